@@ -1,0 +1,22 @@
+"""The errors that Flint raises on purpose.
+
+The idea: whatever a user can cause (a wrong file, a mesh that does not divide, a full disk) ends in
+one of two exceptions whose text is one line: what, where, what to do.  The command line prints that
+line and exits with the class's status; anything else that escapes is a bug and says so.
+
+    raise FlintError("no trip count for the loop at model.py:31: give --trip-count N")
+"""
+
+from __future__ import annotations
+
+
+class FlintError(Exception):
+    """Something in the input or the machine prevents the result; the command line exits with 1."""
+
+    exit_status = 1
+
+
+class UsageError(FlintError):
+    """The request itself is wrong (an unknown option value, a mesh that does not divide): exit 2."""
+
+    exit_status = 2
