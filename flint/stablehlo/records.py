@@ -1,0 +1,164 @@
+"""Op records: what a reader hands to the walker.
+
+The idea: two readers (MLIR modules in ``stablehlo/reader.py``, HLO protos in ``hlo/``) bring their
+input into one plain form, so that one table of rules and one walker serve both.  A record holds the
+op's StableHLO name, values as module-wide integers, and only those attributes that a rule reads.
+Records live for one conversion; what stays is the ``WorkloadGraph``.
+
+    %2 = stablehlo.dot_general %0, %1, contracting_dims = [1] x [0]
+    Op("dot_general", operands=(0, 1), results=(2,), attrs={"lhs_contracting": (1,), ...})
+
+Attributes by op (all plain Python; absent means the default of the StableHLO specification):
+
+    dot_general          lhs_batching, rhs_batching, lhs_contracting, rhs_contracting
+    convolution          input_batch, input_feature, input_spatial, kernel_input_feature,
+                         kernel_output_feature, kernel_spatial, output_batch, output_feature,
+                         output_spatial, strides, padding ((low, high), ...), lhs_dilation,
+                         rhs_dilation, feature_group_count, batch_group_count
+    reduce, transpose, broadcast_in_dim, reverse    dimensions
+    iota, concatenate, sort                         dimension
+    slice                start, limit, strides      dynamic_slice   sizes
+    pad                  low, high, interior
+    reduce_window        window_dimensions, strides, base_dilations, window_dilations, padding
+    select_and_scatter   window_dimensions, strides, padding
+    gather               slice_sizes                scatter   update_window_dims
+    fft                  fft_length                 rng_bit_generator, cholesky, triangular_solve: -
+    compare              direction ("LT", "EQ", ...)
+    constant             value: numpy array, only when it has at most 2**20 elements, else absent;
+                         splats and scalars are 0-d arrays
+    custom_call          target, api_version, backend_config (str or dict), has_side_effect,
+                         aliases ((output_index, operand_index), ...)
+    composite            name, decomposition (function name), plus its attributes under "attributes"
+    call                 callee
+    all_reduce ...       groups (``ReplicaGroups``), channel_id, use_global_device_ids
+    all_gather           + dimension;  reduce_scatter  + dimension;  all_to_all  + split_dimension,
+                         concat_dimension, split_count
+    collective_permute, send, recv      pairs: int64 array [P, 2], channel_id, is_host_transfer
+    get_tuple_element    index
+    while                trip_count (when the input states it)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.tensor_types import TensorType
+
+
+class Op:
+    """One operation.  Plain and slotted, for speed: a module may hold hundreds of thousands.
+
+    Attributes:
+        name: StableHLO op name without the dialect (``"add"``); ops of another dialect keep theirs
+            (``"chlo.erf"``, ``"sdy.sharding_constraint"``, ``"mhlo.copy"``).
+        operands: value ids.
+        results: value ids.
+        attrs: what the rules need (see the module's table); None when there is none.
+        regions: blocks of the op's regions, one block each.
+        loc: anything hashable that the module's ``location`` function turns into a ``SourceInfo``.
+    """
+
+    __slots__ = ("attrs", "loc", "name", "operands", "regions", "results")
+
+    def __init__(
+        self,
+        name: str,
+        operands: tuple[int, ...],
+        results: tuple[int, ...],
+        attrs: dict[str, Any] | None = None,
+        regions: tuple[Block, ...] = (),
+        loc: Hashable = None,
+    ) -> None:
+        self.name = name
+        self.operands = operands
+        self.results = results
+        self.attrs = attrs
+        self.regions = regions
+        self.loc = loc
+
+    def attr(self, key: str, default: Any = None) -> Any:
+        """The attribute ``key``, or ``default``."""
+        return default if self.attrs is None else self.attrs.get(key, default)
+
+    def __repr__(self) -> str:
+        return f"Op({self.name}, {self.operands} -> {self.results}, {self.attrs})"
+
+
+class Block:
+    """Ops in text order, the block's arguments and what its terminator yields (value ids)."""
+
+    __slots__ = ("args", "ops", "yields")
+
+    def __init__(self, args: tuple[int, ...], ops: list[Op], yields: tuple[int, ...]) -> None:
+        self.args = args
+        self.ops = ops
+        self.yields = yields
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaGroups:
+    """Replica groups as the input writes them; one of three forms.
+
+    Attributes:
+        table: dense list [groups, members], ragged rows padded with -1; None for the other forms.
+        iota: (group shape, reshape dims, transpose permutation), HLO's ``[G,S]<=[dims]T(perm)``.
+        mesh: (mesh as ((axis, size), ...), axes as ((name, None) | (name, (pre_size, size)), ...)):
+            groups along mesh axes, ``(pre_size, size)`` selecting a sub-axis as in Shardy. An
+            optional explicit device order of the mesh follows as a third entry (int64 array).
+        All three None (or an empty table): one group of everybody.
+    """
+
+    table: NDArray[np.int64] | None = None
+    iota: tuple[tuple[int, int], tuple[int, ...], tuple[int, ...]] | None = None
+    mesh: tuple[Any, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceInfo:
+    """Where an op comes from: the framework's op path and the user's source line ("" unknown)."""
+
+    name: str = ""
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(slots=True)
+class Module:
+    """A whole module as records.
+
+    Attributes:
+        name: the module's name.
+        functions: name -> body; the entry is ``"main"``.
+        value_type: value id -> index into ``types``.
+        types: the interned types.
+        num_partitions, num_replicas: as the module states them (1 when it says nothing).
+        meshes: name -> ((axis, size), ...) as the module declares them.
+        donated: entry parameter number -> entry output index, for aliased buffers.
+        input_shardings, output_shardings: XLA's or Shardy's sharding text per entry parameter.
+        input_names: names for entry parameters, where the source knows them.
+        location: ``Op.loc`` -> ``SourceInfo`` (None: no locations).
+        warnings: what the reader noticed, text -> count.
+    """
+
+    name: str
+    functions: dict[str, Block]
+    value_type: list[int]
+    types: list[TensorType]
+    num_partitions: int = 1
+    num_replicas: int = 1
+    meshes: dict[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    donated: dict[int, int] = field(default_factory=dict)
+    input_shardings: tuple[str, ...] = ()
+    output_shardings: tuple[str, ...] = ()
+    input_names: tuple[str, ...] = ()
+    location: Any = None
+    warnings: dict[str, int] = field(default_factory=dict)
+
+    def type_of(self, value: int) -> TensorType:
+        """The type of a value id."""
+        return self.types[self.value_type[value]]

@@ -1,0 +1,36 @@
+"""The form of an op's rule.
+
+The idea: everything that Flint knows about one op stands in one place, an entry of the table
+``flint.stablehlo.rules.RULES``: what the op is to a fusing compiler and what work it does.
+
+    RULES["add"] = Rule(Role.ELEMENTWISE, elementwise(Unit.VECTOR))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from flint.stablehlo.records import Op
+from flint.tensor_types import TensorType
+from flint.work import Role, Work
+
+#: (op, operand types, result types) -> work.  Pure; raises FlintError for an op that contradicts
+#: itself (negative sizes, a contracting dim that is not there).
+WorkRule = Callable[[Op, Sequence[TensorType], Sequence[TensorType]], Work]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What an op is and does.
+
+    Attributes:
+        role: what it is; the category (compute, movement, free) follows from it.
+        work: its work from types and attributes.
+        types_only: the work depends on nothing but name and types, so that it may be cached by
+            them; False when attributes or regions matter.
+    """
+
+    role: Role
+    work: WorkRule
+    types_only: bool = True
