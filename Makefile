@@ -1,0 +1,73 @@
+# make demo    set up, convert the saved Llama-3 8B training step (512 ranks), check it, look at it
+# make test    set up with the development tools; lint, types, tests
+# make lint    ruff and mypy alone              make format  let ruff rewrite the layout
+# make bench   time and memory, as tables and plots
+# make clean   remove what the targets above made, the virtual environment included
+#
+# All that is needed is python3 (>= 3.11) with venv and pip. Another interpreter: make PYTHON=python3.12
+# The tests import torch. Where pip would fetch its CUDA build, point PIP_EXTRA_INDEX_URL or
+# PIP_FIND_LINKS at CPU wheels first.
+
+PYTHON  ?= python3
+VENV    ?= .venv
+WORKERS ?= auto
+
+BIN     := $(VENV)/bin
+RUN     := $(VENV)/.installed
+DEV     := $(VENV)/.installed-dev
+TYPING  := build/typing/flint
+
+MODEL   := models/saved/llama3_8b_scan_fsdp64_tp8.mlirbc
+OUT     := out/llama3-8b
+
+.PHONY: demo test lint format types bench clean
+.DELETE_ON_ERROR:
+
+demo: $(RUN)
+	rm -rf $(OUT)
+	$(BIN)/flint convert $(MODEL) -o $(OUT) --mesh 64,8 --axes data,model
+	$(BIN)/flint check $(OUT)
+	$(BIN)/flint inspect $(OUT)
+
+test: lint
+	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadgroup
+
+lint: $(DEV)
+	$(BIN)/python -m ruff check
+	$(BIN)/python -m ruff format --check
+	$(MAKE) --no-print-directory types
+
+format: $(DEV)
+	$(BIN)/python -m ruff check --fix
+	$(BIN)/python -m ruff format
+
+# mypy knows nothing of [tool.setuptools.package-dir]: it finds ./flint and then looks for
+# flint.converters inside it. It takes namespace packages from its search path, though, so a folder
+# `flint` without __init__.py whose entries link to the three folders, named as mypy_path in
+# pyproject.toml, is enough; which packages to check stands there too.
+types: $(DEV)
+	mkdir -p $(TYPING)
+	for folder in frontends converters models; do \
+	    ln -sfn ../../../$$folder $(TYPING)/$$folder || exit 1; done
+	$(BIN)/python -m mypy
+
+bench: $(DEV)
+	$(BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf $(VENV) build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps: pip runs once, and again when pyproject.toml changes.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	    || { echo "flint needs Python >= 3.11 and $(PYTHON) is older: make PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(RUN): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(DEV): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,torch]'
+	@touch $(RUN) $@

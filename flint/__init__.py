@@ -1,0 +1,75 @@
+"""Flint: model code or saved StableHLO in, exact per-rank workload graphs and execution traces out.
+
+The idea: everything public is named here and nowhere else, and nothing is imported before it is
+used, so that `import flint` costs next to nothing and brings neither jax nor torch along.
+
+    import flint
+
+    workload = flint.convert("step.mlirbc", mesh=flint.Mesh.parse("64,8", "data,model"))
+    workload.save("out")
+
+There is no `__version__` here, on purpose: sympy, which torch imports, does `import flint` and takes
+a module with a version between 0.6 and 0.10 for python-flint. The version of the distribution is
+`importlib.metadata.version("flint-workload")`.
+"""
+
+from __future__ import annotations
+
+import os.path as _path
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flint.converting import convert
+    from flint.errors import FlintError, UsageError
+    from flint.folder import load
+    from flint.graph import WorkloadGraph
+    from flint.mesh import Mesh
+    from flint.workload import Workload
+
+__all__ = [
+    "FlintError",
+    "Mesh",
+    "UsageError",
+    "Workload",
+    "WorkloadGraph",
+    "convert",
+    "load",
+]
+
+# The table behind `__getattr__`: public name -> the module that defines it. No module of the
+# package may have the name of a public function, or importing it would replace the function.
+_HOME = {
+    "FlintError": "flint.errors",
+    "Mesh": "flint.mesh",
+    "UsageError": "flint.errors",
+    "Workload": "flint.workload",
+    "WorkloadGraph": "flint.graph",
+    "convert": "flint.converting",
+    "load": "flint.folder",
+}
+
+# In the repository frontends/, converters/ and models/ lie beside this folder and not in it.
+# An installation maps them to flint.frontends etc.; but Python started in the repository root finds
+# this folder before any installation and would then look for the three inside it, in vain.
+# So a source checkout also searches its own root. An installed wheel has them inside: no effect.
+_beside = _path.dirname(_path.dirname(_path.abspath(__file__)))
+if not _path.isdir(_path.join(_path.dirname(__file__), "converters")) and _path.isfile(
+    _path.join(_beside, "converters", "chakra", "__init__.py")
+):
+    __path__.append(_beside)
+
+# Hidden from type checkers, to whom a module `__getattr__` says that every name exists.
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        home = _HOME.get(name)
+        if home is None:
+            raise AttributeError(f"module 'flint' has no attribute {name!r}")
+        value = getattr(_import_module(home), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
