@@ -8,8 +8,8 @@ used, so that `import flint` costs next to nothing and brings neither jax nor to
     workload = flint.convert("step.mlirbc", mesh=flint.Mesh.parse("64,8", "data,model"))
     workload.save("out")
 
-There is no `__version__` here, on purpose: sympy, which torch imports, does `import flint` and takes
-a module with a version between 0.6 and 0.10 for python-flint. The version of the distribution is
+There is no `__version__` here, on purpose: sympy, which torch imports, does `import flint` and
+takes a module with a version from 0.6 to 0.10 for python-flint. The version of the distribution is
 `importlib.metadata.version("flint-workload")`.
 """
 

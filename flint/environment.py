@@ -1,0 +1,126 @@
+"""What the Python environment must have, and what it must not have.
+
+The idea: a missing extra, an untried version of a library whose private API is used, or another
+distribution that owns the name `flint` each end in one line that says what to install, instead of
+in somebody else's ImportError.
+
+    torch = require("torch", "torch", "capturing a PyTorch step")
+    check_version("jaxlib", ">=0.10.2,<0.11")
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from importlib import import_module, metadata
+from types import ModuleType
+
+from flint.errors import FlintError, UsageError
+
+DISTRIBUTION = "flint-workload"
+
+_COMPARISONS: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+_CLAUSE = re.compile(r"\s*(>=|<=|==|>|<)\s*(\d+(?:\.\d+)*)\s*")
+
+
+def refuse_namesake() -> None:
+    """Refuse to run beside python-flint, whose package is called `flint` too.
+
+    Files of the two would lie in one folder, and which `flint/__init__.py` is found is a matter of
+    the order of installation.
+
+    Raises:
+        UsageError: `python-flint` is installed in this environment.
+    """
+    found = installed_version("python-flint")
+    if found is not None:
+        raise UsageError(
+            f"python-flint {found} is installed in this environment and its package is called "
+            f"`flint` as well: install {DISTRIBUTION} into a virtual environment without it"
+        )
+
+
+def require(extra: str, module: str, purpose: str) -> ModuleType:
+    """Import a module that only an extra of this distribution installs.
+
+    Args:
+        extra: the extra's name in pyproject.toml, for instance "torch".
+        module: the module to import, for instance "torch.distributed".
+        purpose: what needs it, as the subject of a sentence: "capturing a PyTorch step".
+
+    Raises:
+        UsageError: the module's distribution is not installed.
+        FlintError: it is installed and fails to import.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise FlintError(f"{purpose} needs {module}, which does not import: {error}") from error
+        wanted = f"{DISTRIBUTION}[{extra}]"
+        raise UsageError(
+            f"{purpose} needs the extra `{wanted}`: pip install '{wanted}'"
+        ) from error
+    except ImportError as error:
+        raise FlintError(f"{purpose} needs {module}, which does not import: {error}") from error
+
+
+def check_version(distribution: str, known_to_work: str) -> None:
+    """Refuse a version of a library whose private API has not been tried.
+
+    Args:
+        distribution: the name that pip knows, for instance "jaxlib".
+        known_to_work: clauses of `>= <= == > <` and a release, for instance ">=0.10.2,<0.11".
+            Release numbers are compared number by number, 0.11 equals 0.11.0; what follows them
+            (rc1, .dev3, +cpu) is not looked at, so that 0.11.0rc1 counts as 0.11.
+
+    Raises:
+        FlintError: another version is installed, or none.
+    """
+    found = installed_version(distribution)
+    if found is None or not satisfies(found, known_to_work):
+        state = "is not installed" if found is None else f"{found} is installed"
+        raise FlintError(
+            f"{distribution} {state}, but a private part of it is used that is known to work with "
+            f"{known_to_work}: pip install '{distribution}{known_to_work}'"
+        )
+
+
+def satisfies(version: str, clauses: str) -> bool:
+    """Whether a version such as "2.13.0+cpu" fulfils clauses such as ">=2.13,<2.14".
+
+    Raises:
+        ValueError: the clauses are not in the form that `check_version` describes.
+    """
+    have = _release(version)
+    for clause in clauses.split(","):
+        parsed = _CLAUSE.fullmatch(clause)
+        if parsed is None:
+            raise ValueError(f"not a version clause: {clause!r}")
+        if not _COMPARISONS[parsed[1]](have, _release(parsed[2])):
+            return False
+    return True
+
+
+def installed_version(distribution: str) -> str | None:
+    """The version of an installed distribution, None when it is not installed."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The release numbers without trailing zeros, so that 0.11 and 0.11.0 are equal."""
+    leading = re.match(r"\d+(?:\.\d+)*", version)
+    numbers = [int(number) for number in leading[0].split(".")] if leading else []
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)

@@ -1,0 +1,75 @@
+"""Frontends and converters by name: how the core reaches what it must not import.
+
+The idea: ours stand in a literal table, name -> "module:attribute", and are imported when they are
+asked for. Only a name that is not in the table makes us read the environment's entry points, where
+other distributions may offer theirs under the groups `flint.frontends` and `flint.converters`.
+
+    write = converter("chakra")     # flint.converters.chakra.writer.write
+
+A distribution adds one of its own in its pyproject.toml:
+
+    [project.entry-points."flint.converters"]
+    my-format = "my_package.flint_writer:write"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module, metadata
+from typing import Any
+
+from flint.errors import FlintError, UsageError
+
+FRONTENDS: Mapping[str, str] = {
+    "saved": "flint.frontends.saved:read",
+}
+
+CONVERTERS: Mapping[str, str] = {
+    "chakra": "flint.converters.chakra.writer:write",
+    "chakra-check": "flint.converters.chakra.checker:check",
+    "networkx": "flint.converters.networkx:to_networkx",
+    "perfetto": "flint.converters.perfetto:write",
+}
+
+
+def frontend(name: str) -> Any:
+    """The frontend of that name: ours, or one that an installed distribution offers.
+
+    Raises:
+        UsageError: nobody offers it; the message lists the names that there are.
+        FlintError: it is offered but cannot be loaded, or by two distributions.
+    """
+    return _find(name, "frontend", FRONTENDS)
+
+
+def converter(name: str) -> Any:
+    """The converter of that name; raises like `frontend`."""
+    return _find(name, "converter", CONVERTERS)
+
+
+def _find(name: str, kind: str, ours: Mapping[str, str]) -> Any:
+    target = ours.get(name)
+    if target is not None:
+        module, _, attribute = target.partition(":")
+        return getattr(import_module(module), attribute)
+    return _find_entry_point(name, kind, ours)
+
+
+def _find_entry_point(name: str, kind: str, ours: Mapping[str, str]) -> Any:
+    offered = metadata.entry_points(group=f"flint.{kind}s")
+    # The same distribution can be met twice on sys.path (an editable copy and an installed one).
+    targets = {point.value: point for point in offered if point.name == name}
+    if not targets:
+        known = ", ".join(sorted({*ours, *offered.names}))
+        raise UsageError(f"no {kind} is called {name!r}; there are: {known}")
+    if len(targets) > 1:
+        raise FlintError(
+            f"{kind} {name!r} is offered more than once ({', '.join(sorted(targets))}): "
+            "uninstall all but one"
+        )
+    [point] = targets.values()
+    try:
+        return point.load()
+    except Exception as error:  # somebody else's module: it may fail in any way
+        owner = point.dist.name if point.dist is not None else point.value
+        raise FlintError(f"{kind} {name!r} of {owner} does not load: {error}") from error
