@@ -65,9 +65,7 @@ def require(extra: str, module: str, purpose: str) -> ModuleType:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise FlintError(f"{purpose} needs {module}, which does not import: {error}") from error
         wanted = f"{DISTRIBUTION}[{extra}]"
-        raise UsageError(
-            f"{purpose} needs the extra `{wanted}`: pip install '{wanted}'"
-        ) from error
+        raise UsageError(f"{purpose} needs the extra `{wanted}`: pip install '{wanted}'") from error
     except ImportError as error:
         raise FlintError(f"{purpose} needs {module}, which does not import: {error}") from error
 
