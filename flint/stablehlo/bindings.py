@@ -1,0 +1,102 @@
+"""The one door to jaxlib's MLIR bindings.
+
+The idea: everything that depends on jaxlib's Python bindings for StableHLO, CHLO, MHLO and Shardy is
+imported here (without importing jax, which would cost half a second), version-checked, and handed
+on.  Known to work: jaxlib 0.10.2.
+
+    module = parse(open("model.mlirbc", "rb").read(), "model.mlirbc")
+    module.operation.name        # "builtin.module"
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from flint.errors import FlintError
+
+KNOWN_VERSIONS = "jaxlib >= 0.10.2, < 0.11"
+
+try:
+    from jaxlib.mlir import ir
+    from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+    from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
+except ImportError as error:  # pragma: no cover - depends on the installation
+    raise FlintError(
+        f"jaxlib's MLIR bindings cannot be imported ({error}); known to work: {KNOWN_VERSIONS}"
+    ) from error
+
+__all__ = ["KNOWN_VERSIONS", "attribute_text", "ir", "make_context", "parse", "sdy", "stablehlo"]
+
+#: VHLO portable artifacts are MLIR bytecode whose producer string starts with this.
+_VHLO_PRODUCER = b"StableHLO_v"
+_BYTECODE_MAGIC = b"ML\xefR"
+
+
+@functools.cache
+def _registry() -> Any:
+    registry = ir.DialectRegistry()
+    _jax_mlir_ext.register_dialects(registry)
+    return registry
+
+
+def make_context() -> Any:
+    """A context that knows the dialects that StableHLO modules of JAX, PyTorch and XLA use."""
+    context = ir.Context()
+    context.append_dialect_registry(_registry())
+    context.load_all_available_dialects()
+    for register in (
+        sdy.register_dialect,
+        mhlo.register_mhlo_dialect,
+        chlo.register_dialect,
+        stablehlo.register_dialect,
+    ):
+        register(context)
+    return context
+
+
+def parse(data: bytes, name: str = "<module>") -> Any:
+    """Parse MLIR text, MLIR bytecode or a VHLO portable artifact.
+
+    Args:
+        data: the module's bytes.
+        name: file name for the error.
+
+    Returns:
+        An ``ir.Module``; its context stays alive with it.
+
+    Raises:
+        FlintError: the bytes are no module that the installed jaxlib can read.
+    """
+    context = make_context()
+    try:
+        if data[:4] == _BYTECODE_MAGIC and _VHLO_PRODUCER in data[:64]:
+            return stablehlo.deserialize_portable_artifact(context, data)
+        source = data if data[:4] == _BYTECODE_MAGIC else data.decode("utf-8")
+        return ir.Module.parse(source, context)
+    except UnicodeDecodeError as error:
+        raise FlintError(f"{name}: neither MLIR bytecode nor UTF-8 MLIR text ({error})") from error
+    except ir.MLIRError as error:
+        first = _first_diagnostic(error)
+        raise FlintError(f"{name}: not a valid MLIR module: {first}") from error
+    except Exception as error:
+        # Bindings report some malformed bytecode as plain exceptions of several types.
+        first = (str(error).splitlines() or ["no message"])[0]
+        raise FlintError(f"{name}: the MLIR module cannot be read: {first}") from error
+
+
+def _first_diagnostic(error: Any) -> str:
+    diagnostics = getattr(error, "error_diagnostics", None) or []
+    if not diagnostics:
+        return (str(error).splitlines() or ["no message"])[0]
+    first = diagnostics[0]
+    where = str(first.location).removeprefix("loc(").removesuffix(")")
+    message = str(first.message).splitlines()[0]
+    return f"{message} (at {where})" if where != "unknown" else message
+
+
+def attribute_text(attribute: Any) -> str:
+    """A string attribute's value, or any other attribute's MLIR text."""
+    if isinstance(attribute, ir.StringAttr):
+        return str(attribute.value)
+    return str(attribute)

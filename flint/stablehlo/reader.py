@@ -1,0 +1,218 @@
+"""MLIR modules -> op records.
+
+The idea: one walk over the module, types cached by the binding's type object and attributes decoded
+only for the ops whose rules need them (``attributes.py``), because each call through the bindings
+costs a microsecond and a module may hold a hundred thousand ops.  Locations stay opaque objects
+until somebody asks.  Only functions that are reachable from ``@main`` are read.
+
+    module = read_mlir(open("model.mlirbc", "rb").read(), "model.mlirbc")
+    [op.name for op in module.functions["main"].ops]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flint.errors import FlintError
+from flint.stablehlo.attributes import DECODERS
+from flint.stablehlo.bindings import attribute_text, ir, parse, sdy
+from flint.stablehlo.locations import source_info
+from flint.stablehlo.mlir_types import TypeTable
+from flint.stablehlo.records import Block, Module, Op
+
+#: Ops that declare something and compute nothing.
+_DECLARATIONS = frozenset({"sdy.mesh", "mhlo.mesh", "stablehlo.mesh"})
+_RENAMED = {"func.call": "call"}
+
+
+def read_mlir(data: bytes, name: str = "<module>") -> Module:
+    """Read a StableHLO module (text, bytecode or VHLO) into records.
+
+    Args:
+        data: the module's bytes.
+        name: file name for errors.
+
+    Raises:
+        FlintError: not a module, no ``@main``, a callee that is missing, an unknown element type.
+    """
+    return from_ir(parse(data, name), name)
+
+
+def from_ir(module: Any, name: str = "<module>") -> Module:
+    """Records of a module that is parsed already (an ``ir.Module``).
+
+    Raises:
+        FlintError: no ``@main``, a callee that is missing, an unknown element type.
+    """
+    return _Reader(module, name).read()
+
+
+class _Reader:
+    def __init__(self, module: Any, name: str) -> None:
+        self.module = module
+        self.name = name
+        self.types = TypeTable(name)
+        self.ids: dict[Any, int] = {}
+        self.value_type: list[int] = []
+        self.warnings: dict[str, int] = {}
+        self.pending: list[str] = []
+        self.short_names: dict[str, str] = {}
+        self.meshes: dict[str, tuple[tuple[str, int], ...]] = {}
+        self.device_orders: dict[str, tuple[int, ...]] = {}
+
+    def read(self) -> Module:
+        functions = {}
+        meshes = self.meshes
+        for view in self.module.body.operations:
+            op = view.operation
+            if op.name == "func.func":
+                functions[ir.StringAttr(op.attributes["sym_name"]).value] = op
+            elif op.name in _DECLARATIONS:
+                mesh = sdy.MeshAttr(op.attributes["mesh"])
+                symbol = ir.StringAttr(op.attributes["sym_name"]).value
+                axes = map(sdy.MeshAxisAttr, mesh.axes)
+                meshes[symbol] = tuple((axis.name, axis.size) for axis in axes)
+                self.device_orders[symbol] = tuple(mesh.device_ids or ())
+        entry = self._entry(functions)
+        read: dict[str, Block] = {}
+        self.pending.append(entry)
+        while self.pending:
+            callee = self.pending.pop()
+            if callee in read:
+                continue
+            if callee not in functions:
+                raise FlintError(f"{self.name}: @{callee} is called but not defined")
+            blocks = list(functions[callee].regions[0].blocks)
+            if len(blocks) != 1:
+                raise FlintError(
+                    f"{self.name}: function @{callee} has {len(blocks)} blocks; "
+                    "structured StableHLO has one (a declaration or a control-flow graph has not)"
+                )
+            read[callee] = self._block(blocks[0])
+        if entry != "main":
+            read["main"] = read.pop(entry)
+        return self._describe(functions[entry], read, meshes)
+
+    def _entry(self, functions: dict[str, Any]) -> str:
+        if "main" in functions:
+            return "main"
+        public = [
+            name
+            for name, op in functions.items()
+            if "sym_visibility" not in op.attributes
+            or attribute_text(op.attributes["sym_visibility"]) != "private"
+        ]
+        if len(public) == 1:
+            return public[0]
+        raise FlintError(
+            f"{self.name}: no function @main among {sorted(functions) or 'no functions at all'}"
+        )
+
+    def _describe(
+        self, main: Any, functions: dict[str, Block], meshes: dict[str, tuple[Any, ...]]
+    ) -> Module:
+        attributes = self.module.operation.attributes
+        arguments = len(functions["main"].args)
+        donated = _module_aliases(attributes)
+        shardings = [""] * arguments
+        names = [""] * arguments
+        if "arg_attrs" in main.attributes:
+            for number, attribute in enumerate(ir.ArrayAttr(main.attributes["arg_attrs"])):
+                entries = {item.name: item.attr for item in ir.DictAttr(attribute)}
+                for key in ("mhlo.sharding", "sdy.sharding"):
+                    if key in entries:
+                        shardings[number] = attribute_text(entries[key])
+                if "tf.aliasing_output" in entries:
+                    donated[number] = ir.IntegerAttr(entries["tf.aliasing_output"]).value
+        for number, argument in enumerate(main.regions[0].blocks[0].arguments):
+            names[number] = source_info(argument.location).name
+        outputs: list[str] = []
+        if "res_attrs" in main.attributes:
+            for attribute in ir.ArrayAttr(main.attributes["res_attrs"]):
+                entries = {item.name: item.attr for item in ir.DictAttr(attribute)}
+                keys = [key for key in ("mhlo.sharding", "sdy.sharding") if key in entries]
+                outputs.append(attribute_text(entries[keys[0]]) if keys else "")
+        if "mhlo.spmd_output_sharding" in attributes:
+            outputs.append(attribute_text(attributes["mhlo.spmd_output_sharding"]))
+        return Module(
+            name=attribute_text(attributes["sym_name"]) if "sym_name" in attributes else "",
+            functions=functions,
+            value_type=self.value_type,
+            types=self.types.types,
+            num_partitions=_integer(attributes, "mhlo.num_partitions"),
+            num_replicas=_integer(attributes, "mhlo.num_replicas"),
+            meshes=meshes,
+            donated=donated,
+            input_shardings=tuple(shardings),
+            output_shardings=tuple(outputs),
+            input_names=tuple(names),
+            location=source_info,
+            warnings=self.warnings | self.types.warnings,
+        )
+
+    def _block(self, block: Any) -> Block:
+        ids, value_type, type_of = self.ids, self.value_type, self.types.index
+        arguments = []
+        for argument in block.arguments:
+            ids[argument] = len(value_type)
+            arguments.append(len(value_type))
+            value_type.append(type_of(argument.type))
+        ops: list[Op] = []
+        append, short_names, decoders = ops.append, self.short_names, DECODERS
+        yields: tuple[int, ...] = ()
+        try:
+            for view in block.operations:
+                op = view.operation
+                full_name = op.name
+                name = short_names.get(full_name)
+                if name is None:
+                    name = self._short_name(full_name)
+                operands = tuple([ids[value] for value in op.operands])
+                if name == "return":
+                    yields = operands
+                    continue
+                results = []
+                for result in op.results:
+                    ids[result] = number = len(value_type)
+                    results.append(number)
+                    value_type.append(type_of(result.type))
+                decoder = decoders.get(name)
+                attrs = decoder(op, self) if decoder is not None else None
+                regions: tuple[Block, ...] = ()
+                if len(op.regions):
+                    regions = tuple(
+                        [self._block(region.blocks[0]) for region in op.regions if region.blocks]
+                    )
+                append(Op(name, operands, tuple(results), attrs, regions, op.location))
+        except RecursionError:
+            raise FlintError(f"{self.name}: regions are nested too deeply") from None
+        return Block(tuple(arguments), ops, yields)
+
+    def _short_name(self, full_name: str) -> str:
+        name = _RENAMED.get(full_name)
+        if name is None:
+            dialect, _, rest = full_name.partition(".")
+            name = rest if dialect == "stablehlo" else full_name
+            if rest == "return":
+                name = "return"
+        self.short_names[full_name] = name
+        return name
+
+
+def _integer(attributes: Any, key: str) -> int:
+    return int(ir.IntegerAttr(attributes[key]).value) if key in attributes else 1
+
+
+def _module_aliases(attributes: Any) -> dict[int, int]:
+    donated = {}
+    if "mhlo.input_output_alias" in attributes:
+        for item in ir.ArrayAttr(attributes["mhlo.input_output_alias"]):
+            entry = ir.DictAttr(item)
+            alias = ir.DictAttr(entry["alias"])
+            parameter = ir.IntegerAttr(alias["parameter_number"]).value
+            output = list(ir.DenseI64ArrayAttr(entry["output_index"]))
+            donated[parameter] = output[0] if output else 0
+    return donated
+
+
+__all__ = ["from_ir", "read_mlir"]
