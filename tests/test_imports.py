@@ -57,8 +57,8 @@ def sources(*folders: str) -> Iterator[Source]:
 def imported(source: Source) -> Iterator[tuple[int, str]]:
     """(line, dotted name) of everything imported, `from a import b` as a and as a.b.
 
-    Strings that are exactly a dotted module name of ours, perhaps with ":attribute", count as
-    imports: they end in import_module.
+    The literal arguments of import_module and __import__ count, and so does any string that is
+    exactly a dotted name in flint, perhaps with ":attribute": it can only be meant for them.
     """
     for node in ast.walk(ast.parse(source.text, source.where)):
         if isinstance(node, ast.Import):
@@ -73,8 +73,15 @@ def imported(source: Source) -> Iterator[tuple[int, str]]:
             yield node.lineno, origin
             for alias in node.names:
                 yield node.lineno, f"{origin}.{alias.name}"
+        elif isinstance(node, ast.Call):
+            function = node.func.attr if isinstance(node.func, ast.Attribute) else node.func
+            name = function.id if isinstance(function, ast.Name) else function
+            if name in {"import_module", "__import__"}:
+                for argument in node.args:
+                    if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                        yield node.lineno, argument.value
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            dotted = re.fullmatch(r"((?:flint|jax|jaxlib|torch)(?:\.\w+)+)(?::\w+)?", node.value)
+            dotted = re.fullmatch(r"(flint(?:\.\w+)+)(?::\w+)?", node.value)
             if dotted:
                 yield node.lineno, dotted[1]
 
@@ -112,6 +119,11 @@ def parsed(text: str, module: str, file: str) -> list[str]:
 )
 def test_the_scan_sees_every_way_to_import(text: str, module: str, file: str) -> None:
     assert any(f"{name}.".startswith("flint.converters.") for name in parsed(text, module, file))
+
+
+def test_the_scan_takes_no_attribute_name_for_an_import() -> None:
+    assert parsed("name = 'jax.result_info'", "flint.a", "flint/a.py") == []
+    assert parsed("importlib.import_module('jax')", "flint.a", "flint/a.py") == ["jax"]
 
 
 def test_the_scan_reads_all_four_packages() -> None:
