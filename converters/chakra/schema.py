@@ -1,8 +1,8 @@
-"""The Chakra schema as constants: node types, collective kinds, and each attribute's one right field.
+"""The Chakra schema as constants: node types, collective kinds, each attribute's one right field.
 
 Writer and reader both import this and nothing here imports protobuf, so that files can be encoded
-byte by byte.  `FIELD_OF` is the table that matters most: consumers read an attribute from one member
-of the `value` oneof and take a value in any other member for 0, silently.
+byte by byte.  `FIELD_OF` is the table that matters most: consumers read an attribute from one
+member of the `value` oneof and take a value in any other member for 0, silently.
 
     FIELD_OF["comm_size"] is ValueField.INT64
     ValueField.INT64 == 9           # the field number inside AttributeProto
