@@ -1,0 +1,332 @@
+"""Attribute decoders: fields of an HLO instruction -> the plain Python that rules read.
+
+The idea: one decoder per kind of instruction; the names and forms on the right-hand side are those
+of the table in ``stablehlo/records.py``.  What is a submessage in XLA's schema arrives serialised,
+so equal attributes are decoded once per module and shared (records treat them as read-only).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from flint.hlo import hlo_pb2 as pb
+from flint.hlo.groups import (
+    group_size,
+    groups_of_iota,
+    groups_of_list,
+    groups_of_mesh,
+    groups_of_table,
+)
+from flint.hlo.literals import constant_value
+from flint.hlo.locations import resolve_payload
+from flint.stablehlo.records import ReplicaGroups
+
+
+class Context:
+    """What decoders share within one module: its sizes, its payload table and the caches."""
+
+    __slots__ = ("attributes", "groups", "num_partitions", "num_replicas", "payloads")
+
+    def __init__(
+        self, payloads: tuple[bytes, ...], num_partitions: int = 1, num_replicas: int = 1
+    ) -> None:
+        self.payloads = payloads
+        self.num_partitions = num_partitions
+        self.num_replicas = num_replicas
+        self.attributes: dict[tuple[object, ...], dict[str, Any] | None] = {}
+        self.groups: dict[tuple[int, bytes], ReplicaGroups] = {}
+
+
+#: (instruction, context) -> attributes.
+Decoder = Callable[[Any, Context], "dict[str, Any] | None"]
+
+
+def _once(field: str, decode: Callable[[bytes], dict[str, Any] | None]) -> Decoder:
+    """A decoder of one serialised submessage, run once per distinct content."""
+
+    def decoder(instruction: Any, context: Context) -> dict[str, Any] | None:
+        data = getattr(instruction, field)
+        key = (field, data)
+        known = context.attributes
+        if key in known:
+            return known[key]
+        decoded = known[key] = decode(data)
+        return decoded
+
+    return decoder
+
+
+def _dot(data: bytes) -> dict[str, Any]:
+    numbers = pb.DotDimensionNumbers.FromString(data)
+    return {
+        "lhs_batching": tuple(numbers.lhs_batch_dimensions),
+        "rhs_batching": tuple(numbers.rhs_batch_dimensions),
+        "lhs_contracting": tuple(numbers.lhs_contracting_dimensions),
+        "rhs_contracting": tuple(numbers.rhs_contracting_dimensions),
+    }
+
+
+def _ragged_dot(data: bytes) -> dict[str, Any]:
+    numbers = pb.RaggedDotDimensionNumbers.FromString(data)
+    return _dot(numbers.dot_dimension_numbers.SerializeToString()) | {
+        "lhs_ragged": tuple(numbers.lhs_ragged_dimensions),
+        "rhs_group": tuple(numbers.rhs_group_dimensions),
+    }
+
+
+def _gather_numbers(data: bytes) -> dict[str, Any]:
+    numbers = pb.GatherDimensionNumbers.FromString(data)
+    return {
+        "offset_dims": tuple(numbers.offset_dims),
+        "collapsed_slice_dims": tuple(numbers.collapsed_slice_dims),
+        "index_vector_dim": numbers.index_vector_dim,
+    }
+
+
+def _scatter(data: bytes) -> dict[str, Any]:
+    numbers = pb.ScatterDimensionNumbers.FromString(data)
+    return {
+        "update_window_dims": tuple(numbers.update_window_dims),
+        "index_vector_dim": numbers.index_vector_dim,
+    }
+
+
+def _pad(data: bytes) -> dict[str, Any]:
+    dims = pb.PaddingConfig.FromString(data).dimensions
+    return {
+        "low": tuple([dim.edge_padding_low for dim in dims]),
+        "high": tuple([dim.edge_padding_high for dim in dims]),
+        "interior": tuple([dim.interior_padding for dim in dims]),
+    }
+
+
+def _window(data: bytes) -> dict[str, Any]:
+    dims = pb.Window.FromString(data).dimensions
+    return {
+        "window_dimensions": tuple([dim.size for dim in dims]),
+        "strides": tuple([dim.stride for dim in dims]),
+        "base_dilations": tuple([dim.base_dilation for dim in dims]),
+        "window_dilations": tuple([dim.window_dilation for dim in dims]),
+        "padding": tuple([(dim.padding_low, dim.padding_high) for dim in dims]),
+    }
+
+
+def _constant(data: bytes) -> dict[str, Any] | None:
+    value = constant_value(data)
+    return None if value is None else {"value": value}
+
+
+def _triangular_solve(data: bytes) -> dict[str, Any]:
+    return {"left_side": pb.TriangularSolveOptions.FromString(data).left_side}
+
+
+def convolution(instruction: Any, _context: Context) -> dict[str, Any]:
+    """Dimension numbers and window of a convolution."""
+    n = pb.ConvolutionDimensionNumbers.FromString(instruction.convolution_dimension_numbers)
+    window = _window(instruction.window)
+    return {
+        "input_batch": n.input_batch_dimension,
+        "input_feature": n.input_feature_dimension,
+        "input_spatial": tuple(n.input_spatial_dimensions),
+        "kernel_input_feature": n.kernel_input_feature_dimension,
+        "kernel_output_feature": n.kernel_output_feature_dimension,
+        "kernel_spatial": tuple(n.kernel_spatial_dimensions),
+        "output_batch": n.output_batch_dimension,
+        "output_feature": n.output_feature_dimension,
+        "output_spatial": tuple(n.output_spatial_dimensions),
+        "feature_group_count": max(instruction.feature_group_count, 1),
+        "batch_group_count": max(instruction.batch_group_count, 1),
+        "strides": window["strides"],
+        "lhs_dilation": window["base_dilations"],
+        "rhs_dilation": window["window_dilations"],
+        "padding": window["padding"],
+    }
+
+
+def dimensions(instruction: Any, _context: Context) -> dict[str, Any]:
+    """All ``dimensions``."""
+    return {"dimensions": tuple(instruction.dimensions)}
+
+
+def dimension(instruction: Any, _context: Context) -> dict[str, Any]:
+    """The only one of ``dimensions``."""
+    (only,) = instruction.dimensions
+    return {"dimension": only}
+
+
+def slice_limits(instruction: Any, _context: Context) -> dict[str, Any]:
+    """Start, limit and stride per dim."""
+    dims = instruction.slice_dimensions
+    return {
+        "start": tuple([dim.start for dim in dims]),
+        "limit": tuple([dim.limit for dim in dims]),
+        "strides": tuple([dim.stride for dim in dims]),
+    }
+
+
+def dynamic_slice(instruction: Any, _context: Context) -> dict[str, Any]:
+    """Sizes of what is taken."""
+    return {"sizes": tuple(instruction.dynamic_slice_sizes)}
+
+
+def compare(instruction: Any, _context: Context) -> dict[str, Any]:
+    """Direction of a comparison."""
+    return {"direction": instruction.comparison_direction}
+
+
+def gather(instruction: Any, context: Context) -> dict[str, Any]:
+    """Slice sizes and dimension numbers of a gather."""
+    numbers = _GATHER_NUMBERS(instruction, context) or {}
+    return {"slice_sizes": tuple(instruction.gather_slice_sizes), **numbers}
+
+
+def select_and_scatter(instruction: Any, context: Context) -> dict[str, Any]:
+    """Window of a select-and-scatter, which has no dilations."""
+    window = WINDOW(instruction, context) or {}
+    return {key: window[key] for key in ("window_dimensions", "strides", "padding")}
+
+
+_FFT_TYPES = ("FFT", "IFFT", "RFFT", "IRFFT")
+
+
+def fft(instruction: Any, _context: Context) -> dict[str, Any]:
+    """Length and type of an FFT."""
+    kind = _FFT_TYPES[instruction.fft_type]
+    return {"fft_length": tuple(instruction.fft_length), "fft_type": kind}
+
+
+def top_k(instruction: Any, _context: Context) -> dict[str, Any]:
+    """K of a TopK."""
+    return {"k": instruction.k}
+
+
+def backend_config(instruction: Any, context: Context) -> str:
+    """The backend's configuration as text, wherever the writer put it."""
+    data: bytes = instruction.backend_config
+    if not data and instruction.backend_config_payload:
+        payload = pb.Payload.FromString(instruction.backend_config_payload)
+        data = resolve_payload(payload, context.payloads)
+    return data.decode("utf-8", "replace")
+
+
+def while_loop(instruction: Any, context: Context) -> dict[str, Any] | None:
+    """The trip count, where a pass has proved it and written it down."""
+    text = backend_config(instruction, context)
+    if "known_trip_count" not in text:
+        return None
+    try:
+        return {"trip_count": int(json.loads(text)["known_trip_count"]["n"])}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def aliases(instruction: Any) -> tuple[tuple[int, int], ...]:
+    """(output index, operand index) of buffers that an instruction updates in place."""
+    return tuple(
+        [
+            (pair.output_shape_index[0] if pair.output_shape_index else 0, pair.operand_index)
+            for pair in instruction.output_operand_aliasing
+        ]
+    )
+
+
+def custom_call(instruction: Any, context: Context) -> dict[str, Any]:
+    """Target and properties of a custom call."""
+    decoded: dict[str, Any] = {
+        "target": instruction.custom_call_target,
+        "api_version": instruction.custom_call_api_version,
+    }
+    if instruction.custom_call_has_side_effect:
+        decoded["has_side_effect"] = True
+    config = backend_config(instruction, context)
+    if config:
+        decoded["backend_config"] = config
+    in_place = aliases(instruction)
+    if in_place:
+        decoded["aliases"] = in_place
+    return decoded
+
+
+def replica_groups(instruction: Any, context: Context) -> ReplicaGroups:
+    """Replica groups in whichever field the writer used, each content decoded once."""
+    known = context.groups
+    for form, (field, decode) in enumerate(_GROUP_FIELDS):
+        data = getattr(instruction, field)
+        if data:
+            groups = known.get((form, data))
+            if groups is None:
+                groups = known[form, data] = decode(data)
+            return groups
+    return groups_of_table(instruction.replica_groups)
+
+
+_GROUP_FIELDS: tuple[tuple[str, Callable[[bytes], ReplicaGroups]], ...] = (
+    ("iota_collective_device_list", groups_of_iota),
+    ("mesh_axes_replica_group_list", groups_of_mesh),
+    ("collective_device_list", groups_of_list),
+)
+
+
+def channel(instruction: Any) -> dict[str, Any]:
+    """Channel (0: none; older writers say ``all_reduce_id``) and the meaning of device numbers."""
+    return {
+        "channel_id": max(instruction.channel_id, instruction.all_reduce_id, 0),
+        "use_global_device_ids": instruction.use_global_device_ids,
+    }
+
+
+def collective(instruction: Any, context: Context) -> dict[str, Any]:
+    """Groups and channel of a collective."""
+    return channel(instruction) | {"groups": replica_groups(instruction, context)}
+
+
+def collective_along_dimension(instruction: Any, context: Context) -> dict[str, Any]:
+    """A collective with one dim: all-gather, reduce-scatter."""
+    return collective(instruction, context) | dimension(instruction, context)
+
+
+def all_to_all(instruction: Any, context: Context) -> dict[str, Any]:
+    """Split and concatenation dim, one and the same in HLO; none with an operand per member."""
+    decoded = collective(instruction, context)
+    if instruction.dimensions:
+        dim = dimension(instruction, context)["dimension"]
+        members = group_size(decoded["groups"])
+        if members is None:  # everybody, along the kind of id that the channel implies
+            members = context.num_partitions if decoded["channel_id"] else context.num_replicas
+        decoded |= {"split_dimension": dim, "concat_dimension": dim, "split_count": members}
+    return decoded
+
+
+def ragged_all_to_all(instruction: Any, context: Context) -> dict[str, Any]:
+    """The custom call by which StableHLO writes a ragged all-to-all."""
+    return {"target": "ragged_all_to_all", "api_version": 4} | collective(instruction, context)
+
+
+def point_to_point(instruction: Any, _context: Context) -> dict[str, Any]:
+    """Source-target pairs and channel."""
+    decoded = channel(instruction)
+    pairs = [(pair.source, pair.target) for pair in instruction.source_target_pairs]
+    if pairs:
+        decoded["pairs"] = np.array(pairs, dtype=np.int64)
+    return decoded
+
+
+def host_or_point_to_point(instruction: Any, context: Context) -> dict[str, Any]:
+    """Send and receive, which may go to the host."""
+    decoded = point_to_point(instruction, context)
+    decoded["is_host_transfer"] = instruction.is_host_transfer
+    return decoded
+
+
+CONSTANT = _once("literal", _constant)
+DOT = _once("dot_dimension_numbers", _dot)
+RAGGED_DOT = _once("ragged_dot_dimension_numbers", _ragged_dot)
+SCATTER = _once("scatter_dimension_numbers", _scatter)
+PAD = _once("padding_config", _pad)
+WINDOW = _once("window", _window)
+TRIANGULAR_SOLVE = _once("triangular_solve_options", _triangular_solve)
+_GATHER_NUMBERS = _once("gather_dimension_numbers", _gather_numbers)

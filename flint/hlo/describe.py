@@ -1,0 +1,87 @@
+"""What a module says about its inputs and outputs: shardings and donated buffers.
+
+HLO speaks of parameter numbers and paths into tuples; records speak of flattened positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from flint.hlo import hlo_pb2 as pb
+from flint.hlo.shapes import Tree, flatten
+from flint.hlo.sharding import sharding_text
+
+_TUPLE = 2
+
+
+def donated_buffers(
+    alias: pb.HloInputOutputAliasProto, parameters: Sequence[Tree], root: Tree
+) -> dict[int, int]:
+    """Flattened entry parameter -> flattened entry output that takes its buffer.
+
+    Entries that point at nothing are left out.
+    """
+    inputs = _positions(tuple(parameters))
+    outputs = _positions(root)
+    donated: dict[int, int] = {}
+    for entry in alias.entries:
+        source = inputs.get((entry.parameter_number, *entry.parameter_shape_index))
+        target = outputs.get(tuple(entry.output_shape_index))
+        if source is not None and target is not None:
+            donated[source] = target
+    return donated
+
+
+def _positions(tree: Tree) -> dict[tuple[int, ...], int]:
+    """Path into the tree -> flattened position of the leaf there, or of the first one below."""
+    positions: dict[tuple[int, ...], int] = {}
+    leaves = 0
+
+    def visit(part: Tree, path: tuple[int, ...]) -> None:
+        nonlocal leaves
+        positions[path] = leaves
+        if isinstance(part, int):
+            leaves += 1
+        else:
+            for index, item in enumerate(part):
+                visit(item, (*path, index))
+
+    visit(tree, ())
+    return positions
+
+
+def parameter_shardings(
+    proto: pb.HloModuleProto, entry: Any, parameters: Sequence[Tree]
+) -> tuple[str, ...]:
+    """XLA's sharding text per flattened entry parameter, "" where none is stated."""
+    stated: dict[int, pb.OpSharding] = dict(enumerate(proto.spmd_parameters_shardings))
+    if not stated:
+        for instruction in entry.instructions:
+            if instruction.opcode == "parameter" and instruction.sharding:
+                try:
+                    sharding = pb.OpSharding.FromString(instruction.sharding)
+                except DecodeError:
+                    continue
+                stated[instruction.parameter_number] = sharding
+    texts: list[str] = []
+    for number, tree in enumerate(parameters):
+        texts += _per_leaf(stated.get(number), len(flatten(tree)))
+    return tuple(texts)
+
+
+def output_shardings(proto: pb.HloModuleProto, root: Tree) -> tuple[str, ...]:
+    """XLA's sharding text per flattened entry output; empty when the module states none."""
+    if not proto.HasField("spmd_output_sharding"):
+        return ()
+    return tuple(_per_leaf(proto.spmd_output_sharding, len(flatten(root))))
+
+
+def _per_leaf(sharding: pb.OpSharding | None, leaves: int) -> list[str]:
+    if sharding is None:
+        return [""] * leaves
+    if sharding.type == _TUPLE and len(sharding.tuple_shardings) == leaves:
+        return [sharding_text(part) for part in sharding.tuple_shardings]
+    return [sharding_text(sharding)] * leaves
