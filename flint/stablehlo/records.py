@@ -23,6 +23,8 @@ Attributes by op (all plain Python; absent means the default of the StableHLO sp
     select_and_scatter   window_dimensions, strides, padding
     gather               slice_sizes                scatter   update_window_dims
     fft                  fft_length                 rng_bit_generator, cholesky, triangular_solve: -
+    einsum               config ("ab,bc->ac")
+    chlo.ragged_dot      lhs_batching, rhs_batching, lhs_contracting, rhs_contracting, rhs_group
     compare              direction ("LT", "EQ", ...)
     constant             value: numpy array, only when it has at most 2**20 elements, else absent;
                          splats and scalars are 0-d arrays

@@ -1,0 +1,20 @@
+"""Calls, loops, branches, terminators: what the walker opens, and composites, which it measures.
+
+The idea: a control op has no work of its own.  A composite is one kernel that reads its operands
+and writes its results; its FLOPs are those of its decomposition, which the walker adds.
+"""
+
+from __future__ import annotations
+
+from flint.stablehlo.rules.bytes import alias, boundary, nothing
+from flint.stablehlo.rules.names import names
+from flint.stablehlo.rules.rule import Rule
+from flint.work import Role
+
+_CONTROL = names("async_start call case func.call func.return if return while")
+
+RULES: dict[str, Rule] = {
+    **{name: Rule(Role.CONTROL, nothing) for name in _CONTROL},
+    "async_done": Rule(Role.ALIAS, alias),
+    "composite": Rule(Role.OPAQUE, boundary, types_only=False),
+}

@@ -1,0 +1,253 @@
+"""Work of library kernels behind ``custom_call``: GEMM, convolution, attention, LAPACK, and others.
+
+The idea: a library call hides its arithmetic, but its operand types and ``backend_config`` say
+enough for most.  A function here returns None where they do not: then only boundary bytes are
+known, and the caller says so.  Configurations are read as JSON, or as the dictionary a reader made
+of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+from flint.cost import op_work
+from flint.errors import FlintError
+from flint.stablehlo.records import Op
+from flint.stablehlo.rules.contraction import convolution_item
+from flint.tensor_types import TensorType
+from flint.work import Unit, WorkItem
+
+Types = Sequence[TensorType]
+#: FLOPs of a library call, or None where types and configuration do not tell.
+ItemRule = Callable[[Op, Types, Types], tuple[WorkItem, ...] | None]
+
+_MAX_CONFIG = 1 << 20
+
+
+def config_of(op: Op) -> Mapping[str, Any]:
+    """``backend_config`` as a mapping; empty when there is none or it is not JSON."""
+    config = op.attr("backend_config")
+    if isinstance(config, bytes):
+        config = config.decode("utf-8", "replace")
+    if isinstance(config, str) and config.lstrip().startswith("{") and len(config) <= _MAX_CONFIG:
+        try:
+            config = json.loads(config)
+        except (ValueError, RecursionError):
+            return {}
+    return config if isinstance(config, Mapping) else {}
+
+
+def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = config.get(name, config)
+    return section if isinstance(section, Mapping) else {}
+
+
+def _ints(value: Any) -> tuple[int, ...] | None:
+    try:
+        return tuple(int(item) for item in value)
+    except (TypeError, ValueError):
+        return None
+
+
+def gemm_items(op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | None:
+    """cuBLAS, cuBLASLt, oneDNN: first two operands times each other into the first result.
+
+    Dimension numbers come from ``gemm_backend_config`` when it is there, else from the sizes with
+    the result's leading dims as batch.
+    """
+    if len(ins) < 2 or not outs:
+        return None
+    lhs, rhs, out = ins[0], ins[1], outs[0]
+    numbers = _section(config_of(op), "gemm_backend_config").get("dot_dimension_numbers")
+    batch: int | None = None
+    if isinstance(numbers, Mapping):
+        dims = _ints(numbers.get("lhs_batch_dimensions", ()))
+        if dims is not None and all(0 <= dim < len(lhs.shape) for dim in dims):
+            batch = prod(lhs.shape[dim] for dim in dims)
+    if batch is None:
+        batch = prod(out.shape[:-2]) if len(lhs.shape) == len(rhs.shape) else 1
+    gemm = op_work.gemm_dims_from_sizes(batch, lhs.elements, rhs.elements, out.elements)
+    if gemm is None:
+        return None
+    return (WorkItem(Unit.MATMUL, lhs.dtype, op_work.gemm_flops(gemm), gemm),)
+
+
+def convolution_items(op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | None:
+    """cuDNN and oneDNN convolutions, whose window and dimension numbers the reader supplies.
+
+    They are always those of the forward convolution (input, kernel) -> output; a backward call
+    holds the same three tensors at other places and does the same multiply-adds.
+    """
+    if op.attr("input_spatial") is None or len(ins) < 2 or not outs:
+        return None
+    target = str(op.attr("target", ""))
+    image, kernel, out = ins[0], ins[1], outs[0]
+    if "BackwardInput" in target:
+        image, out = out, image
+    elif "BackwardFilter" in target:
+        kernel, out = out, kernel
+    try:
+        item = convolution_item(op, image, kernel, out)
+    except FlintError:
+        return None
+    return (item._replace(dtype=ins[0].dtype),)
+
+
+def attention_items(op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | None:
+    """cuDNN attention: two GEMMs forward (Q K^T, P V), five backward (Q K^T again, dV, dP, dQ, dK).
+
+    The score tensor [batch, heads, queries, keys] stands in ``cudnn_fmha_backend_config``; the head
+    size is the query's last dim.  One exponential per score.  Masked scores are counted: a causal
+    kernel may skip up to half of them.
+    """
+    config = _section(config_of(op), "cudnn_fmha_backend_config")
+    shape = _section(config, "intermediate_tensor_shape").get("dimensions")
+    scores = _ints(shape) if shape is not None else None
+    if scores is None or len(scores) != 4 or min(scores) <= 0 or not ins or not ins[0].shape:
+        return None
+    batch, heads, queries, keys = scores
+    head = ins[0].shape[-1]
+    gemms = 5 if "Backward" in str(op.attr("target", "")) else 2
+    dims = (batch * heads * gemms, queries, keys, head)
+    dtype = ins[0].dtype
+    return (
+        WorkItem(Unit.MATMUL, dtype, op_work.gemm_flops(dims), dims),
+        WorkItem(Unit.TRANSCENDENTAL, dtype, prod(scores)),
+    )
+
+
+def stated_items(op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | None:
+    """A kernel that states its own cost, as Pallas does in ``cost_estimate`` (FLOPs as MATMUL)."""
+    config = _section(config_of(op), "custom_call_config")
+    estimate = config.get("cost_estimate")
+    if not isinstance(estimate, Mapping):
+        return None
+    counts = _ints((estimate.get("flops", 0), estimate.get("transcendentals", 0)))
+    if counts is None or min(counts) < 0:
+        return None
+    dtype = (ins or outs)[0].dtype
+    units = (Unit.MATMUL, Unit.TRANSCENDENTAL)
+    return tuple(WorkItem(u, dtype, n) for u, n in zip(units, counts, strict=True) if n)
+
+
+def sort_items(_op: Op, ins: Types, _outs: Types) -> tuple[WorkItem, ...] | None:
+    """A sort of the first operand."""
+    return _vector(ins, op_work.sort_flops(ins[0].elements)) if ins else None
+
+
+def top_k_items(_op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | None:
+    """A selection; k is the last dim of the first result."""
+    if not ins or not outs or not outs[0].shape:
+        return None
+    return _vector(ins, op_work.top_k_flops(ins[0].elements, outs[0].shape[-1]))
+
+
+def threefry_items(_op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | None:
+    """Threefry-2x32 with 20 rounds (Salmon et al., SC 2011), per pair of words: 20 rounds of add,
+    rotate (3) and xor, 2 xors for the third key word, 2 + 5 x 3 additions of keys and counter."""
+    return _vector(ins, outs[0].elements * (20 * 5 + 2 + 2 + 5 * 3)) if ins and outs else None
+
+
+def no_items(_op: Op, _ins: Types, _outs: Types) -> tuple[WorkItem, ...] | None:
+    """A kernel that computes nothing worth counting."""
+    return ()
+
+
+def unknown_items(_op: Op, _ins: Types, _outs: Types) -> tuple[WorkItem, ...] | None:
+    """A kernel whose arithmetic nobody outside can see."""
+    return None
+
+
+def _vector(ins: Types, flops: int) -> tuple[WorkItem, ...]:
+    return (WorkItem(Unit.VECTOR, ins[0].dtype, flops),) if flops else ()
+
+
+def _flag(op: Op, names: Sequence[str], default: bool) -> bool:
+    """Whether a LAPACK job flag (a letter, its ASCII code, a bool) asks for vectors: not "N"."""
+    config = config_of(op)
+    for name in names:
+        if name in config:
+            value = config[name]
+            return value not in ("N", "n", ord("N"), ord("n"), False, 0, None)
+    return default
+
+
+def _matrix_rule(flops: Callable[[Op, int, int, Types], int]) -> ItemRule:
+    """FLOPs per matrix of the batch; complex arithmetic is 4 times the real count (a complex
+    product is 6 and a sum 2 real FLOPs, where the real ones are 1 and 1)."""
+
+    def items(op: Op, ins: Types, _outs: Types) -> tuple[WorkItem, ...] | None:
+        if not ins or len(ins[0].shape) < 2:
+            return None
+        *batch, m, n = ins[0].shape
+        weight = 4 if ins[0].dtype.startswith("complex") else 1
+        return _vector(ins, weight * prod(batch) * flops(op, m, n, ins))
+
+    return items
+
+
+def triangular_items(_op: Op, ins: Types, _outs: Types) -> tuple[WorkItem, ...] | None:
+    """xTRSM: the first two operands that are matrices are the triangle and the right-hand sides."""
+    matrices = [tensor for tensor in ins if len(tensor.shape) >= 2]
+    if len(matrices) < 2:
+        return None
+    weight = 4 if matrices[0].dtype.startswith("complex") else 1
+    flops = op_work.triangular_flops(matrices[0].shape[-1], matrices[1].elements)
+    return _vector(matrices, weight * flops)
+
+
+def _gtsv(_op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | None:
+    right = max((*ins, *outs), key=lambda tensor: len(tensor.shape), default=None)
+    if right is None or len(right.shape) < 2:
+        return None
+    *batch, n, columns = right.shape
+    weight = 4 if right.dtype.startswith("complex") else 1
+    flops = prod(batch) * op_work.tridiagonal_solve_flops(n, columns)
+    return _vector([right], weight * flops)
+
+
+#: LAPACK family (without type letter) -> its FLOPs.
+LAPACK: dict[str, ItemRule] = {
+    "potrf": _matrix_rule(lambda op, m, n, ins: op_work.cholesky_flops(n)),
+    "getrf": _matrix_rule(lambda op, m, n, ins: op_work.lu_flops(m, n)),
+    "geqrf": _matrix_rule(lambda op, m, n, ins: op_work.qr_flops(m, n)),
+    "geqp3": _matrix_rule(lambda op, m, n, ins: op_work.qr_flops(m, n)),
+    "orgqr": _matrix_rule(
+        lambda op, m, n, ins: op_work.q_from_reflectors_flops(
+            m, n, ins[1].shape[-1] if len(ins) > 1 and ins[1].shape else n
+        )
+    ),
+    "ormqr": _matrix_rule(lambda op, m, n, ins: 4 * m * n * min(m, n)),
+    "syevd": _matrix_rule(
+        lambda op, m, n, ins: op_work.symmetric_eigen_flops(n, _flag(op, ("mode", "jobz"), True))
+    ),
+    "gesdd": _matrix_rule(
+        lambda op, m, n, ins: op_work.svd_flops(
+            m, n, _flag(op, ("mode", "jobz", "compute_uv"), True)
+        )
+    ),
+    "geev": _matrix_rule(
+        lambda op, m, n, ins: op_work.eigen_flops(
+            n, _flag(op, ("compute_left",), True) or _flag(op, ("compute_right",), True)
+        )
+    ),
+    "gees": _matrix_rule(lambda op, m, n, ins: op_work.eigen_flops(n, _flag(op, ("mode",), True))),
+    "gehrd": _matrix_rule(lambda op, m, n, ins: op_work.hessenberg_flops(n)),
+    "sytrd": _matrix_rule(lambda op, m, n, ins: op_work.tridiagonal_flops(n)),
+    "syrk": _matrix_rule(lambda op, m, n, ins: m * m * n),
+    "trsyl": _matrix_rule(
+        lambda op, m, n, ins: op_work.sylvester_flops(m, ins[1].shape[-1] if len(ins) > 1 else n)
+    ),
+    "trsm": triangular_items,
+    "gtsv": _gtsv,
+}
+#: Other spellings of the same routine.
+for _name, _same in (
+    ("ungqr", "orgqr"), ("unmqr", "ormqr"), ("heevd", "syevd"), ("syevj", "syevd"),
+    ("gesvd", "gesdd"), ("gesvdj", "gesdd"), ("gesvdp", "gesdd"), ("hetrd", "sytrd"),
+    ("gtsv2", "gtsv"),
+):  # fmt: skip
+    LAPACK[_name] = LAPACK[_same]

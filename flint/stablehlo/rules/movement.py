@@ -1,0 +1,85 @@
+"""Ops that move, make or rename data without arithmetic.
+
+The idea: three tables by role.  An ALIAS op is a view: nothing moves, where XLA's cost analysis
+counts a copy (reshape, bitcast_convert, optimization_barrier, mhlo.copy) or a table of pointers
+(tuple).  A GENERATE op writes its result.  A MOVEMENT op reads and writes; slices, gathers and
+updates count what they touch and not the whole buffer, as XLA does.
+
+A transpose that only moves dims of size 1 is a view in row-major layout and moves nothing.  A
+constant stands in memory: its users read it, nobody writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flint.stablehlo.records import Op
+from flint.stablehlo.rules.bytes import alias, boundary, generate, nothing, total_bytes
+from flint.stablehlo.rules.names import names
+from flint.stablehlo.rules.rule import Rule
+from flint.tensor_types import TensorType
+from flint.work import Role, Work
+
+
+def _transpose(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
+    shape = ins[0].shape
+    moved = [dim for dim in op.attr("dimensions", ()) if shape[dim] != 1]
+    if moved == sorted(moved):
+        return alias(op, ins, outs)
+    return boundary(op, ins, outs)
+
+
+def _taken(_op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
+    """Reads what it takes and the indices: slice, dynamic_slice, gather."""
+    taken = outs[0].bytes
+    return Work((), taken + total_bytes(ins[1:]), taken)
+
+
+def _static_slice(_op: Op, _ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
+    taken = outs[0].bytes
+    return Work((), taken, taken)
+
+
+def _dynamic_update_slice(_op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
+    """Reads the update and the indices, writes the update; the rest stays where it is."""
+    update = ins[1].bytes
+    return Work((), total_bytes(ins[1:]), update, max(0, outs[0].bytes - update))
+
+
+def _outfeed(_op: Op, ins: Sequence[TensorType], _outs: Sequence[TensorType]) -> Work:
+    return Work((), total_bytes(ins), 0)
+
+
+def _aliases(*names: str) -> dict[str, Rule]:
+    return {name: Rule(Role.ALIAS, alias) for name in names}
+
+
+def _copies(*names: str) -> dict[str, Rule]:
+    return {name: Rule(Role.MOVEMENT, boundary) for name in names}
+
+
+RULES: dict[str, Rule] = {
+    **_aliases(
+        *names("after_all bitcast_convert dynamic_reshape get_tuple_element optimization_barrier"),
+        *names("reshape set_dimension_size tuple"),
+    ),
+    "constant": Rule(Role.GENERATE, nothing),
+    "create_token": Rule(Role.GENERATE, nothing),
+    "dynamic_iota": Rule(Role.GENERATE, generate),
+    "get_dimension_size": Rule(Role.GENERATE, generate),
+    "iota": Rule(Role.GENERATE, generate),
+    "partition_id": Rule(Role.GENERATE, generate),
+    "replica_id": Rule(Role.GENERATE, generate),
+    **_copies(*names("broadcast broadcast_in_dim concatenate dynamic_broadcast_in_dim")),
+    **_copies(*names("dynamic_pad pad reverse")),
+    "transpose": Rule(Role.MOVEMENT, _transpose, types_only=False),
+    "slice": Rule(Role.MOVEMENT, _static_slice),
+    "real_dynamic_slice": Rule(Role.MOVEMENT, _taken),
+    "dynamic_slice": Rule(Role.MOVEMENT, _taken),
+    "gather": Rule(Role.MOVEMENT, _taken),
+    "dynamic_gather": Rule(Role.MOVEMENT, _taken),
+    "torch_index_select": Rule(Role.MOVEMENT, _taken),
+    "infeed": Rule(Role.MOVEMENT, generate),
+    "outfeed": Rule(Role.MOVEMENT, _outfeed),
+    "dynamic_update_slice": Rule(Role.UPDATE, _dynamic_update_slice),
+}

@@ -1,0 +1,152 @@
+"""Ops that apply a region many times: reduce, reduce_window, scan, scatter, map and others.
+
+The idea: the region works on scalars, so that its work per application is a count of its
+elementwise ops by unit; the op's work is that times the number of applications, as in XLA's cost
+analysis:
+
+    reduce               input elements - result elements (of the first operand)
+    reduce_window        result elements x (window size - 1)
+    select_and_scatter   source elements x (window size - 1) of select, source elements of scatter
+    scatter              update elements
+    map                  result elements
+    scan                 elements of the scanned operand
+
+One reduce_window is special in XLA and here: a window of 2 n - 1 over n elements padded with n - 1
+on both sides is a reduction that is broadcast back, and counts as such.
+
+A region that calls a function or nests another region op counts without it: readers inline calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from flint.errors import FlintError
+from flint.stablehlo.records import Block, Op
+from flint.stablehlo.rules.bytes import boundary, total_bytes
+from flint.stablehlo.rules.elementwise import UNIT_OF
+from flint.stablehlo.rules.rule import Rule
+from flint.tensor_types import TensorType
+from flint.work import Role, Unit, Work, WorkItem
+
+
+def region_counts(block: Block) -> tuple[int, int]:
+    """(vector, transcendental) ops in one application of a scalar region."""
+    vector = transcendental = 0
+    for op in block.ops:
+        unit = UNIT_OF.get(op.name.removeprefix("mhlo."))
+        if unit is None:
+            unit = UNIT_OF.get(op.name)
+        if unit == Unit.VECTOR:
+            vector += 1
+        elif unit == Unit.TRANSCENDENTAL:
+            transcendental += 1
+    return vector, transcendental
+
+
+def region_items(op: Op, region: int, dtype: str, applications: int) -> tuple[WorkItem, ...]:
+    """The work of applying region number ``region`` of ``op`` that many times.
+
+    Raises:
+        FlintError: the op has no such region.
+    """
+    if region >= len(op.regions):
+        raise FlintError(f"{op.name} lacks its region {region}")
+    vector, transcendental = region_counts(op.regions[region])
+    items = []
+    if vector and applications > 0:
+        items.append(WorkItem(Unit.VECTOR, dtype, vector * applications))
+    if transcendental and applications > 0:
+        items.append(WorkItem(Unit.TRANSCENDENTAL, dtype, transcendental * applications))
+    return tuple(items)
+
+
+def _reduce(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
+    applications = prod(ins[0].shape) - prod(outs[0].shape)
+    items = region_items(op, 0, ins[0].dtype, applications)
+    return Work(items, total_bytes(ins), total_bytes(outs))
+
+
+def _broadcast_back(op: Op, shape: tuple[int, ...], window: Sequence[int]) -> int | None:
+    """Applications of the reduce_window that is a reduction broadcast back; None for any other."""
+    padding = op.attr("padding") or ()
+    wide = [dim for dim, size in enumerate(window) if size != 1]
+    padded = [dim for dim, (low, high) in enumerate(padding) if low or high]
+    if len(wide) != 1 or wide != padded:
+        return None
+    dim = wide[0]
+    low, high = padding[dim]
+    if low != high or window[dim] != 2 * low + 1 or low != shape[dim] - 1:
+        return None
+    return prod(shape) // shape[dim] + shape[dim] - 1
+
+
+def _reduce_window(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
+    window = op.attr("window_dimensions", ())
+    shape = outs[0].shape
+    if len(window) != len(shape):
+        raise FlintError(f"{op.name}: a window of rank {len(window)} on {ins[0]}")
+    applications = _broadcast_back(op, shape, window) if len(outs) == 1 else None
+    if applications is None:
+        applications = prod(shape) * (prod(window) - 1)
+    items = region_items(op, 0, ins[0].dtype, applications)
+    return Work(items, total_bytes(ins), total_bytes(outs))
+
+
+def _select_and_scatter(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
+    sources = prod(ins[1].shape)
+    window = prod(op.attr("window_dimensions", ()))
+    dtype = ins[0].dtype
+    select = region_items(op, 0, dtype, sources * (window - 1))
+    scatter = region_items(op, 1, dtype, sources)
+    return Work(_merged(select + scatter), total_bytes(ins), total_bytes(outs))
+
+
+def _merged(items: Sequence[WorkItem]) -> tuple[WorkItem, ...]:
+    sums: dict[tuple[Unit, str], int] = {}
+    for item in items:
+        key = item.unit, item.dtype
+        sums[key] = sums.get(key, 0) + item.flops
+    return tuple(WorkItem(unit, dtype, flops) for (unit, dtype), flops in sums.items())
+
+
+def _scatter(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
+    """Reads the updates, the places they go to and the indices; writes those places."""
+    count = (len(ins) - 1) // 2
+    updates = ins[count + 1 :]
+    size = total_bytes(updates)
+    items = region_items(op, 0, ins[0].dtype, prod(updates[0].shape))
+    return Work(items, 2 * size + ins[count].bytes, size, max(0, total_bytes(outs) - size))
+
+
+def _map(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
+    items = region_items(op, 0, ins[0].dtype, prod(outs[0].shape))
+    return Work(items, total_bytes(ins), total_bytes(outs))
+
+
+def _scan(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
+    """The body works on slices: its ops run once per element of the first scanned operand."""
+    items = region_items(op, 0, ins[0].dtype, prod(ins[0].shape))
+    return Work(items, total_bytes(ins), total_bytes(outs))
+
+
+def _unary_einsum(_op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
+    """What is summed away: one addition per element that the result lacks."""
+    additions = prod(ins[0].shape) - prod(outs[0].shape)
+    if additions <= 0:
+        return boundary(_op, ins, outs)
+    item = WorkItem(Unit.VECTOR, ins[0].dtype, additions)
+    return Work((item,), total_bytes(ins), total_bytes(outs))
+
+
+RULES: dict[str, Rule] = {
+    "reduce": Rule(Role.REDUCTION, _reduce, types_only=False),
+    "reduce_window": Rule(Role.REDUCTION, _reduce_window, types_only=False),
+    "chlo.scan": Rule(Role.REDUCTION, _scan, types_only=False),
+    "mhlo.scan": Rule(Role.REDUCTION, _scan, types_only=False),
+    "unary_einsum": Rule(Role.REDUCTION, _unary_einsum),
+    "select_and_scatter": Rule(Role.OPAQUE, _select_and_scatter, types_only=False),
+    "scatter": Rule(Role.UPDATE, _scatter, types_only=False),
+    "map": Rule(Role.ELEMENTWISE, _map, types_only=False),
+}
