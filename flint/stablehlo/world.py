@@ -1,0 +1,225 @@
+"""How many devices a module is for, and what its device ids mean.
+
+The idea: StableHLO collectives speak of replica ids, partition ids or flattened ids; a workload
+speaks of ranks.  With ``replicas`` x ``partitions`` devices the rank is
+``replica * partitions + partition`` (row-major, as XLA flattens ids).  Groups of either kind of id
+become groups of ranks here, symbolically.
+
+    world = World(partitions=512)
+    world.groups(ReplicaGroups(iota=((8, 64), (64, 8), (1, 0))), channel=1, global_ids=True)
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.errors import FlintError, UsageError
+from flint.groups import Groups, StridedGroups, canonical, everybody, from_iota, from_table
+from flint.mesh import Mesh
+from flint.permutation import Permutation, permutation
+from flint.stablehlo.records import Block, Module, Op, ReplicaGroups
+
+#: XLA's sharding text: ``{devices=[8,64]<=[512]T(1,0) last_tile_dim_replicate}``.
+_IOTA_SHARDING = re.compile(r"devices=\[[\d,]+\]<=\[([\d,]+)\]")
+_LISTED_SHARDING = re.compile(r"devices=\[([\d,]+)\]\d")
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The devices of a module.
+
+    Attributes:
+        partitions: partitions of one replica.
+        replicas: replicas.
+    """
+
+    partitions: int
+    replicas: int = 1
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return self.partitions * self.replicas
+
+    def groups(self, written: ReplicaGroups, *, channel: int, global_ids: bool) -> Groups:
+        """Groups of ranks for groups as a module writes them.
+
+        The three modes of the StableHLO specification: with ``use_global_device_ids`` ids are
+        ranks; without it they are partition ids when there is a channel (cross_partition) and
+        replica ids when there is none (cross_replica), repeated over the other kind.
+
+        Raises:
+            FlintError: ids outside the world or in two groups.
+        """
+        if global_ids or self.replicas == 1 or self.partitions == 1:
+            if self.replicas > 1 and self.partitions == 1 and channel > 0 and not global_ids:
+                raise FlintError("a cross-partition collective in a module of one partition")
+            return _resolve(written, self.size)
+        if channel > 0:
+            return _repeat(_resolve(written, self.partitions), self.replicas, outside=True)
+        return _repeat(_resolve(written, self.replicas), self.partitions, outside=False)
+
+    def permutation(self, pairs: NDArray[np.int64], *, channel: int) -> Permutation:
+        """The permutation of ranks for pairs of partition ids (with a channel) or replica ids."""
+        if self.replicas == 1 or self.partitions == 1:
+            return permutation(self.size, pairs)
+        if channel > 0:
+            shifts = np.arange(self.replicas, dtype=np.int64) * self.partitions
+            spread = pairs[None, :, :] + shifts[:, None, None]
+        else:
+            ids = np.arange(self.partitions, dtype=np.int64)
+            spread = pairs[None, :, :] * self.partitions + ids[:, None, None]
+        return permutation(self.size, spread.reshape(-1, 2))
+
+
+def _resolve(written: ReplicaGroups, size: int) -> Groups:
+    if written.table is not None and written.table.size:
+        return from_table(size, written.table)
+    if written.iota is not None:
+        groups = from_iota(*written.iota)
+        if groups.world != size:
+            raise FlintError(f"replica groups are for {groups.world} devices, the module for {size}")
+        return groups
+    if written.mesh is not None:
+        return _along_mesh(written.mesh, size)
+    return everybody(size)
+
+
+def _along_mesh(written: tuple[object, ...], size: int) -> Groups:
+    axes: tuple[tuple[str, int], ...] = written[0]  # type: ignore[assignment]  # see ReplicaGroups
+    along: tuple[tuple[str, tuple[int, int] | None], ...] = written[1]  # type: ignore[assignment]
+    sizes = [length for _, length in axes]
+    if math.prod(sizes) != size:
+        raise FlintError(f"replica groups use a mesh of {math.prod(sizes)} devices, not {size}")
+    place = {
+        name: (length, math.prod(sizes[i + 1 :])) for i, (name, length) in enumerate(axes)
+    }
+    dims = []
+    for name, sub_axis in along:
+        if name not in place:
+            raise FlintError(f"replica groups name mesh axis {name!r}, which is not in {axes}")
+        length, stride = place[name]
+        if sub_axis is None:
+            dims.append((length, stride))
+            continue
+        before, taken = sub_axis
+        if length % (before * taken):
+            raise FlintError(f"sub-axis ({before}){taken} does not divide axis {name}={length}")
+        dims.append((taken, stride * (length // (before * taken))))
+    groups = StridedGroups(size, canonical(dims))
+    if len(written) > 2:
+        devices: NDArray[np.int64] = written[2]  # type: ignore[assignment]
+        return from_table(size, devices[groups.table()])
+    return groups
+
+
+def _repeat(groups: Groups, times: int, *, outside: bool) -> Groups:
+    """Groups of one id kind over ``times`` values of the other, as groups of ranks."""
+    world = groups.world * times
+    if isinstance(groups, StridedGroups):
+        factor = 1 if outside else times
+        return StridedGroups(world, tuple((size, stride * factor) for size, stride in groups.dims))
+    other = np.arange(times, dtype=np.int64)[:, None, None]
+    rows = groups.rows[None]
+    spread = rows + other * groups.world if outside else rows * times + other
+    spread = np.where(rows >= 0, spread, -1)
+    return from_table(world, spread.reshape(-1, groups.rows.shape[1]))
+
+
+def world_of(module: Module, mesh: Mesh | None) -> World:
+    """The devices that ``module`` is for.
+
+    Taken, in this order, from the module's partition and replica counts, its meshes, its
+    shardings, the ids in its collectives, the given mesh.
+
+    Raises:
+        UsageError: the given mesh has another number of devices than the module is for.
+    """
+    stated = World(module.num_partitions, module.num_replicas)
+    if stated.size == 1:
+        stated = World(_implied_devices(module))
+    if mesh is None:
+        return stated
+    if stated.size == 1 or _lower_bound_only(module, stated.size, mesh.size):
+        return World(mesh.size)
+    if stated.size != mesh.size:
+        raise UsageError(
+            f"mesh {mesh} has {mesh.size} devices; the module is for {stated.size}"
+            + (f" ({stated.replicas} replicas)" if stated.replicas > 1 else "")
+        )
+    return stated
+
+
+def mesh_of(module: Module, world: World) -> Mesh:
+    """The module's own mesh, else one axis (with replicas, a ``replica`` axis before it)."""
+    candidates = {
+        tuple((name, size) for name, size in axes if size > 1)
+        for axes in module.meshes.values()
+        if math.prod(size for _, size in axes) == world.size
+    }
+    by_shape = {tuple(size for _, size in axes): axes for axes in sorted(candidates, reverse=True)}
+    fewest = min(map(len, by_shape), default=0)
+    shapes = [shape for shape in by_shape if len(shape) == fewest]
+    if world.size > 1 and len(shapes) == 1:
+        axes = by_shape[shapes[0]]
+        return Mesh(tuple(size for _, size in axes), tuple(name for name, _ in axes))
+    if world.replicas > 1 and world.partitions > 1:
+        return Mesh((world.replicas, world.partitions), ("replica", "partition"))
+    return Mesh((world.size,), ("axis_0",))
+
+
+def _implied_devices(module: Module) -> int:
+    sizes = {math.prod(size for _, size in axes) for axes in module.meshes.values()}
+    if sizes:
+        return max(sizes)
+    for text in (*module.input_shardings, *module.output_shardings):
+        found = _IOTA_SHARDING.findall(text) + _LISTED_SHARDING.findall(text)
+        sizes |= {math.prod(map(int, match.split(","))) for match in found}
+    if sizes and max(sizes) > 1:
+        return max(sizes)
+    return _devices_in_collectives(module)
+
+
+def _lower_bound_only(module: Module, implied: int, given: int) -> bool:
+    """Whether nothing but permute pairs speaks for ``implied``, so that more devices may exist."""
+    if module.num_partitions * module.num_replicas > 1 or module.meshes or given < implied:
+        return False
+    texts = (*module.input_shardings, *module.output_shardings)
+    if any("devices=" in text for text in texts):
+        return False
+    return all(
+        op.attr("groups") is None or op.attr("groups").table is None for op in _all_ops(module)
+    )
+
+
+def _devices_in_collectives(module: Module) -> int:
+    largest = 0
+    for op in _all_ops(module):
+        if op.attrs is None:
+            continue
+        groups: ReplicaGroups | None = op.attrs.get("groups")
+        if groups is not None:
+            if groups.iota is not None:
+                largest = max(largest, math.prod(groups.iota[1]) - 1)
+            elif groups.mesh is not None:
+                largest = max(largest, math.prod(size for _, size in groups.mesh[0]) - 1)
+            elif groups.table is not None and groups.table.size:
+                largest = max(largest, int(groups.table.max()))
+        pairs = op.attrs.get("pairs")
+        if pairs is not None and pairs.size:
+            largest = max(largest, int(pairs.max()))
+    return largest + 1
+
+
+def _all_ops(module: Module) -> Iterator[Op]:
+    blocks: list[Block] = list(module.functions.values())
+    while blocks:
+        for op in blocks.pop().ops:
+            yield op
+            blocks.extend(op.regions)
