@@ -27,9 +27,12 @@ from flint.stablehlo.records import ReplicaGroups
 
 
 class Context:
-    """What decoders share within one module: its sizes, its payload table and the caches."""
+    """What decoders share within one module: its sizes, its payload table and the caches.
 
-    __slots__ = ("attributes", "groups", "num_partitions", "num_replicas", "payloads")
+    ``meshes`` collects the distinct meshes that replica groups name, under invented names.
+    """
+
+    __slots__ = ("attributes", "groups", "meshes", "num_partitions", "num_replicas", "payloads")
 
     def __init__(
         self, payloads: tuple[bytes, ...], num_partitions: int = 1, num_replicas: int = 1
@@ -38,6 +41,7 @@ class Context:
         self.num_partitions = num_partitions
         self.num_replicas = num_replicas
         self.attributes: dict[tuple[object, ...], dict[str, Any] | None] = {}
+        self.meshes: dict[tuple[tuple[str, int], ...], str] = {}
         self.groups: dict[tuple[int, bytes], ReplicaGroups] = {}
 
 
@@ -260,6 +264,11 @@ def replica_groups(instruction: Any, context: Context) -> ReplicaGroups:
             groups = known.get((form, data))
             if groups is None:
                 groups = known[form, data] = decode(data)
+                if groups.mesh is not None:
+                    number = len(context.meshes)
+                    context.meshes.setdefault(
+                        groups.mesh[0], f"mesh_{number}" if number else "mesh"
+                    )
             return groups
     return groups_of_table(instruction.replica_groups)
 

@@ -165,6 +165,7 @@ class _Reader:
             types=self.types.types,
             num_partitions=self.partitions,
             num_replicas=self.replicas,
+            meshes={name: axes for axes, name in self.context.meshes.items()},
             donated=donated_buffers(proto.input_output_alias, parameters, root),
             input_shardings=parameter_shardings(proto, entry, parameters),
             output_shardings=output_shardings(proto, root),

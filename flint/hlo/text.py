@@ -1,0 +1,112 @@
+"""HLO text -> HLO proto, by XLA's own parser.
+
+The one door to ``jaxlib._hlo``, which is private; known to work: jaxlib 0.10.2.  XLA may stop the
+whole process on text that it does not like, so the parser runs in a child process under a time
+limit.  A proto does not say how many partitions the text's header states; they are carried over.
+
+    proto = proto_of_text(open("step.hlo").read().encode(), "step.hlo")
+    read_hlo(proto, "step.hlo")
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+
+from flint.errors import FlintError
+from flint.hlo import hlo_pb2 as pb
+
+KNOWN_VERSIONS = "jaxlib >= 0.10.2, < 0.11"
+
+#: Seconds after which the parser is given up; it takes about 1 s for 10 MB of text.
+TIME_LIMIT = 600.0
+
+#: What the child runs: text on stdin, serialised HloModuleProto on stdout, exit status 3 for a
+#: parser without the function we know and 4 for text that it refuses.
+_CHILD = """
+import sys
+try:
+    from jaxlib._hlo import hlo_module_from_text
+except ImportError as error:
+    print(error, file=sys.stderr)
+    sys.exit(3)
+text = sys.stdin.buffer.read().decode("utf-8")
+try:
+    module = hlo_module_from_text(text)
+except Exception as error:
+    print(error, file=sys.stderr)
+    sys.exit(4)
+sys.stdout.buffer.write(module.as_serialized_hlo_module_proto())
+"""
+_NO_PARSER, _REFUSED = 3, 4
+
+_HEADER = re.compile(rb"^HloModule\b.*", re.MULTILINE)
+_COUNT = r"\b%s=(\d{1,9})\b"
+
+
+def proto_of_text(text: bytes, name: str = "<module>") -> bytes:
+    """Parse HLO text.
+
+    Args:
+        text: the file's bytes, starting with ``HloModule`` (comments may precede it).
+        name: file name for errors.
+
+    Returns:
+        A serialised ``HloModuleProto``.
+
+    Raises:
+        FlintError: XLA does not accept the text (its reason is given), or stopped on it.
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", _CHILD],
+            input=text,
+            capture_output=True,
+            timeout=TIME_LIMIT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise FlintError(f"{name}: XLA's HLO parser took more than {TIME_LIMIT:.0f} s") from None
+    if done.returncode == 0:
+        return _with_counts(done.stdout, text)
+    reason = _reason(done.stderr)
+    if done.returncode == _NO_PARSER:
+        raise FlintError(f"XLA's HLO parser is not there ({reason}); known: {KNOWN_VERSIONS}")
+    if done.returncode == _REFUSED:
+        raise FlintError(f"{name}: not valid HLO text: {reason}")
+    raise FlintError(f"{name}: XLA's HLO parser stopped ({_status(done.returncode)}): {reason}")
+
+
+def _reason(stderr: bytes) -> str:
+    """The first line that says something, without the status code in front."""
+    for line in stderr.decode("utf-8", "replace").splitlines():
+        if line.strip() and not line.startswith(("WARNING", "I0000")):
+            return re.sub(r"^[A-Z_]+: ", "", line.strip())[:300]
+    return "no message"
+
+
+def _status(returncode: int) -> str:
+    if returncode >= 0:
+        return f"exit status {returncode}"
+    try:
+        return signal.Signals(-returncode).name
+    except ValueError:
+        return f"signal {-returncode}"
+
+
+def _with_counts(proto: bytes, text: bytes) -> bytes:
+    header = _HEADER.search(text)
+    line = header.group().decode("utf-8", "replace") if header else ""
+    counts = {}
+    for key in ("num_partitions", "replica_count"):
+        stated = re.search(_COUNT % key, line)
+        if stated:
+            counts[key] = int(stated.group(1))
+    module = pb.HloModuleProto.FromString(proto)
+    if not counts or module.device_assignment.computation_count:
+        return proto
+    module.device_assignment.computation_count = counts.get("num_partitions", 1)
+    module.device_assignment.replica_count = counts.get("replica_count", 1)
+    return module.SerializeToString()

@@ -1,0 +1,242 @@
+"""Saved programs: StableHLO and HLO files in every form that frameworks and XLA write.
+
+The idea: a file says itself what it is, by its first bytes, whatever its name; gzip is looked
+through.  What is recognised is handed to the reader of that form, what is not is named in the
+error.
+
+    read(Path("model.mlirbc"))           # MLIR bytecode, MLIR text, a portable artifact (VHLO),
+    read(Path("step.hlo.pb.gz"))         # HloProto, HloModuleProto, HLO text
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from enum import Enum
+from pathlib import Path
+
+from flint.errors import FlintError
+from flint.stablehlo.records import Module
+
+#: Files and decompressed contents beyond this are refused (bytes).
+MAX_BYTES = 8 * 2**30
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_MLIR_MAGIC = b"ML\xefR"
+_VHLO_PRODUCER = b"StableHLO_v"
+_CHUNK = 1 << 20
+_SNIFFED = 1 << 16
+
+
+class Kind(Enum):
+    """What a file is; the value is how messages call it."""
+
+    MLIR_BYTECODE = "MLIR bytecode"
+    VHLO = "a StableHLO portable artifact"
+    MLIR_TEXT = "MLIR text"
+    HLO_PROTO = "an HloProto"
+    HLO_MODULE_PROTO = "an HloModuleProto"
+    HLO_TEXT = "HLO text"
+    GZIP = "gzip data"
+    EMPTY = "an empty file"
+    CHROME_TRACE = "a profiler trace (Chrome or Kineto JSON)"
+    PYTORCH_ET = "a PyTorch execution trace (JSON)"
+    JSON = "JSON"
+    JAX_EXPORT = "a serialised jax.export.Exported"
+    PICKLE = "a Python pickle"
+    ZIP = "a ZIP archive (a saved PyTorch model or NumPy file?)"
+    NUMPY = "a NumPy array"
+    EXECUTABLE = "a compiled library or program"
+    PYTHON = "Python source"
+    TEXT = "text that is neither MLIR nor HLO"
+    UNKNOWN = "of an unknown format"
+
+
+#: What to do with files that hold no module of ours.
+_ADVICE: dict[Kind, str] = {
+    Kind.CHROME_TRACE: "it records a run and holds no program; `flint validate` compares with it",
+    Kind.PYTORCH_ET: "it records a run and holds no program; `flint validate` compares with it",
+    Kind.JAX_EXPORT: "save exported.mlir_module_serialized instead",
+    Kind.PICKLE: "pickles are not opened; save StableHLO instead",
+    Kind.PYTHON: "`flint capture FILE.py:FUNCTION` captures model code",
+}
+_WANTED = "StableHLO (MLIR text, bytecode, portable artifact) or HLO (proto, text)"
+
+_MAGIC: tuple[tuple[bytes, Kind], ...] = (
+    (_GZIP_MAGIC, Kind.GZIP),
+    (b"PK\x03\x04", Kind.ZIP),
+    (b"\x93NUMPY", Kind.NUMPY),
+    (b"\x7fELF", Kind.EXECUTABLE),
+    (b"\x80\x02", Kind.PICKLE),
+    (b"\x80\x03", Kind.PICKLE),
+    (b"\x80\x04", Kind.PICKLE),
+    (b"\x80\x05", Kind.PICKLE),
+)
+
+_COMMENTS = r"\A\s*(?://[^\n]*\n\s*)*"
+_HLO_TEXT = re.compile(_COMMENTS + r"HloModule\s")
+_MLIR_TEXT = re.compile(
+    _COMMENTS + r'(?:module\b|"builtin\.module"|builtin\.module\b|func\.func\b|#\w|!\w|\{-#)'
+)
+_MLIR_OPS = re.compile(r"\b(?:stablehlo|vhlo|mhlo|func|sdy)\.\w")
+_PYTHON = re.compile(r"^(?:import \w|from [\w.]+ import |def \w+\(|@\w)", re.MULTILINE)
+
+
+def detect(data: bytes) -> Kind:
+    """What ``data`` is, by its content alone.  Nothing is parsed; a cut file keeps its kind."""
+    if not data:
+        return Kind.EMPTY
+    if data[:4] == _MLIR_MAGIC:
+        return Kind.VHLO if _VHLO_PRODUCER in data[:64] else Kind.MLIR_BYTECODE
+    for magic, kind in _MAGIC:
+        if data.startswith(magic):
+            return kind
+    proto = _hlo_proto_kind(data)
+    if proto is not None:
+        return proto
+    text = _text_start(data)
+    if text is not None:
+        return _text_kind(text)
+    return Kind.JAX_EXPORT if _MLIR_MAGIC in data[:_SNIFFED] else Kind.UNKNOWN
+
+
+def read(path: Path) -> Module:
+    """Read a saved program into op records.
+
+    Args:
+        path: the file; its name does not matter.
+
+    Raises:
+        FlintError: the file cannot be read, holds no module, or is damaged.
+    """
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise FlintError(f"{path}: larger than {MAX_BYTES >> 30} GiB")
+        data = path.read_bytes()
+    except OSError as error:
+        raise FlintError(f"{path}: {error.strerror or error}") from error
+    return read_bytes(data, str(path))
+
+
+def read_bytes(data: bytes, name: str = "<module>") -> Module:
+    """Read a saved program that is already in memory.
+
+    Args:
+        data: a file's content, possibly gzipped (twice at most).
+        name: what errors call it.
+
+    Raises:
+        FlintError: no module, or a damaged one.
+    """
+    kind = detect(data)
+    for _ in range(2):
+        if kind is Kind.GZIP:
+            data = decompress(data, name)
+            kind = detect(data)
+    if kind in (Kind.MLIR_BYTECODE, Kind.VHLO, Kind.MLIR_TEXT):
+        from flint.stablehlo.reader import read_mlir
+
+        return read_mlir(data, name)
+    if kind in (Kind.HLO_PROTO, Kind.HLO_MODULE_PROTO, Kind.HLO_TEXT):
+        from flint.hlo.reader import read_hlo
+
+        if kind is Kind.HLO_TEXT:
+            from flint.hlo.text import proto_of_text
+
+            data = proto_of_text(data, name)
+        return read_hlo(data, name)
+    advice = _ADVICE.get(kind, f"expected {_WANTED}")
+    raise FlintError(f"{name}: this is {kind.value}; {advice}")
+
+
+def decompress(data: bytes, name: str = "<module>", limit: int = MAX_BYTES) -> bytes:
+    """The content of gzip data, all members of it.
+
+    Args:
+        data: the compressed bytes.
+        name: what errors call it.
+        limit: bytes of content beyond which it is refused.
+
+    Raises:
+        FlintError: damaged or cut off, or more than ``limit``.
+    """
+    content = bytearray()
+    rest: bytes = data
+    while rest.startswith(_GZIP_MAGIC):
+        member = zlib.decompressobj(wbits=31)
+        try:
+            while not member.eof:
+                part = member.decompress(rest, _CHUNK)
+                rest = member.unconsumed_tail
+                content += part
+                if len(content) > limit:
+                    raise FlintError(f"{name}: gzip data of more than {limit} bytes is refused")
+                if not part and not rest and not member.eof:
+                    raise FlintError(f"{name}: gzip data that ends too early (file cut off?)")
+        except zlib.error as error:
+            raise FlintError(f"{name}: damaged gzip data ({error})") from error
+        rest = member.unused_data
+    return bytes(content)
+
+
+def _text_start(data: bytes) -> str | None:
+    """The first part of ``data`` as text; None when it is none."""
+    start = data[:_SNIFFED]
+    if b"\x00" in start:
+        return None
+    try:
+        return start.decode("utf-8")
+    except UnicodeDecodeError as error:
+        # A character cut at the end of the part is no reason; anything else is.
+        return start[: error.start].decode() if error.start > len(start) - 4 else None
+
+
+def _text_kind(text: str) -> Kind:
+    if _HLO_TEXT.match(text):
+        return Kind.HLO_TEXT
+    if _MLIR_TEXT.match(text):
+        return Kind.MLIR_TEXT
+    if text.lstrip()[:1] in ("{", "["):
+        if '"traceEvents"' in text or '"ph"' in text:
+            return Kind.CHROME_TRACE
+        return Kind.PYTORCH_ET if "-chakra" in text[:4096] else Kind.JSON
+    if _PYTHON.search(text):
+        return Kind.PYTHON
+    return Kind.MLIR_TEXT if _MLIR_OPS.search(text) else Kind.TEXT
+
+
+def _hlo_proto_kind(data: bytes) -> Kind | None:
+    """``HloProto`` and ``HloModuleProto`` by their first fields.
+
+    A module starts with its name (field 1, printable), then its entry computation's name (field 2)
+    or the computations (field 3); an HloProto starts with a module (field 1).
+    """
+    if _starts_like_module(data):
+        return Kind.HLO_MODULE_PROTO
+    inner = _first_field(data)
+    if inner is not None and _starts_like_module(data[inner[0] : inner[0] + _SNIFFED]):
+        return Kind.HLO_PROTO
+    return None
+
+
+def _starts_like_module(data: bytes) -> bool:
+    field = _first_field(data)
+    if field is None:
+        return False
+    start, length = field
+    name, after = data[start : start + length], data[start + length : start + length + 1]
+    printable = all(0x20 <= byte < 0x7F for byte in name)
+    return 0 < length <= 4096 and printable and after in (b"\x12", b"\x1a", b"")
+
+
+def _first_field(data: bytes) -> tuple[int, int] | None:
+    """Start and stated length of the content of field 1, when data begins with such a field."""
+    if data[:1] != b"\x0a":
+        return None
+    length = shift = 0
+    for position in range(1, min(len(data), 11)):
+        length |= (data[position] & 0x7F) << shift
+        if data[position] < 0x80:
+            return position + 1, length
+        shift += 7
+    return None
