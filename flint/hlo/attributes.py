@@ -23,6 +23,7 @@ from flint.hlo.groups import (
 )
 from flint.hlo.literals import constant_value
 from flint.hlo.locations import resolve_payload
+from flint.hlo.mlir_text import flat_dictionary
 from flint.stablehlo.records import ReplicaGroups
 
 
@@ -248,7 +249,7 @@ def custom_call(instruction: Any, context: Context) -> dict[str, Any]:
         decoded["has_side_effect"] = True
     config = backend_config(instruction, context)
     if config:
-        decoded["backend_config"] = config
+        decoded["backend_config"] = flat_dictionary(config) or config
     in_place = aliases(instruction)
     if in_place:
         decoded["aliases"] = in_place

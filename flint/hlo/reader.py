@@ -172,6 +172,7 @@ class _Reader:
             input_names=self._input_names(entry, parameters),
             location=self.locations,
             warnings=self.warnings,
+            scheduled=entry.id in proto.schedule.sequences,
         )
 
     def _input_names(self, entry: Any, parameters: list[Tree]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flint.hlo import attributes as read
+from flint.hlo.mlir_text import flat_dictionary
 from flint.hlo.shapes import Tree, flatten, same_structure
 from flint.stablehlo.records import Op
 
@@ -115,7 +116,8 @@ def _call(reader: _Reader, instruction: Any, scope: Scope) -> None:
     stated = reader.frontend_attributes(instruction)
     attrs: dict[str, Any] = {"name": stated.get("composite.name", ""), "decomposition": name}
     if stated.get("composite.attributes"):
-        attrs["attributes"] = {"text": stated["composite.attributes"]}
+        text = stated["composite.attributes"]
+        attrs["attributes"] = flat_dictionary(text) or {"text": text}
     reader.emit("composite", instruction, scope, attrs)
 
 

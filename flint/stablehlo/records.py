@@ -38,6 +38,15 @@ Attributes by op (all plain Python; absent means the default of the StableHLO sp
     collective_permute, send, recv      pairs: int64 array [P, 2], channel_id, is_host_transfer
     get_tuple_element    index
     while                trip_count (when the input states it)
+
+What only an HLO proto has:
+
+    fusion               kind ("kLoop", ...), aliases as of custom_call; one region, with arguments
+    async_done           -; its operands are the results of the record that the first half became
+    mhlo.topk            k                          mhlo.ragged_dot   as dot_general, + lhs_ragged,
+                                                    rhs_group
+    custom_call "ragged_all_to_all"                 + groups, channel_id, use_global_device_ids
+    all_to_all           without split_dimension: operand i goes to member i
 """
 
 from __future__ import annotations
@@ -145,6 +154,7 @@ class Module:
         input_names: names for entry parameters, where the source knows them.
         location: ``Op.loc`` -> ``SourceInfo`` (None: no locations).
         warnings: what the reader noticed, text -> count.
+        scheduled: the ops of a block stand in the order in which a backend issues them.
     """
 
     name: str
@@ -160,6 +170,7 @@ class Module:
     input_names: tuple[str, ...] = ()
     location: Any = None
     warnings: dict[str, int] = field(default_factory=dict)
+    scheduled: bool = False
 
     def type_of(self, value: int) -> TensorType:
         """The type of a value id."""
