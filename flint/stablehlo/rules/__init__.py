@@ -23,7 +23,7 @@ kernel with boundary bytes, and is told apart so that it can be warned about.
     chlo special functions                 their expansion         1 transcendental per element
     broadcast_in_dim of a size-1 dim       two broadcasts and a    operand read, result written
                                            reshape
-    clamp with scalar bounds               broadcast bounds        scalars read
+    clamp, select with scalar operands     broadcasts them         scalars read
     iota, splat constant                   1-d iota or scalar,     iota: result written;
                                            then a broadcast        constant: nothing
     sub-byte types                         a byte per element      packed (``tensor_types``)

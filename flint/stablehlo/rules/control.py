@@ -1,7 +1,8 @@
-"""Calls, loops, branches, terminators: what the walker opens, and composites, which it measures.
+"""Calls, loops, branches, terminators: what the walker opens, and kernels that it measures.
 
-The idea: a control op has no work of its own.  A composite is one kernel that reads its operands
-and writes its results; its FLOPs are those of its decomposition, which the walker adds.
+The idea: a control op has no work of its own.  A composite, or a fusion of optimized HLO, is one
+kernel that reads its operands and writes its results; its FLOPs are those of the ops inside, which
+the walker adds.
 """
 
 from __future__ import annotations
@@ -17,4 +18,5 @@ RULES: dict[str, Rule] = {
     **{name: Rule(Role.CONTROL, nothing) for name in _CONTROL},
     "async_done": Rule(Role.ALIAS, alias),
     "composite": Rule(Role.OPAQUE, boundary, types_only=False),
+    "fusion": Rule(Role.OPAQUE, boundary, types_only=False),
 }

@@ -90,6 +90,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Target], ...] = tuple(
         (r"tpu_custom_call|mosaic_gpu.*", _kernel(library.stated_items)),
         (r"__cub\$DeviceRadixSort.*", _SORT),
         (r"(cu|hip)_threefry2x32.*", _kernel(library.threefry_items)),
+        (r"tridiagonal_solve_perturbed.*", _kernel(library.tridiagonal_items)),
         (r"triton_kernel_call|__gpu\$xla\.gpu\.triton.*|__triton.*", _UNKNOWN),
         (r"__cudnn\$.*|__onednn\$.*|__nvidia.*", _UNKNOWN),
         (r"(cudnn|miopen)_rnn.*|(cu|hip)sparse_.*|cusolver_csrlsvqr.*", _UNKNOWN),

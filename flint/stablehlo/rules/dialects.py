@@ -33,7 +33,6 @@ RULES: dict[str, Rule] = {
     **{name: Rule(Role.GENERATE, nothing) for name in _DECLARATIONS},
     **{name: Rule(Role.CONTROL, nothing) for name in _CONTROL},
     "sdy.all_slice": Rule(Role.MOVEMENT, boundary),
-    "mhlo.fusion": Rule(Role.OPAQUE, boundary, types_only=False),
 }
 
 

@@ -199,7 +199,8 @@ def triangular_items(_op: Op, ins: Types, _outs: Types) -> tuple[WorkItem, ...] 
     return _vector(matrices, weight * flops)
 
 
-def _gtsv(_op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | None:
+def tridiagonal_items(_op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | None:
+    """xGTSV: the value of highest rank holds the right-hand sides, [..., n, columns]."""
     right = max((*ins, *outs), key=lambda tensor: len(tensor.shape), default=None)
     if right is None or len(right.shape) < 2:
         return None
@@ -242,7 +243,7 @@ LAPACK: dict[str, ItemRule] = {
         lambda op, m, n, ins: op_work.sylvester_flops(m, ins[1].shape[-1] if len(ins) > 1 else n)
     ),
     "trsm": triangular_items,
-    "gtsv": _gtsv,
+    "gtsv": tridiagonal_items,
 }
 #: Other spellings of the same routine.
 for _name, _same in (

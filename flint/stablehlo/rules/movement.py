@@ -30,9 +30,15 @@ def _transpose(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) ->
 
 
 def _taken(_op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
-    """Reads what it takes and the indices: slice, dynamic_slice, gather."""
+    """Reads what it takes and the indices: gather and the like."""
     taken = outs[0].bytes
     return Work((), taken + total_bytes(ins[1:]), taken)
+
+
+def _dynamic_slice(_op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
+    """Reads what it takes and one index, as XLA counts the scalars that say where."""
+    taken = outs[0].bytes
+    return Work((), taken + total_bytes(ins[1:2]), taken)
 
 
 def _static_slice(_op: Op, _ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
@@ -41,9 +47,9 @@ def _static_slice(_op: Op, _ins: Sequence[TensorType], outs: Sequence[TensorType
 
 
 def _dynamic_update_slice(_op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
-    """Reads the update and the indices, writes the update; the rest stays where it is."""
+    """Reads the update and one index, writes the update; the rest stays where it is."""
     update = ins[1].bytes
-    return Work((), total_bytes(ins[1:]), update, max(0, outs[0].bytes - update))
+    return Work((), total_bytes(ins[1:3]), update, max(0, outs[0].bytes - update))
 
 
 def _outfeed(_op: Op, ins: Sequence[TensorType], _outs: Sequence[TensorType]) -> Work:
@@ -75,7 +81,7 @@ RULES: dict[str, Rule] = {
     "transpose": Rule(Role.MOVEMENT, _transpose, types_only=False),
     "slice": Rule(Role.MOVEMENT, _static_slice),
     "real_dynamic_slice": Rule(Role.MOVEMENT, _taken),
-    "dynamic_slice": Rule(Role.MOVEMENT, _taken),
+    "dynamic_slice": Rule(Role.MOVEMENT, _dynamic_slice),
     "gather": Rule(Role.MOVEMENT, _taken),
     "dynamic_gather": Rule(Role.MOVEMENT, _taken),
     "torch_index_select": Rule(Role.MOVEMENT, _taken),
