@@ -14,6 +14,7 @@ inputs are counted downwards from -1.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -105,6 +106,10 @@ class GraphBuilder:
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    def producer_of(self, value: int) -> int:
+        """The node that produces a result value (a number that ``node`` has returned)."""
+        return bisect_right(self.result_ptr, value) - 1
 
     def input(self, type_index: int) -> int:
         """Add an input; returns its value number (negative until ``finish``)."""

@@ -90,7 +90,7 @@ def _shift_of(world: int, target: Ranks) -> Shift | None:
     moves = (target - ranks)[sends]
     if not moves.size or not moves.any():
         return None
-    values, counts = np.unique(moves, return_counts=True)
+    values, counts = np.unique(moves[moves != 0], return_counts=True)
     # An open chain moves everybody alike; a ring adds one wrap-around distance of the other sign.
     main = int(values[np.argmax(counts)])
     spans = {world // abs(main) * abs(main)}

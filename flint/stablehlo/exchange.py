@@ -1,0 +1,103 @@
+"""Collective records -> communications.
+
+The idea: what is exchanged follows from operand and result types, among whom from the groups or
+pairs; one row per op says which of the two it has.
+"""
+
+from __future__ import annotations
+
+from flint.communication import Communication
+from flint.errors import FlintError
+from flint.groups import Groups
+from flint.permutation import Permutation
+from flint.stablehlo.records import Block, Module, Op, ReplicaGroups
+from flint.stablehlo.world import World
+from flint.tensor_types import TensorType
+
+#: Record name -> communication kind.
+KINDS = {
+    "all_gather": "all_gather",
+    "all_reduce": "all_reduce",
+    "all_to_all": "all_to_all",
+    "collective_broadcast": "collective_broadcast",
+    "collective_permute": "collective_permute",
+    "cross-replica-sum": "all_reduce",
+    "ragged_all_to_all": "ragged_all_to_all",
+    "recv": "recv",
+    "reduce_scatter": "reduce_scatter",
+    "send": "send",
+}
+
+#: Ragged all-to-all: operands are input, output buffer, then offsets and sizes.
+_RAGGED_OPERANDS = 1
+
+
+class Exchange:
+    """Turns records into communications of one module; groups are resolved once each."""
+
+    def __init__(self, module: Module, world: World) -> None:
+        self.module = module
+        self.world = world
+        self._groups: dict[tuple[int, int, bool], Groups] = {}
+        self._permutations: dict[tuple[int, int], Permutation] = {}
+        self._kept: list[object] = []
+
+    def kind_of(self, op: Op) -> str | None:
+        """The communication kind of a record, None when it is none."""
+        if op.name == "custom_call":
+            target = str(op.attr("target", ""))
+            return KINDS.get(target.rpartition(".")[2])
+        return KINDS.get(op.name.removeprefix("mhlo."))
+
+    def communication(self, op: Op, kind: str) -> Communication:
+        """The communication of a record.
+
+        Raises:
+            FlintError: groups or pairs that do not fit the devices, or that are missing.
+        """
+        type_of = self.module.type_of
+        operands = [t for t in map(type_of, op.operands) if _is_data(t)]
+        results = [t for t in map(type_of, op.results) if _is_data(t)]
+        if kind == "ragged_all_to_all":
+            operands, results = operands[:_RAGGED_OPERANDS], results[:_RAGGED_OPERANDS]
+        groups, peers = self._among(op, kind)
+        carried = operands or results
+        return Communication(
+            kind=kind,
+            reduction=_reduction(op.regions[0]) if op.regions else None,
+            groups=groups,
+            permutation=peers,
+            operand_bytes=tuple(t.bytes for t in operands),
+            result_bytes=tuple(t.bytes for t in results),
+            dtypes=tuple(t.dtype for t in carried),
+            channel=int(op.attr("channel_id", 0) or 0),
+            exact=kind != "ragged_all_to_all" and not any(t.dynamic for t in carried),
+        )
+
+    def _among(self, op: Op, kind: str) -> tuple[Groups | None, Permutation | None]:
+        channel = int(op.attr("channel_id", 0) or 0)
+        if kind in ("collective_permute", "send", "recv"):
+            pairs = op.attr("pairs")
+            if pairs is None:
+                raise FlintError(f"a {kind} without source_target_pairs: its peers are unknown")
+            key = (id(pairs), channel)
+            if key not in self._permutations:
+                self._permutations[key] = self.world.permutation(pairs, channel=channel)
+                self._kept.append(pairs)
+            return None, self._permutations[key]
+        written = op.attr("groups") or ReplicaGroups()
+        global_ids = bool(op.attr("use_global_device_ids", False))
+        entry = (id(written), channel, global_ids)
+        if entry not in self._groups:
+            self._groups[entry] = self.world.groups(written, channel=channel, global_ids=global_ids)
+            self._kept.append(written)
+        return self._groups[entry], None
+
+
+def _is_data(item: TensorType) -> bool:
+    return item.dtype not in ("token", "future", "tuple")
+
+
+def _reduction(block: Block) -> str:
+    """The op of a one-op reduction, else "computation"."""
+    return block.ops[0].name if len(block.ops) == 1 else "computation"

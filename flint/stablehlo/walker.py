@@ -1,0 +1,354 @@
+"""The walker: op records -> workload graph.
+
+The idea: one pass over the entry function in text order.  Calls are opened in place, loops and
+rank-dependent conditionals become nodes with bodies, collectives become communications, everything
+else gets its role and work from the table of rules.  Text order is kept here; issue order is computed
+by a pass.  Nothing is dropped: an op that no rule knows is a node with its types and a warning.
+
+    walked = walk(read_mlir(data), mesh=None, options=WalkOptions())
+    walked.graph, walked.mesh, walked.warnings
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.building import GraphBuilder, TableBuilder, with_tables
+from flint.communication import Communication
+from flint.errors import FlintError
+from flint.graph import EdgeKind, NodeKind, WorkloadGraph
+from flint.mesh import Mesh
+from flint.phases import source_of
+from flint.scalars import Scalar
+from flint.stablehlo import reduce_scatter
+from flint.stablehlo.control import HANDLERS
+from flint.stablehlo.exchange import Exchange
+from flint.stablehlo.options import WalkOptions
+from flint.stablehlo.records import Block, Module, Op, SourceInfo
+from flint.stablehlo.rules import flops_known, rule_for
+from flint.stablehlo.scalar_rules import is_scalar_integer, scalar_of
+from flint.stablehlo.scope import Scope
+from flint.stablehlo.world import World, mesh_of, world_of
+from flint.tensor_types import TensorType, tensor_type
+from flint.work import Work
+
+#: Calls nested deeper than this are taken for a cycle.
+MAX_CALL_DEPTH = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """What the walk of a module gives.
+
+    Attributes:
+        graph: the program, in text order.
+        mesh: the mesh given, or the module's own.
+        world: partitions and replicas.
+        warnings: text -> count.
+        ops: ops walked (calls opened, loop bodies once).
+    """
+
+    graph: WorkloadGraph
+    mesh: Mesh
+    world: World
+    warnings: dict[str, int]
+    ops: int
+
+
+def walk(module: Module, mesh: Mesh | None = None, options: WalkOptions | None = None) -> Walked:
+    """The workload graph of a module's entry function.
+
+    Args:
+        module: op records.
+        mesh: the mesh to speak of; must have as many devices as the module is for.
+        options: the user's choices.
+
+    Raises:
+        UsageError: a mesh of another size.
+        FlintError: a loop without a trip count, a data-dependent conditional whose branches
+            communicate differently, groups that do not fit, and with ``strict`` an unknown op.
+    """
+    world = world_of(module, mesh)
+    walker = Walker(module, world, options or WalkOptions())
+    graph = walker.run()
+    walker.check_options()
+    return Walked(
+        graph,
+        mesh or mesh_of(module, world),
+        world,
+        dict(walker.warnings),
+        walker.ops,
+    )
+
+
+class Walker:
+    """State of one walk.
+
+    Attributes:
+        module, world, options: as given to ``walk``.
+        tables: the program's tables; type ``i`` of the module is type ``i`` there.
+        warnings: text -> count.
+        ops: ops walked.
+        constants: integer constant arrays by value id.
+        futures: async_start result -> the values that async_done hands out.
+        tuples: tuple value -> its elements.
+    """
+
+    def __init__(self, module: Module, world: World, options: WalkOptions) -> None:
+        self.module = module
+        self.world = world
+        self.options = options
+        self.tables = TableBuilder()
+        for item in module.types:
+            self.tables.type(item)
+        self.warnings: Counter[str] = Counter(module.warnings)
+        self.ops = 0
+        self.constants: dict[int, NDArray[np.int64]] = {}
+        self.futures: dict[int, tuple[int, ...]] = {}
+        self.tuples: dict[int, tuple[int, ...]] = {}
+        self.exchange = Exchange(module, world)
+        self.names: Counter[str] = Counter()
+        self.call_depth = 0
+        self.used_options: set[str] = set()
+        self._uses: reduce_scatter.Uses | None = None
+        #: Ops between an all-reduce and its slice that work on a shard (id -> shape); and slices
+        #: that have become the shard itself.
+        self._on_shard: dict[int, tuple[int, ...]] = {}
+        self._slices: set[int] = set()
+        self._cache: dict[tuple[object, ...], tuple[int, int, Work]] = {}
+        self._sources: dict[object, int] = {None: 0}
+        self._scalar_type = [is_scalar_integer(item) for item in module.types]
+
+    def run(self) -> WorkloadGraph:
+        """Walk ``@main``."""
+        main = self.module.functions["main"]
+        scope = Scope(GraphBuilder(self.tables), self.module, None, 0)
+        for argument in main.args:
+            scope.values[argument] = scope.builder.input(self.module.value_type[argument])
+        try:
+            self.block(scope, main)
+        except RecursionError:
+            raise FlintError("the module nests calls or regions too deeply") from None
+        outputs = [scope.use(value) for value in main.yields]
+        graph = scope.builder.finish(outputs)
+        return with_tables(graph, self.tables.finish())
+
+    def check_options(self) -> None:
+        """Count options that named no loop or conditional as warnings."""
+        given = {*self.options.trip_counts, *self.options.branches} - {""}
+        for name in sorted(given - self.used_options):
+            self.warnings[f"{name}: no such loop or conditional needed a value"] += 1
+
+    def block(self, scope: Scope, block: Block) -> None:
+        """Walk the ops of a block into ``scope``."""
+        self.ops += len(block.ops)
+        handlers = HANDLERS
+        for op in block.ops:
+            handler = handlers.get(op.name)
+            if handler is not None:
+                handler(self, scope, op, block)
+            elif self.exchange.kind_of(op) is not None:
+                self.collective(scope, op, block)
+            else:
+                self.simple(scope, op)
+
+    def simple(self, scope: Scope, op: Op) -> None:
+        """An op that its rule describes completely."""
+        value_type = self.module.value_type
+        try:
+            operands = [scope.values[value] for value in op.operands]
+        except KeyError:
+            operands = [scope.use(value) for value in op.operands]
+        if id(op) in self._on_shard:
+            self._shard_op(scope, op, operands)
+            return
+        result_types = [value_type[value] for value in op.results]
+        if op.attrs is None and not op.regions:
+            key = (op.name, *[value_type[value] for value in op.operands], -1, *result_types)
+            found = self._cache.get(key)
+            if found is None:
+                found = self._cache[key] = self._measure(op)
+        else:
+            found = self._measure(op)
+        name, role, work = found
+        results = scope.builder.node(
+            NodeKind.COMPUTE,
+            name,
+            operands,
+            result_types,
+            role=role,
+            work=work,
+            source=self.source(op.loc) if op.loc is not None else 0,
+            order=self.gate(scope, operands),
+        )
+        for value, number in zip(op.results, results, strict=True):
+            scope.values[value] = number
+        if op.results and self._scalar_type[result_types[0]]:
+            self._set_scalar(scope, op)
+        elif op.name == "constant" and op.attrs is not None and op.attrs["value"].ndim:
+            if op.attrs["value"].dtype.kind in "iub":
+                self.constants[op.results[0]] = op.attrs["value"]
+
+    def _set_scalar(self, scope: Scope, op: Op) -> None:
+        value = op.results[0]
+        scalar = scalar_of(op, self.module, scope.scalar, self.constants)
+        if scalar is not None:
+            scope.scalars[value] = scalar
+        else:
+            scope.scalars.pop(value, None)
+        if op.name == "constant" and op.attrs is not None and op.attrs["value"].ndim:
+            self.constants[value] = op.attrs["value"]
+
+    def _measure(self, op: Op) -> tuple[int, int, Work]:
+        """(op index, role, work) of an op by its rule."""
+        type_of = self.module.type_of
+        ins = [type_of(value) for value in op.operands]
+        outs = [type_of(value) for value in op.results]
+        rule, known = rule_for(op)
+        name = op.name if op.name != "custom_call" else str(op.attr("target", "custom_call"))
+        if not known:
+            self._unknown(op, name)
+        elif op.name == "custom_call" and not flops_known(op, ins, outs):
+            self.warnings[f"custom_call @{name}: its FLOPs are not known (counted as 0)"] += 1
+        try:
+            work = rule.work(op, ins, outs)
+        except (IndexError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+            shown = ", ".join(map(str, ins))
+            raise FlintError(
+                f"{self.where(op)}: {name}({shown}) does not have the form of that op: {error}"
+            ) from error
+        return self.tables.op(name), int(rule.role), work
+
+    def _unknown(self, op: Op, name: str) -> None:
+        kind = "custom_call target" if op.name == "custom_call" else "op"
+        if self.options.strict:
+            raise FlintError(f"{self.where(op)}: unknown {kind} {name} (--strict)")
+        self.warnings[f"unknown {kind} {name}: counted by the bytes of its operands and results"] += 1
+
+    def gate(self, scope: Scope, operands: list[int]) -> list[tuple[int, int]]:
+        """Order edges for a node that waits for the scope's gate."""
+        if scope.gate is None or any(number >= 0 for number in operands):
+            return []
+        return [(scope.gate, EdgeKind.ORDER)]
+
+    def collective(self, scope: Scope, op: Op, block: Block) -> None:
+        """A communication."""
+        kind = self.exchange.kind_of(op)
+        if kind is None or op.attr("is_host_transfer", False):
+            self.warnings[f"{op.name} to the host: counted as data movement"] += 1
+            self.simple(scope, op)
+            return
+        try:
+            item = self.exchange.communication(op, kind)
+        except FlintError as error:
+            raise FlintError(f"{self.where(op)}: {error}") from error
+        operands = [scope.use(value) for value in op.operands]
+        types = [self.module.type_of(value) for value in op.results]
+        if kind == "all_reduce" and self.options.reduce_scatter:
+            item, types = self._scatter(scope, op, block, item, types)
+        if not item.exact:
+            self.warnings[f"{kind} of data-dependent size: counted at its upper bound"] += 1
+        results = scope.builder.communication(
+            item, operands, types, source=self.source(op.loc), order=self.gate(scope, operands)
+        )
+        for value, number in zip(op.results, results, strict=True):
+            scope.values[value] = number
+
+    def _scatter(
+        self, scope: Scope, op: Op, block: Block, item: Communication, types: list[TensorType]
+    ) -> tuple[Communication, list[TensorType]]:
+        """The reduce-scatter that an all-reduce is, or the all-reduce unchanged."""
+        if self._uses is None:
+            self._uses = reduce_scatter.Uses(self.module)
+        scalar = self._on_demand(scope, block)
+        found = reduce_scatter.find(op, block, self._uses, self.module, item, self.world, scalar)
+        if found is None:
+            return item, types
+        for between in found.between:
+            self._on_shard[id(between)] = found.shard
+        self._slices.add(id(found.slice))
+        shard = tensor_type(found.shard, types[0].dtype)
+        scattered = replace(
+            item, kind="reduce_scatter", result_bytes=(shard.bytes,), origin="all_reduce"
+        )
+        return scattered, [shard]
+
+    def _on_demand(self, scope: Scope, block: Block) -> Callable[[int], Scalar | None]:
+        """Expressions of values of ``block``, also of ops that stand further down."""
+        definitions: dict[int, Op] = {}
+
+        def scalar(value: int, depth: int = 0) -> Scalar | None:
+            known = scope.scalar(value)
+            if known is not None or depth > 64:
+                return known
+            if not definitions:
+                definitions.update((v, op) for op in block.ops for v in op.results[:1])
+            op = definitions.get(value)
+            if op is None or not is_scalar_integer(self.module.type_of(value)):
+                return None
+            for operand in op.operands:
+                made = definitions.get(operand)
+                if made is not None and made.name == "constant" and made.attr("value") is not None:
+                    self.constants.setdefault(operand, made.attr("value"))
+            return scalar_of(op, self.module, lambda v: scalar(v, depth + 1), self.constants)
+
+        return scalar
+
+    def slice_of_shard(self, scope: Scope, op: Op) -> bool:
+        """Whether a dynamic_slice has become the shard that a reduce-scatter gives."""
+        if id(op) not in self._slices:
+            return False
+        self._slices.discard(id(op))
+        scope.values[op.results[0]] = scope.values[op.operands[0]]
+        return True
+
+    def _shard_op(self, scope: Scope, op: Op, operands: list[int]) -> None:
+        """An op between an all-reduce that is a reduce-scatter and its slice, on the shard."""
+        shape = self._on_shard.pop(id(op))
+        ins = [tensor_type(shape, self.module.type_of(op.operands[0]).dtype)]
+        outs = [tensor_type(shape, self.module.type_of(op.results[0]).dtype)]
+        rule, _ = rule_for(op)
+        results = scope.builder.node(
+            NodeKind.COMPUTE,
+            self.tables.op(op.name),
+            operands,
+            [self.tables.type(outs[0])],
+            role=rule.role,
+            work=rule.work(op, ins, outs),
+            source=self.source(op.loc),
+        )
+        scope.values[op.results[0]] = results[0]
+
+    def alias(self, scope: Scope, op: Op, operand: int, result: int) -> None:
+        """Let a result be the same value as an operand, with its expression."""
+        scope.values[result] = scope.use(operand)
+        scalar = scope.scalar(operand)
+        if scalar is not None:
+            scope.scalars[result] = scalar
+        else:
+            scope.scalars.pop(result, None)
+
+    def source(self, loc: object) -> int:
+        """Index of an op's origin; each distinct location is resolved once."""
+        index = self._sources.get(loc)
+        if index is None:
+            info = self.module.location(loc) if self.module.location else SourceInfo()
+            index = self._sources[loc] = self.tables.source(source_of(info))
+        return index
+
+    def where(self, op: Op) -> str:
+        """Where an op stands, for messages: op, source line and name path as far as known."""
+        info = self.module.location(op.loc) if self.module.location and op.loc else SourceInfo()
+        place = f"{info.file}:{info.line}" if info.file else info.name
+        return f"{op.name} at {place}" if place else f"{op.name} in module {self.module.name or '?'}"
+
+    def name(self, kind: str) -> str:
+        """The next name of a loop or conditional: ``while_0``, ``while_1`` ..."""
+        number = self.names[kind]
+        self.names[kind] += 1
+        return f"{kind}_{number}"
