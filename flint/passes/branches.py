@@ -1,0 +1,231 @@
+"""Resolve conditionals that the rank decides: one program per distinct behaviour.
+
+The idea: a predicate over rank and loop counters says, for every rank and iteration, which branch
+runs.  Ranks with the same answers everywhere share a program, in which each conditional is replaced
+by its branch.  Where the answer changes with an iteration, the loop is cut into runs of iterations
+with equal answers: a pipeline's warm-up, steady state and drain become three loops in a row.
+
+    rank 0:  [i < 3: idle] x 3, [work] x 13        rank 1:  [idle] x 1, [work] x 13, [idle] x 2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.building import GraphBuilder, TableBuilder, with_tables
+from flint.errors import FlintError
+from flint.graph import Conditional, Loop, NodeKind, WorkloadGraph
+from flint.ranks import RankSet, all_ranks, from_mask
+from flint.scalars import Place, Scalar, evaluate, levels
+from flint.work import Work
+
+#: More programs than this say that ranks differ by data-like predicates, not by role.
+MAX_PROGRAMS = 4096
+#: Ranks x iterations that are evaluated at once.
+_CHUNK = 2**24
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One program of a split: a graph without conditionals, and the ranks that run it."""
+
+    graph: WorkloadGraph
+    ranks: RankSet
+
+
+def split_by_rank(graph: WorkloadGraph, partitions: int, replicas: int = 1) -> list[Split]:
+    """The programs that the ranks really run, conditionals resolved.
+
+    Args:
+        graph: may hold conditionals with predicates, at any depth.
+        partitions, replicas: of the module; rank = replica * partitions + partition.
+
+    Raises:
+        FlintError: more than ``MAX_PROGRAMS`` distinct programs.
+    """
+    world = partitions * replicas
+    found = list(_conditionals(graph, ()))
+    if not found:
+        return [Split(graph, all_ranks(world))]
+    ranks = np.arange(world, dtype=np.int64)
+    behaviour = np.zeros(world, dtype=np.int64)
+    for conditional, trips in found:
+        outcome = _outcomes(conditional, trips, ranks, partitions)
+        _, behaviour = np.unique(np.stack([behaviour, outcome]), axis=1, return_inverse=True)
+        behaviour = behaviour.reshape(-1)
+    classes, first = np.unique(behaviour, return_index=True)
+    if len(classes) > MAX_PROGRAMS:
+        raise FlintError(
+            f"conditionals give {len(classes)} different programs over {world} ranks; "
+            f"at most {MAX_PROGRAMS} are handled"
+        )
+    splits = []
+    for number, representative in zip(classes.tolist(), first.tolist(), strict=True):
+        place = Place(representative % partitions, representative // partitions)
+        tables = TableBuilder(graph.tables)
+        resolved = _Resolver(tables, place).graph(graph, 0)
+        splits.append(
+            Split(with_tables(resolved, tables.finish()), from_mask(behaviour == number))
+        )
+    return splits
+
+
+def _conditionals(
+    graph: WorkloadGraph, trips: tuple[int, ...]
+) -> Iterator[tuple[Conditional, tuple[int, ...]]]:
+    """Conditionals below ``graph`` with the trip counts of the loops around them."""
+    for conditional in graph.conditionals:
+        if conditional.predicate is not None:
+            yield conditional, trips
+        for branch in conditional.branches:
+            yield from _conditionals(branch, trips)
+    for loop in graph.loops:
+        yield from _conditionals(loop.body, (*trips, loop.trip_count))
+
+
+def _outcomes(
+    conditional: Conditional, trips: tuple[int, ...], ranks: NDArray[np.int64], partitions: int
+) -> NDArray[np.int64]:
+    """A number per rank that is equal for ranks with equal branches in all iterations."""
+    predicate = conditional.predicate
+    assert predicate is not None
+    used = sorted(levels(predicate))
+    shape = [trips[level] for level in used]
+    steps = int(np.prod(shape)) if shape else 1
+    numbers = np.zeros(len(ranks), dtype=np.int64)
+    seen: dict[bytes, int] = {}
+    per_chunk = max(1, _CHUNK // max(steps, 1))
+    for start in range(0, len(ranks), per_chunk):
+        some = ranks[start : start + per_chunk]
+        taken = _branches(predicate, used, shape, some, partitions)
+        rows, inverse = np.unique(taken, axis=0, return_inverse=True)
+        codes = np.array([seen.setdefault(row.tobytes(), len(seen)) for row in rows])
+        numbers[start : start + per_chunk] = codes[inverse.reshape(-1)]
+    return numbers
+
+
+def _branches(
+    predicate: Scalar,
+    used: list[int],
+    shape: list[int],
+    ranks: NDArray[np.int64],
+    partitions: int,
+) -> NDArray[np.int64]:
+    """Branch by rank and iteration of the loops in ``used``, shape [ranks, iterations]."""
+    grid = np.indices(shape, dtype=np.int64).reshape(len(shape), -1)
+    iterations = {level: grid[i][None, :] for i, level in enumerate(used)}
+    place = Place(ranks[:, None] % partitions, ranks[:, None] // partitions, iterations)
+    steps = grid.shape[1] if shape else 1
+    value = np.asarray(evaluate(predicate, place)).astype(np.int64)
+    return np.ascontiguousarray(np.broadcast_to(value, (len(ranks), steps)))
+
+
+class _Resolver:
+    """Copies a graph for one representative rank, conditionals replaced by their branches."""
+
+    def __init__(self, tables: TableBuilder, place: Place) -> None:
+        self.tables = tables
+        self.place = place
+
+    def graph(self, graph: WorkloadGraph, level: int) -> WorkloadGraph:
+        builder = GraphBuilder(self.tables)
+        inputs = [builder.input(int(item)) for item in graph.input_type]
+        values = self.into(builder, graph, inputs, level)
+        return builder.finish([values[int(value)] for value in graph.outputs])
+
+    def into(
+        self, builder: GraphBuilder, graph: WorkloadGraph, inputs: list[int], level: int
+    ) -> dict[int, int]:
+        """Copy the nodes of ``graph`` into ``builder``; returns old value -> new number."""
+        values = dict(enumerate(inputs))
+        made: dict[int, range] = {}
+        for node in graph:
+            operands = [values[value] for value in node.operands]
+            first = len(builder)
+            order = [
+                (new, edge.kind)
+                for edge in node.edges[len(operands) :]
+                for new in made[edge.producer]
+            ]
+            loop, conditional = node.loop, node.conditional
+            results: Iterable[int]
+            if conditional is not None:
+                branch = conditional.branches[self._taken(conditional)]
+                inside = self.into(builder, branch, operands, level)
+                results = [inside[int(value)] for value in branch.outputs]
+            elif loop is not None:
+                results = self._loop(builder, loop, operands, level, int(graph.source[node.index]))
+            else:
+                results = _copy(builder, graph, node.index, operands, node.work, order)
+            made[node.index] = range(first, len(builder))
+            values.update(zip(node.results, results, strict=True))
+        return values
+
+    def _taken(self, conditional: Conditional) -> int:
+        if conditional.predicate is None:
+            return conditional.taken
+        return int(np.asarray(evaluate(conditional.predicate, self.place)))
+
+    def _loop(
+        self, builder: GraphBuilder, loop: Loop, operands: list[int], level: int, source: int
+    ) -> list[int]:
+        carried, fixed = operands[: loop.carried], operands[loop.carried :]
+        for start, stop in self._runs(loop, level):
+            outer = self.place
+            self.place = replace(outer, iterations={**outer.iterations, level: start})
+            body = self.graph(loop.body, level + 1)
+            self.place = outer
+            run = replace(loop, body=body, trip_count=stop - start)
+            carried = list(builder.loop(run, [*carried, *fixed], source=source))
+        return carried
+
+    def _runs(self, loop: Loop, level: int) -> list[tuple[int, int]]:
+        """Maximal runs of iterations in which every conditional of the body answers alike."""
+        if not loop.trip_count:
+            return [(0, 0)]
+        answers = []
+        for conditional, inner in _conditionals(loop.body, ()):
+            predicate = conditional.predicate
+            if predicate is None or level not in levels(predicate):
+                continue
+            deeper = sorted(item for item in levels(predicate) if item > level)
+            shape = [loop.trip_count, *(inner[item - level - 1] for item in deeper)]
+            grid = np.indices(shape, dtype=np.int64).reshape(len(shape), -1)
+            iterations = dict(self.place.iterations)
+            iterations |= {item: grid[i] for i, item in enumerate([level, *deeper])}
+            place = replace(self.place, iterations=iterations)
+            value = np.broadcast_to(np.asarray(evaluate(predicate, place)), grid.shape[1:])
+            answers.append(value.reshape(loop.trip_count, -1).astype(np.int64))
+        if not answers:
+            return [(0, loop.trip_count)]
+        rows = np.concatenate(answers, axis=1)
+        changes = np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1)) + 1
+        edges = [0, *changes.tolist(), loop.trip_count]
+        return list(zip(edges[:-1], edges[1:], strict=True))
+
+
+def _copy(
+    builder: GraphBuilder,
+    graph: WorkloadGraph,
+    index: int,
+    operands: list[int],
+    work: Work,
+    order: list[tuple[int, int]],
+) -> range:
+    low, high = graph.result_ptr[index : index + 2]
+    return builder.node(
+        NodeKind(int(graph.kind[index])),
+        int(graph.op[index]),
+        operands,
+        graph.result_type[low:high].tolist(),
+        role=int(graph.role[index]),
+        work=work,
+        detail=int(graph.detail[index]),
+        source=int(graph.source[index]),
+        ops_merged=int(graph.ops_merged[index]),
+        order=order,
+    )

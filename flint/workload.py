@@ -1,0 +1,242 @@
+"""Programs and the workload: what a capture or a conversion returns.
+
+The idea: a workload is a mesh, one program per distinct behaviour, and which ranks run which.  Its
+graphs are at op granularity, in issue order; passes make kernels or regions of them on the way out.
+
+    workload = flint.convert("model.mlirbc", mesh=(64, 8), axes=("data", "model"))
+    workload.programs[0].graph[0]
+    workload.save("out/")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flint import registry
+from flint.building import with_tables
+from flint.communication import Communication, Communicator
+from flint.errors import FlintError
+from flint.graph import NodeKind, WorkloadGraph
+from flint.mesh import Mesh
+from flint.ranks import RankSet
+from flint.tensor_types import TensorType
+from flint.verification import verify
+
+
+class Level(StrEnum):
+    """How far the compiler has taken the program."""
+
+    LOGICAL = "logical"
+    PARTITIONED = "partitioned"
+    OPTIMIZED = "optimized"
+
+
+class Order(StrEnum):
+    """Where the issue order comes from."""
+
+    MODELLED = "modelled"
+    COMPILED = "compiled"
+    RECORDED = "recorded"
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramInput:
+    """One input of a program.
+
+    Attributes:
+        type: its tensor type on one rank.
+        role: "parameter", "optimizer state", "batch" or "constant"; "unknown" where nobody says.
+        name: the source's name for it ("" unknown).
+        donated: the output that reuses its buffer, -1 for none.
+        sharding: the sharding as the module writes it ("" unknown).
+    """
+
+    type: TensorType
+    role: str = "unknown"
+    name: str = ""
+    donated: int = -1
+    sharding: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One per-device program.
+
+    Attributes:
+        name: distinct within the workload.
+        graph: at op granularity, in issue order.
+        ranks: who runs it.
+        inputs: one entry per graph input.
+        module: the module as captured, with its file suffix; None when there is none.
+    """
+
+    name: str
+    graph: WorkloadGraph
+    ranks: RankSet
+    inputs: tuple[ProgramInput, ...]
+    module: tuple[bytes, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What every rank runs.
+
+    Attributes:
+        mesh: the logical device grid.
+        programs: one per distinct behaviour.
+        level: logical, partitioned or optimized.
+        order: modelled, compiled or recorded.
+        options: what was chosen on the way, for the record.
+        input: name and SHA-256 of what was converted or captured.
+        warnings: text -> count.
+    """
+
+    mesh: Mesh
+    programs: tuple[Program, ...]
+    level: Level = Level.PARTITIONED
+    order: Order = Order.MODELLED
+    options: dict[str, Any] = field(default_factory=dict)
+    input: dict[str, str] = field(default_factory=dict)
+    warnings: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def graph(self) -> WorkloadGraph:
+        """The graph of the only program.
+
+        Raises:
+            FlintError: several programs.
+        """
+        if len(self.programs) != 1:
+            raise FlintError(f"the workload has {len(self.programs)} programs: name one of them")
+        return self.programs[0].graph
+
+    @property
+    def communicators(self) -> tuple[Communicator, ...]:
+        """All communicators, by id."""
+        found: dict[int, Communicator] = {}
+        for program in self.programs:
+            for item in program.graph.tables.communications:
+                found[item.communicator] = Communicator(
+                    item.communicator, item.groups, item.process_group
+                )
+        return tuple(found[number] for number in sorted(found) if number >= 0)
+
+    def verify(self) -> None:
+        """Check every graph, that programs share out the ranks, and that communications pair.
+
+        Raises:
+            FlintError: what does not hold, and where.
+        """
+        owned = np.zeros(self.mesh.size, dtype=np.int64)
+        for program in self.programs:
+            verify(program.graph)
+            owned[program.ranks.array()] += 1
+        if (owned != 1).any():
+            rank = int(np.argmax(owned != 1))
+            raise FlintError(f"rank {rank} runs {int(owned[rank])} programs; every rank runs one")
+        _verify_pairing(self)
+
+    def save(self, folder: str | Path, **options: Any) -> Any:
+        """Write the workload folder: ETs, ASTRA-sim files, modules, graphs (see ``flint.folder``)."""
+        from flint.folder import save
+
+        return save(self, Path(folder), **options)
+
+    def to_networkx(self, program: str | None = None, **options: Any) -> Any:
+        """A networkx graph of one program (see ``flint.converters.networkx``)."""
+        convert: Callable[..., Any] = registry.converter("networkx")
+        return convert(self, program=program, **options)
+
+    def nodes_frame(self, program: str | None = None) -> Any:
+        """Nodes as a pandas DataFrame."""
+        frame: Callable[..., Any] = registry.converter("nodes-frame")
+        return frame(self, program=program)
+
+    def communications_frame(self, program: str | None = None) -> Any:
+        """Communications as a pandas DataFrame."""
+        frame: Callable[..., Any] = registry.converter("communications-frame")
+        return frame(self, program=program)
+
+    def program(self, name: str | None = None) -> Program:
+        """A program by name; the only one without a name.
+
+        Raises:
+            FlintError: no such program, or several and no name.
+        """
+        if name is None and len(self.programs) == 1:
+            return self.programs[0]
+        for program in self.programs:
+            if program.name == name:
+                return program
+        names = ", ".join(program.name for program in self.programs[:8])
+        raise FlintError(f"no program {name!r}; there are: {names}")
+
+
+def with_communicators(programs: tuple[Program, ...]) -> tuple[Program, ...]:
+    """The programs with communicator ids given out over all of them, in order of first use."""
+    ids: dict[tuple[object, str], int] = {}
+
+    def numbered(item: Communication) -> Communication:
+        key = (item.groups, item.process_group)
+        return replace(item, communicator=ids.setdefault(key, len(ids)))
+
+    numbered_programs = []
+    for program in programs:
+        tables = program.graph.tables
+        communications = tuple(numbered(item) for item in tables.communications)
+        graph = with_tables(program.graph, replace(tables, communications=communications))
+        numbered_programs.append(replace(program, graph=graph))
+    return tuple(numbered_programs)
+
+
+def _verify_pairing(workload: Workload) -> None:
+    """Groups that span several programs must see the same sequence of collectives in each."""
+    if len(workload.programs) == 1:
+        return
+    sequences = [_sequence(program.graph) for program in workload.programs]
+    owner = np.zeros(workload.mesh.size, dtype=np.int64)
+    for number, program in enumerate(workload.programs):
+        owner[program.ranks.array()] = number
+    for communicator in workload.communicators:
+        if communicator.groups is None:
+            continue
+        ranks = np.arange(workload.mesh.size, dtype=np.int64)
+        group = communicator.groups.number(ranks)
+        pairs = np.unique(np.stack([group, owner])[:, group >= 0], axis=1)
+        for number in np.unique(pairs[0]).tolist():
+            members = pairs[1][pairs[0] == number].tolist()
+            expected = [item for item in sequences[members[0]] if item[0] == communicator.id]
+            for other in members[1:]:
+                found = [item for item in sequences[other] if item[0] == communicator.id]
+                if found != expected:
+                    first, second = (
+                        workload.programs[members[0]].name,
+                        workload.programs[other].name,
+                    )
+                    raise FlintError(
+                        f"programs {first} and {second} share communicator {communicator.id} "
+                        f"but issue {len(expected)} and {len(found)} communications on it, "
+                        "or in another order: their ranks would wait for each other for ever"
+                    )
+
+
+def _sequence(graph: WorkloadGraph) -> list[tuple[int, str, int]]:
+    """(communicator, kind, bytes) of every communication in issue order, loops unrolled."""
+    items: list[tuple[int, str, int]] = []
+    for index in np.flatnonzero(graph.kind != NodeKind.COMPUTE).tolist():
+        kind, detail = int(graph.kind[index]), int(graph.detail[index])
+        if kind == NodeKind.COMMUNICATION:
+            item = graph.tables.communications[detail]
+            items.append((item.communicator, item.kind, item.bytes_in))
+        elif kind == NodeKind.LOOP:
+            items += _sequence(graph.loops[detail].body) * graph.loops[detail].trip_count
+        else:
+            conditional = graph.conditionals[detail]
+            items += _sequence(conditional.branches[conditional.taken])
+    return items
