@@ -9,12 +9,13 @@ from flint.stablehlo.rules.names import names
 from tests.rules.xla_cost import (
     Cost,
     OneOp,
+    analysis_of,
     one_op,
     our_cost,
     our_work,
     read_one,
     simple,
-    xla_analysis,
+    xla_computation,
     xla_cost,
 )
 
@@ -465,7 +466,7 @@ def test_deviates_from_xla_as_documented(name: str) -> None:
 )
 def test_bytes_written_agree_with_xla(name: str) -> None:
     case = CASES[name]
-    assert our_work(case).written == xla_analysis(case.text)["bytes accessedout{}"]
+    assert our_work(case).written == analysis_of(xla_computation(case.text))["bytes accessedout{}"]
 
 
 @pytest.mark.parametrize("name", [*CASES, *VARIADIC, *DEVIATIONS])

@@ -226,6 +226,13 @@ def test_ragged_dot_is_the_sum_over_its_groups(ragged: str, sizes: list[int]) ->
     assert item.flops == 2 * multiply_adds
 
 
+@pytest.mark.parametrize("ragged", ["rows", "contraction", "batch"])
+def test_ragged_dot_without_attributes_has_its_dims_in_order(ragged: str) -> None:
+    attrs, shapes, _ = _ragged(ragged, [2, 0, 3])
+    stated = _item("chlo.ragged_dot", attrs, [*shapes, (3,)], (1,))
+    assert _item("mhlo.ragged_dot", {}, [*shapes, (3,)], (1,)) == stated
+
+
 @given(st.tuples(st.integers(1, 5), st.integers(1, 9), st.integers(1, 9), st.integers(1, 9)))
 def test_gemm_dims_follow_from_sizes(dims: tuple[int, int, int, int]) -> None:
     b, m, n, k = dims

@@ -59,18 +59,28 @@ def simple(name: str, operands: str, results: str, attributes: str = "") -> OneO
     return one_op(operands, results, f'"{name}"({{args}}){inside} : {{types}}')
 
 
-def xla_analysis(text: str) -> dict[str, float]:
-    """XLA's cost analysis of a StableHLO module, all its keys."""
-    module: Any = _jax.mlir.mlir_module_to_xla_computation(text.encode()).get_hlo_module()
-    analysis: dict[str, float] = _jax.hlo_module_cost_analysis(jax.devices()[0].client, module)
+def xla_computation(text: str) -> Any:
+    """A StableHLO module as XLA's computation."""
+    return _jax.mlir.mlir_module_to_xla_computation(text.encode())
+
+
+def analysis_of(computation: Any) -> dict[str, float]:
+    """All keys of XLA's cost analysis."""
+    client, module = jax.devices()[0].client, computation.get_hlo_module()
+    analysis: dict[str, float] = _jax.hlo_module_cost_analysis(client, module)
     return analysis
+
+
+def cost_of(computation: Any) -> Cost:
+    """XLA's three numbers."""
+    analysis = analysis_of(computation)
+    keys = ("flops", "transcendentals", "bytes accessed")
+    return Cost(*(int(analysis.get(key, 0)) for key in keys))
 
 
 def xla_cost(text: str) -> Cost:
     """XLA's three numbers for a module."""
-    analysis = xla_analysis(text)
-    keys = ("flops", "transcendentals", "bytes accessed")
-    return Cost(*(int(analysis.get(key, 0)) for key in keys))
+    return cost_of(xla_computation(text))
 
 
 def read_one(case: OneOp) -> tuple[Op, list[TensorType], list[TensorType]]:

@@ -105,15 +105,18 @@ def ragged_dot(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) ->
 
     In all three modes (ragged rows, ragged contraction, ragged batch) the multiply-adds are the
     left operand's elements times n, the right operand's free dims without the group dim, because
-    group sizes sum to the ragged dim.  Without attributes: [m, k] x [group, k, n].
+    group sizes sum to the ragged dim.  Without attributes the dims stand in the
+    order [batch, m, k] x [group, batch, k, n].
     """
     lhs, rhs = ins[0].shape, ins[1].shape
-    lhs_batching = op.attr("lhs_batching", ())
+    groups = max(0, len(rhs) - len(lhs))
+    rank = max(0, len(lhs) - 2)
+    lhs_batching = op.attr("lhs_batching", tuple(range(rank)))
     lhs_contracting = op.attr("lhs_contracting", (len(lhs) - 1,))
     rhs_taken = (
-        *op.attr("rhs_batching", ()),
+        *op.attr("rhs_batching", tuple(range(groups, groups + rank))),
         *op.attr("rhs_contracting", (len(rhs) - 2,)),
-        *op.attr("rhs_group", (0,) if len(rhs) == 3 and len(lhs) == 2 else ()),
+        *op.attr("rhs_group", tuple(range(groups))),
     )
     m = _free(lhs, (*lhs_batching, *lhs_contracting))
     batch, k = _of(lhs, lhs_batching, op), _of(lhs, lhs_contracting, op)
