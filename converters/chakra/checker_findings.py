@@ -1,0 +1,133 @@
+"""What the checker says: findings, counted per rule, and the report that holds them.
+
+The idea: a rule answers with `Hits`: the rows (nodes) it objects to, the ranks whose file that is,
+and a function that words one of them.  So a rule that fires a million times costs an array, not a
+million strings; the report words the first few of each rule and counts the rest.
+
+    Finding(Severity.ERROR, "self-dep", "out/et/trace.0.et", 12, 0, "depends on itself, so ...")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+FINDINGS_PER_RULE: Final = 20
+"""So many findings of a rule are worded; the rest are counted in `CheckReport.counts`."""
+
+
+class Severity(StrEnum):
+    """ERROR: consumers abort, hang or silently do something else.  WARNING: it runs, but ..."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong.
+
+    Attributes:
+        severity: error or warning.
+        rule: the rule's id, a key of `checker.RULES`.
+        file: the offending file.
+        node: the node's id, None if the finding is about the file or the set.
+        rank: the (first) rank concerned, None if it is about the set.
+        message: what, why it matters, and what to do.
+    """
+
+    severity: Severity
+    rule: str
+    file: str
+    node: int | None
+    rank: int | None
+    message: str
+
+    def __str__(self) -> str:
+        node = "" if self.node is None else f", node {self.node}"
+        return f"{self.severity} [{self.rule}] {self.file}{node}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """Where a rule fired: on each of `rows` in the file of each of `ranks`.
+
+    Attributes:
+        view: index of the trace in the set, None for the set or a missing file.
+        rows: node indices; empty if the hit is about whole files.
+        ranks: the ranks whose files these are; empty if it is about the set.
+        say: (row, rank) -> message; row is -1 where `rows` is empty.
+    """
+
+    view: int | None
+    rows: NDArray[np.int64]
+    ranks: NDArray[np.int64]
+    say: Callable[[int, int], str]
+
+    def count(self) -> int:
+        """How many (node, rank) pairs, or files, are hit."""
+        return max(len(self.rows), 1) * max(len(self.ranks), 1)
+
+
+def whole_set(message: str) -> Hits:
+    """A hit about the set as a whole."""
+    return Hits(None, _NONE, _NONE, lambda row, rank: message)
+
+
+def one_node(view: int, row: int, rank: int, message: str) -> Hits:
+    """A hit on one node of one rank."""
+    return Hits(view, np.array([row]), np.array([rank]), lambda _row, _rank: message)
+
+
+_NONE = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """The result of a check.
+
+    Attributes:
+        findings: the worded findings, errors first, at most `FINDINGS_PER_RULE` per rule.
+        counts: rule id -> how often it fired over all ranks.
+        ranks: traces found.
+        size: ranks of the world.
+        nodes: nodes over all ranks.
+        distinct_files: how many different files there are.
+        checked: ids of the rules that were applied.
+        not_checked: rule id -> why it was not applied.
+    """
+
+    findings: tuple[Finding, ...]
+    counts: Mapping[str, int]
+    ranks: int
+    size: int
+    nodes: int
+    distinct_files: int
+    checked: tuple[str, ...]
+    not_checked: Mapping[str, str]
+
+    @property
+    def errors(self) -> int:
+        """How many times a rule of severity error fired."""
+        rules = {finding.rule for finding in self.findings if finding.severity is Severity.ERROR}
+        return sum(self.counts[rule] for rule in rules)
+
+    @property
+    def warnings(self) -> int:
+        """How many times a rule of severity warning fired."""
+        return sum(self.counts.values()) - self.errors
+
+    @property
+    def ok(self) -> bool:
+        """True if nothing that was checked is an error."""
+        return self.errors == 0
+
+
+def order_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Errors before warnings, otherwise as found."""
+    return tuple(sorted(findings, key=lambda finding: finding.severity is Severity.WARNING))

@@ -1,0 +1,164 @@
+"""Which ranks a collective joins: ranks as coordinates in the network's dims, and group tables.
+
+The idea: dim 0 of `npus_count` is the consecutive ranks, so a rank's coordinates are its digits in
+a mixed radix with the fastest digit first.  A group given as whole dims (`involved_dim`) is never
+listed: the rank with the involved digits set to 0 stands for it.
+
+    network = Network((2, 4))                 # 8 ranks; ranks 0 and 1 differ in dim 0
+    network.leader((False, True))             # [0 1 0 1 0 1 0 1]: the lowest member of each group
+    network.members((False, True), rank=3)    # [1 3 5 7]
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from flint.errors import FlintError
+
+MAX_CONFIGURATION_BYTES: Final = 1 << 29
+"""A group table of a million ranks with hundreds of memberships each stays below."""
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The extents of the network's dims, dim 0 first."""
+
+    npus_count: tuple[int, ...]
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks there are."""
+        return math.prod(self.npus_count)
+
+    def strides(self) -> tuple[int, ...]:
+        """How far apart in rank number two neighbours in each dim are."""
+        return tuple(math.prod(self.npus_count[:dim]) for dim in range(len(self.npus_count)))
+
+    def size(self, mask: tuple[bool, ...]) -> int:
+        """Number of ranks in a group over the dims where `mask` is true."""
+        return math.prod(n for n, use in zip(self.npus_count, mask, strict=True) if use)
+
+    def leader(self, mask: tuple[bool, ...]) -> NDArray[np.int64]:
+        """int64 [ranks]: for each rank the lowest rank of its group over the dims of `mask`."""
+        rank = np.arange(self.ranks, dtype=np.int64)
+        leader = rank.copy()
+        for extent, stride, use in zip(self.npus_count, self.strides(), mask, strict=True):
+            if use:
+                leader -= (rank // stride % extent) * stride
+        return leader
+
+    def members(self, mask: tuple[bool, ...], rank: int) -> NDArray[np.int64]:
+        """The ranks that differ from `rank` in the dims of `mask` only, ascending."""
+        members = np.zeros(1, np.int64)
+        for extent, stride, use in zip(self.npus_count, self.strides(), mask, strict=True):
+            digits = np.arange(extent) if use else np.array([rank // stride % extent])
+            members = (digits[:, None] * stride + members[None, :]).reshape(-1)
+        return members
+
+    def dims_spanned(self, ranks: NDArray[np.int64]) -> int:
+        """In how many dims the coordinates of `ranks` differ."""
+        return sum(
+            len(np.unique(ranks // stride % extent)) > 1
+            for extent, stride in zip(self.npus_count, self.strides(), strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTable:
+    """The comm-groups file.
+
+    Attributes:
+        members: group id -> int64 ranks in listed order, for the sound entries.
+        problems: (key, what is wrong) for the others.
+    """
+
+    members: dict[int, NDArray[np.int64]]
+    problems: tuple[tuple[str, str], ...] = ()
+
+
+def read_text(path: Path) -> str:
+    """The text of a configuration file.  Raises FlintError if unreadable, too big or not UTF-8."""
+    try:
+        if path.stat().st_size > MAX_CONFIGURATION_BYTES:
+            raise FlintError(f"{path}: larger than {MAX_CONFIGURATION_BYTES} bytes; refused")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise FlintError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise FlintError(f"{path}: is not UTF-8 text: {error}") from error
+
+
+def read_json_object(path: Path) -> list[tuple[str, Any]]:
+    """Key-value pairs of a JSON object, repeated keys included.  Raises FlintError otherwise."""
+    try:
+        pairs = json.loads(read_text(path), object_pairs_hook=_Pairs)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise FlintError(f"{path}: is not JSON: {error}") from error
+    if not isinstance(pairs, _Pairs):
+        raise FlintError(f"{path}: must hold a JSON object, not a {type(pairs).__name__}")
+    return list(pairs)
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object as pairs, so that a repeated key is seen."""
+
+
+def read_group_table(path: Path, ranks: int) -> GroupTable:
+    """Read a comm-groups file `{"<id >= 1>": [rank, ...]}` for a world of `ranks` ranks.
+
+    Unsound entries are collected, not raised: they are findings.  Raises FlintError if the file
+    is no JSON object.
+    """
+    members: dict[int, NDArray[np.int64]] = {}
+    problems: list[tuple[str, str]] = []
+    for key, listed in read_json_object(path):
+        group = group_id(key)
+        problem = None
+        if group is None:
+            problem = "is not a decimal integer >= 1; consumers abort on it"
+        elif group in members:
+            problem = "appears twice; consumers keep one of the two lists"
+        elif not isinstance(listed, list) or not all(type(rank) is int for rank in listed):
+            problem = "is not mapped to a list of rank numbers"
+        elif not listed:
+            problem = "has no members; remove it"
+        elif min(listed) < 0 or max(listed) >= ranks:
+            problem = f"lists ranks outside 0..{ranks - 1}"
+        elif len(set(listed)) != len(listed):
+            problem = "lists a rank twice"
+        if problem is None and group is not None:
+            members[group] = np.array(listed, np.int64)
+        else:
+            problems.append((key, problem or ""))
+    return GroupTable(members, tuple(problems))
+
+
+def group_id(text: str) -> int | None:
+    """The group number that `text` spells as consumers accept it: decimal digits, at least 1."""
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or text != str(int(text)):
+        return None
+    return int(text) or None
+
+
+def read_npus_count(path: Path) -> tuple[int, ...]:
+    """`npus_count` of a network YAML.  Raises FlintError if it is absent or no list of integers."""
+    try:
+        content = yaml.safe_load(read_text(path))
+    except (yaml.YAMLError, RecursionError) as error:
+        raise FlintError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
+    counts = content.get("npus_count") if isinstance(content, dict) else None
+    if (
+        not isinstance(counts, list)
+        or not counts
+        or not all(type(count) is int and 1 <= count <= 1 << 31 for count in counts)
+    ):
+        raise FlintError(f"{path}: has no `npus_count: [n, ...]` of positive integers")
+    return tuple(counts)
