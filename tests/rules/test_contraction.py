@@ -207,7 +207,7 @@ def test_einsum_is_the_dot_that_it_writes_and_xla_agrees(
 def _ragged(ragged: str, sizes: list[int]) -> tuple[dict[str, Any], list[tuple[int, ...]], int]:
     """Attributes, shapes, and the multiply-adds that the groups do one after another."""
     total, groups, m, k, n = sum(sizes), len(sizes), 5, 4, 3
-    attrs = {"lhs_contracting": (1,), "rhs_contracting": (1,), "rhs_group": (0,)}
+    attrs: dict[str, Any] = {"lhs_contracting": (1,), "rhs_contracting": (1,), "rhs_group": (0,)}
     if ragged == "rows":
         return attrs, [(total, k), (groups, k, n)], sum(size * k * n for size in sizes)
     if ragged == "contraction":
