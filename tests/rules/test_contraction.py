@@ -226,6 +226,17 @@ def test_ragged_dot_is_the_sum_over_its_groups(ragged: str, sizes: list[int]) ->
     assert item.flops == 2 * multiply_adds
 
 
+@pytest.mark.parametrize(
+    "order", [(0, 1, 2, 3), (0, 2, 1, 3)], ids=["scales last", "scales beside"]
+)
+def test_scaled_dot_is_the_dot_of_its_operands(order: tuple[int, ...]) -> None:
+    # [8, 64] x [16, 64] with a scale for every 32 elements
+    shapes: list[tuple[int, ...]] = [(8, 64), (16, 64), (8, 2), (16, 2)]
+    attrs = {"lhs_contracting": (1,), "rhs_contracting": (1,)}
+    item = _item("mhlo.scaled_dot", attrs, [shapes[i] for i in order], (8, 16))
+    assert item.dims == (1, 8, 16, 64)
+
+
 @pytest.mark.parametrize("ragged", ["rows", "contraction", "batch"])
 def test_ragged_dot_without_attributes_has_its_dims_in_order(ragged: str) -> None:
     attrs, shapes, _ = _ragged(ragged, [2, 0, 3])

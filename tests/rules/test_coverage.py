@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 
-from flint.stablehlo.records import Op
+from flint.stablehlo.records import Block, Op
 from flint.stablehlo.rules import RULES, flops_known, is_known_custom_call, rule_for, work_of
 from flint.tensor_types import tensor_type
 from flint.work import Role
@@ -111,3 +111,11 @@ def test_rules_that_read_attributes_or_regions_are_not_cached_by_types() -> None
         "einsum custom_call composite chlo.ragged_dot chlo.scan"
     )
     assert [name for name in reading.split() if RULES[name].types_only] == []
+
+
+def test_scan_applies_its_body_to_every_element() -> None:
+    # 8 steps along the first dim of [8, 4]; the body adds slices of 4 elements
+    body = Block((3, 4), [Op("add", (3, 4), (5,))], (5, 5))
+    op = Op("chlo.scan", (0, 1), (2,), {"dimension": 0}, (body,))
+    work = work_of(op, [tensor_type((8, 4), "f32"), tensor_type((4,), "f32")], [])
+    assert work.flops == 8 * 4

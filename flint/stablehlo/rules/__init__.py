@@ -19,6 +19,7 @@ kernel with boundary bytes, and is told apart so that it can be warned about.
     batch_norm_*                           0 FLOPs (left open)     the specification's definition
     top_k                                  0 FLOPs                 a selection's comparisons
     ragged_dot                             a plain dot's formula   2 x left elements x n
+    scan                                   fewer than every step   body x elements scanned
     all_reduce                             1 FLOP per element      0: what travels is the walker's
     chlo special functions                 their expansion         1 transcendental per element
     broadcast_in_dim of a size-1 dim       two broadcasts and a    operand read, result written

@@ -66,6 +66,18 @@ def dot_general(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -
     return gemm((batch, m, _free(rhs, rhs_taken), k), ins, outs)
 
 
+def _scaled_dot(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
+    """HLO's scaled-dot: a dot of narrow operands with block scales.
+
+    The scales stand after both operands, or each after its own: a scale is shorter along the
+    contraction, which tells the right operand from the left one's scale.
+    """
+    k = _of(ins[0].shape, op.attr("lhs_contracting", ()), op)
+    follows = _of(ins[1].shape, op.attr("rhs_contracting", ()), op) == k
+    work = dot_general(op, (ins[0], ins[1] if follows else ins[2]), outs)
+    return work._replace(read=total_bytes(ins))
+
+
 def _dot(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
     """Last dim of the left with the first of the right: vectors and matrices."""
     lhs, rhs = ins[0].shape, ins[1].shape
@@ -174,6 +186,7 @@ def _convolution(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) 
 
 RULES: dict[str, Rule] = {
     "dot_general": Rule(Role.CONTRACTION, dot_general, types_only=False),
+    "mhlo.scaled_dot": Rule(Role.CONTRACTION, _scaled_dot, types_only=False),
     "dot": Rule(Role.CONTRACTION, _dot),
     "einsum": Rule(Role.CONTRACTION, _einsum, types_only=False),
     "convolution": Rule(Role.CONTRACTION, _convolution, types_only=False),
