@@ -8,6 +8,7 @@ so equal attributes are decoded once per module and shared (records treat them a
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -325,10 +326,20 @@ def point_to_point(instruction: Any, _context: Context) -> dict[str, Any]:
     return decoded
 
 
+#: Where XLA's pipelining passes write who sends to whom, as ``{{0,1},{1,2}}``.
+_PAIRS_ATTRIBUTE = "_xla_send_recv_source_target_pairs"
+_PAIR = re.compile(r"\{\s*(\d{1,9})\s*,\s*(\d{1,9})\s*\}")
+
+
 def host_or_point_to_point(instruction: Any, context: Context) -> dict[str, Any]:
-    """Send and receive, which may go to the host."""
+    """Send and receive: to the host, or between devices that a frontend attribute pairs."""
     decoded = point_to_point(instruction, context)
     decoded["is_host_transfer"] = instruction.is_host_transfer
+    if "pairs" not in decoded and instruction.frontend_attributes:
+        stated = pb.FrontendAttributes.FromString(instruction.frontend_attributes).map
+        pairs = _PAIR.findall(stated.get(_PAIRS_ATTRIBUTE, ""))
+        if pairs:
+            decoded["pairs"] = np.array(pairs, dtype=np.int64)
     return decoded
 
 

@@ -37,9 +37,9 @@ class Locations:
         self._known: dict[int, SourceInfo] = {}
 
     def __call__(self, number: object) -> SourceInfo:
-        """The place that ``Op.loc`` stands for; empty for None."""
+        """The place that ``Op.loc`` stands for; an instruction's name stands for itself."""
         if not isinstance(number, int):
-            return _NOWHERE
+            return SourceInfo(number) if isinstance(number, str) else _NOWHERE
         found = self._known.get(number)
         if found is None:
             if len(self._serialised) != len(self.numbers):

@@ -80,6 +80,8 @@ _WITH_ATTRIBUTES: dict[str, Row] = {
     "reduce-scatter": Row("reduce_scatter", read.collective_along_dimension, True),
     "reduce-window": Row("reduce_window", read.WINDOW, True),
     "reverse": Row("reverse", read.dimensions),
+    "scaled-dot": Row("mhlo.scaled_dot", read.DOT),
+    "scan": Row("mhlo.scan", read.dimensions, True),
     "scatter": Row("scatter", read.SCATTER, True),
     "select-and-scatter": Row("select_and_scatter", read.select_and_scatter, True),
     "set-dimension-size": Row("set_dimension_size", read.dimension),

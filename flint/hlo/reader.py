@@ -263,9 +263,11 @@ class _Reader:
         scope.bind(instruction.id, tree)
         return op
 
-    def location(self, instruction: Any) -> int:
-        """The number that ``Module.location`` understands."""
+    def location(self, instruction: Any) -> int | str:
+        """What ``Module.location`` understands: a number, or a name where there is no metadata."""
         numbers = self.locations.numbers
+        if not instruction.metadata:
+            return str(instruction.name)
         return numbers.setdefault(instruction.metadata, len(numbers))
 
     def frontend_attributes(self, instruction: Any) -> dict[str, str]:
@@ -340,7 +342,12 @@ class _Reader:
                     new = self.new_values_of(tree)
                     scope.bind(instruction.id, new)
                     results = tuple(flatten(new))
-                loc = numbers.setdefault(instruction.metadata, len(numbers))
+                metadata = instruction.metadata
+                loc: int | str
+                if metadata:
+                    loc = numbers.setdefault(metadata, len(numbers))
+                else:
+                    loc = instruction.name
                 append(Op(name, operands, results, attrs, regions, loc))
         except (ValueError, IndexError, DecodeError) as error:
             where = f"%{instruction.name} ({instruction.opcode})" if instruction else "its schedule"

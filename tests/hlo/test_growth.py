@@ -1,0 +1,71 @@
+"""Reading costs in proportion to the instructions, counted in Python calls instead of seconds."""
+
+import sys
+
+import pytest
+
+from flint.hlo import hlo_pb2 as pb
+from flint.hlo.reader import read_hlo
+
+F32 = pb.ShapeProto(element_type=11, dimensions=[4])
+
+
+def module(length, build):
+    computation = pb.HloComputationProto(name="e", id=1)
+    build(computation, length)
+    computation.root_id = computation.instructions[-1].id
+    proto = pb.HloModuleProto(name="m", entry_computation_name="e", entry_computation_id=1)
+    proto.computations.append(computation)
+    return proto.SerializeToString()
+
+
+def chain(computation, length):
+    shape = F32.SerializeToString()
+    computation.instructions.add(name="p", opcode="parameter", id=1, shape=shape)
+    for number in range(2, length):
+        computation.instructions.add(
+            name="a", opcode="add", id=number, shape=shape, operand_ids=[number - 1, number - 1]
+        )
+
+
+def wide_tuple(computation, length):
+    """A tuple of everything, taken apart again: the form of unrolled training steps."""
+    chain(computation, length)
+    shape = pb.ShapeProto(element_type=13, tuple_shapes=[F32] * (length - 1))
+    operands = range(1, length)
+    computation.instructions.add(
+        name="t", opcode="tuple", id=length, shape=shape.SerializeToString(), operand_ids=operands
+    )
+    for number in range(length - 1):
+        computation.instructions.add(
+            name="g", opcode="get-tuple-element", id=length + 1 + number, operand_ids=[length],
+            tuple_index=number, shape=F32.SerializeToString(),
+        )  # fmt: skip
+
+
+def calls(data):
+    count = 0
+
+    def counting(_frame, event, _argument):
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(counting)
+    try:
+        read_hlo(data)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("build", [chain, wide_tuple])
+def test_calls_grow_with_instructions(build):
+    small, large = (calls(module(length, build)) for length in (2_000, 8_000))
+    assert large < 4.2 * small
+
+
+def test_records_and_values_are_as_many_as_instructions():
+    read = read_hlo(module(5_000, chain))
+    assert len(read.functions["main"].ops) == 4_998
+    assert len(read.value_type) == 4_999
+    assert len(read.types) == 1
