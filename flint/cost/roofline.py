@@ -1,0 +1,81 @@
+"""Roofline: how long a node takes on an accelerator, for all nodes at once.
+
+The idea: a kernel takes as long as the slower of its arithmetic and its memory traffic, plus what
+launching it costs.  Arithmetic is added up over units and element types, each at its own peak rate:
+
+    seconds = max(sum of FLOPs / peak(unit, dtype), bytes / bandwidth) + launch overhead
+
+The model is that of Williams, Waterman and Patterson, "Roofline: an insightful visual performance
+model", CACM 52(4), 2009.  It is a lower bound: no kernel reaches the peaks.
+
+    seconds = node_seconds(graph, load_system("dgx-h100"))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.cost.systems import Accelerator, System
+from flint.graph import NodeKind, WorkloadGraph
+from flint.tensor_types import DTYPE_BITS, DTYPES
+from flint.work import Role, Unit
+
+Seconds = NDArray[np.float64]
+
+
+def node_seconds(graph: WorkloadGraph, system: System) -> Seconds:
+    """Seconds per node of one graph, shape [nodes].
+
+    Nodes without work and traffic (constants that were folded, aliases) take no time and are not
+    launched; communication, loop and conditional nodes take 0 here.
+    """
+    accelerator = system.accelerator
+    rates = _rate_table(accelerator)
+    item_seconds = graph.work_flops / rates[graph.work_unit, graph.work_dtype]
+    running = np.concatenate([[0.0], np.cumsum(item_seconds)])
+    arithmetic = running[graph.work_ptr[1:]] - running[graph.work_ptr[:-1]]
+    # Differences of a running sum leave rounding noise where a node has no items.
+    arithmetic[graph.work_ptr[1:] == graph.work_ptr[:-1]] = 0.0
+    traffic = (graph.bytes_read + graph.bytes_written) / accelerator.memory_bandwidth
+    busy = np.maximum(arithmetic, traffic)
+    seconds = np.where(busy > 0, busy + accelerator.launch_overhead, 0.0)
+    computes = (graph.kind == NodeKind.COMPUTE) & (graph.role != Role.ALIAS)
+    return np.where(computes, seconds, 0.0)
+
+
+def copy_seconds(moved: NDArray[np.int64], system: System) -> Seconds:
+    """Seconds of local copies that read and write ``moved`` bytes together."""
+    accelerator = system.accelerator
+    return moved / accelerator.memory_bandwidth + accelerator.launch_overhead
+
+
+def _rate_table(accelerator: Accelerator) -> Seconds:
+    """Operations per second by unit and dtype code, shape [units, dtypes]."""
+    table = np.empty((len(Unit), len(DTYPES)))
+    for code, dtype in enumerate(DTYPES):
+        table[Unit.MATMUL, code] = rate(accelerator.matmul, dtype)
+        table[Unit.VECTOR, code] = rate(accelerator.vector, dtype)
+        table[Unit.TRANSCENDENTAL, code] = accelerator.transcendental
+    return table
+
+
+def rate(rates: Mapping[str, float], dtype: str) -> float:
+    """The rate for an element type: its own, else that of the type it is computed in."""
+    return next(rates[name] for name in (dtype, *_computed_in(dtype), "f32") if name in rates)
+
+
+def _computed_in(dtype: str) -> tuple[str, ...]:
+    if dtype.startswith("complex"):
+        return ("f64",) if "f64" in dtype else ("f32",)
+    if dtype.startswith("f8"):
+        return ("f8", "bf16", "f16")
+    if dtype.startswith(("f4", "f6")):
+        return (dtype[:2], "f8", "bf16", "f16")
+    if dtype.startswith(("i", "ui")):
+        bits = DTYPE_BITS[dtype]
+        wider = tuple(f"i{width}" for width in (4, 8, 16, 32, 64) if width >= bits)
+        return (*wider, "i32")
+    return ()
