@@ -215,7 +215,13 @@ class GraphBuilder:
             order=order,
         )
 
-    def loop(self, loop: Loop, operands: Iterable[int], source: int = 0, order: Iterable[tuple[int, EdgeKind]] = ()) -> range:
+    def loop(
+        self,
+        loop: Loop,
+        operands: Iterable[int],
+        source: int = 0,
+        order: Iterable[tuple[int, EdgeKind]] = (),
+    ) -> range:
         """Add a loop node; its results are the carried values."""
         self.loops.append(loop)
         types = loop.body.input_type[: loop.carried].tolist()
@@ -231,7 +237,11 @@ class GraphBuilder:
         )
 
     def conditional(
-        self, conditional: Conditional, operands: Iterable[int], result_types: Sequence[int], source: int = 0
+        self,
+        conditional: Conditional,
+        operands: Iterable[int],
+        result_types: Sequence[int],
+        source: int = 0,
     ) -> range:
         """Add a conditional node."""
         self.conditionals.append(conditional)

@@ -163,5 +163,3 @@ def _by_name(value: int | Mapping[str, int] | None) -> Mapping[str, int]:
 
 def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
-
-

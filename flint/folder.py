@@ -136,7 +136,9 @@ def load(folder: str | Path) -> Workload:
             warnings=dict(document["warnings"]),
         )
     except (KeyError, TypeError, ValueError, OSError) as error:
-        raise FlintError(f"{folder / DOCUMENT}: not a workload that Flint wrote ({error})") from error
+        raise FlintError(
+            f"{folder / DOCUMENT}: not a workload that Flint wrote ({error})"
+        ) from error
     workload.verify()
     return workload
 
@@ -293,5 +295,3 @@ def _exchange(partial: Path, folder: Path) -> None:
         raise
     if old.exists():
         shutil.rmtree(old, ignore_errors=True)
-
-

@@ -211,4 +211,3 @@ def _read_tables(data: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Table
 def _read_type(item: list[Any]) -> TensorType:
     shape, dtype, size, dynamic = item
     return TensorType(tuple(map(int, shape)), str(dtype), int(size), bool(dynamic))
-

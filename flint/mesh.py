@@ -63,7 +63,9 @@ class Mesh:
         )
 
     def __str__(self) -> str:
-        return " x ".join(f"{axis}={size}" for axis, size in zip(self.axes, self.shape, strict=True))
+        return " x ".join(
+            f"{axis}={size}" for axis, size in zip(self.axes, self.shape, strict=True)
+        )
 
 
 def parse_mesh(text: str, axes: str | None = None) -> Mesh:

@@ -116,7 +116,9 @@ class Node:
     @property
     def results(self) -> tuple[int, ...]:
         """Values that the node produces."""
-        low, high = (self.graph.result_ptr[self.index : self.index + 2] + self.graph.inputs).tolist()
+        low, high = (
+            self.graph.result_ptr[self.index : self.index + 2] + self.graph.inputs
+        ).tolist()
         return tuple(range(low, high))
 
     @property

@@ -74,7 +74,9 @@ def from_mask(mask: NDArray[np.bool_]) -> RankSet:
     world = len(mask)
     for period in _divisors(world):
         once = mask[:period]
-        if np.array_equal(mask.reshape(-1, period), np.broadcast_to(once, (world // period, period))):
+        if np.array_equal(
+            mask.reshape(-1, period), np.broadcast_to(once, (world // period, period))
+        ):
             edges = np.diff(np.concatenate([[0], once.astype(np.int8), [0]]))
             starts, stops = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
             runs = tuple(zip(starts.tolist(), stops.tolist(), strict=True))

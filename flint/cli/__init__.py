@@ -1,0 +1,95 @@
+"""The command line: one file per command, one place for errors.
+
+The idea: commands raise; ``main`` turns what they raise into one line on stderr and an exit status
+(2 for usage, 1 for failure, 130 for Ctrl-C).  ``--debug`` shows the traceback.  Results go to stdout,
+everything else to stderr; ``--json`` makes stdout machine-readable.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import traceback
+
+import click
+import typer
+
+from flint.cli import check, convert, inspect
+from flint.environment import refuse_namesake
+from flint.errors import FlintError
+
+app = typer.Typer(
+    name="flint",
+    help="From model code and saved StableHLO/HLO to per-rank workload graphs and Chakra traces.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def _options(
+    debug: bool = typer.Option(False, "--debug", help="Show tracebacks of errors."),
+) -> None:
+    """From model code and saved StableHLO/HLO to per-rank workload graphs and Chakra traces."""
+    del debug  # read from the arguments by ``main``, which must know it before parsing can fail
+
+
+for _command in (convert, inspect, check):
+    _command.register(app)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and leave the process with its exit status."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in arguments
+    # Wherever it stands: it is an option of every command.
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    sys.exit(_run(arguments, debug))
+
+
+def _run(arguments: list[str], debug: bool) -> int:
+    try:
+        refuse_namesake()
+        status = app(args=arguments, prog_name="flint", standalone_mode=False)
+        sys.stdout.flush()
+        return status if isinstance(status, int) else 0
+    except click.exceptions.Abort:
+        return _say("interrupted", 130, debug)
+    except KeyboardInterrupt:
+        return _say("interrupted", 130, debug)
+    except click.ClickException as error:
+        text = error.format_message().rstrip(".")
+        context = getattr(error, "ctx", None)
+        hint = f" (see {context.command_path} --help)" if context is not None else ""
+        return _say(f"{text}{hint}", error.exit_code, debug)
+    except click.exceptions.Exit as error:
+        return int(error.exit_code)
+    except FlintError as error:
+        return _say(str(error), error.exit_status, debug)
+    except BrokenPipeError:
+        # The reader of our output has gone: nothing more to say, and nothing to flush at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except MemoryError:
+        return _say("out of memory", 1, debug)
+    except OSError as error:
+        full = error.errno == errno.ENOSPC
+        text = "the disk is full" if full else error.strerror or str(error)
+        return _say(f"{error.filename or 'input/output'}: {text}", 1, debug)
+    except Exception as error:
+        # A bug of ours: say so in one line, and how to see more.
+        return _say(
+            f"internal error: {type(error).__name__}: {error} (--debug shows where; please report)",
+            1,
+            debug,
+        )
+
+
+def _say(text: str, status: int, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    sys.stderr.write(f"flint: {' '.join(text.split())}\n")
+    return status

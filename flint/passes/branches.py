@@ -68,9 +68,7 @@ def split_by_rank(graph: WorkloadGraph, partitions: int, replicas: int = 1) -> l
         place = Place(representative % partitions, representative // partitions)
         tables = TableBuilder(graph.tables)
         resolved = _Resolver(tables, place).graph(graph, 0)
-        splits.append(
-            Split(with_tables(resolved, tables.finish()), from_mask(behaviour == number))
-        )
+        splits.append(Split(with_tables(resolved, tables.finish()), from_mask(behaviour == number)))
     return splits
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.stablehlo.bindings import attribute_text, ir, stablehlo
+from flint.stablehlo.bindings import attribute_text, chlo, ir, stablehlo
 from flint.stablehlo.records import ReplicaGroups
 
 #: Constants larger than this keep no value: only shapes, counters and rank tables matter here.
@@ -131,7 +131,9 @@ def _compare(op: Any, _reader: Any) -> dict[str, Any]:
 def _gather(op: Any, _reader: Any) -> dict[str, Any]:
     numbers = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
     return {
-        "slice_sizes": _ints(op.attributes["slice_sizes"]) if "slice_sizes" in op.attributes else (),
+        "slice_sizes": _ints(op.attributes["slice_sizes"])
+        if "slice_sizes" in op.attributes
+        else (),
         "offset_dims": tuple(numbers.offset_dims),
         "collapsed_slice_dims": tuple(numbers.collapsed_slice_dims),
         "index_vector_dim": numbers.index_vector_dim,
@@ -143,6 +145,17 @@ def _scatter(op: Any, _reader: Any) -> dict[str, Any]:
     return {
         "update_window_dims": tuple(numbers.update_window_dims),
         "index_vector_dim": numbers.index_vector_dim,
+    }
+
+
+def _ragged_dot(op: Any, _reader: Any) -> dict[str, Any]:
+    numbers = chlo.RaggedDotDimensionNumbers(op.attributes["ragged_dot_dimension_numbers"])
+    return {
+        "lhs_batching": tuple(numbers.lhs_batching_dimensions),
+        "rhs_batching": tuple(numbers.rhs_batching_dimensions),
+        "lhs_contracting": tuple(numbers.lhs_contracting_dimensions),
+        "rhs_contracting": tuple(numbers.rhs_contracting_dimensions),
+        "rhs_group": tuple(numbers.rhs_group_dimensions),
     }
 
 
@@ -296,6 +309,7 @@ DECODERS: dict[str, Decoder] = {
     "custom_call": _custom_call,
     "dot_general": _dot_general,
     "dynamic_conv": _convolution,
+    "einsum": _fields(config=("einsum_config", attribute_text)),
     "dynamic_gather": _gather,
     "dynamic_slice": _fields(sizes=("slice_sizes", _ints)),
     "fft": _fields(fft_length=("fft_length", _ints), fft_type=("fft_type", str)),
@@ -332,7 +346,7 @@ DECODERS: dict[str, Decoder] = {
     ),
     "sort": _DIMENSION,
     "transpose": _fields(dimensions=("permutation", _ints)),
-    "chlo.ragged_dot": _fields(),
+    "chlo.ragged_dot": _ragged_dot,
     "chlo.top_k": _fields(k=("k", _int)),
     "triangular_solve": _fields(left_side=("left_side", lambda a: bool(ir.BoolAttr(a).value))),
 }

@@ -26,7 +26,16 @@ except ImportError as error:  # pragma: no cover - depends on the installation
         f"jaxlib's MLIR bindings cannot be imported ({error}); known to work: {KNOWN_VERSIONS}"
     ) from error
 
-__all__ = ["KNOWN_VERSIONS", "attribute_text", "ir", "make_context", "parse", "sdy", "stablehlo"]
+__all__ = [
+    "KNOWN_VERSIONS",
+    "attribute_text",
+    "chlo",
+    "ir",
+    "make_context",
+    "parse",
+    "sdy",
+    "stablehlo",
+]
 
 #: VHLO portable artifacts are MLIR bytecode whose producer string starts with this.
 _VHLO_PRODUCER = b"StableHLO_v"
@@ -45,6 +54,8 @@ def make_context() -> Any:
     context = ir.Context()
     context.append_dialect_registry(_registry())
     context.load_all_available_dialects()
+    # Ops of dialects that nobody here knows become nodes with a warning instead of parse errors.
+    context.allow_unregistered_dialects = True
     for register in (
         sdy.register_dialect,
         mhlo.register_mhlo_dialect,

@@ -164,7 +164,9 @@ def work_inside(walker: Walker, block: Block, depth: int) -> tuple[WorkItem, ...
                 walker.warnings["a loop inside a composite: its FLOPs are counted once"] += 1
             continue
         type_of = walker.module.type_of
-        add(rule.work(op, [type_of(v) for v in op.operands], [type_of(v) for v in op.results]).items)
+        add(
+            rule.work(op, [type_of(v) for v in op.operands], [type_of(v) for v in op.results]).items
+        )
     return tuple(total.values())
 
 
@@ -431,4 +433,3 @@ HANDLERS: dict[str, Handler] = {
     "tuple": tuple_,
     "while": while_,
 }
-

@@ -50,9 +50,7 @@ class TypeTable:
             return TOKEN
         if text.startswith("tuple<"):
             tuple_type = ir.TupleType(mlir_type)
-            parts = [
-                self._describe(tuple_type.get_type(i)) for i in range(tuple_type.num_types)
-            ]
+            parts = [self._describe(tuple_type.get_type(i)) for i in range(tuple_type.num_types)]
             return TensorType((), "tuple", sum(part.bytes for part in parts))
         if text.startswith(("!stablehlo.future", "!mhlo.async_bundle", "!mhlo.future")):
             return TensorType((), "future", 0)

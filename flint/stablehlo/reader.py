@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flint.errors import FlintError
+from flint.errors import FlintError, UsageError
 from flint.stablehlo.attributes import DECODERS
 from flint.stablehlo.bindings import attribute_text, ir, parse, sdy
 from flint.stablehlo.locations import source_info
@@ -25,26 +25,27 @@ _DECLARATIONS = frozenset({"sdy.mesh", "mhlo.mesh", "stablehlo.mesh"})
 _RENAMED = {"func.call": "call"}
 
 
-def read_mlir(data: bytes, name: str = "<module>") -> Module:
+def read_mlir(data: bytes, name: str = "<module>", entry: str | None = None) -> Module:
     """Read a StableHLO module (text, bytecode or VHLO) into records.
 
     Args:
         data: the module's bytes.
         name: file name for errors.
+        entry: the function to start from; default ``main``, else the only public one.
 
     Raises:
-        FlintError: not a module, no ``@main``, a callee that is missing, an unknown element type.
+        FlintError: not a module, no entry function, a callee that is missing, an unknown type.
     """
-    return from_ir(parse(data, name), name)
+    return from_ir(parse(data, name), name, entry)
 
 
-def from_ir(module: Any, name: str = "<module>") -> Module:
+def from_ir(module: Any, name: str = "<module>", entry: str | None = None) -> Module:
     """Records of a module that is parsed already (an ``ir.Module``).
 
     Raises:
-        FlintError: no ``@main``, a callee that is missing, an unknown element type.
+        FlintError: no entry function, a callee that is missing, an unknown element type.
     """
-    return _Reader(module, name).read()
+    return _Reader(module, name).read(entry)
 
 
 class _Reader:
@@ -60,7 +61,7 @@ class _Reader:
         self.meshes: dict[str, tuple[tuple[str, int], ...]] = {}
         self.device_orders: dict[str, tuple[int, ...]] = {}
 
-    def read(self) -> Module:
+    def read(self, wanted: str | None) -> Module:
         functions = {}
         meshes = self.meshes
         for view in self.module.body.operations:
@@ -73,7 +74,7 @@ class _Reader:
                 axes = map(sdy.MeshAxisAttr, mesh.axes)
                 meshes[symbol] = tuple((axis.name, axis.size) for axis in axes)
                 self.device_orders[symbol] = tuple(mesh.device_ids or ())
-        entry = self._entry(functions)
+        entry = self._entry(functions, wanted)
         read: dict[str, Block] = {}
         self.pending.append(entry)
         while self.pending:
@@ -93,9 +94,11 @@ class _Reader:
             read["main"] = read.pop(entry)
         return self._describe(functions[entry], read, meshes)
 
-    def _entry(self, functions: dict[str, Any]) -> str:
-        if "main" in functions:
-            return "main"
+    def _entry(self, functions: dict[str, Any], wanted: str | None) -> str:
+        if wanted is not None and wanted not in functions:
+            raise UsageError(f"{self.name}: no function @{wanted}; there are {_listed(functions)}")
+        if wanted is not None or "main" in functions:
+            return wanted or "main"
         public = [
             name
             for name, op in functions.items()
@@ -104,8 +107,10 @@ class _Reader:
         ]
         if len(public) == 1:
             return public[0]
+        if not functions:
+            raise FlintError(f"{self.name}: the module has no functions")
         raise FlintError(
-            f"{self.name}: no function @main among {sorted(functions) or 'no functions at all'}"
+            f"{self.name}: no function @main; choose one with --entry: {_listed(functions)}"
         )
 
     def _describe(
@@ -197,6 +202,11 @@ class _Reader:
                 name = "return"
         self.short_names[full_name] = name
         return name
+
+
+def _listed(functions: dict[str, Any]) -> str:
+    names = sorted(functions)
+    return ", ".join(f"@{name}" for name in names[:8]) + (", ..." if len(names) > 8 else "")
 
 
 def _integer(attributes: Any, key: str) -> int:

@@ -55,7 +55,9 @@ def scalar_of(op: Op, module: Module, lookup: Lookup, tables: Tables) -> Scalar 
         picked = tables[op.operands[0]][
             tuple(
                 slice(*bounds)
-                for bounds in zip(op.attr("start"), op.attr("limit"), op.attr("strides"), strict=True)
+                for bounds in zip(
+                    op.attr("start"), op.attr("limit"), op.attr("strides"), strict=True
+                )
             )
         ]
         return constant(int(picked.reshape(-1)[0]))

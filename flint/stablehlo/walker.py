@@ -222,13 +222,17 @@ class Walker:
             raise FlintError(
                 f"{self.where(op)}: {name}({shown}) does not have the form of that op: {error}"
             ) from error
+        except FlintError as error:
+            raise FlintError(f"{self.where(op)}: {error}") from error
         return self.tables.op(name), int(rule.role), work
 
     def _unknown(self, op: Op, name: str) -> None:
         kind = "custom_call target" if op.name == "custom_call" else "op"
         if self.options.strict:
             raise FlintError(f"{self.where(op)}: unknown {kind} {name} (--strict)")
-        self.warnings[f"unknown {kind} {name}: counted by the bytes of its operands and results"] += 1
+        self.warnings[
+            f"unknown {kind} {name}: counted by the bytes of its operands and results"
+        ] += 1
 
     def gate(self, scope: Scope, operands: list[int]) -> list[tuple[int, int]]:
         """Order edges for a node that waits for the scope's gate."""
@@ -345,7 +349,9 @@ class Walker:
         """Where an op stands, for messages: op, source line and name path as far as known."""
         info = self.module.location(op.loc) if self.module.location and op.loc else SourceInfo()
         place = f"{info.file}:{info.line}" if info.file else info.name
-        return f"{op.name} at {place}" if place else f"{op.name} in module {self.module.name or '?'}"
+        return (
+            f"{op.name} at {place}" if place else f"{op.name} in module {self.module.name or '?'}"
+        )
 
     def name(self, kind: str) -> str:
         """The next name of a loop or conditional: ``while_0``, ``while_1`` ..."""

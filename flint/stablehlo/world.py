@@ -84,7 +84,9 @@ def _resolve(written: ReplicaGroups, size: int) -> Groups:
     if written.iota is not None:
         groups = from_iota(*written.iota)
         if groups.world != size:
-            raise FlintError(f"replica groups are for {groups.world} devices, the module for {size}")
+            raise FlintError(
+                f"replica groups are for {groups.world} devices, the module for {size}"
+            )
         return groups
     if written.mesh is not None:
         return _along_mesh(written.mesh, size)
@@ -97,9 +99,7 @@ def _along_mesh(written: tuple[object, ...], size: int) -> Groups:
     sizes = [length for _, length in axes]
     if math.prod(sizes) != size:
         raise FlintError(f"replica groups use a mesh of {math.prod(sizes)} devices, not {size}")
-    place = {
-        name: (length, math.prod(sizes[i + 1 :])) for i, (name, length) in enumerate(axes)
-    }
+    place = {name: (length, math.prod(sizes[i + 1 :])) for i, (name, length) in enumerate(axes)}
     dims = []
     for name, sub_axis in along:
         if name not in place:

@@ -1,0 +1,78 @@
+"""``flint check``: is this something that consumers can run?"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flint import registry
+from flint.cli.shared import JsonOption, print_json
+from flint.mesh import parse_mesh
+
+
+def check_command(
+    folder: Annotated[
+        Path, typer.Argument(help="Workload folder, or a folder or prefix of .et files.")
+    ],
+    groups: Annotated[
+        Path | None, typer.Option("--groups", help="Communicator groups JSON of foreign traces.")
+    ] = None,
+    npus: Annotated[
+        str | None,
+        typer.Option("--npus-count", help="Network dims of foreign traces, innermost first: 8,64."),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", help="Findings to show.")] = 20,
+    json_output: JsonOption = False,
+) -> int:
+    """Check traces over all ranks together; exit status 1 when consumers could not run them."""
+    check = registry.converter("chakra-check")
+    report = check(
+        folder,
+        comm_groups=groups,
+        npus_count=parse_mesh(npus).shape if npus else None,
+    )
+    if json_output:
+        print_json(_document(report))
+        return 0 if report.ok else 1
+    for finding in report.findings[:limit]:
+        sys.stdout.write(f"{finding}\n")
+    hidden = report.errors + report.warnings - min(limit, len(report.findings))
+    if hidden > 0:
+        sys.stdout.write(f"... and {hidden:,} more\n")
+    for reason in sorted(set(report.not_checked.values())):
+        rules = [rule for rule, why in report.not_checked.items() if why == reason]
+        sys.stdout.write(f"not checked, because {reason}: {', '.join(sorted(rules))}\n")
+    verdict = "consumers can run it" if report.ok else "consumers cannot run it"
+    if report.ok and report.not_checked:
+        verdict = "nothing wrong in what was checked"
+    sys.stdout.write(
+        f"{folder}: {report.ranks:,} of {report.size:,} ranks ({report.distinct_files:,} distinct "
+        f"files), {report.nodes:,} nodes, {len(report.checked)} rules: "
+        f"{report.errors:,} errors, {report.warnings:,} warnings: {verdict}\n"
+    )
+    return 0 if report.ok else 1
+
+
+def _document(report: Any) -> dict[str, Any]:
+    return {
+        "ok": report.ok,
+        "ranks": report.ranks,
+        "size": report.size,
+        "nodes": report.nodes,
+        "distinct_files": report.distinct_files,
+        "errors": report.errors,
+        "warnings": report.warnings,
+        "counts": dict(report.counts),
+        "findings": [asdict(finding) for finding in report.findings],
+        "checked": list(report.checked),
+        "not_checked": dict(report.not_checked),
+    }
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the app."""
+    app.command("check")(check_command)
