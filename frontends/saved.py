@@ -134,6 +134,10 @@ def read_bytes(data: bytes, name: str = "<module>") -> Module:
             data = decompress(data, name)
             kind = detect(data)
     if kind in (Kind.MLIR_BYTECODE, Kind.VHLO, Kind.MLIR_TEXT):
+        if kind is not Kind.MLIR_TEXT:
+            from flint.frontends.mlir_check import check_bytecode
+
+            check_bytecode(data, name)
         from flint.stablehlo.reader import read_mlir
 
         return read_mlir(data, name)

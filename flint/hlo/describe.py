@@ -60,7 +60,7 @@ def parameter_shardings(
     stated: dict[int, pb.OpSharding] = dict(enumerate(proto.spmd_parameters_shardings))
     if not stated:
         for instruction in entry.instructions:
-            if instruction.opcode == "parameter" and instruction.sharding:
+            if instruction.opcode == "parameter" and instruction.HasField("sharding"):
                 try:
                     sharding = pb.OpSharding.FromString(instruction.sharding)
                 except DecodeError:

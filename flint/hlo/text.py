@@ -54,7 +54,8 @@ def proto_of_text(text: bytes, name: str = "<module>") -> bytes:
         name: file name for errors.
 
     Returns:
-        A serialised ``HloModuleProto``.
+        A serialised ``HloModuleProto`` for ``read_hlo``; its device assignment holds no more than
+        the counts that the header states.
 
     Raises:
         FlintError: XLA does not accept the text (its reason is given), or stopped on it.
@@ -80,11 +81,10 @@ def proto_of_text(text: bytes, name: str = "<module>") -> bytes:
 
 
 def _reason(stderr: bytes) -> str:
-    """The first line that says something, without the status code in front."""
-    for line in stderr.decode("utf-8", "replace").splitlines():
-        if line.strip() and not line.startswith(("WARNING", "I0000")):
-            return re.sub(r"^[A-Z_]+: ", "", line.strip())[:300]
-    return "no message"
+    """The line that says where and what is wrong, or the first one that says anything."""
+    lines = [line.strip() for line in stderr.decode("utf-8", "replace").splitlines()]
+    telling = [line for line in lines if " error: " in line] or [line for line in lines if line]
+    return re.sub(r"^(?:was parsing |[A-Z_]+: )", "", telling[0])[:300] if telling else "no message"
 
 
 def _status(returncode: int) -> str:
