@@ -5,7 +5,7 @@ used, so that `import flint` costs next to nothing and brings neither jax nor to
 
     import flint
 
-    workload = flint.convert("step.mlirbc", mesh=flint.Mesh.parse("64,8", "data,model"))
+    workload = flint.convert("step.mlirbc", mesh=(64, 8), axes=("data", "model"))
     workload.save("out")
 
 There is no `__version__` here, on purpose: sympy, which torch imports, does `import flint` and

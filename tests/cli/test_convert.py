@@ -1,0 +1,154 @@
+"""``flint convert`` as a user runs it: a process, its files, its exit status, its one line of error."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DATA = Path(__file__).parent.parent / "data" / "stablehlo"
+TINY = DATA / "llama_tiny_scan_fsdp4_tp2.mlirbc"
+
+
+def flint(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "flint", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=300,
+        check=False,
+    )
+
+
+def failed(run: subprocess.CompletedProcess[str], status: int) -> str:
+    """The one line of a run that failed as it should."""
+    assert run.returncode == status, run.stderr
+    assert "Traceback" not in run.stderr
+    lines = run.stderr.strip().splitlines()
+    assert len(lines) == 1, run.stderr
+    assert lines[0].startswith("flint: ")
+    return lines[0]
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("convert") / "out"
+    run = flint("convert", TINY, "-o", folder)
+    assert run.returncode == 0, run.stderr
+    return folder
+
+
+def test_every_rank_has_a_trace_and_the_simulator_its_files(converted: Path) -> None:
+    assert sorted(path.name for path in (converted / "et").glob("*.et")) == sorted(
+        f"trace.{rank}.et" for rank in range(8)
+    )
+    names = {path.name for path in (converted / "astra-sim").iterdir()}
+    assert {"system.json", "network.yml", "remote_memory.json", "comm_groups.json"} <= names
+    assert (converted / "programs" / "main.mlirbc").read_bytes() == TINY.read_bytes()
+
+
+def test_what_convert_writes_passes_the_check(converted: Path) -> None:
+    run = flint("check", converted)
+    assert run.returncode == 0, run.stdout
+    assert "consumers can run it" in run.stdout
+
+
+def test_json_is_the_only_thing_on_stdout(tmp_path: Path) -> None:
+    run = flint("convert", TINY, "-o", tmp_path / "out", "--json")
+    document = json.loads(run.stdout)
+    assert document["ranks"] == 8
+    assert document["mesh"] == {"axis_0": 4, "axis_1": 2}
+
+
+def test_some_ranks_make_a_partial_folder(tmp_path: Path) -> None:
+    run = flint("convert", TINY, "-o", tmp_path / "out", "--ranks", "0,6-7")
+    assert run.returncode == 0, run.stderr
+    assert sorted(path.name for path in (tmp_path / "out/et").glob("*.et")) == [
+        "trace.0.et",
+        "trace.6.et",
+        "trace.7.et",
+    ]
+    check = flint("check", tmp_path / "out")
+    assert check.returncode == 0
+    assert "not checked" in check.stdout
+
+
+def test_a_second_run_replaces_the_folder(tmp_path: Path) -> None:
+    for granularity in ("op", "region"):
+        run = flint("convert", TINY, "-o", tmp_path / "out", "--granularity", granularity)
+        assert run.returncode == 0, run.stderr
+    assert json.loads((tmp_path / "out/workload.json").read_text())["granularity"] == "region"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("important")
+    line = failed(flint("convert", TINY, "-o", tmp_path), 2)
+    assert "left alone" in line
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (("convert", "absent.mlir", "-o", "out"), 1, "No such file"),
+        (("convert", TINY, "-o", "out", "--mesh", "3,3"), 2, "module is for 8"),
+        (("convert", TINY, "-o", "out", "--mesh", "4,two"), 2, "--mesh"),
+        (("convert", TINY, "-o", "out", "--mesh", "4,2", "--axes", "a"), 2, "2 axes"),
+        (("convert", TINY, "-o", "out", "--ranks", "0-8"), 2, "0 to 7"),
+        (("convert", TINY, "-o", "out", "--ranks", "some"), 2, "--ranks"),
+        (("convert", TINY, "-o", "out", "--granularity", "warp"), 2, "granularity"),
+        (("convert", TINY, "-o", "out", "--system", "abacus"), 2, "abacus"),
+        (("convert", TINY, "-o", "out", "--trip-count", "many"), 2, "--trip-count"),
+        (("convert", TINY, "-o", "out", "--loop-lookahead", "-1"), 2, "--loop-lookahead"),
+        (("convert", TINY), 2, "--output"),
+        (("convert", DATA / "while_dynamic_8x8.mlirbc", "-o", "out"), 1, "--trip-count"),
+        (("convert", DATA / "cond_8x8.mlirbc", "-o", "out"), 1, "--branch"),
+        (("convert", DATA / "README.md", "-o", "out"), 1, "README.md"),
+        (("check", "absent"), 2, "absent"),
+        (("inspect", "absent"), 1, "absent"),
+        (("conjure",), 2, "conjure"),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: tuple[object, ...], status: int, words: str, tmp_path: Path
+) -> None:
+    assert words in failed(flint(*arguments, cwd=tmp_path), status)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    run = flint("--debug", "convert", "absent.mlir", "-o", "out", cwd=tmp_path)
+    assert run.returncode == 1
+    assert "Traceback" in run.stderr
+
+
+@pytest.mark.parametrize("kept", [0, 1, 100, 5000])
+def test_a_truncated_module_is_one_line(kept: int, tmp_path: Path) -> None:
+    path = tmp_path / "cut.mlirbc"
+    path.write_bytes(TINY.read_bytes()[:kept])
+    assert "cut.mlirbc" in failed(flint("convert", path, "-o", tmp_path / "out"), 1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_gzip_is_looked_through(tmp_path: Path) -> None:
+    import gzip
+
+    path = tmp_path / "module"
+    path.write_bytes(gzip.compress(TINY.read_bytes()))
+    assert flint("convert", path, "-o", tmp_path / "out").returncode == 0
+
+
+def test_a_read_only_place_is_one_line(tmp_path: Path) -> None:
+    line = failed(flint("convert", TINY, "-o", "/proc/flint/out", cwd=tmp_path), 1)
+    assert "/proc/flint" in line
+
+
+def test_no_module_writes_outside_its_folder(converted: Path) -> None:
+    assert not [path for path in converted.parent.iterdir() if path != converted]
+    assert os.access(converted / "workload.json", os.R_OK)
