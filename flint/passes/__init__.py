@@ -1,0 +1,60 @@
+"""Passes: functions from workload graph to workload graph.
+
+The idea: every pass is pure, works on the graph and on all bodies below it, and keeps what is true:
+no cycle, no communication lost or added, work per unit and type unchanged (loops multiplied).
+Graphs are verified before and after each.
+
+    kernels = apply(graph, "kernel")
+    kernels = PASSES["fuse"](PASSES["order"](PASSES["aliases"](graph)))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flint.errors import UsageError
+from flint.graph import WorkloadGraph
+from flint.passes.aliases import resolve_aliases
+from flint.passes.coarsen import merge_regions
+from flint.passes.fuse import fuse_kernels
+from flint.passes.inplace import resolve_updates
+from flint.passes.order import issue_order
+from flint.verification import verify
+
+Pass = Callable[[WorkloadGraph], WorkloadGraph]
+
+#: Passes by name.
+PASSES: dict[str, Pass] = {
+    "aliases": resolve_aliases,  # remove ops that only rename a buffer
+    "order": issue_order,  # put nodes in issue order, computed from the dependences
+    "inplace": resolve_updates,  # decide which updates overwrite their operand
+    "fuse": fuse_kernels,  # join ops into what a compiler makes one kernel
+    "coarsen": merge_regions,  # merge all compute that communications cannot tell apart
+}
+
+#: Granularities and the passes that lead to them.
+GRANULARITIES: dict[str, tuple[str, ...]] = {
+    "op": ("aliases", "order", "inplace"),
+    "kernel": ("aliases", "order", "inplace", "fuse"),
+    "region": ("aliases", "order", "inplace", "fuse", "coarsen"),
+}
+
+
+def apply(graph: WorkloadGraph, granularity: str) -> WorkloadGraph:
+    """``graph`` as read, in issue order and at ``granularity``.
+
+    Args:
+        graph: the graph of a reader, one node per op.
+        granularity: ``"op"``, ``"kernel"`` or ``"region"``.
+
+    Raises:
+        UsageError: an unknown granularity.
+        FlintError: a graph that contradicts itself (see ``flint.verification``).
+    """
+    if granularity not in GRANULARITIES:
+        raise UsageError(f"granularity {granularity!r}: choose from {', '.join(GRANULARITIES)}")
+    verify(graph)
+    for name in GRANULARITIES[granularity]:
+        graph = PASSES[name](graph)
+        verify(graph, f"after pass {name}")
+    return graph

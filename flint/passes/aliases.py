@@ -1,0 +1,157 @@
+"""Removing ops that are only other names of a buffer.
+
+The idea: reshape, bitcast, copies that MHLO inserts, the plumbing of tuples and optimization
+barriers compute and move nothing, so that no kernel and no edge of an execution trace should stand
+for them.  Such an op with as many results as operands passes operand ``i`` through as result ``i``,
+*value by value*: what consumes result 3 of a barrier waits for operand 3 and for nothing else.
+
+    reshape: %1 = reshape %0;  %2 = add %1, %1      becomes      %2 = add %0, %0
+
+What stays: an ALIAS op with another number of results than of operands (``tuple``, ``after_all``),
+or whose result has another size than its operand (an element of a tuple that nobody opened).
+
+Order edges are not lost: what consumed the removed op's result also waits for what the op waited
+for, and what waited for the op waits for the producers of its operands.  A removed op that waits
+for something and whose value leaves the graph has no such consumer; it stays.
+
+``ops_merged`` of a removed op is not added to anybody: it belongs to no kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.graph import Ints, NodeKind, WorkloadGraph
+from flint.passes.columns import pointer, row_of_entry, take_rows, with_bodies
+from flint.work import Role
+
+
+def resolve_aliases(graph: WorkloadGraph) -> WorkloadGraph:
+    """``graph`` without its pass-through ops, in bodies too."""
+    graph = with_bodies(graph, lambda body, _: resolve_aliases(body))
+    removed = _pass_through(graph)
+    if not removed.any():
+        return graph
+    stands_for = _resolved(graph, removed)
+    if (removed[graph.order_node] | removed[row_of_entry(graph.order_ptr)]).any():
+        graph = _inherit_order(graph, removed)
+    return _without(replace(graph, operand=stands_for[graph.operand]), removed, stands_for)
+
+
+def _pass_through(graph: WorkloadGraph) -> NDArray[np.bool_]:
+    """Which nodes only rename their operands, shape [nodes]."""
+    results, operands = np.diff(graph.result_ptr), np.diff(graph.operand_ptr)
+    named: NDArray[np.bool_] = (graph.role == Role.ALIAS) & (graph.kind == NodeKind.COMPUTE)
+    named &= (results == operands) & (np.diff(graph.work_ptr) == 0)
+    nodes = np.flatnonzero(named)
+    _, sources = take_rows(graph.operand_ptr, nodes)
+    ptr, targets = take_rows(graph.result_ptr, nodes)
+    targets += graph.inputs
+    resized = graph.value_bytes[graph.operand[sources]] != graph.value_bytes[targets]
+    named[nodes[row_of_entry(ptr)[resized]]] = False
+    waits = named & (np.diff(graph.order_ptr) > 0)
+    if waits.any():
+        named &= ~(waits & _escaping(graph, named))
+    return named
+
+
+def _escaping(graph: WorkloadGraph, named: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Nodes of ``named`` one of whose values leaves the graph, under another name or not."""
+    leaves = np.zeros(graph.values, dtype=bool)
+    leaves[graph.outputs] = True
+    escaping = np.zeros(len(graph), dtype=bool)
+    for node in np.flatnonzero(named)[::-1].tolist():
+        first, last = graph.result_ptr[node : node + 2] + graph.inputs
+        operands = graph.operand[graph.operand_ptr[node] : graph.operand_ptr[node + 1]]
+        leaves[operands] |= leaves[first:last]
+        escaping[node] = leaves[first:last].any()
+    return escaping
+
+
+def _resolved(graph: WorkloadGraph, removed: NDArray[np.bool_]) -> Ints:
+    """The value that each value is another name of (itself where it is none), shape [values]."""
+    nodes = np.flatnonzero(removed)
+    _, sources = take_rows(graph.operand_ptr, nodes)
+    _, targets = take_rows(graph.result_ptr, nodes)
+    stands_for = list(range(graph.values))
+    # In issue order, so that an operand is resolved before what renames it.
+    for source, target in zip(
+        graph.operand[sources].tolist(), (targets + graph.inputs).tolist(), strict=True
+    ):
+        stands_for[target] = stands_for[source]
+    return np.array(stands_for, dtype=np.int64)
+
+
+def _inherit_order(graph: WorkloadGraph, removed: NDArray[np.bool_]) -> WorkloadGraph:
+    """``graph`` with the order edges of removed nodes moved to those that stay."""
+    producer, operand, gone = graph.producer.tolist(), graph.operand.tolist(), removed.tolist()
+    operand_ptr, order_ptr = graph.operand_ptr.tolist(), graph.order_ptr.tolist()
+    order_node, order_kind = graph.order_node.tolist(), graph.order_kind.tolist()
+    # Of a removed node: what its consumers wait for besides its values, and what it stands for.
+    held: dict[int, dict[tuple[int, int], None]] = {}
+    done: dict[int, list[int]] = {}
+    nodes: list[int] = []
+    kinds: list[int] = []
+    counts = np.zeros(len(graph), dtype=np.int64)
+    for node in range(len(graph)):
+        edges: dict[tuple[int, int], None] = {}
+        for j in range(order_ptr[node], order_ptr[node + 1]):
+            before = order_node[j]
+            for each in done[before] if gone[before] else (before,):
+                edges[each, order_kind[j]] = None
+        makers = {producer[operand[j]] for j in range(operand_ptr[node], operand_ptr[node + 1])}
+        makers.discard(-1)
+        for maker in makers:
+            if gone[maker]:
+                edges |= held[maker]
+        if gone[node]:
+            held[node] = edges
+            through = [each for maker in makers if gone[maker] for each in done[maker]]
+            real = [maker for maker in makers if not gone[maker]]
+            done[node] = sorted({*through, *real, *(each for each, _ in edges)})
+        else:
+            counts[node] = len(edges)
+            nodes.extend(each for each, _ in edges)
+            kinds.extend(kind for _, kind in edges)
+    return replace(
+        graph,
+        order_ptr=pointer(counts),
+        order_node=np.array(nodes, dtype=np.int64),
+        order_kind=np.array(kinds, dtype=np.int8),
+    )
+
+
+def _without(graph: WorkloadGraph, removed: NDArray[np.bool_], stands_for: Ints) -> WorkloadGraph:
+    """``graph`` without the nodes ``removed``, whose values only outputs still mention."""
+    kept = np.flatnonzero(~removed)
+    position = np.cumsum(~removed) - 1
+    result_ptr, results = take_rows(graph.result_ptr, kept)
+    value = np.full(graph.values, -1, dtype=np.int64)
+    value[: graph.inputs] = np.arange(graph.inputs)
+    value[graph.inputs + results] = graph.inputs + np.arange(len(results))
+    operand_ptr, operands = take_rows(graph.operand_ptr, kept)
+    order_ptr, edges = take_rows(graph.order_ptr, kept)
+    return replace(
+        graph,
+        kind=graph.kind[kept],
+        role=graph.role[kept],
+        op=graph.op[kept],
+        detail=graph.detail[kept],
+        source=graph.source[kept],
+        ops_merged=graph.ops_merged[kept],
+        bytes_read=graph.bytes_read[kept],
+        bytes_written=graph.bytes_written[kept],
+        bytes_aliased=graph.bytes_aliased[kept],
+        result_ptr=result_ptr,
+        result_type=graph.result_type[results],
+        operand_ptr=operand_ptr,
+        operand=value[graph.operand[operands]],
+        order_ptr=order_ptr,
+        order_node=position[graph.order_node[edges]],
+        order_kind=graph.order_kind[edges],
+        work_ptr=np.concatenate([graph.work_ptr[:1], graph.work_ptr[1:][~removed]]),
+        outputs=value[stands_for[graph.outputs]],
+    )

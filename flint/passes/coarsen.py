@@ -1,0 +1,193 @@
+"""Granularity ``region``: all compute between two communications that can legally be merged.
+
+The idea: to a simulator of a network, compute is the time between communications.  Two compute
+nodes may be one when nothing that communicates can tell the difference: when they have the same
+*sources* and the same *sinks*.
+
+- Sources ``A(n)``: the communications among the ancestors of ``n``, every result of a loop or
+  conditional among them, and every block argument of a body that may carry something communicated.
+- Sinks ``D(n)``: the communications, loops and conditionals among its descendants.
+
+Loops and conditionals are never merged, whether they communicate or not.  Order edges count.
+
+**Legal.** Sets grow along edges: ``A(p)`` is part of ``A(c)`` and ``D(c)`` part of ``D(p)`` for an
+edge ``p -> c``; across a node that is not merged (a source is not in its own ``A``) they grow
+strictly.
+
+1. *No cycle.* Along an edge between different nodes of the merged graph the pair (size of ``A``,
+   minus size of ``D``) grows lexicographically: neither shrinks, and one changes, since members
+   with equal sets would be one region.  No cycle can grow for ever.
+2. *Convex.* On a path ``a -> x -> b`` with ``a`` and ``b`` in one region, ``A(a), A(x), A(b)`` are
+   equal because they grow, ``D`` likewise; were ``x`` a communication it would be in ``A(b) =
+   A(a)``, an ancestor of ``a``.  So ``x`` is in the region.
+3. *No new path between communications.* Let ``c1`` reach region ``R`` and ``R`` reach ``c2``: then
+   ``c1`` is in ``A`` of one member, hence of all, and ``c2`` in ``D`` of all; ``c1`` reached ``c2``
+   before.
+4. *No time lost.* A region can start when all of ``A`` is done, as could its latest members;
+   whatever it delays needs all of it.
+
+``A`` and ``D`` are integers used as bit sets, interned by value, so that nodes with equal sets
+share one.  Bytes of a region are the sum of its members', which still run one after another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from flint.graph import Conditional, Ints, Loop, NodeKind, WorkloadGraph
+from flint.passes.columns import distinct, total_by_row
+from flint.passes.contract import Columns, contract
+from flint.passes.order import predecessors
+
+#: After so many rounds of finding which carried values are communicated, all count as such.
+_ROUNDS = 4
+
+
+def merge_regions(graph: WorkloadGraph) -> WorkloadGraph:
+    """``graph`` (in issue order) with its compute merged into regions, in bodies too.
+
+    Work items are kept; items of one region with the same unit and type and without sizes are
+    joined.  Bytes and ``ops_merged`` add up.
+    """
+    return _merge(graph, [False] * graph.inputs)
+
+
+def _merge(graph: WorkloadGraph, communicated: list[bool]) -> WorkloadGraph:
+    """``graph`` merged; ``communicated`` tells which inputs depend on a communication."""
+    if not len(graph):
+        return graph
+    graph = _merge_bodies(graph, communicated)
+    sources, sinks = _sources(graph, communicated), _sinks(graph)
+    single = np.where(graph.kind == NodeKind.COMPUTE, -1, np.arange(len(graph)))
+    _, region = distinct(single, sources, sinks)
+    regions = int(region.max()) + 1
+    columns = Columns(
+        _leaders(graph, region),
+        total_by_row(graph.bytes_read, region, regions),
+        total_by_row(graph.bytes_written, region, regions),
+        total_by_row(graph.bytes_aliased, region, regions),
+    )
+    return contract(graph, region, columns)
+
+
+def _leaders(graph: WorkloadGraph, region: Ints) -> Ints:
+    """The member of each region that does most: FLOPs, then bytes, then the first."""
+    moved = graph.bytes_read + graph.bytes_written
+    order = np.lexsort((np.arange(len(graph)), -moved, -graph.flops_by_node(), region))
+    _, first = np.unique(region[order], return_index=True)
+    return order[first].astype(np.int64)
+
+
+def _sources(graph: WorkloadGraph, communicated: list[bool]) -> Ints:
+    """Number of each node's set ``A``, shape [nodes]."""
+    kind, inputs = graph.kind.tolist(), graph.inputs
+    operand, operand_ptr = graph.operand.tolist(), graph.operand_ptr.tolist()
+    order_node, order_ptr = graph.order_node.tolist(), graph.order_ptr.tolist()
+    result_ptr = graph.result_ptr.tolist()
+    found: list[int] = [0] * graph.values
+    done: list[int] = []
+    elements = 0
+    for value in range(inputs):
+        if communicated[value]:
+            found[value] = 1 << elements
+            elements += 1
+    interned: dict[int, int] = {}
+    numbers = []
+    for node, what in enumerate(kind):
+        mine = 0
+        for j in range(operand_ptr[node], operand_ptr[node + 1]):
+            other = found[operand[j]]
+            if other is not mine:
+                mine |= other
+        for j in range(order_ptr[node], order_ptr[node + 1]):
+            mine |= done[order_node[j]]
+        numbers.append(interned.setdefault(mine, len(interned)))
+        if what != NodeKind.COMPUTE:
+            mine |= 1 << elements
+            elements += 1
+        done.append(mine)
+        for value in range(inputs + result_ptr[node], inputs + result_ptr[node + 1]):
+            found[value] = mine
+            if what >= NodeKind.LOOP:
+                found[value] |= 1 << elements
+                elements += 1
+    return np.array(numbers, dtype=np.int64)
+
+
+def _sinks(graph: WorkloadGraph) -> Ints:
+    """Number of each node's set ``D``, shape [nodes]."""
+    compute = (graph.kind == NodeKind.COMPUTE).tolist()
+    below = [0] * (len(graph) + 1)  # one more: what feeds from graph inputs ends up in the last
+    interned: dict[int, int] = {}
+    numbers = [0] * len(graph)
+    elements = 0
+    waits_for = predecessors(graph)
+    for node in range(len(graph) - 1, -1, -1):
+        mine = below[node]
+        numbers[node] = interned.setdefault(mine, len(interned))
+        if not compute[node]:
+            mine |= 1 << elements
+            elements += 1
+        for maker in waits_for[node]:
+            if maker >= 0 and below[maker] is not mine:
+                below[maker] |= mine
+    return np.array(numbers, dtype=np.int64)
+
+
+def _merge_bodies(graph: WorkloadGraph, communicated: list[bool]) -> WorkloadGraph:
+    """``graph`` with the bodies of its loops and conditionals merged."""
+    if not graph.loops and not graph.conditionals:
+        return graph
+    reached = _communicated_values(graph, communicated)
+    operands: dict[tuple[int, int], list[bool]] = {}
+    for node in np.flatnonzero(graph.kind >= NodeKind.LOOP).tolist():
+        low, high = graph.operand_ptr[node : node + 2]
+        flags = [reached[value] for value in graph.operand[low:high].tolist()]
+        key = int(graph.kind[node]), int(graph.detail[node])
+        known = operands.get(key, [False] * len(flags))
+        operands[key] = [a or b for a, b in zip(flags, known, strict=True)]
+    loops = list(graph.loops)
+    conditionals = list(graph.conditionals)
+    for (kind, detail), flags in operands.items():
+        if kind == NodeKind.LOOP:
+            loop = loops[detail]
+            inputs = _communicated_inputs(loop, flags)
+            loops[detail] = replace(loop, body=_merge(loop.body, inputs))
+        else:
+            item: Conditional = conditionals[detail]
+            branches = tuple(_merge(branch, flags) for branch in item.branches)
+            conditionals[detail] = replace(item, branches=branches)
+    return replace(graph, loops=tuple(loops), conditionals=tuple(conditionals))
+
+
+def _communicated_inputs(loop: Loop, operands: list[bool]) -> list[bool]:
+    """Which inputs of a loop's body may carry something communicated, in any iteration."""
+    flags = operands[:]
+    for _ in range(_ROUNDS):
+        reached = _communicated_values(loop.body, flags)
+        outputs = [reached[value] for value in loop.body.outputs.tolist()]
+        carried = [a or b for a, b in zip(flags, outputs, strict=False)]
+        if carried == flags[: loop.carried]:
+            return flags
+        flags[: loop.carried] = carried
+    return [True] * loop.carried + flags[loop.carried :]
+
+
+def _communicated_values(graph: WorkloadGraph, inputs: list[bool]) -> list[bool]:
+    """Which values of ``graph`` depend on a communication; loops and conditionals count as one."""
+    operand, operand_ptr = graph.operand.tolist(), graph.operand_ptr.tolist()
+    order_node, order_ptr = graph.order_node.tolist(), graph.order_ptr.tolist()
+    apart = (graph.kind != NodeKind.COMPUTE).tolist()
+    counts = np.diff(graph.result_ptr).tolist()
+    reached = inputs[:]
+    done: list[bool] = []
+    for node, mine in enumerate(apart):
+        mine = mine or any(
+            reached[operand[j]] for j in range(operand_ptr[node], operand_ptr[node + 1])
+        )
+        mine = mine or any(done[order_node[j]] for j in range(order_ptr[node], order_ptr[node + 1]))
+        done.append(mine)
+        reached.extend([mine] * counts[node])
+    return reached

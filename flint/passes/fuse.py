@@ -1,0 +1,184 @@
+"""Granularity ``kernel``: what a compiler would make one kernel, by stated rules.
+
+1. **Transparent ops** (constants, iotas, broadcasts) are made again in every kernel that reads them
+   (``flint.passes.transparent``).
+2. **Producers**: an elementwise or data-movement op joins the kernel of its consumers when all its
+   consumers, by data and by order edges, are in that one kernel and its value is no graph output.
+   Nothing is computed twice.
+3. **Reductions are roots**: they take producers in but do not join their consumers' kernels.
+4. **Contractions** take in what loads their operands: type conversions and movement of one tensor
+   (transpose, slice; further operands are scalars such as offsets), no arithmetic.
+5. **Epilogue**: a contraction whose consumers are all in one kernel, rooted in an elementwise or
+   movement op of as many elements as its result and without another contraction, joins it: bias,
+   activation, conversion, residual.  It is the kernel's hero: the kernel is named after it.
+6. **Updates** (dynamic_update_slice, scatter) take in what makes their updates and indices, not
+   what makes the buffer that they overwrite.
+7. OPAQUE ops, communications, loops and conditionals stay alone.  Kernels that only share an input
+   are not joined, and no op with two consuming kernels is duplicated.
+
+**No cycle.** A kernel grows by one producer ``p`` whose out-edges all end in the kernel ``K``.  A
+cycle through the grown kernel would leave it and come back: it cannot leave from ``p``, so it
+leaves from ``K``, and it cannot come back to ``K`` (there was no cycle before), so it comes back to
+``p``; but then ``p``'s edge into ``K`` closed a cycle before.  By the same argument all results of
+members other than the root are used inside: a kernel's values are its root's, what it waits for is
+what its members waited for on the way to the root, and no communication becomes dependent on
+another anew.
+
+**Bytes** are those that cross the kernel's boundary: each outside value once, as far as members
+access it; results that are used outside.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.graph import Ints, NodeKind, WorkloadGraph
+from flint.passes.columns import distinct, row_of_entry, total_by_row, with_bodies
+from flint.passes.contract import Columns, contract, surviving
+from flint.passes.transparent import SeenThrough, is_view, look_through
+from flint.work import Role
+
+_ROOTS = (Role.ELEMENTWISE, Role.MOVEMENT, Role.REDUCTION, Role.CONTRACTION, Role.UPDATE)
+_EPILOGUE_ROOTS = (Role.ELEMENTWISE, Role.MOVEMENT)
+
+
+def fuse_kernels(graph: WorkloadGraph) -> WorkloadGraph:
+    """``graph`` (in issue order) with its ops joined into kernels, in bodies too.
+
+    Work items are kept; items of one kernel with the same unit and type and without sizes are
+    joined.  ``ops_merged`` adds up.
+    """
+    graph = with_bodies(graph, lambda body, _: fuse_kernels(body))
+    if not len(graph):
+        return graph
+    seen = look_through(graph)
+    root, hero = _assign(seen)
+    kept = np.flatnonzero(~seen.dropped)
+    roots, numbers = np.unique(root[kept], return_inverse=True)
+    kernel = np.full(len(graph), -1, dtype=np.int64)
+    kernel[kept] = numbers.reshape(-1)
+    read, written, aliased = _boundary_bytes(seen, kernel, len(roots))
+    return contract(seen.graph, kernel, Columns(hero[roots], read, written, aliased))
+
+
+def _users(seen: SeenThrough) -> list[list[int]]:
+    """Nodes that wait for each node, by data and by order edges."""
+    graph = seen.graph
+    producer = graph.producer[graph.operand]
+    waits = row_of_entry(graph.order_ptr)
+    before = np.concatenate([producer, graph.order_node])
+    after = np.concatenate([graph.consumer, waits])
+    real = (before >= 0) & ~seen.dropped[after]
+    users: list[list[int]] = [[] for _ in range(len(graph))]
+    for node, user in zip(before[real].tolist(), after[real].tolist(), strict=True):
+        users[node].append(user)
+    return users
+
+
+def _assign(seen: SeenThrough) -> tuple[Ints, Ints]:
+    """The root of each node's kernel, and of each root the node that its kernel is named after."""
+    graph = seen.graph
+    role, elements = graph.role.tolist(), _elements(graph)
+    compute = (graph.kind == NodeKind.COMPUTE).tolist()
+    joins = _may_join(seen).tolist()
+    loads = _loads(graph).tolist()
+    root = list(range(len(graph)))
+    hero = root[:]
+    # Whether a node lies on the operand side of a contraction of its kernel.
+    prologue = (graph.role == Role.CONTRACTION).tolist()
+    for node, users in zip(range(len(graph) - 1, -1, -1), reversed(_users(seen)), strict=True):
+        if not joins[node] or not users:
+            continue
+        target = root[users[0]]
+        if not compute[target] or role[target] not in _ROOTS:
+            continue
+        if any(root[user] != target for user in users):
+            continue
+        if role[node] == Role.CONTRACTION:
+            free = hero[target] == target and role[target] in _EPILOGUE_ROOTS
+            if free and elements[node] == elements[target]:
+                root[node] = target
+                hero[target] = node
+        elif not any(prologue[user] for user in users):
+            root[node] = target
+        elif loads[node]:
+            root[node] = target
+            prologue[node] = True
+    return np.array(root, dtype=np.int64), np.array(hero, dtype=np.int64)
+
+
+def _may_join(seen: SeenThrough) -> NDArray[np.bool_]:
+    """Nodes that may become part of their consumers' kernel, shape [nodes]."""
+    graph = seen.graph
+    joining = (Role.ELEMENTWISE, Role.MOVEMENT, Role.CONTRACTION)
+    may: NDArray[np.bool_] = (graph.kind == NodeKind.COMPUTE) & np.isin(graph.role, joining)
+    may &= ~seen.dropped
+    index = np.arange(len(graph.operand)) - graph.operand_ptr[graph.consumer]
+    overwritten = (graph.role == Role.UPDATE)[graph.consumer]
+    overwritten &= index < np.diff(graph.result_ptr)[graph.consumer]
+    for values in (graph.operand[overwritten], graph.outputs):
+        makers = graph.producer[values]
+        may[makers[makers >= 0]] = False
+    return may
+
+
+def _loads(graph: WorkloadGraph) -> NDArray[np.bool_]:
+    """Nodes that a contraction takes in: conversions, movement of one tensor, shape [nodes]."""
+    convert = np.array([name == "convert" for name in graph.tables.ops], dtype=bool)
+    scalar = np.array([t.elements <= 1 for t in graph.tables.types] or [True], dtype=bool)
+    tensors = total_by_row(
+        (~scalar[graph.value_type[graph.operand]]).astype(np.int64), graph.consumer, len(graph)
+    )
+    loads: NDArray[np.bool_] = convert[graph.op] | (graph.role == Role.MOVEMENT) & (tensors <= 1)
+    return loads
+
+
+def _elements(graph: WorkloadGraph) -> list[int]:
+    """Elements of each node's results."""
+    sizes = np.array([t.elements for t in graph.tables.types] or [0], dtype=np.int64)
+    made = total_by_row(sizes[graph.result_type], row_of_entry(graph.result_ptr), len(graph))
+    elements: list[int] = made.tolist()
+    return elements
+
+
+def _boundary_bytes(seen: SeenThrough, kernel: Ints, kernels: int) -> tuple[Ints, Ints, Ints]:
+    """Bytes that each kernel reads, writes and aliases, shape [kernels] each."""
+    graph = seen.graph
+    member = np.flatnonzero(kernel >= 0)
+    alone = np.bincount(kernel[member], minlength=kernels)[kernel] == 1
+    # A view that is a kernel of its own moves nothing; inside a kernel its bytes pass through.
+    passes = is_view(graph) & ~alone
+    written = np.where(passes, graph.bytes_aliased, graph.bytes_written)
+    aliased = np.where(passes, 0, graph.bytes_aliased)
+
+    owner = row_of_entry(graph.result_ptr)
+    sizes = graph.value_bytes[graph.inputs :]
+    leaving = total_by_row(sizes * surviving(graph, kernel), owner, len(graph))
+    total = total_by_row(sizes, owner, len(graph))
+    written = np.where(leaving == total, written, np.minimum(written, leaving))
+    aliased = np.where(leaving > 0, aliased, 0)
+
+    read = _read_from_outside(seen, kernel, kernels)
+    # An op alone that reads what it always read keeps its own count (an operand read twice ...).
+    own = np.flatnonzero(alone & ~seen.changed & (kernel >= 0))
+    read[kernel[own]] = graph.bytes_read[own]
+    return (
+        read,
+        total_by_row(written[member], kernel[member], kernels),
+        total_by_row(aliased[member], kernel[member], kernels),
+    )
+
+
+def _read_from_outside(seen: SeenThrough, kernel: Ints, kernels: int) -> Ints:
+    """Bytes of outside values that each kernel accesses, each at most once, shape [kernels]."""
+    graph = seen.graph
+    reader = kernel[seen.reader]
+    maker = graph.producer[seen.value]
+    inside = (maker >= 0) & (kernel[maker] == reader)
+    outside = np.flatnonzero((reader >= 0) & ~inside)
+    reader, value = reader[outside], seen.value[outside]
+    first, number = distinct(reader, value)
+    accessed = total_by_row(seen.accessed[outside], number, len(first))
+    once = np.minimum(accessed, graph.value_bytes[value[first]])
+    return total_by_row(once, reader[first], kernels)

@@ -1,0 +1,139 @@
+"""Issue order: in which order a rank starts its kernels and communications.
+
+The text of a partitioned module is no schedule.  XLA prints it depth first from the outputs: all of
+the backward data path first, then the weight gradients in reverse, so that every gradient reduction
+would stand at the end.  The order is therefore computed from the dependences alone, by a list
+schedule that does what a memory-minded scheduler does, and no more:
+
+**Depth.** ``asap(n)`` is the longest path to ``n`` in unit steps: the step in which ``n`` could
+start at the earliest.
+
+**Late** are ops that only make memory be occupied for longer when they start early:
+
+- *preparations*: what is made from graph inputs by movement, elementwise ops and communications
+  alone (a gathered, converted, transposed weight; a constant; a decayed optimizer moment).  The
+  inputs stay in memory anyway, so waiting costs nothing;
+- ops that *grow* memory: whose results are larger than the operands that die with them.  An operand
+  dies with ``n`` when ``n`` is a last consumer of it (no other has a greater ``asap``), unless it
+  is a graph input (never freed) or a preparation (it waits together with ``n``).
+
+A late op starts one step before its first consumer.  **All others start as soon as they can**: ops
+that free memory, and communications that do not grow it, gradient reductions above all.
+
+    key(n) = min over consumers c of key(c) - 1     if n is late and has a consumer
+             asap(n)                                otherwise
+
+So an all-gather of a weight stands just before the matrix product that needs it, and the reduction
+of a gradient right behind the product that made it, among the backward pass.
+
+**The order is topological.** Claim: ``key(p) < key(c)`` along every edge ``p -> c``, and ``key(n)
+>= asap(n)``.  By induction from the sinks: let both hold for all consumers of ``p``.  If ``p`` is
+late, ``key(p) = min(key(c)) - 1 <= key(c) - 1``, and ``key(p) >= min(asap(c)) - 1 >= asap(p)``.  If
+not, ``key(p) = asap(p) <= asap(c) - 1 <= key(c) - 1``.  A sort by key, ties in any way, hence puts
+every producer before its consumers.
+
+**Ties**: communications first, then what feeds a communication, then the rest, in-place updates
+last (they overwrite what others may still want to read); then the original order.  The result
+depends on nothing but the graph.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.graph import Ints, NodeKind, WorkloadGraph
+from flint.passes.columns import lists, row_of_entry, total_by_row, with_bodies
+from flint.passes.permute import permuted
+from flint.work import Role
+
+#: Roles of preparations; communications count as well.
+_PREPARING = (Role.ALIAS, Role.GENERATE, Role.ELEMENTWISE, Role.MOVEMENT, Role.COLLECTIVE)
+
+
+def issue_order(graph: WorkloadGraph) -> WorkloadGraph:
+    """``graph`` with its nodes in issue order, in bodies too."""
+    graph = with_bodies(graph, lambda body, _: issue_order(body))
+    if not len(graph):
+        return graph
+    waits_for = predecessors(graph)
+    depth, prepares = _depths(graph, waits_for)
+    late = prepares | _grows(graph, depth, prepares)
+    key = _keys(waits_for, depth.tolist(), late.tolist())
+    order = np.lexsort((_tie_class(graph), np.array(key, dtype=np.int64)))
+    return permuted(graph, order.astype(np.int64))
+
+
+def predecessors(graph: WorkloadGraph) -> list[list[int]]:
+    """Nodes that each node waits for, by data and by order edges; repetitions may occur."""
+    makers = lists(graph.operand_ptr, graph.producer[graph.operand])
+    if len(graph.order_node):
+        for found, before in zip(makers, lists(graph.order_ptr, graph.order_node), strict=True):
+            found.extend(before)
+    return makers
+
+
+def _depths(graph: WorkloadGraph, waits_for: list[list[int]]) -> tuple[Ints, NDArray[np.bool_]]:
+    """``asap`` of every node, and whether it is a preparation."""
+    may = np.isin(graph.role, _PREPARING) & np.isin(
+        graph.kind, (NodeKind.COMPUTE, NodeKind.COMMUNICATION)
+    )
+    # One entry more: producer -1, a graph input, is read from the end.
+    depth = [0] * len(graph) + [-1]
+    prepares = [*may.tolist(), True]
+    for node, makers in enumerate(waits_for):
+        deepest = -1
+        for maker in makers:
+            if depth[maker] > deepest:
+                deepest = depth[maker]
+            if not prepares[maker]:
+                prepares[node] = False
+        depth[node] = deepest + 1
+    return np.array(depth[:-1], dtype=np.int64), np.array(prepares[:-1], dtype=bool)
+
+
+def _grows(graph: WorkloadGraph, depth: Ints, prepares: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Nodes whose results are larger than what dies with them."""
+    consumer, operand = graph.consumer, graph.operand
+    last = np.full(graph.values, -1, dtype=np.int64)
+    np.maximum.at(last, operand, depth[consumer])
+    never_dies = np.zeros(graph.values, dtype=bool)
+    never_dies[graph.outputs] = True
+    held = (graph.producer < 0) | never_dies
+    held[graph.inputs :] |= prepares[graph.producer[graph.inputs :]]
+    # An operand that stands twice in one node dies once.
+    pairs = np.unique(consumer * graph.values + operand)
+    reader, value = pairs // max(1, graph.values), pairs % max(1, graph.values)
+    dies = (depth[reader] == last[value]) & ~held[value]
+    freed = total_by_row(np.where(dies, graph.value_bytes[value], 0), reader, len(graph))
+    made = total_by_row(
+        graph.value_bytes[graph.inputs :], row_of_entry(graph.result_ptr), len(graph)
+    )
+    grows: NDArray[np.bool_] = made > freed
+    return grows
+
+
+def _keys(waits_for: list[list[int]], depth: list[int], late: list[bool]) -> list[int]:
+    """``key`` of every node."""
+    unknown = len(depth)  # greater than any key
+    first_use = [unknown] * (len(depth) + 1)
+    key = depth[:]
+    for node in range(len(depth) - 1, -1, -1):
+        if late[node] and first_use[node] < unknown:
+            key[node] = first_use[node] - 1
+        mine = key[node]
+        for maker in waits_for[node]:
+            if mine < first_use[maker]:
+                first_use[maker] = mine
+    return key
+
+
+def _tie_class(graph: WorkloadGraph) -> NDArray[np.int8]:
+    """Rank among nodes of equal key, shape [nodes]."""
+    communicates = graph.kind == NodeKind.COMMUNICATION
+    makers = graph.producer[graph.operand[communicates[graph.consumer]]]
+    tie = np.full(len(graph), 2, dtype=np.int8)
+    tie[graph.role == Role.UPDATE] = 3
+    tie[makers[makers >= 0]] = 1
+    tie[communicates] = 0
+    return tie

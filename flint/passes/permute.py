@@ -1,0 +1,60 @@
+"""Renumbering: the same graph with its nodes in another order.
+
+The idea: nodes are numbered in issue order, so issuing them otherwise is a permutation of all
+columns; values follow their producers.
+
+    graph = permuted(graph, np.argsort(key, kind="stable"))
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from flint.graph import Ints, WorkloadGraph
+from flint.passes.columns import take_rows
+
+
+def permuted(graph: WorkloadGraph, order: Ints) -> WorkloadGraph:
+    """``graph`` with node ``order[i]`` in place ``i``; bodies stay as they are.
+
+    Args:
+        graph: what to renumber.
+        order: every node once, shape [nodes]; edges must point forward in it.
+    """
+    if np.array_equal(order, np.arange(len(graph))):
+        return graph
+    position = np.empty(len(graph), dtype=np.int64)
+    position[order] = np.arange(len(graph))
+    result_ptr, results = take_rows(graph.result_ptr, order)
+    value = np.arange(graph.values, dtype=np.int64)
+    value[graph.inputs + results] = graph.inputs + np.arange(len(results))
+    operand_ptr, operands = take_rows(graph.operand_ptr, order)
+    order_ptr, edges = take_rows(graph.order_ptr, order)
+    work_ptr, items = take_rows(graph.work_ptr, order)
+    return replace(
+        graph,
+        kind=graph.kind[order],
+        role=graph.role[order],
+        op=graph.op[order],
+        detail=graph.detail[order],
+        source=graph.source[order],
+        ops_merged=graph.ops_merged[order],
+        bytes_read=graph.bytes_read[order],
+        bytes_written=graph.bytes_written[order],
+        bytes_aliased=graph.bytes_aliased[order],
+        result_ptr=result_ptr,
+        result_type=graph.result_type[results],
+        operand_ptr=operand_ptr,
+        operand=value[graph.operand[operands]],
+        order_ptr=order_ptr,
+        order_node=position[graph.order_node[edges]],
+        order_kind=graph.order_kind[edges],
+        work_ptr=work_ptr,
+        work_unit=graph.work_unit[items],
+        work_dtype=graph.work_dtype[items],
+        work_flops=graph.work_flops[items],
+        work_gemm=graph.work_gemm[items],
+        outputs=value[graph.outputs],
+    )
