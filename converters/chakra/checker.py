@@ -164,12 +164,14 @@ class _Log:
         message = hit.say(row, -1 if rank is None else rank)
         if more:
             message += f" (the same in {more} more ranks' files)"
-        node = int(self._facts.views[hit.view].trace.id[row]) if hit.view is not None else None
+        node = None
+        if hit.view is not None and row >= 0:
+            node = int(self._facts.views[hit.view].trace.id[row])
         return Finding(
             severity,
             rule,
             str(traces.prefix if rank is None else traces.path(rank)),
-            node if row >= 0 else None,
+            node,
             rank,
             message,
         )

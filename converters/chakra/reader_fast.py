@@ -45,6 +45,7 @@ _DATA = _tag(NodeField.DATA_DEPS, _LEN)
 _ATTR = _tag(NodeField.ATTR, _LEN)
 _NUMBERS: Final = (_ID, _TYPE, _START, _DURATION)
 _RANGES: Final = (_NAME, _CTRL, _DATA)
+_PLAIN_TAGS: Final = frozenset((*_NUMBERS, *_RANGES, _ATTR))
 _PLAIN_VARINTS: Final = (
     ValueField.INT32,
     ValueField.INT64,
@@ -152,6 +153,8 @@ def _walk_nodes(data: NDArray[np.uint8], starts: Ints, ends: Ints) -> _Fields:
         value, after = _varints(data, at + 1)
         stop = after.copy()
         for tag in np.flatnonzero(np.bincount(tags, minlength=256)).tolist():
+            if tag not in _PLAIN_TAGS:
+                raise _NotPlain
             rows = np.flatnonzero(tags == tag)
             nodes = active[rows]
             if tag != _ATTR:
@@ -162,8 +165,6 @@ def _walk_nodes(data: NDArray[np.uint8], starts: Ints, ends: Ints) -> _Fields:
             if tag in numbers:
                 numbers[tag][nodes] = value[rows]
                 continue
-            if tag != _ATTR and tag not in begin:
-                raise _NotPlain
             if np.any(value[rows] > np.uint64(len(data))):
                 raise _NotPlain
             stop[rows] += value[rows].astype(np.int64)
@@ -208,6 +209,7 @@ def _walk_attributes(
     involved, involved_dims = np.full(count, -1, np.int32), tuple[tuple[bool, ...], ...]()
     for name in FIELD_OF:
         rows = np.flatnonzero(_is_name(name, length, head, tail))
+        rows = rows[np.argsort(node[rows], kind="stable")]
         if not rows.size:
             continue
         unknown[rows] = False
