@@ -8,47 +8,14 @@ so equal attributes are decoded once per module and shared (records treat them a
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from flint.hlo import hlo_pb2 as pb
-from flint.hlo.groups import (
-    group_size,
-    groups_of_iota,
-    groups_of_list,
-    groups_of_mesh,
-    groups_of_table,
-)
+from flint.hlo.context import Context, Decoder
 from flint.hlo.literals import constant_value
 from flint.hlo.locations import resolve_payload
 from flint.hlo.mlir_text import flat_dictionary
-from flint.stablehlo.records import ReplicaGroups
-
-
-class Context:
-    """What decoders share within one module: its sizes, its payload table and the caches.
-
-    ``meshes`` collects the distinct meshes that replica groups name, under invented names.
-    """
-
-    __slots__ = ("attributes", "groups", "meshes", "num_partitions", "num_replicas", "payloads")
-
-    def __init__(
-        self, payloads: tuple[bytes, ...], num_partitions: int = 1, num_replicas: int = 1
-    ) -> None:
-        self.payloads = payloads
-        self.num_partitions = num_partitions
-        self.num_replicas = num_replicas
-        self.attributes: dict[tuple[object, ...], dict[str, Any] | None] = {}
-        self.meshes: dict[tuple[tuple[str, int], ...], str] = {}
-        self.groups: dict[tuple[int, bytes], ReplicaGroups] = {}
-
-
-#: (instruction, context) -> attributes.
-Decoder = Callable[[Any, Context], "dict[str, Any] | None"]
 
 
 def _once(field: str, decode: Callable[[bytes], dict[str, Any] | None]) -> Decoder:
@@ -254,92 +221,6 @@ def custom_call(instruction: Any, context: Context) -> dict[str, Any]:
     in_place = aliases(instruction)
     if in_place:
         decoded["aliases"] = in_place
-    return decoded
-
-
-def replica_groups(instruction: Any, context: Context) -> ReplicaGroups:
-    """Replica groups in whichever field the writer used, each content decoded once."""
-    known = context.groups
-    for form, (field, decode) in enumerate(_GROUP_FIELDS):
-        data = getattr(instruction, field)
-        if data:
-            groups = known.get((form, data))
-            if groups is None:
-                groups = known[form, data] = decode(data)
-                if groups.mesh is not None:
-                    number = len(context.meshes)
-                    context.meshes.setdefault(
-                        groups.mesh[0], f"mesh_{number}" if number else "mesh"
-                    )
-            return groups
-    return groups_of_table(instruction.replica_groups)
-
-
-_GROUP_FIELDS: tuple[tuple[str, Callable[[bytes], ReplicaGroups]], ...] = (
-    ("iota_collective_device_list", groups_of_iota),
-    ("mesh_axes_replica_group_list", groups_of_mesh),
-    ("collective_device_list", groups_of_list),
-)
-
-
-def channel(instruction: Any) -> dict[str, Any]:
-    """Channel (0: none; older writers say ``all_reduce_id``) and the meaning of device numbers."""
-    return {
-        "channel_id": max(instruction.channel_id, instruction.all_reduce_id, 0),
-        "use_global_device_ids": instruction.use_global_device_ids,
-    }
-
-
-def collective(instruction: Any, context: Context) -> dict[str, Any]:
-    """Groups and channel of a collective."""
-    return channel(instruction) | {"groups": replica_groups(instruction, context)}
-
-
-def collective_along_dimension(instruction: Any, context: Context) -> dict[str, Any]:
-    """A collective with one dim: all-gather, reduce-scatter."""
-    return collective(instruction, context) | dimension(instruction, context)
-
-
-def all_to_all(instruction: Any, context: Context) -> dict[str, Any]:
-    """Split and concatenation dim, one and the same in HLO; none with an operand per member."""
-    decoded = collective(instruction, context)
-    if instruction.dimensions:
-        dim = dimension(instruction, context)["dimension"]
-        members = group_size(decoded["groups"])
-        if members is None:  # everybody, along the kind of id that the channel implies
-            members = context.num_partitions if decoded["channel_id"] else context.num_replicas
-        decoded |= {"split_dimension": dim, "concat_dimension": dim, "split_count": members}
-    return decoded
-
-
-def ragged_all_to_all(instruction: Any, context: Context) -> dict[str, Any]:
-    """The custom call by which StableHLO writes a ragged all-to-all."""
-    return {"target": "ragged_all_to_all", "api_version": 4} | collective(instruction, context)
-
-
-def point_to_point(instruction: Any, _context: Context) -> dict[str, Any]:
-    """Source-target pairs and channel."""
-    decoded = channel(instruction)
-    pairs = [(pair.source, pair.target) for pair in instruction.source_target_pairs]
-    if pairs:
-        decoded["pairs"] = np.array(pairs, dtype=np.int64)
-    return decoded
-
-
-#: Where XLA's pipelining passes write who sends to whom, as ``{{0,1},{1,2}}``.
-_PAIRS_ATTRIBUTE = "_xla_send_recv_source_target_pairs"
-_PAIR = re.compile(r"\{\s*(\d{1,9})\s*,\s*(\d{1,9})\s*\}")
-
-
-def host_or_point_to_point(instruction: Any, context: Context) -> dict[str, Any]:
-    """Send and receive: to the host, or between devices that a frontend attribute pairs."""
-    decoded = point_to_point(instruction, context)
-    decoded["is_host_transfer"] = instruction.is_host_transfer
-    if "pairs" not in decoded and instruction.frontend_attributes:
-        stated = pb.FrontendAttributes.FromString(instruction.frontend_attributes).map
-        pairs = _PAIR.findall(stated.get(_PAIRS_ATTRIBUTE, ""))
-        if pairs:
-            decoded["pairs"] = np.array(pairs, dtype=np.int64)
     return decoded
 
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from flint.hlo import attributes as read
-from flint.hlo.attributes import Decoder
+from flint.hlo import collectives as exchange
+from flint.hlo.context import Decoder
 
 
 class Row(NamedTuple):
@@ -55,12 +56,12 @@ _RENAMED = {
 }
 
 _WITH_ATTRIBUTES: dict[str, Row] = {
-    "all-gather": Row("all_gather", read.collective_along_dimension),
-    "all-reduce": Row("all_reduce", read.collective, True),
-    "all-to-all": Row("all_to_all", read.all_to_all),
+    "all-gather": Row("all_gather", exchange.collective_along_dimension),
+    "all-reduce": Row("all_reduce", exchange.collective, True),
+    "all-to-all": Row("all_to_all", exchange.all_to_all),
     "broadcast": Row("broadcast_in_dim", read.dimensions),
-    "collective-broadcast": Row("collective_broadcast", read.collective),
-    "collective-permute": Row("collective_permute", read.point_to_point),
+    "collective-broadcast": Row("collective_broadcast", exchange.collective),
+    "collective-permute": Row("collective_permute", exchange.point_to_point),
     "compare": Row("compare", read.compare),
     "concatenate": Row("concatenate", read.dimension),
     "constant": Row("constant", read.CONSTANT),
@@ -74,10 +75,10 @@ _WITH_ATTRIBUTES: dict[str, Row] = {
     "iota": Row("iota", read.dimension),
     "map": Row("map", read.dimensions, True),
     "pad": Row("pad", read.PAD),
-    "ragged-all-to-all": Row("custom_call", read.ragged_all_to_all),
+    "ragged-all-to-all": Row("custom_call", exchange.ragged_all_to_all),
     "ragged-dot": Row("mhlo.ragged_dot", read.RAGGED_DOT),
     "reduce": Row("reduce", read.dimensions, True),
-    "reduce-scatter": Row("reduce_scatter", read.collective_along_dimension, True),
+    "reduce-scatter": Row("reduce_scatter", exchange.collective_along_dimension, True),
     "reduce-window": Row("reduce_window", read.WINDOW, True),
     "reverse": Row("reverse", read.dimensions),
     "scaled-dot": Row("mhlo.scaled_dot", read.DOT),

@@ -17,10 +17,12 @@ from google.protobuf.message import DecodeError
 
 from flint.errors import FlintError
 from flint.hlo import hlo_pb2 as pb
-from flint.hlo.attributes import Context
+from flint.hlo.context import Context
 from flint.hlo.describe import donated_buffers, output_shardings, parameter_shardings
 from flint.hlo.locations import Locations
+from flint.hlo.messages import parse_module
 from flint.hlo.opcodes import ROWS
+from flint.hlo.scope import Scope
 from flint.hlo.shapes import Tree, TypeTable, flatten
 from flint.hlo.structure import HANDLERS, unknown
 from flint.stablehlo.records import Block, Module, Op
@@ -47,78 +49,6 @@ def read_hlo(data: bytes, name: str = "<module>") -> Module:
     return _Reader(proto, name).read()
 
 
-def parse_module(data: bytes) -> pb.HloModuleProto:
-    """The module inside either of the two messages that XLA writes.
-
-    Raises:
-        DecodeError: neither of them.
-    """
-    if is_wrapped(data):
-        return pb.HloProto.FromString(data).hlo_module
-    return pb.HloModuleProto.FromString(data)
-
-
-def is_wrapped(data: bytes) -> bool:
-    """Whether field 1 is a module (``HloProto``) rather than a name (``HloModuleProto``).
-
-    A module begins with its own field 1, the name; a name is text and has no control characters.
-    """
-    if data[:1] != b"\x0a":
-        return False
-    position = 1
-    while position < min(len(data), 11) and data[position] & 0x80:
-        position += 1
-    return data[position + 1 : position + 2] == b"\x0a"
-
-
-class Scope:
-    """Values of one computation while it is read.
-
-    Attributes:
-        values: instruction id -> value id.
-        trees: instruction id -> tuple of value ids, for tuple-shaped instructions.
-        started: instruction id -> the result that an asynchronous first half promises.
-        parameters: parameter number -> its values.
-        bound: what the parameters stand for; None when they are the block's own arguments.
-        ops: the records so far.
-    """
-
-    __slots__ = ("bound", "ops", "parameters", "started", "trees", "values")
-
-    def __init__(self, bound: list[Tree] | None = None) -> None:
-        self.values: dict[int, int] = {}
-        self.trees: dict[int, tuple[Any, ...]] = {}
-        self.started: dict[int, Tree] = {}
-        self.parameters: dict[int, Tree] = {}
-        self.bound = bound
-        self.ops: list[Op] = []
-
-    def bind(self, instruction: int, tree: Tree) -> None:
-        """Say what an instruction's value is."""
-        if isinstance(tree, int):
-            self.values[instruction] = tree
-        else:
-            self.trees[instruction] = tree
-
-    def tree(self, instruction: int) -> Tree:
-        """The value of an instruction.
-
-        Raises:
-            ValueError: it does not stand before its user.
-        """
-        value = self.values.get(instruction)
-        if value is not None:
-            return value
-        found = self.trees.get(instruction)
-        if found is None:
-            raise ValueError(f"the operand with id {instruction} does not stand before it")
-        return found
-
-    def flat(self, instructions: Any) -> list[int]:
-        """The values of several instructions, tuples taken apart."""
-        return [value for number in instructions for value in flatten(self.tree(number))]
-
-
 class _Reader:
     """State of one reading."""
 
@@ -130,6 +60,7 @@ class _Reader:
         self.value_type: list[int] = []
         self.computations = {computation.id: computation for computation in proto.computations}
         self.functions: dict[str, Block] = {}
+        self.scheduled = proto.entry_computation_id in proto.schedule.sequences
         devices = proto.device_assignment
         self.partitions = max(devices.computation_count, 1)
         self.replicas = max(devices.replica_count, 1)
@@ -172,7 +103,7 @@ class _Reader:
             input_names=self._input_names(entry, parameters),
             location=self.locations,
             warnings=self.warnings,
-            scheduled=entry.id in proto.schedule.sequences,
+            scheduled=self.scheduled,
         )
 
     def _input_names(self, entry: Any, parameters: list[Tree]) -> tuple[str, ...]:
@@ -313,9 +244,12 @@ class _Reader:
         values, append = scope.values, scope.ops.append
         value_of = values.__getitem__
         instruction: Any = None
+        controlled = 0
         try:
             for instruction in self._in_order(computation):
                 opcode = instruction.opcode
+                if instruction.control_predecessor_ids:
+                    controlled += 1
                 row = rows.get(opcode)
                 if row is None:
                     handlers.get(opcode, unknown)(self, instruction, scope)
@@ -354,6 +288,9 @@ class _Reader:
             raise FlintError(
                 f"{self.name}: in computation {computation.name}, {where}: {error}"
             ) from error
+        if controlled and not self.scheduled:
+            text = "control dependencies are not kept: instructions that state one"
+            self.warnings[text] = self.warnings.get(text, 0) + controlled
 
     def _in_order(self, computation: Any) -> Any:
         """Instructions in the order of the schedule, or, without one, as they are written."""

@@ -16,12 +16,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flint.hlo import attributes as read
+from flint.hlo import collectives as exchange
+from flint.hlo.context import Decoder
 from flint.hlo.mlir_text import flat_dictionary
 from flint.hlo.shapes import Tree, flatten, same_structure
 from flint.stablehlo.records import Op
 
 if TYPE_CHECKING:
-    from flint.hlo.reader import Scope, _Reader
+    from flint.hlo.reader import _Reader
+    from flint.hlo.scope import Scope
 
 #: (reader, instruction, scope): appends records to ``scope.ops`` and binds the instruction's value.
 Handler = Callable[["_Reader", Any, "Scope"], None]
@@ -132,11 +135,11 @@ def _fusion(reader: _Reader, instruction: Any, scope: Scope) -> None:
 
 def _all_reduce_start(reader: _Reader, instruction: Any, scope: Scope) -> None:
     regions = tuple([reader.region(c) for c in instruction.called_computation_ids])
-    attrs = read.collective(instruction, reader.context)
+    attrs = exchange.collective(instruction, reader.context)
     reader.emit("all_reduce", instruction, scope, attrs, regions)
 
 
-def _start(name: str, decode: read.Decoder | None, result: int) -> Handler:
+def _start(name: str, decode: Decoder | None, result: int) -> Handler:
     """A first half whose shape is a tuple with the real result at index ``result``."""
 
     def handler(reader: _Reader, instruction: Any, scope: Scope) -> None:
@@ -206,7 +209,7 @@ def _send(reader: _Reader, instruction: Any, scope: Scope) -> None:
     data, token = instruction.operand_ids
     sent = reader.new_token()
     operands = (*flatten(scope.tree(data)), *flatten(scope.tree(token)))
-    attrs = read.host_or_point_to_point(instruction, reader.context)
+    attrs = exchange.host_or_point_to_point(instruction, reader.context)
     scope.ops.append(Op("send", operands, (sent,), attrs, (), reader.location(instruction)))
     # The tuple is (buffer, context, token); the context has no meaning outside the pair.
     scope.bind(instruction.id, (scope.tree(data), sent, sent))
@@ -218,7 +221,7 @@ def _recv(reader: _Reader, instruction: Any, scope: Scope) -> None:
         raise ValueError("the shape is not (data, context, token)")
     data, token = reader.new_values_of(shape[0]), reader.new_token()
     operands = tuple(scope.flat(instruction.operand_ids))
-    attrs = read.host_or_point_to_point(instruction, reader.context)
+    attrs = exchange.host_or_point_to_point(instruction, reader.context)
     results = (*flatten(data), token)
     scope.ops.append(Op("recv", operands, results, attrs, (), reader.location(instruction)))
     scope.bind(instruction.id, (data, token, token))
@@ -248,7 +251,7 @@ HANDLERS: dict[str, Handler] = {
     "add-dependency": _add_dependency,
     "after-all": _after_all,
     "all-gather-done": _done,
-    "all-gather-start": _start("all_gather", read.collective_along_dimension, 1),
+    "all-gather-start": _start("all_gather", exchange.collective_along_dimension, 1),
     "all-reduce-done": _done,
     "all-reduce-start": _all_reduce_start,
     "async-done": _done,
@@ -256,7 +259,7 @@ HANDLERS: dict[str, Handler] = {
     "async-update": _async_update,
     "call": _call,
     "collective-permute-done": _done,
-    "collective-permute-start": _start("collective_permute", read.point_to_point, 1),
+    "collective-permute-start": _start("collective_permute", exchange.point_to_point, 1),
     "conditional": _conditional,
     "copy-done": _done,
     "copy-start": _start("mhlo.copy", None, 0),

@@ -3,7 +3,8 @@
 import jaxlib._jax as xla
 import pytest
 
-from flint.hlo.reader import is_wrapped, parse_module, read_hlo
+from flint.hlo.messages import is_wrapped, parse_module
+from flint.hlo.reader import read_hlo
 from flint.stablehlo.reader import read_mlir
 from tests.hlo.comparing import dataflow, inventory
 

@@ -1,0 +1,59 @@
+"""The values of one computation while it is read.
+
+Instruction ids become value ids; tuple-shaped instructions become trees of value ids.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flint.hlo.shapes import Tree, flatten
+from flint.stablehlo.records import Op
+
+
+class Scope:
+    """Values of one computation while it is read.
+
+    Attributes:
+        values: instruction id -> value id.
+        trees: instruction id -> tuple of value ids, for tuple-shaped instructions.
+        started: instruction id -> the result that an asynchronous first half promises.
+        parameters: parameter number -> its values.
+        bound: what the parameters stand for; None when they are the block's own arguments.
+        ops: the records so far.
+    """
+
+    __slots__ = ("bound", "ops", "parameters", "started", "trees", "values")
+
+    def __init__(self, bound: list[Tree] | None = None) -> None:
+        self.values: dict[int, int] = {}
+        self.trees: dict[int, tuple[Any, ...]] = {}
+        self.started: dict[int, Tree] = {}
+        self.parameters: dict[int, Tree] = {}
+        self.bound = bound
+        self.ops: list[Op] = []
+
+    def bind(self, instruction: int, tree: Tree) -> None:
+        """Say what an instruction's value is."""
+        if isinstance(tree, int):
+            self.values[instruction] = tree
+        else:
+            self.trees[instruction] = tree
+
+    def tree(self, instruction: int) -> Tree:
+        """The value of an instruction.
+
+        Raises:
+            ValueError: it does not stand before its user.
+        """
+        value = self.values.get(instruction)
+        if value is not None:
+            return value
+        found = self.trees.get(instruction)
+        if found is None:
+            raise ValueError(f"the operand with id {instruction} does not stand before it")
+        return found
+
+    def flat(self, instructions: Any) -> list[int]:
+        """The values of several instructions, tuples taken apart."""
+        return [value for number in instructions for value in flatten(self.tree(number))]
