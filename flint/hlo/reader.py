@@ -31,6 +31,9 @@ from flint.tensor_types import TOKEN
 #: Computations within computations; real modules stay below 30.
 MAX_DEPTH = 100
 
+#: Characters of an error message.
+MAX_MESSAGE = 500
+
 
 def read_hlo(data: bytes, name: str = "<module>") -> Module:
     """Read a serialised ``HloProto`` or ``HloModuleProto`` into records.
@@ -46,7 +49,14 @@ def read_hlo(data: bytes, name: str = "<module>") -> Module:
         proto = parse_module(data)
     except DecodeError as error:
         raise FlintError(f"{name}: not a complete HLO proto ({error})") from error
-    return _Reader(proto, name).read()
+    try:
+        return _Reader(proto, name).read()
+    except FlintError as error:  # names come from the file, and may be anything in a damaged one
+        raise FlintError(_one_line(str(error))) from error
+
+
+def _one_line(text: str) -> str:
+    return "".join([char if char.isprintable() else "?" for char in text[:MAX_MESSAGE]])
 
 
 class _Reader:

@@ -31,8 +31,9 @@ ELEMENT_TYPES: dict[int, str] = {
 _TUPLE, _OPAQUE, _TOKEN, _BUFFER = 13, 14, 17, 34
 _ONE_BIT = {30: "s1", 31: "u1"}
 
-#: More dims than any tensor has; what exceeds it is a damaged file.
+#: More dims and bytes than any tensor has; what exceeds them is a damaged file.
 MAX_RANK = 256
+MAX_TYPE_BYTES = 2**56
 
 
 class TypeTable:
@@ -73,6 +74,8 @@ class TypeTable:
 
     def intern(self, described: TensorType) -> int:
         """The index of a tensor type in ``types``."""
+        if described.bytes > MAX_TYPE_BYTES:
+            raise FlintError(f"{self.name}: a value of {described.bytes} bytes: damaged file?")
         number = self._by_type.setdefault(described, len(self.types))
         if number == len(self.types):
             self.types.append(described)

@@ -131,6 +131,7 @@ def test_branches_that_share_computations_are_read_once():
         (shape(4, dtype=77), "number 77"),
         (shape(4, dtype=30), "s1"),
         (shape(*[1] * 300), "rank"),
+        (shape(2**40, 2**40), "bytes"),
         (b"\xff\xff", "%i2"),
     ],
 )
@@ -171,6 +172,11 @@ def test_unknown_opcode_is_kept_and_counted():
     read = read_hlo(module(computation(1, PARAMETER, op)))
     assert [op.name for op in read.functions["main"].ops] == ["hlo.frobnicate"]
     assert read.warnings == {"unknown HLO opcode 'frobnicate': kept without work": 1}
+
+
+def test_names_from_the_file_cannot_break_the_line():
+    bad = pb.HloInstructionProto(name="a\nb\x1b[31m", opcode="negate", id=2, operand_ids=[9])
+    refused(computation(1, PARAMETER, bad), match=r"a\?b\?\[31m")
 
 
 def test_control_dependencies_are_counted():
