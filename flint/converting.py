@@ -36,6 +36,7 @@ def convert(
     keep_barriers: bool = False,
     strict: bool = False,
     loop_lookahead: int | None = 0,
+    entry: str | None = None,
 ) -> Workload:
     """Convert a saved per-device program.
 
@@ -52,6 +53,7 @@ def convert(
         keep_barriers: optimization barriers join their operands.
         strict: unknown ops and custom calls are errors.
         loop_lookahead: loop iterations that may overlap; None for no limit.
+        entry: function to start from, where a module has several and no ``@main``.
 
     Raises:
         UsageError: a mesh that does not fit, options that make no sense.
@@ -67,8 +69,8 @@ def convert(
         lookahead=loop_lookahead,
     )
     grid = _mesh(mesh, axes)
-    read: Callable[[Path], Module] = registry.frontend("saved")
-    module = read(path)
+    read: Callable[..., Module] = registry.frontend("saved")
+    module = read(path, entry=entry)
     walked = walk(module, grid, options)
     if axes is not None and grid is None:
         walked = _renamed(walked, axes)

@@ -15,7 +15,7 @@ import zlib
 from enum import Enum
 from pathlib import Path
 
-from flint.errors import FlintError
+from flint.errors import FlintError, UsageError
 from flint.stablehlo.records import Module
 
 #: Files and decompressed contents beyond this are refused (bytes).
@@ -100,11 +100,12 @@ def detect(data: bytes) -> Kind:
     return Kind.JAX_EXPORT if _MLIR_MAGIC in data[:_SNIFFED] else Kind.UNKNOWN
 
 
-def read(path: Path) -> Module:
+def read(path: Path, entry: str | None = None) -> Module:
     """Read a saved program into op records.
 
     Args:
         path: the file; its name does not matter.
+        entry: function to start from, for MLIR modules; default ``main``, else the only public one.
 
     Raises:
         FlintError: the file cannot be read, holds no module, or is damaged.
@@ -115,17 +116,19 @@ def read(path: Path) -> Module:
         data = path.read_bytes()
     except OSError as error:
         raise FlintError(f"{path}: {error.strerror or error}") from error
-    return read_bytes(data, str(path))
+    return read_bytes(data, str(path), entry)
 
 
-def read_bytes(data: bytes, name: str = "<module>") -> Module:
+def read_bytes(data: bytes, name: str = "<module>", entry: str | None = None) -> Module:
     """Read a saved program that is already in memory.
 
     Args:
         data: a file's content, possibly gzipped (twice at most).
         name: what errors call it.
+        entry: as for ``read``.
 
     Raises:
+        UsageError: an entry for an HLO module, which has exactly one.
         FlintError: no module, or a damaged one.
     """
     kind = detect(data)
@@ -140,10 +143,12 @@ def read_bytes(data: bytes, name: str = "<module>") -> Module:
             check_bytecode(data, name)
         from flint.stablehlo.reader import read_mlir
 
-        return read_mlir(data, name)
+        return read_mlir(data, name, entry)
     if kind in (Kind.HLO_PROTO, Kind.HLO_MODULE_PROTO, Kind.HLO_TEXT):
         from flint.hlo.reader import read_hlo
 
+        if entry is not None:
+            raise UsageError(f"{name}: an HLO module has one entry computation; --entry is for MLIR")
         if kind is Kind.HLO_TEXT:
             from flint.hlo.text import proto_of_text
 

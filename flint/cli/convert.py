@@ -12,6 +12,7 @@ import typer
 from flint.cli.shared import (
     AxesOption,
     BranchOption,
+    EntryOption,
     JsonOption,
     KeepBarriersOption,
     LookaheadOption,
@@ -47,6 +48,7 @@ def convert_command(
     keep_barriers: KeepBarriersOption = False,
     strict: StrictOption = False,
     loop_lookahead: LookaheadOption = "0",
+    entry: EntryOption = None,
     annotate: Annotated[
         bool, typer.Option("--annotate", help="Put op, layer, source and shapes into every node.")
     ] = False,
@@ -64,6 +66,7 @@ def convert_command(
         keep_barriers,
         strict,
         loop_lookahead,
+        entry,
     )
     analysed = time.perf_counter()
     with progress("writing traces") as report:

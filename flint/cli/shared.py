@@ -51,6 +51,10 @@ StrictOption = Annotated[
 LookaheadOption = Annotated[
     str, typer.Option("--loop-lookahead", help="Loop iterations that may overlap: K or inf.")
 ]
+EntryOption = Annotated[
+    str | None,
+    typer.Option("--entry", help="Function to start from, where there is no @main."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable result on stdout.")]
 
 
@@ -64,6 +68,7 @@ def convert_file(
     keep_barriers: bool,
     strict: bool,
     loop_lookahead: str,
+    entry: str | None,
 ) -> Workload:
     """``flint.convert`` with the command line's words."""
     from flint.converting import convert
@@ -78,6 +83,7 @@ def convert_file(
         keep_barriers=keep_barriers,
         strict=strict,
         loop_lookahead=_lookahead(loop_lookahead),
+        entry=entry,
     )
 
 

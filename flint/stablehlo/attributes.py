@@ -287,15 +287,17 @@ def _point_to_point(op: Any, reader: Any) -> dict[str, Any]:
 _DIMENSIONS = _fields(dimensions=("dimensions", _ints))
 _DIMENSION = _fields(dimension=("dimension", _int))
 
+_ALL_TO_ALL = _collective(
+    split_dimension=("split_dimension", _int),
+    concat_dimension=("concat_dimension", _int),
+    split_count=("split_count", _int),
+)
+
 #: Op name -> how its attributes are read.
 DECODERS: dict[str, Decoder] = {
     "all_gather": _collective(dimension=("all_gather_dim", _int)),
     "all_reduce": _collective(),
-    "all_to_all": _collective(
-        split_dimension=("split_dimension", _int),
-        concat_dimension=("concat_dimension", _int),
-        split_count=("split_count", _int),
-    ),
+    "all_to_all": _ALL_TO_ALL,
     "broadcast": _fields(sizes=("broadcast_sizes", _ints)),
     "broadcast_in_dim": _fields(dimensions=("broadcast_dimensions", _ints)),
     "call": _callee,
@@ -318,6 +320,9 @@ DECODERS: dict[str, Decoder] = {
     "get_tuple_element": _fields(index=("index", _int)),
     "iota": _fields(dimension=("iota_dimension", _int)),
     "map": _DIMENSIONS,
+    # XLA's conversion keeps the tuple form of all-to-all, which StableHLO lacks.
+    "mhlo.all_to_all": _ALL_TO_ALL,
+    "mhlo.topk": _fields(k=("k", _int)),
     "pad": _fields(
         low=("edge_padding_low", _ints),
         high=("edge_padding_high", _ints),

@@ -35,7 +35,7 @@ from flint.stablehlo.scalar_rules import is_scalar_integer, scalar_of
 from flint.stablehlo.scope import Scope
 from flint.stablehlo.world import World, mesh_of, world_of
 from flint.tensor_types import TensorType, tensor_type
-from flint.work import Work
+from flint.work import Role, Work
 
 #: Calls nested deeper than this are taken for a cycle.
 MAX_CALL_DEPTH = 200
@@ -224,7 +224,8 @@ class Walker:
             ) from error
         except FlintError as error:
             raise FlintError(f"{self.where(op)}: {error}") from error
-        return self.tables.op(name), int(rule.role), work
+        view = rule.view is not None and rule.view(op, ins, outs)
+        return self.tables.op(name), int(Role.ALIAS if view else rule.role), work
 
     def _unknown(self, op: Op, name: str) -> None:
         kind = "custom_call target" if op.name == "custom_call" else "op"

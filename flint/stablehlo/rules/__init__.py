@@ -13,7 +13,8 @@ kernel with boundary bytes, and is told apart so that it can be warned about.
     reshape, bitcast_convert,              a copy (bitcast_convert nothing moves: the result is the
     optimization_barrier, mhlo.copy        also 1 FLOP/element)    operand's buffer
     tuple, results of variadic ops         8 bytes per pointer     no pointer tables
-    transpose of size-1 dims only          a copy                  nothing moves
+    transpose of size-1 dims only, and     a copy                  nothing moves
+    broadcast that adds only such dims
     transpose                              free where the caller's boundary bytes (row-major)
                                            layout makes it one
     batch_norm_*                           0 FLOPs (left open)     the specification's definition

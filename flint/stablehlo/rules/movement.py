@@ -5,7 +5,8 @@ counts a copy (reshape, bitcast_convert, optimization_barrier, mhlo.copy) or a t
 (tuple).  A GENERATE op writes its result.  A MOVEMENT op reads and writes; slices, gathers and
 updates count what they touch and not the whole buffer, as XLA does.
 
-A transpose that only moves dims of size 1 is a view in row-major layout and moves nothing.  A
+A transpose that only moves dims of size 1, or a broadcast that only adds such dims, is a view in
+row-major layout and moves nothing.  A
 constant stands in memory: its users read it, nobody writes it.
 """
 
@@ -21,12 +22,20 @@ from flint.tensor_types import TensorType
 from flint.work import Role, Work
 
 
-def _transpose(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
+def _keeps_order(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> bool:
+    """Whether a transpose or broadcast leaves the elements where they are in row-major layout."""
+    if not ins or ins[0].elements != outs[0].elements or ins[0].dynamic:
+        return False
     shape = ins[0].shape
-    moved = [dim for dim in op.attr("dimensions", ()) if shape[dim] != 1]
-    if moved == sorted(moved):
-        return alias(op, ins, outs)
-    return boundary(op, ins, outs)
+    if op.name.endswith("transpose"):
+        kept = [dim for dim in op.attr("dimensions", ()) if shape[dim] != 1]
+    else:
+        kept = [to for dim, to in enumerate(op.attr("dimensions", ())) if shape[dim] != 1]
+    return kept == sorted(kept)
+
+
+def _unless_view(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
+    return (alias if _keeps_order(op, ins, outs) else boundary)(op, ins, outs)
 
 
 def _taken(_op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
@@ -76,9 +85,10 @@ RULES: dict[str, Rule] = {
     "iota": Rule(Role.GENERATE, generate),
     "partition_id": Rule(Role.GENERATE, generate),
     "replica_id": Rule(Role.GENERATE, generate),
-    **_copies(*names("broadcast broadcast_in_dim concatenate dynamic_broadcast_in_dim")),
+    **_copies(*names("broadcast concatenate dynamic_broadcast_in_dim")),
+    "broadcast_in_dim": Rule(Role.MOVEMENT, _unless_view, types_only=False, view=_keeps_order),
     **_copies(*names("dynamic_pad pad reverse")),
-    "transpose": Rule(Role.MOVEMENT, _transpose, types_only=False),
+    "transpose": Rule(Role.MOVEMENT, _unless_view, types_only=False, view=_keeps_order),
     "slice": Rule(Role.MOVEMENT, _static_slice),
     "real_dynamic_slice": Rule(Role.MOVEMENT, _taken),
     "dynamic_slice": Rule(Role.MOVEMENT, _dynamic_slice),

@@ -15,6 +15,9 @@ from flint.stablehlo.records import Op
 from flint.tensor_types import TensorType
 from flint.work import Role, Work
 
+#: (op, operand types, result types) -> whether this one only renames its operand's buffer.
+ViewRule = Callable[[Op, Sequence[TensorType], Sequence[TensorType]], bool]
+
 #: (op, operand types, result types) -> work.  Pure; raises FlintError for an op that contradicts
 #: itself (negative sizes, a contracting dim that is not there).
 WorkRule = Callable[[Op, Sequence[TensorType], Sequence[TensorType]], Work]
@@ -29,8 +32,10 @@ class Rule:
         work: its work from types and attributes.
         types_only: the work depends on nothing but name and types, so that it may be cached by
             them; False when attributes or regions matter.
+        view: tells the uses of the op that a compiler makes a bitcast of; None: there are none.
     """
 
     role: Role
     work: WorkRule
     types_only: bool = True
+    view: ViewRule | None = None
