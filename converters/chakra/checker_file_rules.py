@@ -7,6 +7,7 @@ rule is adding a function and a line.  Every rule works on whole columns.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -32,6 +33,10 @@ _P2P: Final = (NodeType.SEND, NodeType.RECV)
 def _hits(view: View, rows: NDArray[np.int64], say: Callable[[int], str]) -> Iterator[Hits]:
     if len(rows):
         yield Hits(view.index, rows, view.ranks, lambda row, rank: say(row))
+
+
+def _always(text: str, row: int) -> str:
+    return text
 
 
 def _of_types(view: View, *types: NodeType) -> NDArray[np.bool_]:
@@ -114,35 +119,30 @@ def required_attr(view: View, facts: Facts) -> Iterator[Hits]:
         rows = view.rows(kind)
         for name in names:
             absent = rows[view.trace.field[name][rows] == 0]
-            yield from _hits(
-                view,
-                absent,
-                lambda row, kind=kind, name=name: f"{kind.name} without {name}: consumers throw "  # type: ignore[misc]  # mypy cannot type defaults of a lambda
-                f"or read 0; write it as {FIELD_OF[name].proto_name}",
+            text = (
+                f"{kind.name} without {name}: consumers throw or read 0; write it as "
+                f"{FIELD_OF[name].proto_name}"
             )
+            yield from _hits(view, absent, partial(_always, text))
 
 
 def attr_field(view: View, facts: Facts) -> Iterator[Hits]:
     """Each attribute in its own field: some consumers read any other field as 0."""
     for name, wanted in FIELD_OF.items():
         used = view.trace.field[name]
-        yield from _hits(
-            view,
-            np.flatnonzero((used != 0) & (used != wanted)),
-            lambda row, name=name, wanted=wanted, used=used: f"{name} is in "  # type: ignore[misc]  # as above
-            f"{ValueField(int(used[row])).proto_name}: consumers that read {wanted.proto_name} "
-            f"take it for 0 or stop; write {wanted.proto_name}",
-        )
+        for wrong in np.unique(used[(used != 0) & (used != wanted)]).tolist():
+            text = (
+                f"{name} is in {ValueField(wrong).proto_name}: consumers that read "
+                f"{wanted.proto_name} take it for 0 or stop; write {wanted.proto_name}"
+            )
+            yield from _hits(view, np.flatnonzero(used == wrong), partial(_always, text))
 
 
 def repeated_attr(view: View, facts: Facts) -> Iterator[Hits]:
     """An attribute appears once: which of two values counts differs between consumers."""
     for name, rows in view.trace.repeated.items():
-        yield from _hits(
-            view,
-            np.array(sorted(set(rows)), np.int64),
-            lambda row, name=name: f"{name} appears more than once; write it once",  # type: ignore[misc]  # as above
-        )
+        text = f"{name} appears more than once; write it once"
+        yield from _hits(view, np.array(sorted(set(rows)), np.int64), partial(_always, text))
 
 
 def cpu_op(view: View, facts: Facts) -> Iterator[Hits]:
@@ -286,11 +286,8 @@ def group_key(view: View, facts: Facts) -> Iterator[Hits]:
     communicators, of_row = view.communicators
     for index, communicator in enumerate(communicators):
         if communicator.problem:
-            yield from _hits(
-                view,
-                np.flatnonzero(of_row == index),
-                lambda row, problem=communicator.problem: problem,  # type: ignore[misc]  # as above
-            )
+            rows = np.flatnonzero(of_row == index)
+            yield from _hits(view, rows, partial(_always, communicator.problem))
 
 
 def both_groups(view: View, facts: Facts) -> Iterator[Hits]:

@@ -7,6 +7,7 @@ peers as arrays); only ranks with point-to-point nodes are looked at one by one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -22,8 +23,12 @@ from flint.errors import FlintError
 SetRule = Callable[[Facts], Iterator[Hits]]
 
 
+def _always(text: str, row: int, rank: int) -> str:
+    return text
+
+
 def _rank_file(rank: int, message: str) -> Hits:
-    return Hits(None, np.zeros(0, np.int64), np.array([rank]), lambda _row, _rank: message)
+    return Hits(None, np.zeros(0, np.int64), np.array([rank]), partial(_always, message))
 
 
 def _unreadable(facts: Facts, kind: type[FlintError]) -> Iterator[Hits]:
@@ -95,13 +100,11 @@ def group_unknown(facts: Facts) -> Iterator[Hits]:
     """Every pg_name is in the group table: consumers stop otherwise."""
     for view, communicator, rows in _colls_by_communicator(facts):
         if communicator.group and communicator.group not in facts.set.groups.members:
-            yield Hits(
-                view.index,
-                rows,
-                view.ranks,
-                lambda row, rank, group=communicator.group: f"pg_name {group} is not in the group "  # type: ignore[misc]
-                "table: consumers stop; add the group or give the table with the traces",
+            text = (
+                f"pg_name {communicator.group} is not in the group table: consumers stop; add the "
+                "group or give the table with the traces"
             )
+            yield Hits(view.index, rows, view.ranks, partial(_always, text))
 
 
 def group_member(facts: Facts) -> Iterator[Hits]:
@@ -111,13 +114,11 @@ def group_member(facts: Facts) -> Iterator[Hits]:
         if communicator.group and members is not None:
             strangers = np.setdiff1d(view.ranks, members)
             if len(strangers):
-                yield Hits(
-                    view.index,
-                    rows,
-                    strangers,
-                    lambda row, rank, group=communicator.group: f"rank {rank} is no member of "  # type: ignore[misc]
-                    f"group {group}: consumers assert; correct the table or the pg_name",
+                text = (
+                    f"its rank is no member of group {communicator.group}: consumers assert; "
+                    "correct the table or the pg_name"
                 )
+                yield Hits(view.index, rows, strangers, partial(_always, text))
 
 
 def group_of_one(facts: Facts) -> Iterator[Hits]:
@@ -178,13 +179,11 @@ def network_span(facts: Facts) -> Iterator[Hits]:
         if group not in spans:
             spans[group] = network.dims_spanned(members)
         if spans[group] > 1:
-            yield Hits(
-                view.index,
-                rows,
-                view.ranks,
-                lambda row, rank, group=group: f"group {group} spans {spans[group]} network dims: "  # type: ignore[misc]
-                f"{remedy}; where it is a product of whole dims write involved_dim instead",
+            text = (
+                f"group {group} spans {spans[group]} network dims: {remedy}; where it is a product "
+                "of whole dims write involved_dim instead"
             )
+            yield Hits(view.index, rows, view.ranks, partial(_always, text))
     for view in facts.views:
         sends = view.rows(NodeType.SEND)
         if not len(sends):
