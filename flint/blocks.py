@@ -29,12 +29,14 @@ class Block:
             program itself.
         level: loops around it.
         times: how often it runs in one run of the program; 0 for a branch that is not taken.
+        taken: whether it stands in no branch that is not taken.
     """
 
     graph: WorkloadGraph
     owner: str
     level: int
     times: int
+    taken: bool = True
 
     @property
     def prefix(self) -> str:
@@ -57,6 +59,11 @@ def blocks(graph: WorkloadGraph) -> Iterator[Block]:
     yield from _inside(Block(graph, "", 0, 1))
 
 
+def opened_blocks(graph: WorkloadGraph) -> list[Block]:
+    """The blocks that unrolling opens: entry ``i`` is ``graphs[i]`` of ``flint.unrolling``."""
+    return [block for block in blocks(graph) if block.taken]
+
+
 def _inside(block: Block) -> Iterator[Block]:
     yield block
     graph = block.graph
@@ -67,10 +74,13 @@ def _inside(block: Block) -> Iterator[Block]:
         if graph.kind[node] == NodeKind.LOOP:
             loop = graph.loops[detail]
             times = block.times * loop.trip_count
-            yield from _inside(Block(loop.body, block.path(node), block.level + 1, times))
+            yield from _inside(
+                Block(loop.body, block.path(node), block.level + 1, times, block.taken)
+            )
             continue
         conditional = graph.conditionals[detail]
         for number, branch in enumerate(conditional.branches):
-            times = block.times if number == conditional.taken else 0
+            taken = block.taken and number == conditional.taken
+            times = block.times if taken else 0
             owner = f"{block.path(node)}.{number}"
-            yield from _inside(Block(branch, owner, block.level, times))
+            yield from _inside(Block(branch, owner, block.level, times, taken))

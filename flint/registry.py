@@ -28,7 +28,11 @@ CONVERTERS: Mapping[str, str] = {
     "chakra": "flint.converters.chakra.writer:write",
     "chakra-check": "flint.converters.chakra.checker:check",
     "networkx": "flint.converters.networkx:to_networkx",
-    "perfetto": "flint.converters.perfetto:write",
+    "graphml": "flint.converters.graph_text:write_graphml",
+    "dot": "flint.converters.graph_text:write_dot",
+    "nodes-frame": "flint.converters.frames:nodes_frame",
+    "communications-frame": "flint.converters.frames:communications_frame",
+    "perfetto": "flint.converters.perfetto:write_perfetto",
 }
 
 

@@ -1,0 +1,192 @@
+"""``flint inspect``: what is in a workload, and its graph as GraphML, DOT or a timeline."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flint import registry
+from flint.blocks import blocks
+from flint.cli.inspect_tables import Table, human_flops, show
+from flint.cli.shared import (
+    AxesOption,
+    BranchOption,
+    EntryOption,
+    JsonOption,
+    KeepBarriersOption,
+    LookaheadOption,
+    MeshOption,
+    NoReduceScatterOption,
+    StrictOption,
+    TripCountOption,
+    convert_file,
+    human_bytes,
+    print_json,
+)
+from flint.errors import UsageError
+from flint.folder import load
+from flint.inspection import at_granularity, summarise
+from flint.workload import Workload
+
+#: Rows per table on a terminal when ``--top`` says nothing.
+_TOP = 15
+
+
+def inspect_command(
+    path: Annotated[
+        Path, typer.Argument(help="Workload folder, or StableHLO or HLO file in any form.")
+    ],
+    program: Annotated[
+        str | None, typer.Option("--program", help="Only this program [default: all].")
+    ] = None,
+    granularity: Annotated[
+        str | None,
+        typer.Option(
+            "--granularity",
+            help="op, kernel or region, as in execution traces [default: the ops as written].",
+        ),
+    ] = None,
+    top: Annotated[
+        int | None, typer.Option("--top", min=1, help=f"Rows per table [default: {_TOP}].")
+    ] = None,
+    nodes: Annotated[bool, typer.Option("--nodes", help="List the nodes too.")] = False,
+    graphml: Annotated[
+        Path | None, typer.Option("--graphml", help="Write the graph as GraphML.")
+    ] = None,
+    dot: Annotated[Path | None, typer.Option("--dot", help="Write the graph for graphviz.")] = None,
+    perfetto: Annotated[
+        Path | None,
+        typer.Option(
+            "--perfetto", help="Write one rank's modelled timeline for ui.perfetto.dev (.gz packs)."
+        ),
+    ] = None,
+    rank: Annotated[
+        int | None, typer.Option("--rank", help="Rank of the timeline [default: the first].")
+    ] = None,
+    system: Annotated[
+        str, typer.Option("--system", help="System of the timeline: a name or a TOML file.")
+    ] = "dgx-h100",
+    mesh: MeshOption = None,
+    axes: AxesOption = None,
+    trip_count: TripCountOption = None,
+    branch: BranchOption = None,
+    no_reduce_scatter: NoReduceScatterOption = False,
+    keep_barriers: KeepBarriersOption = False,
+    strict: StrictOption = False,
+    loop_lookahead: LookaheadOption = "0",
+    entry: EntryOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Show ops, work, collectives, memory and loops of a workload, per rank."""
+    if path.is_dir():
+        given = {
+            "--mesh": mesh, "--axes": axes, "--trip-count": trip_count, "--branch": branch,
+            "--no-reduce-scatter": no_reduce_scatter, "--keep-barriers": keep_barriers,
+            "--strict": strict, "--loop-lookahead": loop_lookahead != "0", "--entry": entry,
+        }  # fmt: skip
+        for option, value in given.items():
+            if value:
+                raise UsageError(f"{option}: {path} is a workload folder, converted already")
+        workload = load(path)
+    else:
+        workload = convert_file(
+            path, mesh, axes, trip_count, branch, no_reduce_scatter, keep_barriers, strict,
+            loop_lookahead, entry,
+        )  # fmt: skip
+    if (graphml or dot) and program is None and len(workload.programs) > 1:
+        names = ", ".join(item.name for item in workload.programs[:8])
+        raise UsageError(f"a graph is of one program: give --program, one of {names}")
+    shown = at_granularity(workload, granularity)
+    summary = summarise(shown, program)
+    written = {"graphml": graphml, "dot": dot}
+    for name, file in written.items():
+        if file is not None:
+            registry.converter(name)(shown, file, program=program)
+    if perfetto is not None:
+        registry.converter("perfetto")(
+            workload, perfetto, program=program, granularity=granularity or "kernel", rank=rank,
+            system=system,
+        )  # fmt: skip
+    if json_output:
+        document = summary.to_json()
+        document["granularity"] = granularity or "as written"
+        if nodes:
+            document["nodes"] = _node_list(shown, program)
+        print_json(document)
+        return
+    extra = _node_tables(shown, program, top) if nodes else []
+    show(summary, top or _TOP, extra)
+    for file in (graphml, dot, perfetto):
+        if file is not None:
+            sys.stderr.write(f"flint: wrote {file}\n")
+
+
+def _node_list(workload: Workload, program: str | None) -> list[dict[str, Any]]:
+    """Every node with its path, how often it runs, its work and its results."""
+    chosen = workload.programs if program is None else (workload.program(program),)
+    found = []
+    for item in chosen:
+        for block in blocks(item.graph):
+            graph = block.graph
+            flops, special = (
+                graph.flops_by_node().tolist(),
+                graph.transcendentals_by_node().tolist(),
+            )
+            for node in graph:
+                i = node.index
+                found.append(
+                    {
+                        "program": item.name,
+                        "node": block.path(i),
+                        "times": block.times,
+                        "op": node.op,
+                        "category": node.category,
+                        "flops": flops[i],
+                        "transcendentals": special[i],
+                        "bytes_read": int(graph.bytes_read[i]),
+                        "bytes_written": int(graph.bytes_written[i]),
+                        "results": [str(kind) for kind in node.result_types],
+                        "layer": node.source.layer,
+                        "file": node.source.file,
+                        "line": node.source.line,
+                    }
+                )
+    return found
+
+
+def _node_tables(workload: Workload, program: str | None, top: int | None) -> list[Table]:
+    columns = (
+        "node",
+        "op",
+        "category",
+        ">times",
+        ">FLOPs",
+        ">read",
+        ">written",
+        "results",
+        "where",
+    )
+    tables = []
+    names = [item.name for item in workload.programs] if program is None else [program]
+    for name in names:
+        listed = _node_list(workload, name)
+        rows = [
+            (
+                node["node"], node["op"], node["category"], f"{node['times']:,}",
+                human_flops(node["flops"]) if node["flops"] else "-",
+                human_bytes(node["bytes_read"]), human_bytes(node["bytes_written"]),
+                " ".join(node["results"]),
+                f"{node['layer']} {node['file']}:{node['line']}" if node["file"] else node["layer"],
+            )
+            for node in listed[:top]
+        ]  # fmt: skip
+        tables.append(Table(f"nodes of program {name}", columns, rows, len(listed) - len(rows)))
+    return tables
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the app."""
+    app.command("inspect")(inspect_command)
