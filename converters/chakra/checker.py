@@ -70,6 +70,8 @@ _BLOCKING: Final = frozenset(
 )
 """After a finding of these there is no telling who communicates with whom."""
 
+_PARTIAL: Final = "the folder holds some ranks only"
+
 
 def check(
     folder_or_prefix: Path,
@@ -98,10 +100,12 @@ def check_traces(traces: TraceSet) -> CheckReport:
     """Check a set of traces that is in memory."""
     facts = Facts(traces)
     log = _Log(facts)
+    if traces.partial:
+        log.skip(("missing-file", "world-size"), _PARTIAL)
+        if traces.network is None:
+            log.skip(("p2p-peer",), "the folder holds some ranks only, and npus_count is unknown")
     for rule, (severity, set_rule) in SET_RULES.items():
-        if traces.partial and rule == "missing-file":
-            log.not_checked[rule] = "the folder holds some ranks only"
-        else:
+        if rule not in log.not_checked:
             log.take(rule, severity, set_rule(facts))
     for rule, (severity, file_rule) in FILE_RULES.items():
         for view in facts.views:
@@ -113,7 +117,7 @@ def check_traces(traces: TraceSet) -> CheckReport:
 def _check_partners(facts: Facts, log: _Log) -> None:
     blocking = sorted(rule for rule in log.counts if rule in _BLOCKING)
     if facts.set.partial:
-        log.skip((*PARTNER_RULES, *ORDER_RULES), "the folder holds some ranks only")
+        log.skip((*PARTNER_RULES, *ORDER_RULES), _PARTIAL)
         return
     if blocking or facts.set.size < 2:
         reason = ", ".join(blocking or ["world-size"])

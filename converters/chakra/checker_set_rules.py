@@ -86,6 +86,21 @@ def network_dims(facts: Facts) -> Iterator[Hits]:
         )
 
 
+def implementations(facts: Facts) -> Iterator[Hits]:
+    """The system file names one implementation per network dim: further dims are not simulated."""
+    network = facts.set.network
+    if network is None:
+        return
+    dims = len(network.npus_count)
+    for kind in ("all-reduce", "all-gather", "reduce-scatter", "all-to-all"):
+        listed = facts.set.system.get(f"{kind}-implementation")
+        if isinstance(listed, list) and len(listed) < dims:
+            yield whole_set(
+                f"{kind}-implementation of the system file has {len(listed)} entries for {dims} "
+                "network dims: the other dims are silently not simulated; name one per dim"
+            )
+
+
 def _colls_by_communicator(
     facts: Facts,
 ) -> Iterator[tuple[View, Communicator, NDArray[np.int64]]]:
@@ -214,6 +229,7 @@ SET_RULES: Final[Mapping[str, tuple[Severity, SetRule]]] = {
     "world-size": (Severity.ERROR, world_size),
     "group-table": (Severity.ERROR, group_table),
     "network-dims": (Severity.WARNING, network_dims),
+    "implementations": (Severity.WARNING, implementations),
     "group-unknown": (Severity.ERROR, group_unknown),
     "group-member": (Severity.ERROR, group_member),
     "group-of-one": (Severity.ERROR, group_of_one),

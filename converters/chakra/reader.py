@@ -34,6 +34,7 @@ from flint.converters.chakra.framing import (
     split_records,
 )
 from flint.converters.chakra.reader_fast import decode_plain
+from flint.converters.chakra.reader_similar import KnownFile, decode_similar, known_file
 from flint.converters.chakra.schema import FIELD_OF
 from flint.converters.chakra.trace import INT_ATTRIBUTES, Csr, Trace
 from flint.errors import FlintError
@@ -44,6 +45,10 @@ _INTEGER_FIELDS = frozenset(
     f"{kind}_val"
     for kind in ("int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64")
 ) | {"sfixed32_val", "sfixed64_val", "bool_val"}
+
+
+_KNOWN_FILES = 16
+"""So many contents are kept to compare others with."""
 
 
 def read_metadata(path: Path) -> pb.GlobalMetadata:
@@ -79,12 +84,20 @@ def read_trace(path: Path) -> Trace:
 
 def decode_trace(data: bytes, path: str) -> Trace:
     """The columns of an ET file's (unpacked) content; `path` is for messages."""
+    return _decode(data, path)[0]
+
+
+def _decode(data: bytes, path: str) -> tuple[Trace, list[int], list[int]]:
+    """The columns, and where the nodes start and end."""
     starts, ends = split_records(data, path)
     if not starts:
         raise MissingMetadata(f"{path}: the file is empty; it must start with GlobalMetadata")
     version = _parse_metadata(data[starts[0] : ends[0]], starts[0], path).version
-    trace = decode_plain(data, starts[1:], ends[1:], path, version)
-    return trace if trace is not None else _decode_any(data, starts[1:], ends[1:], path, version)
+    del starts[0], ends[0]
+    trace = decode_plain(data, starts, ends, path, version)
+    if trace is None:
+        trace = _decode_any(data, starts, ends, path, version)
+    return trace, starts, ends
 
 
 def _parse_metadata(record: bytes, offset: int, path: str) -> pb.GlobalMetadata:
@@ -176,16 +189,21 @@ class TraceReader:
 
     Files that are hard links to each other are not even opened twice; files with equal bytes are
     decoded once.  `read` then returns the same object, so `is` tells which ranks share a trace.
+    Of a file that differs from an earlier one of the same length in some nodes, only those are
+    decoded (`reader_similar`).
 
     Attributes:
         files_decoded: how many distinct contents were decoded so far.
+        nodes_decoded: how many nodes.
     """
 
     def __init__(self) -> None:
         self._by_inode: dict[tuple[int, int], Trace] = {}
         self._by_content: dict[bytes, Trace] = {}
         self._arrays: dict[tuple[str, bytes], Any] = {}
+        self._known: dict[int, KnownFile] = {}
         self.files_decoded = 0
+        self.nodes_decoded = 0
 
     def read(self, path: Path) -> Trace:
         """The trace at `path`.  Raises as `read_nodes`."""
@@ -198,10 +216,24 @@ class TraceReader:
             data = load_bytes(path)
             digest = hashlib.blake2b(data, digest_size=16).digest()
             if digest not in self._by_content:
-                self._by_content[digest] = self._share(decode_trace(data, str(path)))
-                self.files_decoded += 1
+                self._by_content[digest] = self._decode(data, str(path))
             self._by_inode[inode] = self._by_content[digest]
         return self._by_inode[inode]
+
+    def _decode(self, data: bytes, path: str) -> Trace:
+        self.files_decoded += 1
+        known = self._known.get(len(data))
+        similar = decode_similar(known, data, path) if known else None
+        if similar is not None:
+            trace, rows = similar
+            self.nodes_decoded += rows
+            return self._share(trace)
+        trace, starts, ends = _decode(data, path)
+        self.nodes_decoded += len(trace)
+        trace = self._share(trace)
+        if len(self._known) < _KNOWN_FILES:
+            self._known.setdefault(len(data), known_file(data, starts, ends, trace))
+        return trace
 
     def _share(self, trace: Trace) -> Trace:
         changes: dict[str, Any] = {}
@@ -215,6 +247,8 @@ class TraceReader:
         return replace(trace, **changes)
 
     def _intern(self, values: Any) -> Any:
+        if not values.flags.writeable:
+            return values  # it is shared already
         digest = hashlib.blake2b(np.ascontiguousarray(values).data, digest_size=16).digest()
         shared = self._arrays.setdefault((f"{values.dtype}{values.shape}", digest), values)
         shared.flags.writeable = False

@@ -118,7 +118,8 @@ def load_trace_set(
         raise FlintError(f"{prefix}: a world of {size} ranks; at most {MAX_RANKS} can be checked")
     network = _fitting(network, size)
     table = comm_groups or _first_file(home, "astra-sim/comm_groups.json", "comm_groups.json")
-    groups = GroupTable({}) if table is None else read_group_table(table, size)
+    bound = MAX_RANKS if partial and network is None else size
+    groups = GroupTable({}) if table is None else read_group_table(table, bound)
     system_file = _first_file(home, "astra-sim/system.json", "system.json")
     system = {} if system_file is None else dict(read_json_object(system_file))
     traces, ranks, unreadable = _read(files, reader or TraceReader())

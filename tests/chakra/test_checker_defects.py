@@ -121,8 +121,41 @@ def test_partial_set_says_what_was_not_checked(tmp_path):
     folder = write(tmp_path / "w", [GOOD, GOOD], npus=[4])
     (folder / "workload.json").write_text(json.dumps({"partial": True}))
     report = check(folder)
-    assert report.ok
+    assert report.ok and report.findings == ()
     assert {"missing-file", "group-sequence", "p2p-match", "slot-order"} <= set(report.not_checked)
+
+
+def test_partial_set_without_a_network_accepts_peers_that_are_not_there(tmp_path):
+    nodes = [send(0, 700), coll(1, [0], pg_name="1")]
+    folder = write(tmp_path / "w", [nodes, [comp(0)]], groups={"1": [0, 700]})
+    (folder / "workload.json").write_text(json.dumps({"partial": True}))
+    report = check(folder)
+    assert report.findings == () and "p2p-peer" in report.not_checked
+
+
+def test_prefix_names_one_of_several_sets(tmp_path):
+    for name in ("a", "b"):
+        for rank in range(2):
+            nodes = GOOD if name == "a" else [comp(0, [0])]
+            (tmp_path / f"{name}.{rank}.et").write_bytes(encode(nodes))
+    with pytest.raises(UsageError, match=r"several prefixes \(a, b\)"):
+        check(tmp_path)
+    assert check(tmp_path / "a").ok and not check(tmp_path / "b").ok
+
+
+def test_group_table_and_extents_can_be_given(tmp_path):
+    nodes = [coll(0, pg_name="1"), coll(1, [0], involved_dim=[True, False])]
+    folder = write(tmp_path / "w", [nodes] * 4)
+    table = tmp_path / "groups.json"
+    table.write_text(json.dumps({"1": [0, 1, 2, 3]}))
+    assert check(folder, comm_groups=table, npus_count=(2, 2)).ok
+    assert errors(check(folder, npus_count=(2, 2))) == {"group-unknown"}
+
+
+def test_too_few_implementations_are_warned_about():
+    system = {"all-reduce-implementation": ["ring"], "all-gather-implementation": ["ring", "ring"]}
+    report = check_traces(in_memory([GOOD] * 4, npus=[2, 2], system=system))
+    assert report.ok and report.counts == {"implementations": 1}
 
 
 # ---- ids and dependencies

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -307,3 +307,39 @@ def test_equal_columns_share_memory(tmp_path):
     one, two = (reader.read(tmp_path / f"trace.{rank}.et") for rank in range(2))
     assert one.pg_names != two.pg_names
     assert one.id is two.id and one.data_deps.ids is two.data_deps.ids
+
+@given(st.lists(nodes(plain=True), min_size=1, max_size=6), st.data())
+def test_similar_files_are_read_as_by_themselves(tmp_path_factory, written, draw):
+    """Patch bytes of a file: whatever way the reader takes, the result is that of a full decode."""
+    folder = tmp_path_factory.mktemp("et")
+    one, two = folder / "trace.0.et", folder / "trace.1.et"
+    filler = [comp(1000 + number) for number in range(8)]  # so that few of the nodes change
+    data = bytearray(encode([*written, *filler]))
+    one.write_bytes(data)
+    for _ in range(draw.draw(st.integers(1, 3))):
+        at = draw.draw(st.integers(len(METADATA), len(data) - 1))
+        data[at] = (data[at] + draw.draw(st.sampled_from([1, 2, 8, 255]))) % 256
+    two.write_bytes(data)
+    reader = TraceReader()
+    reader.read(one)
+    try:
+        expected = read_trace(two)
+    except FlintError:
+        with pytest.raises(FlintError):
+            reader.read(two)
+        return
+    assert_same(reader.read(two), replace(expected, path=reader.read(two).path))
+
+
+def test_only_changed_nodes_are_decoded(tmp_path):
+    reader = TraceReader()
+    for rank in range(4):
+        nodes = [comp(number) for number in range(98)]
+        nodes += [send(98, rank + 1, [97]), coll(99, [98], pg_name=str(rank + 1))]
+        (tmp_path / f"trace.{rank}.et").write_bytes(encode(nodes))
+    traces = [reader.read(tmp_path / f"trace.{rank}.et") for rank in range(4)]
+    assert reader.nodes_decoded == 100 + 3 * 2
+    for rank, trace in enumerate(traces):
+        assert_same(trace, read_trace(tmp_path / f"trace.{rank}.et"))
+        assert trace.comm_dst[98] == rank + 1 and trace.pg_names == (str(rank + 1),)
+    assert traces[3].id is traces[0].id and traces[3].comm_size is traces[0].comm_size
