@@ -62,7 +62,7 @@ class NetworkDims:
 
 def network_dims(mesh: Mesh) -> NetworkDims:
     """The network dims of a mesh: reversed, without size-1 axes, at most ``MAX_DIMS``."""
-    kept = [
+    kept: list[tuple[int, tuple[str, ...]]] = [
         (size, (axis,))
         for size, axis in zip(reversed(mesh.shape), reversed(mesh.axes), strict=True)
         if size > 1

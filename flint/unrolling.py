@@ -1,9 +1,9 @@
 """Unrolling: a program's graph with its loops opened, as columns over node instances.
 
 The idea: an instance is a template node at an iteration, and its number is arithmetic.  Every graph
-is a block of slots, one per compute or communication node in issue order; a loop is its body's block
-repeated ``trip_count`` times, a conditional the block of the branch taken.  Seen from inside a
-block, a value is either one of its slots or one of its inputs, whatever the trip counts are, so
+is a block of slots, one per compute or communication node in issue order; a loop is its body's
+block repeated ``trip_count`` times, a conditional the block of the branch taken.  Seen from inside
+a block, a value is either one of its slots or one of its inputs, whatever the trip counts are, so
 carried values, swaps and nested loops are resolved on the template.  Blocks are put together from
 the inside out with numpy; Python runs per loop, not per instance.
 
@@ -140,8 +140,8 @@ def instances_of(graph: WorkloadGraph) -> int:
 class _Block(NamedTuple):
     """The slots of a graph and the edges into them.
 
-    An edge's producer is a slot, or ``-1 - i`` for input ``i`` of the graph.  ``period`` is how often
-    a slot's graph repeats within the block.
+    An edge's producer is a slot, or ``-1 - i`` for input ``i`` of the graph.  ``period`` is how
+    often a slot's graph repeats within the block.
     """
 
     template: Ints
@@ -320,11 +320,12 @@ class _Builder:
         chained = np.flatnonzero(presence == CHAINED)
         if len(chained):
             slots, presence = slots[: chained[0] + 1], presence[: chained[0] + 1]
-        return slots[presence != ABSENT]
+        found: Ints = slots[presence != ABSENT]
+        return found
 
 
 def _is_plain(graph: WorkloadGraph) -> NDArray[np.bool_]:
-    return (graph.kind == NodeKind.COMPUTE) | (graph.kind == NodeKind.COMMUNICATION)
+    return np.isin(graph.kind, (NodeKind.COMPUTE, NodeKind.COMMUNICATION))
 
 
 def _shifted(code: Ints, operands: Ints, offset: int) -> Ints:

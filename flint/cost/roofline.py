@@ -35,10 +35,8 @@ def node_seconds(graph: WorkloadGraph, system: System) -> Seconds:
     accelerator = system.accelerator
     rates = _rate_table(accelerator)
     item_seconds = graph.work_flops / rates[graph.work_unit, graph.work_dtype]
-    running = np.concatenate([[0.0], np.cumsum(item_seconds)])
-    arithmetic = running[graph.work_ptr[1:]] - running[graph.work_ptr[:-1]]
-    # Differences of a running sum leave rounding noise where a node has no items.
-    arithmetic[graph.work_ptr[1:] == graph.work_ptr[:-1]] = 0.0
+    owner = np.repeat(np.arange(len(graph)), np.diff(graph.work_ptr))
+    arithmetic = np.bincount(owner, weights=item_seconds, minlength=len(graph))
     traffic = (graph.bytes_read + graph.bytes_written) / accelerator.memory_bandwidth
     busy = np.maximum(arithmetic, traffic)
     seconds = np.where(busy > 0, busy + accelerator.launch_overhead, 0.0)
@@ -56,26 +54,27 @@ def _rate_table(accelerator: Accelerator) -> Seconds:
     """Operations per second by unit and dtype code, shape [units, dtypes]."""
     table = np.empty((len(Unit), len(DTYPES)))
     for code, dtype in enumerate(DTYPES):
-        table[Unit.MATMUL, code] = rate(accelerator.matmul, dtype)
-        table[Unit.VECTOR, code] = rate(accelerator.vector, dtype)
+        vector = rate(accelerator.vector, dtype) or accelerator.vector["f32"]
+        table[Unit.MATMUL, code] = rate(accelerator.matmul, dtype) or vector
+        table[Unit.VECTOR, code] = vector
         table[Unit.TRANSCENDENTAL, code] = accelerator.transcendental
     return table
 
 
 def rate(rates: Mapping[str, float], dtype: str) -> float:
-    """The rate for an element type: its own, else that of the type it is computed in."""
-    return next(rates[name] for name in (dtype, *_computed_in(dtype), "f32") if name in rates)
+    """The rate for an element type: its own, else that of the type it is computed in, else 0."""
+    return next((rates[name] for name in (dtype, *_computed_in(dtype)) if name in rates), 0.0)
 
 
 def _computed_in(dtype: str) -> tuple[str, ...]:
     if dtype.startswith("complex"):
         return ("f64",) if "f64" in dtype else ("f32",)
     if dtype.startswith("f8"):
-        return ("f8", "bf16", "f16")
+        return ("f8", "bf16", "f16", "f32")
     if dtype.startswith(("f4", "f6")):
-        return (dtype[:2], "f8", "bf16", "f16")
+        return (dtype[:2], "f8", "bf16", "f16", "f32")
     if dtype.startswith(("i", "ui")):
         bits = DTYPE_BITS[dtype]
         wider = tuple(f"i{width}" for width in (4, 8, 16, 32, 64) if width >= bits)
         return (*wider, "i32")
-    return ()
+    return ("f32",) if dtype in ("bf16", "f16") else ()

@@ -1,4 +1,4 @@
-"""Unrolling as an interpreter does it: node by node, iteration by iteration, with dicts and sets."""
+"""Unrolling as an interpreter does it: node by node, iteration by iteration, in dicts and sets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flint.unrolling import ABSENT, CHAINED
 
 @dataclass
 class Naive:
-    lookahead: int | None | str
+    lookahead: int | str | None
     presence: list[int] | None = None
     nodes: list[tuple[WorkloadGraph, int, int]] = field(default_factory=list)
     deps: list[set[tuple[int, int]]] = field(default_factory=list)

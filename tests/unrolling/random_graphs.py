@@ -1,4 +1,4 @@
-"""Random programs for property tests: nested loops, swaps, invariants, conditionals, order edges."""
+"""Random programs for property tests: nested loops, swaps, conditionals, order edges."""
 
 from __future__ import annotations
 

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unrolling.naive import Naive
-from tests.unrolling.random_graphs import TYPE, WORK, programs
 
 from flint.building import GraphBuilder, TableBuilder
 from flint.communication import Communication
@@ -18,6 +16,8 @@ from flint.graph import EdgeKind, Loop, NodeKind, WorkloadGraph
 from flint.groups import everybody
 from flint.unrolling import ABSENT, CHAINED, MAX_INSTANCES, UNCHAINED, instances_of, unroll
 from flint.work import Role
+from tests.unrolling.naive import Naive
+from tests.unrolling.random_graphs import TYPE, WORK, programs
 
 REDUCE = Communication("all_reduce", "add", everybody(4), None, (16,), (16,), ("f32",))
 

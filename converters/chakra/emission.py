@@ -1,0 +1,225 @@
+"""Emission: the ET nodes of the ranks that share a structure, as columns.
+
+The idea: every instance of the unrolled program becomes the nodes of its form, numbered in issue
+order.  An edge between instances becomes edges between the nodes that its kind meets; where an
+instance has no node for an edge, the waiting instance inherits what that instance waits for.  On
+top, all COLL and SEND nodes of a rank are chained: communication has one order per workload, and
+node ids alone do not keep it.
+
+    program:   dot -> all_reduce -> permute -> add        (one-rank groups: the all_reduce is gone)
+    emitted:   COMP -> SEND,  RECV -> COMP
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.communication import Communication
+from flint.converters.chakra.forms import INHERIT, NOTHING, Form, Part, single
+from flint.converters.chakra.schema import NodeType
+from flint.graph import EdgeKind, NodeKind
+from flint.ragged import segments
+from flint.unrolling import ABSENT, CHAINED, UNCHAINED, Unrolled
+
+Ints = NDArray[np.int64]
+
+_CHAINED = (NodeType.COLL, NodeType.SEND)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Emission:
+    """ET nodes in order of id; a node's id is its position + 1.
+
+    Attributes:
+        instance: the unrolled instance that a node comes from, shape [nodes].
+        part: which node of its instance's form it is, shape [nodes].
+        type: ``NodeType``, shape [nodes].
+        ptr, deps: CSR over the positions of the nodes that come first, ascending.
+        removed: why instances have no node -> how many.
+    """
+
+    instance: Ints
+    part: Ints
+    type: NDArray[np.int8]
+    ptr: Ints
+    deps: Ints
+    removed: dict[str, int]
+
+    def __len__(self) -> int:
+        return len(self.instance)
+
+
+def presence_of(parts: Sequence[Part]) -> NDArray[np.int8]:
+    """What ``unroll`` needs to know of each communication."""
+    codes = []
+    for part in parts:
+        nodes = set(part.form.nodes) - {NodeType.COMP}
+        chained = bool(nodes.intersection(_CHAINED))
+        codes.append(CHAINED if chained else UNCHAINED if nodes else ABSENT)
+    return np.array(codes, np.int8)
+
+
+def emit(
+    unrolled: Unrolled, communications: Sequence[Communication], parts: Sequence[Part]
+) -> Emission:
+    """The ET nodes of the ranks that take these parts.
+
+    Args:
+        unrolled: the program, unrolled with ``presence_of(parts)``.
+        communications: the program's table.
+        parts: what the ranks do in each of them.
+    """
+    forms, of_communication = _distinct(parts)
+    is_communication = unrolled.kind == NodeKind.COMMUNICATION
+    form = np.zeros(len(unrolled), np.int64)
+    form[is_communication] = of_communication[unrolled.detail[is_communication]]
+    table = _FormTable(forms)
+    count = table.count[form]
+    first = np.cumsum(count) - count
+    instance = np.repeat(np.arange(len(unrolled), dtype=np.int64), count)
+    part = np.arange(len(instance), dtype=np.int64) - first[instance]
+    kinds = table.types[form[instance], part]
+    own = _OwnExchange(unrolled, communications)
+    consumers, producers = _edges(unrolled, form, table, first, own)
+    chain = _chain(unrolled, instance, kinds, first, own)
+    relays = first[table.relays[form]]
+    consumer = np.concatenate([consumers, relays + 1, chain[0]])
+    producer = np.concatenate([producers, relays, chain[1]])
+    ptr, deps = _csr(consumer, producer, len(instance))
+    reasons = Counter(
+        parts[index].removed for index in unrolled.detail[is_communication & (count == 0)].tolist()
+    )
+    return Emission(instance, part, kinds, ptr, deps, dict(reasons))
+
+
+class _FormTable:
+    """Forms as columns, indexed by form number and ``EdgeKind``."""
+
+    def __init__(self, forms: Sequence[Form]) -> None:
+        longest = max(len(form.nodes) for form in forms)
+        self.count = np.array([len(form.nodes) for form in forms], np.int64)
+        self.types = np.zeros((len(forms), max(longest, 1)), np.int8)
+        for row, form in enumerate(forms):
+            self.types[row, : len(form.nodes)] = form.nodes
+        self.relays = np.array([form.relays for form in forms], np.bool_)
+        # Shape [2, forms, edge kinds]: up to two nodes wait, up to two are waited for.
+        self.into = np.full((2, len(forms), len(EdgeKind)), NOTHING, np.int64)
+        self.out = np.full((2, len(forms), len(EdgeKind)), NOTHING, np.int64)
+        for row, form in enumerate(forms):
+            self.into[0, row, EdgeKind.DATA] = form.data_in
+            self.out[0, row, EdgeKind.DATA] = form.data_out
+            self.out[0, row, EdgeKind.ORDER] = form.order_out
+            self.out[:, row, EdgeKind.STREAM] = form.stream_out
+            for kind in (EdgeKind.ORDER, EdgeKind.STREAM):
+                self.into[:, row, kind] = form.order_in
+
+
+class _OwnExchange:
+    """Tells a send op from the receive op of the same exchange.
+
+    A rank that sends and receives around a ring must not hold its receive back until its send is
+    over: its neighbour does the same, and nobody would begin.
+
+    Attributes:
+        sends, receives: number of the exchange of each instance of that kind, -1 elsewhere.
+    """
+
+    def __init__(self, unrolled: Unrolled, communications: Sequence[Communication]) -> None:
+        keys: dict[object, int] = {}
+        sends = np.full(len(communications) + 1, -1, np.int64)
+        receives = sends.copy()
+        for index, item in enumerate(communications):
+            if item.kind in ("send", "recv"):
+                number = keys.setdefault(item.channel or item.permutation, len(keys))
+                (sends if item.kind == "send" else receives)[index] = number
+        self.any = bool(keys)
+        # Compute instances have detail -1: the extra last entry.
+        self.sends, self.receives = sends[unrolled.detail], receives[unrolled.detail]
+
+    def joins(self, consumer: Ints, producer: Ints) -> NDArray[np.bool_]:
+        """Which edges run from the send to the receive of one exchange."""
+        number = self.receives[consumer]
+        joined: NDArray[np.bool_] = (number >= 0) & (number == self.sends[producer])
+        return joined
+
+
+def _distinct(parts: Sequence[Part]) -> tuple[list[Form], Ints]:
+    """Distinct forms, the plain COMP first, and the form of each communication."""
+    numbers: dict[Form, int] = {single(NodeType.COMP): 0}
+    of_communication = [numbers.setdefault(part.form, len(numbers)) for part in parts]
+    return list(numbers), np.array(of_communication, np.int64)
+
+
+def _edges(
+    unrolled: Unrolled, form: Ints, table: _FormTable, first: Ints, own: _OwnExchange
+) -> tuple[Ints, Ints]:
+    """Edges between nodes that come from edges between instances."""
+    waiting, kind_in = unrolled.consumer, unrolled.dep_kind.astype(np.int64)
+    awaited, kind_out = unrolled.deps, kind_in
+    consumers, producers = [], []
+    while True:
+        inherits = table.out[0, form[awaited], kind_out] == INHERIT
+        if own.any:
+            inherits |= own.joins(waiting, awaited)
+        stay = ~inherits
+        for source in range(2):
+            out = table.out[source, form[awaited[stay]], kind_out[stay]]
+            for target in range(2):
+                into = table.into[target, form[waiting[stay]], kind_in[stay]]
+                real = (out >= 0) & (into >= 0)
+                consumers.append(first[waiting[stay][real]] + into[real])
+                producers.append(first[awaited[stay][real]] + out[real])
+        if not inherits.any():
+            return np.concatenate(consumers), np.concatenate(producers)
+        waiting, kind_in, awaited, kind_out = _inherited(
+            unrolled, waiting[inherits], kind_in[inherits], awaited[inherits]
+        )
+
+
+def _inherited(
+    unrolled: Unrolled, waiting: Ints, kind_in: Ints, gone: Ints
+) -> tuple[Ints, Ints, Ints, Ints]:
+    """Each edge onto a ``gone`` instance as edges onto what that one waits for."""
+    low, count = unrolled.ptr[gone], unrolled.ptr[gone + 1] - unrolled.ptr[gone]
+    entry = segments(low, count)
+    kinds = len(EdgeKind)
+    pair = np.repeat(waiting * kinds + kind_in, count)
+    target = unrolled.deps[entry] * kinds + unrolled.dep_kind[entry]
+    span = len(unrolled) * kinds + 1
+    pair, target = np.divmod(np.unique(pair * span + target), span)
+    return pair // kinds, pair % kinds, target // kinds, target % kinds
+
+
+def _chain(
+    unrolled: Unrolled, instance: Ints, kinds: NDArray[np.int8], first: Ints, own: _OwnExchange
+) -> tuple[Ints, Ints]:
+    """The communication order: each COLL and SEND after the one before it.
+
+    A RECV waits for what the SEND beside it would wait for, never for that SEND.
+    """
+    links = np.flatnonzero(np.isin(kinds, _CHAINED))
+    receives = np.flatnonzero(kinds == NodeType.RECV)
+    before = np.searchsorted(links, first[instance[receives]]) - 1
+    if own.any and len(links):
+        while True:
+            candidate = instance[links[np.maximum(before, 0)]]
+            skip = (before >= 0) & own.joins(instance[receives], candidate)
+            if not skip.any():
+                break
+            before = before - skip
+    held = before >= 0
+    consumer = np.concatenate([links[1:], receives[held]])
+    return consumer, np.concatenate([links[:-1], links[before[held]]])
+
+
+def _csr(consumer: Ints, producer: Ints, count: int) -> tuple[Ints, Ints]:
+    key = np.unique(consumer * max(count, 1) + producer)
+    consumer, producer = np.divmod(key, max(count, 1))
+    ptr = np.zeros(count + 1, np.int64)
+    np.cumsum(np.bincount(consumer, minlength=count), out=ptr[1:])
+    return ptr, producer

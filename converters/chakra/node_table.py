@@ -1,0 +1,135 @@
+"""nodes.parquet: what every node of the traces is, once per structure instead of once per rank.
+
+The idea: traces hold what consumers read; what people want to know besides (op, layer, source line,
+dtype, shapes, iteration) repeats with the program's templates, so it is written as dictionary
+columns keyed by (structure, node id).  `--annotate` puts the same texts into the traces themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from flint.converters.chakra.emission import Emission
+from flint.converters.chakra.records import note
+from flint.graph import WorkloadGraph
+from flint.unrolling import Unrolled
+
+Ints = NDArray[np.int64]
+
+#: Names of node types in the table.
+_KINDS: Final = ("", "", "", "", "COMP", "SEND", "RECV", "COLL")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Texts:
+    """What a program's templates are, as dictionary columns.
+
+    Attributes:
+        values: column name -> distinct texts.
+        index: column name -> entry per template.
+    """
+
+    values: dict[str, list[str]]
+    index: dict[str, Ints]
+
+    def notes(self) -> tuple[list[bytes], Ints]:
+        """Distinct encoded attributes that say all of it, and which one each template has."""
+        columns = np.stack(list(self.index.values()), axis=1)
+        rows, index = np.unique(columns, axis=0, return_inverse=True)
+        table = [
+            b"".join(
+                note(name, texts[entry])
+                for (name, texts), entry in zip(self.values.items(), row, strict=True)
+                if texts[entry]
+            )
+            for row in rows.tolist()
+        ]
+        return table, index.reshape(-1).astype(np.int64)
+
+
+def texts_of(graphs: tuple[WorkloadGraph, ...]) -> Texts:
+    """The texts of all templates of an unrolled program."""
+    tables = graphs[0].tables
+    phases = [source.phase.name.lower() for source in tables.sources]
+    places = [f"{s.file}:{s.line}" if s.file else "" for s in tables.sources]
+    per_source = {
+        "layer": [source.layer for source in tables.sources],
+        "source": places,
+        "phase": ["" if phase == "unknown" else phase for phase in phases],
+    }
+    source = np.concatenate([graph.source for graph in graphs])
+    values: dict[str, list[str]] = {"op": list(tables.ops)}
+    index: dict[str, Ints] = {"op": np.concatenate([graph.op for graph in graphs])}
+    for name, texts in per_source.items():
+        distinct = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+        values[name] = list(distinct)
+        index[name] = np.array([distinct[text] for text in texts], np.int64)[source]
+    _add_types(graphs, values, index)
+    return Texts(values, index)
+
+
+def _add_types(
+    graphs: tuple[WorkloadGraph, ...], values: dict[str, list[str]], index: dict[str, Ints]
+) -> None:
+    types = graphs[0].tables.types
+    shapes: dict[str, int] = {}
+    dtypes: dict[str, int] = {}
+    seen: dict[bytes, tuple[int, int]] = {}
+    rows: list[tuple[int, int]] = []
+    for graph in graphs:
+        ptr = graph.result_ptr.tolist()
+        for low, high in pairwise(ptr):
+            key = graph.result_type[low:high].tobytes()
+            if key not in seen:
+                mine = [types[i] for i in graph.result_type[low:high].tolist()]
+                shape = ", ".join(map(str, mine))
+                dtype = mine[0].dtype if mine else ""
+                seen[key] = (
+                    shapes.setdefault(shape, len(shapes)),
+                    dtypes.setdefault(dtype, len(dtypes)),
+                )
+            rows.append(seen[key])
+    columns = np.array(rows, np.int64).reshape(-1, 2)
+    values["shapes"], values["dtype"] = list(shapes), list(dtypes)
+    index["shapes"], index["dtype"] = columns[:, 0], columns[:, 1]
+
+
+class NodeTable:
+    """Collects ``nodes.parquet`` in memory, one row group per structure."""
+
+    def __init__(self) -> None:
+        self._sink = pa.BufferOutputStream()
+        self._writer: pq.ParquetWriter | None = None
+
+    def add(self, structure: int, unrolled: Unrolled, emission: Emission, texts: Texts) -> None:
+        """Append the nodes of a structure."""
+        template = unrolled.template[emission.instance]
+        columns: dict[str, object] = {
+            "structure": np.full(len(emission), structure, np.int32),
+            "node": np.arange(1, len(emission) + 1, dtype=np.int64),
+            "kind": _dictionary(emission.type.astype(np.int64), list(_KINDS)),
+        }
+        for name, values in texts.values.items():
+            columns[name] = _dictionary(texts.index[name][template], values)
+        columns["iteration"] = unrolled.iteration[emission.instance]
+        table = pa.table(columns)
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._sink, table.schema, compression="zstd")
+        self._writer.write_table(table)
+
+    def content(self) -> memoryview:
+        """The finished file."""
+        if self._writer is not None:
+            self._writer.close()
+        return memoryview(self._sink.getvalue())
+
+
+def _dictionary(index: Ints, values: list[str]) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(index.astype(np.int32), pa.array(values, pa.string()))
