@@ -120,7 +120,7 @@ class View:
             group = group_id(name)
             if group is None:
                 return Communicator(
-                    problem=f"pg_name {name!r} is not a decimal integer >= 1: consumers abort"
+                    problem=f"pg_name {name[:40]!r} is not a decimal integer >= 1: consumers abort"
                 )
             return Communicator(group=group)
         if involved_dim < 0:
@@ -146,7 +146,8 @@ class View:
 
 
 def _show(mask: tuple[bool, ...]) -> str:
-    return str([int(use) for use in mask])
+    shown = ", ".join(str(int(use)) for use in mask[:16])
+    return f"[{shown}{', ...' if len(mask) > 16 else ''}]"
 
 
 class Facts:

@@ -30,6 +30,10 @@ _CHUNK: Final = 1 << 20
 _Stream: TypeAlias = "IO[bytes] | gzip.GzipFile"
 
 
+MAX_NODES: Final = 1 << 24
+"""Nodes of one file; columns for so many take a few GiB."""
+
+
 class FramingError(FlintError):
     """The bytes are not a sequence of length-delimited Chakra messages."""
 
@@ -157,6 +161,8 @@ def split_records(data: bytes, path: str) -> tuple[list[int], list[int]]:
                 f"{path}: truncated: the record at byte {begin} claims {length} bytes, "
                 f"{total - position} are left"
             )
+        if len(starts) > MAX_NODES:
+            raise FramingError(f"{path}: more than {MAX_NODES} nodes; refused at byte {begin}")
         starts.append(position)
         position += length
         ends.append(position)

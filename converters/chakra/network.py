@@ -26,6 +26,8 @@ from flint.errors import FlintError
 MAX_CONFIGURATION_BYTES: Final = 1 << 29
 """A group table of a million ranks with hundreds of memberships each stays below."""
 
+MAX_NETWORK_BYTES: Final = 1 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Network:
@@ -84,11 +86,14 @@ class GroupTable:
     problems: tuple[tuple[str, str], ...] = ()
 
 
-def read_text(path: Path) -> str:
-    """The text of a configuration file.  Raises FlintError if unreadable, too big or not UTF-8."""
+def read_text(path: Path, limit: int = MAX_CONFIGURATION_BYTES) -> str:
+    """The text of a configuration file.
+
+    Raises FlintError if it is unreadable, longer than `limit` bytes or not UTF-8.
+    """
     try:
-        if path.stat().st_size > MAX_CONFIGURATION_BYTES:
-            raise FlintError(f"{path}: larger than {MAX_CONFIGURATION_BYTES} bytes; refused")
+        if path.stat().st_size > limit:
+            raise FlintError(f"{path}: larger than {limit} bytes; refused")
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise FlintError(f"{path}: cannot be read: {error.strerror or error}") from error
@@ -100,7 +105,7 @@ def read_json_object(path: Path) -> list[tuple[str, Any]]:
     """Key-value pairs of a JSON object, repeated keys included.  Raises FlintError otherwise."""
     try:
         pairs = json.loads(read_text(path), object_pairs_hook=_Pairs)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: also numbers of too many digits
         raise FlintError(f"{path}: is not JSON: {error}") from error
     if not isinstance(pairs, _Pairs):
         raise FlintError(f"{path}: must hold a JSON object, not a {type(pairs).__name__}")
@@ -151,8 +156,8 @@ def group_id(text: str) -> int | None:
 def read_npus_count(path: Path) -> tuple[int, ...]:
     """`npus_count` of a network YAML.  Raises FlintError if it is absent or no list of integers."""
     try:
-        content = yaml.safe_load(read_text(path))
-    except (yaml.YAMLError, RecursionError) as error:
+        content = yaml.safe_load(read_text(path, MAX_NETWORK_BYTES))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise FlintError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
     counts = content.get("npus_count") if isinstance(content, dict) else None
     if (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flint.converters.chakra.network import Network, group_id, read_npus_count
+from flint.converters.chakra.network import Network, group_id, read_group_table, read_npus_count
 from flint.errors import FlintError
 
 
@@ -56,3 +56,10 @@ def test_network_file_without_extents(tmp_path, text):
     path.write_text(text)
     with pytest.raises(FlintError, match=r"network\.yml"):
         read_npus_count(path)
+
+
+def test_json_number_of_too_many_digits_is_a_clear_error(tmp_path):
+    path = tmp_path / "comm_groups.json"
+    path.write_text('{"1": [' + "9" * 5000 + "]}")
+    with pytest.raises(FlintError, match="not JSON"):
+        read_group_table(path, 4)

@@ -343,3 +343,13 @@ def test_only_changed_nodes_are_decoded(tmp_path):
         assert_same(trace, read_trace(tmp_path / f"trace.{rank}.et"))
         assert trace.comm_dst[98] == rank + 1 and trace.pg_names == (str(rank + 1),)
     assert traces[3].id is traces[0].id and traces[3].comm_size is traces[0].comm_size
+
+
+def test_number_of_nodes_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr("flint.converters.chakra.framing.MAX_NODES", 10)
+    path = tmp_path / "trace.0.et"
+    path.write_bytes(METADATA + bytes(10))
+    assert len(read_trace(path)) == 10
+    path.write_bytes(METADATA + bytes(11))
+    with pytest.raises(FramingError, match="more than 10 nodes"):
+        read_trace(path)
