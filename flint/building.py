@@ -1,9 +1,9 @@
 """Building graphs: rows in, columns out.
 
 The idea: readers and passes add nodes one by one in issue order; the builder keeps plain lists,
-interns what repeats into the program's tables, and turns everything into columns at the end.  Inputs
-may be added at any time (a loop body finds its captures while it is walked), so until ``finish``
-inputs are counted downwards from -1.
+interns what repeats into the program's tables, and turns everything into columns at the end.
+Inputs may be added at any time (a loop body finds its captures while it is walked), so until
+``finish`` inputs are counted downwards from -1.
 
     builder = GraphBuilder(TableBuilder())
     x = builder.input(tensor_type((8,), "f32"))
@@ -242,6 +242,7 @@ class GraphBuilder:
         operands: Iterable[int],
         result_types: Sequence[int],
         source: int = 0,
+        order: Iterable[tuple[int, EdgeKind]] = (),
     ) -> range:
         """Add a conditional node."""
         self.conditionals.append(conditional)
@@ -253,6 +254,7 @@ class GraphBuilder:
             role=Role.CONTROL,
             detail=len(self.conditionals) - 1,
             source=source,
+            order=order,
         )
 
     def finish(self, outputs: Iterable[int], tables: Tables | None = None) -> WorkloadGraph:

@@ -5,6 +5,10 @@ expressions over partition id, replica id, loop iterations and constants.  They 
 expressions and evaluated for all ranks (or all iterations) at once with numpy, so that what a rank
 does is computed and never guessed.
 
+Numbers are the true values in int64.  StableHLO's integers wrap around at their width, so whoever
+builds an expression of an op that can leave its type's range puts ``wrap`` around it; ``ui64``,
+whose values do not fit, has no expressions.
+
     >>> my_row = Scalar("divide", (Scalar("partition_id"), constant(8)))
     >>> evaluate(my_row, Place(partitions=np.arange(16)))
     array([0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1])
@@ -12,7 +16,7 @@ does is computed and never guessed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +27,8 @@ Value = NDArray[np.int64] | NDArray[np.float64] | NDArray[np.bool_] | np.generic
 
 #: Expressions deeper than this are given up: nothing real needs them, and evaluation recurses.
 MAX_DEPTH = 200
+#: So are those of more operators, shared parts counted each time: evaluation walks a tree.
+MAX_SIZE = 4096
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -34,14 +40,23 @@ class Scalar:
             the StableHLO op that combines ``args``.
         args: operands.
         value: a constant's number, a table's array, the nesting level of an iteration (0 is the
-            outermost loop), or the direction of a ``compare``.
+            outermost loop), the direction of a ``compare``, or the integer type of a ``wrap`` or a
+            shift.
         depth: height of the expression.
+        size: operators in it, as a tree.
     """
 
     op: str
     args: tuple[Scalar, ...] = ()
     value: Any = None
     depth: int = 0
+    size: int = 1
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for expressions that are written alike."""
+        value = self.value.tobytes() if isinstance(self.value, np.ndarray) else self.value
+        return (self.op, value, *[arg.key for arg in self.args])
 
     def mentions(self, op: str) -> bool:
         """Whether ``op`` occurs anywhere in the expression."""
@@ -74,12 +89,56 @@ class Place:
 
 def _truncated_divide(a: Any, b: Any) -> Any:
     safe = np.where(b == 0, 1, b)
-    return np.where(b == 0, -1, np.sign(a) * np.sign(safe) * (np.abs(a) // np.abs(safe)))
+    floor = np.floor_divide(a, safe)
+    inexact = (floor * safe != a) & ((np.less(a, 0)) != (np.less(safe, 0)))
+    return np.where(b == 0, -1, floor + inexact)
 
 
 def _remainder(a: Any, b: Any) -> Any:
     return np.where(b == 0, a, a - b * _truncated_divide(a, b))
 
+
+def bits_of(dtype: str) -> int:
+    """Width of an integer type in bits (``index`` is 64)."""
+    return 64 if dtype == "index" else int(dtype.lstrip("ui"))
+
+
+def wrapped(numbers: Any, dtype: str) -> Any:
+    """``numbers`` modulo 2 to the width of the integer type ``dtype``, as values of that type."""
+    bits = bits_of(dtype)
+    if bits >= 64:
+        return numbers
+    low = np.bitwise_and(numbers, (1 << bits) - 1)
+    if dtype.startswith("u"):
+        return low
+    return low - (np.bitwise_and(low, 1 << (bits - 1)) << 1)
+
+
+def _shift_left(numbers: Any, by: Any, dtype: str) -> Any:
+    inside = (by >= 0) & (by < bits_of(dtype))
+    return wrapped(np.where(inside, np.left_shift(numbers, np.where(inside, by, 0)), 0), dtype)
+
+
+def _shift_right_arithmetic(numbers: Any, by: Any, dtype: str) -> Any:
+    bits = bits_of(dtype)
+    signed = wrapped(numbers, f"i{bits}")
+    return wrapped(np.right_shift(signed, np.where((by >= 0) & (by < bits), by, bits - 1)), dtype)
+
+
+def _shift_right_logical(numbers: Any, by: Any, dtype: str) -> Any:
+    inside = (by >= 0) & (by < bits_of(dtype))
+    unsigned = np.asarray(wrapped(numbers, f"ui{bits_of(dtype)}")).astype(np.uint64)
+    shifted = np.right_shift(unsigned, np.where(inside, by, 0).astype(np.uint64))
+    return wrapped(np.where(inside, shifted, 0).astype(np.int64), dtype)
+
+
+#: Ops whose ``value`` is the integer type that they work in.
+_TYPED: dict[str, Callable[..., Any]] = {
+    "wrap": wrapped,
+    "shift_left": _shift_left,
+    "shift_right_arithmetic": _shift_right_arithmetic,
+    "shift_right_logical": _shift_right_logical,
+}
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "EQ": np.equal,
@@ -105,9 +164,6 @@ _FOLD: dict[str, Callable[..., Any]] = {
     "and": np.bitwise_and,
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
-    "shift_left": np.left_shift,
-    "shift_right_arithmetic": np.right_shift,
-    "shift_right_logical": np.right_shift,
     "select": np.where,
     "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
     "not": np.logical_not,
@@ -115,18 +171,26 @@ _FOLD: dict[str, Callable[..., Any]] = {
     "to_int": lambda x: np.asarray(x).astype(np.int64),
 }
 
-FOLDABLE = frozenset(_FOLD) | {"compare"}
+FOLDABLE = frozenset(_FOLD) | frozenset(_TYPED) | {"compare"}
 
 
 def combine(op: str, args: tuple[Scalar, ...], value: Any = None) -> Scalar | None:
-    """The expression ``op(args)``; constants are folded. None when it grows too deep."""
+    """The expression ``op(args)``; constants are folded. None when it grows too large."""
     depth = 1 + max((arg.depth for arg in args), default=0)
-    if depth > MAX_DEPTH:
+    size = 1 + sum(arg.size for arg in args)
+    if depth > MAX_DEPTH or size > MAX_SIZE:
         return None
-    combined = Scalar(op, args, value, depth)
+    combined = Scalar(op, args, value, depth, size)
     if op != "table" and all(arg.op == "constant" for arg in args):
         return constant(int(np.asarray(evaluate(combined, Place()))))
     return combined
+
+
+def wrap(scalar: Scalar | None, dtype: str) -> Scalar | None:
+    """``scalar`` as a value of the integer type ``dtype``, wrapped around at its width."""
+    if scalar is None or bits_of(dtype) >= 64:
+        return scalar
+    return combine("wrap", (scalar,), dtype)
 
 
 def take(table: NDArray[np.int64], index: Scalar) -> Scalar | None:
@@ -142,20 +206,28 @@ def evaluate(scalar: Scalar, place: Place) -> Any:
     Raises:
         KeyError: an iteration of a loop level that ``place`` does not give.
     """
-    if scalar.op == "constant":
+    with np.errstate(over="ignore"):
+        return _evaluate(scalar, place)
+
+
+def _evaluate(scalar: Scalar, place: Place) -> Any:
+    op = scalar.op
+    if op == "constant":
         return np.int64(scalar.value)
-    if scalar.op == "partition_id":
+    if op == "partition_id":
         return np.asarray(place.partitions, dtype=np.int64)
-    if scalar.op == "replica_id":
+    if op == "replica_id":
         return np.asarray(place.replicas, dtype=np.int64)
-    if scalar.op == "iteration":
+    if op == "iteration":
         return np.asarray(place.iterations[scalar.value], dtype=np.int64)
-    args = [evaluate(arg, place) for arg in scalar.args]
-    if scalar.op == "table":
+    args = [_evaluate(arg, place) for arg in scalar.args]
+    if op == "table":
         return scalar.value[np.clip(args[0], 0, len(scalar.value) - 1)]
-    if scalar.op == "compare":
+    if op == "compare":
         return _COMPARE[scalar.value](*args)
-    return _FOLD[scalar.op](*args)
+    if op in _TYPED:
+        return _TYPED[op](*args, scalar.value)
+    return _FOLD[op](*args)
 
 
 def levels(scalar: Scalar) -> set[int]:
@@ -192,4 +264,8 @@ def from_json(data: Any) -> Scalar | None:
     parts = tuple(part for part in map(from_json, args) if part is not None)
     if isinstance(value, list):
         value = np.array(value, dtype=np.int64)
-    return Scalar(op, parts, value, 1 + max((part.depth for part in parts), default=-1))
+    depth = 1 + max((part.depth for part in parts), default=-1)
+    size = 1 + sum(part.size for part in parts)
+    if depth > MAX_DEPTH or size > MAX_SIZE:
+        raise ValueError("a scalar expression that is too large")
+    return Scalar(op, parts, value, depth, size)

@@ -12,21 +12,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flint.building import GraphBuilder, TableBuilder, with_tables
 from flint.errors import FlintError
-from flint.graph import Conditional, Loop, NodeKind, WorkloadGraph
+from flint.graph import Conditional, EdgeKind, Loop, NodeKind, WorkloadGraph
 from flint.ranks import RankSet, all_ranks, from_mask
 from flint.scalars import Place, Scalar, evaluate, levels
-from flint.work import Work
+from flint.work import Role, Work
 
 #: More programs than this say that ranks differ by data-like predicates, not by role.
 MAX_PROGRAMS = 4096
 #: Ranks x iterations that are evaluated at once.
 _CHUNK = 2**24
+
+
+#: Nodes to wait for, each with the kind of edge.
+Order = list[tuple[int, EdgeKind]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,36 +137,68 @@ class _Resolver:
     def graph(self, graph: WorkloadGraph, level: int) -> WorkloadGraph:
         builder = GraphBuilder(self.tables)
         inputs = [builder.input(int(item)) for item in graph.input_type]
-        values = self.into(builder, graph, inputs, level)
+        values = self.into(builder, graph, inputs, level, [])
         return builder.finish([values[int(value)] for value in graph.outputs])
 
     def into(
-        self, builder: GraphBuilder, graph: WorkloadGraph, inputs: list[int], level: int
+        self,
+        builder: GraphBuilder,
+        graph: WorkloadGraph,
+        inputs: list[int],
+        level: int,
+        gate: Order,
     ) -> dict[int, int]:
-        """Copy the nodes of ``graph`` into ``builder``; returns old value -> new number."""
+        """Copy the nodes of ``graph`` into ``builder``; returns old value -> new number.
+
+        Everything that comes to stand there waits for ``gate``.
+        """
         values = dict(enumerate(inputs))
-        made: dict[int, range] = {}
+        # What stands for a node: itself, what a branch or loop became, or what it waited for.
+        made: dict[int, list[int]] = {}
         for node in graph:
             operands = [values[value] for value in node.operands]
             first = len(builder)
-            order = [
-                (new, edge.kind)
-                for edge in node.edges[len(operands) :]
-                for new in made[edge.producer]
-            ]
+            edges = node.edges[len(operands) :]
+            order = [(new, edge.kind) for edge in edges for new in made[edge.producer]]
+            if gate and not order and all(value < graph.inputs for value in node.operands):
+                order = gate
             loop, conditional = node.loop, node.conditional
             results: Iterable[int]
             if conditional is not None:
-                branch = conditional.branches[self._taken(conditional)]
-                inside = self.into(builder, branch, operands, level)
-                results = [inside[int(value)] for value in branch.outputs]
+                results = self._branch(builder, conditional, operands, level, order)
             elif loop is not None:
-                results = self._loop(builder, loop, operands, level, int(graph.source[node.index]))
+                source = int(graph.source[node.index])
+                results = self._loop(builder, loop, operands, level, source, order)
             else:
                 results = _copy(builder, graph, node.index, operands, node.work, order)
-            made[node.index] = range(first, len(builder))
+            made[node.index] = list(range(first, len(builder))) or [
+                *(builder.producer_of(number) for number in operands if number >= 0),
+                *(new for new, _ in order),
+            ]
             values.update(zip(node.results, results, strict=True))
         return values
+
+    def _branch(
+        self,
+        builder: GraphBuilder,
+        conditional: Conditional,
+        operands: list[int],
+        level: int,
+        order: Order,
+    ) -> list[int]:
+        branch = conditional.branches[self._taken(conditional)]
+        inside = self.into(builder, branch, operands, level, order)
+        results = []
+        for value in branch.outputs.tolist():
+            number = inside[value]
+            if order and value < branch.inputs:
+                # Passed through untouched, and yet not there before the conditional is reached.
+                kind, op = int(branch.input_type[value]), self.tables.op("case")
+                (number,) = builder.node(
+                    NodeKind.COMPUTE, op, [number], [kind], role=Role.ALIAS, order=order
+                )
+            results.append(number)
+        return results
 
     def _taken(self, conditional: Conditional) -> int:
         if conditional.predicate is None:
@@ -169,7 +206,13 @@ class _Resolver:
         return int(np.asarray(evaluate(conditional.predicate, self.place)))
 
     def _loop(
-        self, builder: GraphBuilder, loop: Loop, operands: list[int], level: int, source: int
+        self,
+        builder: GraphBuilder,
+        loop: Loop,
+        operands: list[int],
+        level: int,
+        source: int,
+        order: Order,
     ) -> list[int]:
         carried, fixed = operands[: loop.carried], operands[loop.carried :]
         for start, stop in self._runs(loop, level):
@@ -178,7 +221,7 @@ class _Resolver:
             body = self.graph(loop.body, level + 1)
             self.place = outer
             run = replace(loop, body=body, trip_count=stop - start)
-            carried = list(builder.loop(run, [*carried, *fixed], source=source))
+            carried = list(builder.loop(run, [*carried, *fixed], source=source, order=order))
         return carried
 
     def _runs(self, loop: Loop, level: int) -> list[tuple[int, int]]:
@@ -203,7 +246,7 @@ class _Resolver:
         rows = np.concatenate(answers, axis=1)
         changes = np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1)) + 1
         edges = [0, *changes.tolist(), loop.trip_count]
-        return list(zip(edges[:-1], edges[1:], strict=True))
+        return list(pairwise(edges))
 
 
 def _copy(
@@ -212,7 +255,7 @@ def _copy(
     index: int,
     operands: list[int],
     work: Work,
-    order: list[tuple[int, int]],
+    order: Order,
 ) -> range:
     low, high = graph.result_ptr[index : index + 2]
     return builder.node(

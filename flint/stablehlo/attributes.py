@@ -39,13 +39,15 @@ def integer_array(attribute: Any) -> NDArray[np.int64]:
     dense = ir.DenseIntElementsAttr(attribute)
     shape = tuple(ir.RankedTensorType(dense.type).shape)
     if dense.is_splat:
-        value = dense.get_splat_value()
-        number = value.value if hasattr(value, "value") else int(value)
-        return np.full(shape, int(number), dtype=np.int64)
-    try:
-        return np.array(dense, dtype=np.int64).reshape(shape)
-    except (TypeError, ValueError):
-        return np.array([int(item) for item in dense], dtype=np.int64).reshape(shape)
+        value: Any = dense.get_splat_value()
+        return np.full(shape, _as_int64(int(value.value)), dtype=np.int64)
+    items: Any = dense
+    return np.array(items, dtype=np.int64).reshape(shape)
+
+
+def _as_int64(number: int) -> int:
+    """``number`` modulo 2**64 as a signed one: how a ui64 is held in int64."""
+    return (number + 2**63) % 2**64 - 2**63
 
 
 def _pairs(attributes: Any, key: str) -> tuple[tuple[int, int], ...]:
@@ -93,7 +95,7 @@ def _convolution(op: Any, _reader: Any) -> dict[str, Any]:
 
 
 def _fields(**fields: tuple[str, Callable[[Any], Any]]) -> Decoder:
-    """A decoder for plain attributes: our name -> (MLIR name, conversion); absent ones are left out."""
+    """A decoder of plain attributes: our name -> (MLIR name, conversion); absent ones stay out."""
     rows = tuple((name, key, convert) for name, (key, convert) in fields.items())
 
     def decode(op: Any, _reader: Any) -> dict[str, Any]:
@@ -116,11 +118,14 @@ def _constant(op: Any, _reader: Any) -> dict[str, Any] | None:
                 return {"value": np.array(splat.value)}
         return None
     if value.is_splat:
-        number = value.get_splat_value()
-        return {"value": np.array(int(number.value if hasattr(number, "value") else number))}
+        splat = value.get_splat_value()
+        return {"value": np.array(_as_int64(int(splat.value)), dtype=np.int64)}
     if len(value) > MAX_CONSTANT_ELEMENTS:
         return None
-    return {"value": integer_array(value)}
+    try:
+        return {"value": integer_array(value)}
+    except TypeError:  # The bindings do not hand out elements of less than a byte.
+        return None
 
 
 def _compare(op: Any, _reader: Any) -> dict[str, Any]:
@@ -181,7 +186,7 @@ def _composite(op: Any, reader: Any) -> dict[str, Any]:
 
 
 def plain(attribute: Any) -> Any:
-    """An attribute as plain Python: int, float, bool, str, list, dict, int64 array; else its text."""
+    """An attribute as plain Python: number, bool, str, list, dict, int64 array; else its text."""
     if isinstance(attribute, ir.BoolAttr):
         return bool(attribute.value)
     if isinstance(attribute, ir.IntegerAttr | ir.FloatAttr):

@@ -1,8 +1,8 @@
 """The one door to jaxlib's MLIR bindings.
 
-The idea: everything that depends on jaxlib's Python bindings for StableHLO, CHLO, MHLO and Shardy is
-imported here (without importing jax, which would cost half a second), version-checked, and handed
-on.  Known to work: jaxlib 0.10.2.
+The idea: everything that depends on jaxlib's Python bindings for StableHLO, CHLO, MHLO and Shardy
+is imported here (without importing jax, which would cost half a second), version-checked, and
+handed on.  Known to work: jaxlib 0.10.2.
 
     module = parse(open("model.mlirbc", "rb").read(), "model.mlirbc")
     module.operation.name        # "builtin.module"

@@ -11,7 +11,7 @@ from flint.errors import FlintError
 from flint.groups import Groups
 from flint.permutation import Permutation
 from flint.stablehlo.records import Block, Module, Op, ReplicaGroups
-from flint.stablehlo.world import World
+from flint.stablehlo.world import PARTITION_IDS, World
 from flint.tensor_types import TensorType
 
 #: Record name -> communication kind.
@@ -38,7 +38,7 @@ class Exchange:
     def __init__(self, module: Module, world: World) -> None:
         self.module = module
         self.world = world
-        self._groups: dict[tuple[int, int, bool], Groups] = {}
+        self._groups: dict[tuple[int, bool, bool, bool], Groups] = {}
         self._permutations: dict[tuple[int, int], Permutation] = {}
         self._kept: list[object] = []
 
@@ -87,9 +87,11 @@ class Exchange:
             return None, self._permutations[key]
         written = op.attr("groups") or ReplicaGroups()
         global_ids = bool(op.attr("use_global_device_ids", False))
-        entry = (id(written), channel, global_ids)
+        entry = (id(written), channel > 0, global_ids, kind in PARTITION_IDS)
         if entry not in self._groups:
-            self._groups[entry] = self.world.groups(written, channel=channel, global_ids=global_ids)
+            self._groups[entry] = self.world.groups(
+                written, kind, channel=channel, global_ids=global_ids
+            )
             self._kept.append(written)
         return self._groups[entry], None
 
@@ -99,5 +101,6 @@ def _is_data(item: TensorType) -> bool:
 
 
 def _reduction(block: Block) -> str:
-    """The op of a one-op reduction, else "computation"."""
-    return block.ops[0].name if len(block.ops) == 1 else "computation"
+    """The op of a one-op reduction, conversions left aside, else "computation"."""
+    names = [op.name for op in block.ops if op.name != "convert"]
+    return names[0] if len(names) == 1 else "computation"

@@ -4,7 +4,8 @@ The idea: a loop is counted when its condition is an integer expression over val
 constant each iteration.  The counters are found by following what the body yields back to an
 argument plus a constant; the condition is then evaluated for iteration 0, 1, 2 ... at once with
 numpy, and the first false one is the trip count.  Nothing is matched by shape, so ``i != n``,
-counting down and compound conditions work as well as JAX's ``i < n``.
+counting down and compound conditions work as well as JAX's ``i < n``.  Counters wrap around at
+their width, as they do when the program runs.
 """
 
 from __future__ import annotations
@@ -14,12 +15,24 @@ from collections.abc import Callable
 import numpy as np
 
 from flint.errors import FlintError
-from flint.scalars import Place, Scalar, combine, constant, evaluate, iteration, levels
+from flint.scalars import (
+    Place,
+    Scalar,
+    bits_of,
+    combine,
+    constant,
+    depends_on_rank,
+    evaluate,
+    iteration,
+    levels,
+    wrap,
+    wrapped,
+)
 from flint.stablehlo.records import Block, Module, Op
-from flint.stablehlo.scalar_rules import Lookup, Tables, block_scalars
+from flint.stablehlo.scalar_rules import Lookup, Tables, block_scalars, is_scalar_integer
 
-#: A trip count beyond this is taken for unbounded.
-MAX_TRIPS = 2**31
+#: Iterations that are evaluated to find the last one; a longer loop counts as not proved.
+MAX_TRIPS = 2**25
 _SAME_VALUE = frozenset({"convert", "reshape", "mhlo.copy"})
 
 
@@ -31,30 +44,45 @@ def counters(body: Block, module: Module, outer: Lookup) -> list[int | None]:
         module: for callees.
         outer: expressions of values from outside.
     """
-    follow = _Linear(module, outer)
-    environment = {argument: (number, 0) for number, argument in enumerate(body.args)}
+    follow = _Linear(module, body, outer)
+    environment: dict[int, Form | None] = {
+        argument: (number, 0) for number, argument in enumerate(body.args)
+    }
     steps: list[int | None] = []
     for number, value in enumerate(body.yields):
         form = follow.form(value, body, environment, 0)
-        steps.append(form[1] if form is not None and form[0] == number else None)
+        argument = body.args[number]
+        if form is None or form[0] != number:
+            steps.append(None)
+        elif value == argument or is_scalar_integer(module.type_of(argument)):
+            steps.append(form[1])
+        else:
+            steps.append(None)
     return steps
 
 
+#: (argument number or None, constant): their sum, modulo 2 to the width of the argument's type.
 Form = tuple[int | None, int]
 
 
 class _Linear:
-    """Values of a block as (argument number or None) + constant."""
+    """Values of a block as (argument number or None) + constant.
 
-    def __init__(self, module: Module, outer: Lookup) -> None:
+    Integers wrap around, and arithmetic modulo a width can be followed through every type that is
+    at least as wide, so that what matters is that none is narrower than the argument.
+    """
+
+    def __init__(self, module: Module, body: Block, outer: Lookup) -> None:
         self.module = module
         self.outer = outer
+        kinds = [module.type_of(argument) for argument in body.args]
+        self.bits = [bits_of(kind.dtype) if is_scalar_integer(kind) else 0 for kind in kinds]
         self._definitions: dict[int, dict[int, tuple[Op, int]]] = {}
 
     def form(
-        self, value: int, block: Block, environment: dict[int, Form], depth: int
+        self, value: int, block: Block, environment: dict[int, Form | None], depth: int
     ) -> Form | None:
-        """The linear form of ``value``, None where it has none."""
+        """The linear form of ``value``, None where it has none; kept in ``environment``."""
         if value in environment:
             return environment[value]
         if depth > 64:
@@ -62,31 +90,51 @@ class _Linear:
         found = self._defined(block).get(value)
         if found is None:
             scalar = self.outer(value)
-            return (None, scalar.value) if scalar is not None and scalar.op == "constant" else None
-        op, result = found
+            known = scalar is not None and scalar.op == "constant"
+            form = (None, int(scalar.value)) if scalar is not None and known else None
+        else:
+            form = self._of_op(*found, block, environment, depth)
+        environment[value] = form
+        return form
 
+    def _of_op(
+        self,
+        op: Op,
+        result: int,
+        block: Block,
+        environment: dict[int, Form | None],
+        depth: int,
+    ) -> Form | None:
         def operand(number: int) -> Form | None:
             return self.form(op.operands[number], block, environment, depth + 1)
 
-        if op.name in _SAME_VALUE:
-            return operand(0)
         if op.name == "optimization_barrier":
             return operand(result)
-        if op.name == "constant":
-            number = op.attr("value")
-            exact = number is not None and number.size == 1 and number.dtype.kind in "iub"
-            return (None, int(number.reshape(-1)[0])) if exact else None
-        if op.name in ("add", "subtract"):
-            return _sum(operand(0), operand(1), -1 if op.name == "subtract" else 1)
         if op.name == "call":
             callee = self.module.functions[op.attr("callee")]
-            inner: dict[int, Form] = {}
-            for number, argument in enumerate(callee.args):
-                known = operand(number)
-                if known is not None:
-                    inner[argument] = known
+            inner: dict[int, Form | None] = {
+                argument: operand(number) for number, argument in enumerate(callee.args)
+            }
             return self.form(callee.yields[result], callee, inner, depth + 1)
-        return None
+        kind = self.module.type_of(op.results[0])
+        if not is_scalar_integer(kind) or kind.dtype == "i1":
+            return None
+        if op.name == "constant":
+            number = op.attr("value")
+            return None if number is None else (None, int(number.reshape(-1)[0]))
+        if op.name in _SAME_VALUE:
+            source = self.module.type_of(op.operands[0])
+            whole = is_scalar_integer(source) and source.dtype != "i1"
+            form = operand(0) if whole else None
+        elif op.name in ("add", "subtract"):
+            form = _sum(operand(0), operand(1), -1 if op.name == "subtract" else 1)
+        else:
+            return None
+        if form is None:
+            return None
+        if form[0] is None:
+            return (None, int(wrapped(form[1], kind.dtype)))
+        return form if bits_of(kind.dtype) >= self.bits[form[0]] else None
 
     def _defined(self, block: Block) -> dict[int, tuple[Op, int]]:
         table = self._definitions.get(id(block))
@@ -109,19 +157,30 @@ def _sum(left: Form | None, right: Form | None, sign: int) -> Form | None:
 
 
 def argument_scalars(
-    inits: list[Scalar | None], steps: list[int | None], level: int
+    inits: list[Scalar | None], steps: list[int | None], dtypes: list[str], level: int
 ) -> list[Scalar | None]:
     """Expressions of a loop's arguments inside its body: initial value + step x iteration."""
     scalars: list[Scalar | None] = []
-    for init, step in zip(inits, steps, strict=True):
+    for init, step, dtype in zip(inits, steps, dtypes, strict=True):
         if init is None or step is None:
             scalars.append(None)
-        elif step == 0:
-            scalars.append(init)
         else:
-            grown = combine("multiply", (constant(step), iteration(level)))
-            scalars.append(None if grown is None else combine("add", (init, grown)))
+            scalars.append(_grown(init, step, iteration(level), dtype))
     return scalars
+
+
+def after_loop(init: Scalar | None, step: int | None, trips: int, dtype: str) -> Scalar | None:
+    """The expression of a carried value after ``trips`` iterations."""
+    if init is None or step is None:
+        return None
+    return _grown(init, step, constant(trips), dtype)
+
+
+def _grown(init: Scalar, step: int, times: Scalar, dtype: str) -> Scalar | None:
+    if step == 0:
+        return init
+    grown = combine("multiply", (constant(step), times))
+    return None if grown is None else wrap(combine("add", (init, grown)), dtype)
 
 
 def trip_count(
@@ -135,6 +194,15 @@ def trip_count(
 ) -> int | None:
     """Iterations until the condition is false; None when it cannot be proved.
 
+    Args:
+        condition: the loop's condition.
+        module: for types and callees.
+        arguments: expressions of the loop's arguments.
+        level: loops around.
+        outer: expressions of values from outside.
+        tables: constant arrays by value id.
+        describe: names the loop in errors.
+
     Raises:
         FlintError: the condition is always true.
     """
@@ -144,10 +212,10 @@ def trip_count(
         if scalar is not None
     }
     inside = block_scalars(condition, module, known, outer, tables)
-    predicate = inside.get(condition.yields[0]) or outer(condition.yields[0])
-    if predicate is None or predicate.mentions("partition_id") or predicate.mentions("replica_id"):
-        return None
-    if not levels(predicate) <= {level}:
+    value = condition.yields[0]
+    own = value in condition.args or any(value in op.results for op in condition.ops)
+    predicate = inside.get(value) if own else outer(value)
+    if predicate is None or depends_on_rank(predicate) or not levels(predicate) <= {level}:
         return None
     start, length = 0, 1024
     while start < MAX_TRIPS:
@@ -159,5 +227,5 @@ def trip_count(
             return start + int(np.argmin(holds))
         if not levels(predicate):
             raise FlintError(f"{describe()} never ends: its condition is always true")
-        start, length = start + length, min(length * 4, 2**22)
+        start, length = start + length, min(length * 4, 2**20)
     return None

@@ -1,7 +1,8 @@
 """MLIR types -> interned tensor types.
 
-The idea: an ``ir.Type`` object is looked up once; afterwards a type is a small integer.  Shapes with
-dynamic dims take their ``#stablehlo.bounds`` (or 1) and are marked, so that a report can say so.
+The idea: an ``ir.Type`` object is looked up once; afterwards a type is a small integer.  Shapes
+with dynamic dims take their ``#stablehlo.bounds`` (or 1) and are marked, so that a report can say
+so.
 """
 
 from __future__ import annotations

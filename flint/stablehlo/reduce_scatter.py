@@ -2,8 +2,8 @@
 
 The idea: XLA's partitioner writes "all-reduce, then keep my own shard" and leaves it to the GPU and
 TPU backends to make a reduce-scatter of it.  An all-reduce is one when its single use, seen through
-reshape, transpose and convert, is a dynamic_slice whose offsets are, for *every* rank, the rank's own
-position in its group.  The offsets are evaluated for all ranks; nothing is matched by name.
+reshape, transpose and convert, is a dynamic_slice whose offsets are, for *every* rank, the rank's
+own position in its group.  The offsets are evaluated for all ranks; nothing is matched by name.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 The idea: as the walker passes an op whose result is one integer, it asks here for the op's
 expression over its operands' expressions.  Everything else has none, which is always a safe answer.
+Results wrap around at the width of their type, as StableHLO's do; ``ui64`` has no expressions.
 """
 
 from __future__ import annotations
@@ -11,20 +12,39 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.scalars import FOLDABLE, Scalar, combine, constant, take
+from flint.scalars import FOLDABLE, Scalar, combine, constant, take, wrap
 from flint.stablehlo.records import Block, Module, Op
 from flint.tensor_types import TensorType
 
 Lookup = Callable[[int], Scalar | None]
 Tables = Mapping[int, NDArray[np.int64]]
 
-_FORWARDED = frozenset({"reshape", "mhlo.copy", "broadcast_in_dim", "broadcast", "bitcast_convert"})
-_INTEGERS = ("i", "ui", "index")
+_FORWARDED = frozenset({"reshape", "mhlo.copy", "broadcast_in_dim", "broadcast"})
+#: Ops whose exact result may lie outside the operands' type.
+_WRAPPING = frozenset({"add", "subtract", "multiply", "divide", "negate", "abs"})
+_SHIFTS = frozenset({"shift_left", "shift_right_arithmetic", "shift_right_logical"})
+#: What ops on booleans are called on integers.
+_ON_BOOLEANS = {
+    "add": "or",
+    "and": "and",
+    "maximum": "or",
+    "minimum": "and",
+    "multiply": "and",
+    "not": "not",
+    "or": "or",
+    "select": "select",
+    "xor": "xor",
+}
 
 
 def is_scalar_integer(item: TensorType) -> bool:
-    """Whether a value of this type is one integer or boolean."""
-    return item.elements == 1 and item.dtype.startswith(_INTEGERS)
+    """Whether a value of this type is one integer or boolean that an expression can stand for."""
+    return (
+        item.dtype.startswith(("i", "ui"))
+        and item.dtype != "ui64"
+        and item.elements == 1
+        and not item.dynamic
+    )
 
 
 def scalar_of(op: Op, module: Module, lookup: Lookup, tables: Tables) -> Scalar | None:
@@ -37,6 +57,7 @@ def scalar_of(op: Op, module: Module, lookup: Lookup, tables: Tables) -> Scalar 
         tables: constant arrays by value id.
     """
     name = op.name
+    dtype = module.type_of(op.results[0]).dtype
     if name == "constant":
         value = op.attr("value")
         return constant(int(value.reshape(-1)[0])) if value is not None and value.size else None
@@ -44,11 +65,8 @@ def scalar_of(op: Op, module: Module, lookup: Lookup, tables: Tables) -> Scalar 
         return Scalar(name)
     if name in _FORWARDED and len(op.operands) == 1:
         return lookup(op.operands[0])
-    if name == "convert":
+    if name in ("convert", "bitcast_convert"):
         return _convert(op, module, lookup)
-    if name == "compare":
-        args = _all(op.operands, lookup)
-        return None if args is None else combine("compare", args, op.attr("direction"))
     if name == "dynamic_slice":
         return _element(op, module, lookup, tables)
     if name == "slice" and op.operands[0] in tables:
@@ -61,14 +79,21 @@ def scalar_of(op: Op, module: Module, lookup: Lookup, tables: Tables) -> Scalar 
             )
         ]
         return constant(int(picked.reshape(-1)[0]))
-    if name == "call":
-        return None
     if name not in FOLDABLE:
         return None
-    if name == "not" and module.type_of(op.operands[0]).dtype != "i1":
-        return None
     args = _all(op.operands, lookup)
-    return None if args is None else combine(name, args)
+    if args is None:
+        return None
+    if name == "compare":
+        return combine("compare", args, op.attr("direction"))
+    if dtype == "i1":
+        return combine(_ON_BOOLEANS[name], args) if name in _ON_BOOLEANS else None
+    if name == "not":
+        return wrap(combine("subtract", (constant(-1), *args)), dtype)
+    if name in _SHIFTS:
+        return combine(name, args, dtype)
+    made = combine(name, args)
+    return wrap(made, dtype) if name in _WRAPPING else made
 
 
 def _all(operands: tuple[int, ...], lookup: Lookup) -> tuple[Scalar, ...] | None:
@@ -82,15 +107,18 @@ def _all(operands: tuple[int, ...], lookup: Lookup) -> tuple[Scalar, ...] | None
 
 
 def _convert(op: Op, module: Module, lookup: Lookup) -> Scalar | None:
+    source, target = module.type_of(op.operands[0]), module.type_of(op.results[0]).dtype
     scalar = lookup(op.operands[0])
-    if scalar is None:
+    if scalar is None or not is_scalar_integer(source):
         return None
-    source, target = module.type_of(op.operands[0]).dtype, module.type_of(op.results[0]).dtype
-    if not source.startswith(_INTEGERS) or source == target:
+    if source.dtype == target:
         return scalar
     if target == "i1":
         return combine("to_bool", (scalar,))
-    return combine("to_int", (scalar,)) if source == "i1" else scalar
+    if source.dtype == "i1":
+        scalar = combine("to_int", (scalar,))
+        return wrap(scalar, target) if op.name == "bitcast_convert" else scalar
+    return wrap(scalar, target)
 
 
 def _element(op: Op, module: Module, lookup: Lookup, tables: Tables) -> Scalar | None:
@@ -123,14 +151,17 @@ def block_scalars(
         outer: expressions of values defined outside.
         tables: constant arrays by value id.
     """
-    scalars = dict(known)
     constants: dict[int, NDArray[np.int64]] = dict(tables)
+    # None: a value of this block without an expression; what an earlier walk of the same block
+    # said of it must not be taken.
+    scalars: dict[int, Scalar | None] = dict.fromkeys(block.args)
+    scalars |= known
 
     def lookup(value: int) -> Scalar | None:
-        found = scalars.get(value)
-        return found if found is not None else outer(value)
+        return scalars[value] if value in scalars else outer(value)
 
     for op in block.ops:
+        scalars.update(dict.fromkeys(op.results))
         if op.name == "constant" and op.attr("value") is not None and op.attr("value").ndim:
             constants[op.results[0]] = op.attr("value")
         if op.name == "call":
@@ -140,12 +171,14 @@ def block_scalars(
                 for argument, operand in zip(callee.args, op.operands, strict=True)
                 if (scalar := lookup(operand)) is not None
             }
-            inside = block_scalars(callee, module, bound, outer, constants)
+            passed = dict(constants)
+            for argument, operand in zip(callee.args, op.operands, strict=True):
+                passed.pop(argument, None)
+                if operand in constants:
+                    passed[argument] = constants[operand]
+            inside = block_scalars(callee, module, bound, lookup, passed)
             for result, value in zip(op.results, callee.yields, strict=True):
-                if value in inside:
-                    scalars[result] = inside[value]
+                scalars[result] = inside.get(value)
         elif op.results and is_scalar_integer(module.type_of(op.results[0])):
-            scalar = scalar_of(op, module, lookup, constants)
-            if scalar is not None:
-                scalars[op.results[0]] = scalar
-    return scalars
+            scalars[op.results[0]] = scalar_of(op, module, lookup, constants)
+    return {value: scalar for value, scalar in scalars.items() if scalar is not None}

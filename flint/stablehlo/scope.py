@@ -1,13 +1,17 @@
 """Scopes: where the walker is, and what record values are called there.
 
 The idea: a loop body or a branch is a graph of its own.  A value from outside that it uses becomes
-one of its inputs at first use, and the enclosing graph's value an operand of the node, so that every
-data edge is exact through any nesting.
+one of its inputs at first use, and the enclosing graph's value an operand of the node, so that
+every data edge is exact through any nesting.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from flint.building import GraphBuilder
+from flint.errors import FlintError
+from flint.graph import EdgeKind
 from flint.scalars import Scalar
 from flint.stablehlo.records import Module
 
@@ -22,10 +26,21 @@ class Scope:
         parent: the enclosing scope.
         captured: record value ids taken from the parent, in input order.
         level: number of loops around.
-        gate: node that every node without a producer here must wait for (a predicate), or None.
+        gates: nodes that everything must wait for from here on (predicates).
+        gated_from: results with this number or a greater one wait for the gates already.
     """
 
-    __slots__ = ("builder", "captured", "gate", "level", "module", "parent", "scalars", "values")
+    __slots__ = (
+        "builder",
+        "captured",
+        "gated_from",
+        "gates",
+        "level",
+        "module",
+        "parent",
+        "scalars",
+        "values",
+    )
 
     def __init__(
         self, builder: GraphBuilder, module: Module, parent: Scope | None, level: int
@@ -37,24 +52,53 @@ class Scope:
         self.parent = parent
         self.captured: list[int] = []
         self.level = level
-        self.gate: int | None = None
+        self.gates: tuple[int, ...] = ()
+        self.gated_from = 0
+
+    def gate(self, predicate: int) -> None:
+        """Let what follows wait for ``predicate``, a value number of this graph.
+
+        An input is there from the start and gates nothing.
+        """
+        if predicate < 0:
+            return
+        node = self.builder.producer_of(predicate)
+        behind = predicate >= self.gated_from
+        self.gates = (node,) if behind else (node, *self.gates)
+        self.gated_from = len(self.builder.result_type)
+
+    def order(self, operands: Iterable[int]) -> list[tuple[int, EdgeKind]]:
+        """The order edges that a new node with ``operands`` needs to wait for the gates."""
+        if not self.gates or any(number >= self.gated_from for number in operands):
+            return []
+        return [(node, EdgeKind.ORDER) for node in self.gates]
 
     def use(self, value: int) -> int:
         """The graph's number of a record value, captured from outside when it must be.
 
         Raises:
-            KeyError: the value is defined nowhere around.
+            FlintError: the value is defined nowhere around.
         """
         number = self.values.get(value)
         if number is not None:
             return number
         if self.parent is None:
-            raise KeyError(value)
+            kind = self.module.type_of(value)
+            raise FlintError(
+                f"a value of type {kind} is used where it cannot be followed to "
+                "(does an async result leave the block that it is made in?)"
+            )
         self.parent.use(value)
         number = self.builder.input(self.module.value_type[value])
         self.captured.append(value)
         self.values[value] = number
         return number
+
+    def forget(self, values: Iterable[int]) -> None:
+        """Forget what an earlier walk of the same block said of ``values``."""
+        for value in values:
+            self.values.pop(value, None)
+            self.scalars.pop(value, None)
 
     def scalar(self, value: int) -> Scalar | None:
         """The expression of a record value, if it has one."""

@@ -2,8 +2,9 @@
 
 The idea: one pass over the entry function in text order.  Calls are opened in place, loops and
 rank-dependent conditionals become nodes with bodies, collectives become communications, everything
-else gets its role and work from the table of rules.  Text order is kept here; issue order is computed
-by a pass.  Nothing is dropped: an op that no rule knows is a node with its types and a warning.
+else gets its role and work from the table of rules.  Text order is kept here; issue order is
+computed by a pass.  Nothing is dropped: an op that no rule knows is a node with its types and a
+warning.
 
     walked = walk(read_mlir(data), mesh=None, options=WalkOptions())
     walked.graph, walked.mesh, walked.warnings
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +23,13 @@ from numpy.typing import NDArray
 from flint.building import GraphBuilder, TableBuilder, with_tables
 from flint.communication import Communication
 from flint.errors import FlintError
-from flint.graph import EdgeKind, NodeKind, WorkloadGraph
+from flint.graph import NodeKind, WorkloadGraph
 from flint.mesh import Mesh
 from flint.phases import source_of
 from flint.scalars import Scalar
 from flint.stablehlo import reduce_scatter
-from flint.stablehlo.control import HANDLERS
-from flint.stablehlo.exchange import Exchange
+from flint.stablehlo.control import HANDLERS, Handler
+from flint.stablehlo.exchange import KINDS, Exchange
 from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.records import Block, Module, Op, SourceInfo
 from flint.stablehlo.rules import flops_known, rule_for
@@ -35,10 +37,10 @@ from flint.stablehlo.scalar_rules import is_scalar_integer, scalar_of
 from flint.stablehlo.scope import Scope
 from flint.stablehlo.world import World, mesh_of, world_of
 from flint.tensor_types import TensorType, tensor_type
-from flint.work import Role, Work
+from flint.work import Role, Work, WorkItem
 
-#: Calls nested deeper than this are taken for a cycle.
-MAX_CALL_DEPTH = 200
+#: More ops than this, calls opened, are refused.
+MAX_OPS = 2**26
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,16 @@ class Walker:
         #: that have become the shard itself.
         self._on_shard: dict[int, tuple[int, ...]] = {}
         self._slices: set[int] = set()
+        #: Blocks that have been walked before (by id).
+        self._walked: set[int] = set()
+        self._handlers: dict[str, Handler | None] = {"custom_call": Walker.custom_call}
+        #: Branches chosen for conditionals while an enclosing one is being decided.
+        self.choices: dict[int, int] = {}
+        self.choosing = self.deciding = 0
+        #: What is known of a composite's decomposition, by function.
+        self.work_of_function: dict[str, tuple[WorkItem, ...]] = {}
+        self.communicating: dict[int, bool] = {}
+        self._definitions: dict[int, dict[int, Op]] = {}
         self._cache: dict[tuple[object, ...], tuple[int, int, Work]] = {}
         self._sources: dict[object, int] = {None: 0}
         self._scalar_type = [is_scalar_integer(item) for item in module.types]
@@ -147,15 +159,28 @@ class Walker:
     def block(self, scope: Scope, block: Block) -> None:
         """Walk the ops of a block into ``scope``."""
         self.ops += len(block.ops)
-        handlers = HANDLERS
+        if self.ops > MAX_OPS:
+            raise FlintError(f"calls and branches open into more than {MAX_OPS} ops")
+        if id(block) in self._walked:
+            scope.forget(value for op in block.ops for value in op.results)
+        self._walked.add(id(block))
+        handlers, simple = self._handlers, self.simple
         for op in block.ops:
-            handler = handlers.get(op.name)
-            if handler is not None:
-                handler(self, scope, op, block)
-            elif self.exchange.kind_of(op) is not None:
-                self.collective(scope, op, block)
+            try:
+                handler = handlers[op.name]
+            except KeyError:
+                handler = handlers[op.name] = handler_of(op.name)
+            if handler is None:
+                simple(scope, op)
             else:
-                self.simple(scope, op)
+                handler(self, scope, op, block)
+
+    def custom_call(self, scope: Scope, op: Op, block: Block) -> None:
+        """A custom call: a communication or a kernel, by its target."""
+        if self.exchange.kind_of(op) is not None:
+            self.collective(scope, op, block)
+        else:
+            self.simple(scope, op)
 
     def simple(self, scope: Scope, op: Op) -> None:
         """An op that its rule describes completely."""
@@ -172,9 +197,9 @@ class Walker:
             key = (op.name, *[value_type[value] for value in op.operands], -1, *result_types)
             found = self._cache.get(key)
             if found is None:
-                found = self._cache[key] = self._measure(op)
+                found = self._cache[key] = self.measure(op)
         else:
-            found = self._measure(op)
+            found = self.measure(op)
         name, role, work = found
         results = scope.builder.node(
             NodeKind.COMPUTE,
@@ -184,27 +209,18 @@ class Walker:
             role=role,
             work=work,
             source=self.source(op.loc) if op.loc is not None else 0,
-            order=self.gate(scope, operands),
+            order=scope.order(operands) if scope.gates else (),
         )
         for value, number in zip(op.results, results, strict=True):
             scope.values[value] = number
-        if op.results and self._scalar_type[result_types[0]]:
-            self._set_scalar(scope, op)
-        elif op.name == "constant" and op.attrs is not None and op.attrs["value"].ndim:
-            if op.attrs["value"].dtype.kind in "iub":
-                self.constants[op.results[0]] = op.attrs["value"]
+        if op.name == "constant":
+            self._remember(op)
+        if result_types and self._scalar_type[result_types[0]]:
+            scalar = scalar_of(op, self.module, scope.scalar, self.constants)
+            if scalar is not None:
+                scope.scalars[op.results[0]] = scalar
 
-    def _set_scalar(self, scope: Scope, op: Op) -> None:
-        value = op.results[0]
-        scalar = scalar_of(op, self.module, scope.scalar, self.constants)
-        if scalar is not None:
-            scope.scalars[value] = scalar
-        else:
-            scope.scalars.pop(value, None)
-        if op.name == "constant" and op.attrs is not None and op.attrs["value"].ndim:
-            self.constants[value] = op.attrs["value"]
-
-    def _measure(self, op: Op) -> tuple[int, int, Work]:
+    def measure(self, op: Op) -> tuple[int, int, Work]:
         """(op index, role, work) of an op by its rule."""
         type_of = self.module.type_of
         ins = [type_of(value) for value in op.operands]
@@ -235,12 +251,6 @@ class Walker:
             f"unknown {kind} {name}: counted by the bytes of its operands and results"
         ] += 1
 
-    def gate(self, scope: Scope, operands: list[int]) -> list[tuple[int, int]]:
-        """Order edges for a node that waits for the scope's gate."""
-        if scope.gate is None or any(number >= 0 for number in operands):
-            return []
-        return [(scope.gate, EdgeKind.ORDER)]
-
     def collective(self, scope: Scope, op: Op, block: Block) -> None:
         """A communication."""
         kind = self.exchange.kind_of(op)
@@ -259,7 +269,7 @@ class Walker:
         if not item.exact:
             self.warnings[f"{kind} of data-dependent size: counted at its upper bound"] += 1
         results = scope.builder.communication(
-            item, operands, types, source=self.source(op.loc), order=self.gate(scope, operands)
+            item, operands, types, source=self.source(op.loc), order=scope.order(operands)
         )
         for value, number in zip(op.results, results, strict=True):
             scope.values[value] = number
@@ -285,24 +295,36 @@ class Walker:
 
     def _on_demand(self, scope: Scope, block: Block) -> Callable[[int], Scalar | None]:
         """Expressions of values of ``block``, also of ops that stand further down."""
-        definitions: dict[int, Op] = {}
+        definitions = self._definitions.get(id(block))
+        if definitions is None:
+            definitions = {value: op for op in block.ops for value in op.results}
+            self._definitions[id(block)] = definitions
+        ahead: dict[int, Scalar | None] = {}
 
         def scalar(value: int, depth: int = 0) -> Scalar | None:
-            known = scope.scalar(value)
-            if known is not None or depth > 64:
-                return known
-            if not definitions:
-                definitions.update((v, op) for op in block.ops for v in op.results[:1])
             op = definitions.get(value)
-            if op is None or not is_scalar_integer(self.module.type_of(value)):
-                return None
-            for operand in op.operands:
-                made = definitions.get(operand)
-                if made is not None and made.name == "constant" and made.attr("value") is not None:
-                    self.constants.setdefault(operand, made.attr("value"))
-            return scalar_of(op, self.module, lambda v: scalar(v, depth + 1), self.constants)
+            if op is None or value in scope.values:
+                return scope.scalar(value)
+            if value in ahead or depth > 64:
+                return ahead.get(value)
+            ahead[value] = None
+            if value == op.results[0] and is_scalar_integer(self.module.type_of(value)):
+                for operand in op.operands:
+                    made = definitions.get(operand)
+                    if made is not None and made.name == "constant":
+                        self._remember(made)
+                ahead[value] = scalar_of(
+                    op, self.module, lambda v: scalar(v, depth + 1), self.constants
+                )
+            return ahead[value]
 
         return scalar
+
+    def _remember(self, op: Op) -> None:
+        """Keep a constant integer array for look-ups."""
+        value = op.attr("value")
+        if value is not None and value.ndim and value.dtype.kind in "iub":
+            self.constants[op.results[0]] = value
 
     def slice_of_shard(self, scope: Scope, op: Op) -> bool:
         """Whether a dynamic_slice has become the shard that a reduce-scatter gives."""
@@ -329,14 +351,20 @@ class Walker:
         )
         scope.values[op.results[0]] = results[0]
 
-    def alias(self, scope: Scope, op: Op, operand: int, result: int) -> None:
-        """Let a result be the same value as an operand, with its expression."""
+    def alias(self, scope: Scope, operand: int, result: int) -> None:
+        """Let a result be the same value as an operand, with all that is known of it."""
         scope.values[result] = scope.use(operand)
         scalar = scope.scalar(operand)
         if scalar is not None:
             scope.scalars[result] = scalar
         else:
             scope.scalars.pop(result, None)
+        known: tuple[dict[int, Any], ...] = (self.constants, self.tuples, self.futures)
+        for table in known:
+            if operand in table:
+                table[result] = table[operand]
+            else:
+                table.pop(result, None)
 
     def source(self, loc: object) -> int:
         """Index of an op's origin; each distinct location is resolved once."""
@@ -359,3 +387,10 @@ class Walker:
         number = self.names[kind]
         self.names[kind] += 1
         return f"{kind}_{number}"
+
+
+def handler_of(name: str) -> Handler | None:
+    """What walks the ops called ``name``; None for those that their rule describes completely."""
+    if name.removeprefix("mhlo.") in KINDS:
+        return Walker.collective
+    return HANDLERS.get(name)

@@ -6,7 +6,8 @@ speaks of ranks.  With ``replicas`` x ``partitions`` devices the rank is
 become groups of ranks here, symbolically.
 
     world = World(partitions=512)
-    world.groups(ReplicaGroups(iota=((8, 64), (64, 8), (1, 0))), channel=1, global_ids=True)
+    groups = ReplicaGroups(iota=((8, 64), (64, 8), (1, 0)))
+    world.groups(groups, "all_reduce", channel=1, global_ids=True)
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ _IOTA_SHARDING = re.compile(r"devices=\[[\d,]+\]<=\[([\d,]+)\]")
 _LISTED_SHARDING = re.compile(r"devices=\[([\d,]+)\]\d")
 
 
+#: Collectives that speak of partition ids when they have a channel.
+PARTITION_IDS = frozenset({"all_to_all", "collective_broadcast", "ragged_all_to_all"})
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """The devices of a module.
@@ -47,23 +52,33 @@ class World:
         """Number of ranks."""
         return self.partitions * self.replicas
 
-    def groups(self, written: ReplicaGroups, *, channel: int, global_ids: bool) -> Groups:
+    def groups(
+        self, written: ReplicaGroups, kind: str, *, channel: int, global_ids: bool
+    ) -> Groups:
         """Groups of ranks for groups as a module writes them.
 
-        The three modes of the StableHLO specification: with ``use_global_device_ids`` ids are
-        ranks; without it they are partition ids when there is a channel (cross_partition) and
-        replica ids when there is none (cross_replica), repeated over the other kind.
+        The modes of the StableHLO specification, whose ids are ranks with ``global_ids``
+        (flattened_ids).  Without, and without a channel, they are replica ids, once per partition
+        (cross_replica).  With a channel they are partition ids, once per replica, for
+        ``PARTITION_IDS`` (cross_partition), and else replica ids whose every partition takes part
+        (cross_replica_and_partition).  A mesh always speaks of ranks.
+
+        Args:
+            written: the groups.
+            kind: the communication's kind.
+            channel: the channel id, 0 or less for none.
+            global_ids: ``use_global_device_ids``.
 
         Raises:
             FlintError: ids outside the world or in two groups.
         """
-        if global_ids or self.replicas == 1 or self.partitions == 1:
-            if self.replicas > 1 and self.partitions == 1 and channel > 0 and not global_ids:
-                raise FlintError("a cross-partition collective in a module of one partition")
+        if global_ids or written.mesh is not None or _ids_are_ranks(written, self):
             return _resolve(written, self.size)
-        if channel > 0:
+        if channel <= 0:
+            return _repeat(_resolve(written, self.replicas), self.partitions, outside=False)
+        if kind in PARTITION_IDS:
             return _repeat(_resolve(written, self.partitions), self.replicas, outside=True)
-        return _repeat(_resolve(written, self.replicas), self.partitions, outside=False)
+        return _widen(_resolve(written, self.replicas), self.partitions)
 
     def permutation(self, pairs: NDArray[np.int64], *, channel: int) -> Permutation:
         """The permutation of ranks for pairs of partition ids (with a channel) or replica ids."""
@@ -91,6 +106,31 @@ def _resolve(written: ReplicaGroups, size: int) -> Groups:
     if written.mesh is not None:
         return _along_mesh(written.mesh, size)
     return everybody(size)
+
+
+def _ids_are_ranks(written: ReplicaGroups, world: World) -> bool:
+    """Whether ids can only be meant as ranks: a module with one kind of device and ids of many.
+
+    Hand-written modules often leave out channel, flag or counts; where the ids do not fit the mode
+    and one of the two kinds has one member, there is only one reading left.
+    """
+    if world.replicas > 1 and world.partitions > 1:
+        return False
+    if written.table is not None and written.table.size:
+        return int(written.table.max()) > 0
+    return written.iota is not None and math.prod(written.iota[1]) > 1
+
+
+def _widen(groups: Groups, partitions: int) -> Groups:
+    """Groups of replica ids with all partitions of each replica in them."""
+    if partitions == 1:
+        return groups
+    if isinstance(groups, StridedGroups):
+        dims = [(size, stride * partitions) for size, stride in groups.dims]
+        return StridedGroups(groups.world * partitions, canonical([*dims, (partitions, 1)]))
+    rows = groups.rows[:, :, None] * partitions + np.arange(partitions, dtype=np.int64)
+    spread = np.where(groups.rows[:, :, None] >= 0, rows, -1)
+    return from_table(groups.world * partitions, spread.reshape(len(rows), -1))
 
 
 def _along_mesh(written: tuple[object, ...], size: int) -> Groups:
@@ -124,7 +164,8 @@ def _repeat(groups: Groups, times: int, *, outside: bool) -> Groups:
     world = groups.world * times
     if isinstance(groups, StridedGroups):
         factor = 1 if outside else times
-        return StridedGroups(world, tuple((size, stride * factor) for size, stride in groups.dims))
+        dims = [(size, stride * factor) for size, stride in groups.dims]
+        return StridedGroups(world, canonical(dims))
     other = np.arange(times, dtype=np.int64)[:, None, None]
     rows = groups.rows[None]
     spread = rows + other * groups.world if outside else rows * times + other
