@@ -1,0 +1,164 @@
+"""The writer's parts by themselves: durations, encoding, rank columns, network dims, systems."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flint.converters.chakra.astra_sim_files import write_astra_sim_files
+from flint.converters.chakra.comm_groups import GroupIds
+from flint.converters.chakra.durations import whole_micros
+from flint.converters.chakra.encode import put_varints, varint, varint_width
+from flint.converters.chakra.peers import Peer, combine
+from flint.cost.roofline import node_seconds
+from flint.cost.systems import load_system, system_names
+from flint.errors import UsageError
+from flint.groups import StridedGroups, along_axes, everybody, from_table
+from flint.mesh import Mesh
+from flint.network_dims import network_dims
+from tests.chakra_writer.cases import chain
+from tests.chakra_writer.naive_emission import binomial_tree
+
+times = st.lists(st.floats(0, 1e-4, allow_subnormal=False), min_size=1, max_size=50)
+
+
+@given(times)
+def test_rounding_carries_its_remainder(seconds):
+    micros = whole_micros(np.array(seconds))
+    assert abs(int(micros.sum()) - sum(seconds) * 1e6) <= 1
+    assert (micros >= 0).all() and bool(micros.any()) == (max(seconds) > 0)
+
+
+@given(st.lists(st.integers(0, 2**63 - 1) | st.integers(0, 300), max_size=30))
+def test_varints_in_bulk_equal_varints_one_by_one(values):
+    column = np.array(values, np.int64)
+    width = varint_width(column)
+    out = np.zeros(int(width.sum()), np.uint8)
+    put_varints(out, np.cumsum(width) - width, column, width)
+    assert out.tobytes() == b"".join(varint(value) for value in values)
+
+
+@given(st.lists(st.tuples(st.integers(-1, 3), st.integers(0, 10**12)), min_size=1))
+def test_rows_are_told_apart_by_all_columns(rows):
+    columns = [np.array(column, np.int64) for column in zip(*rows, strict=True)]
+    code, first = combine(columns, len(rows))
+    seen = list(dict.fromkeys(rows))
+    assert code.tolist() == [seen.index(row) for row in rows]
+    assert first.tolist() == [rows.index(row) for row in seen]
+
+
+@pytest.mark.parametrize("size", [2, 3, 5, 8, 13])
+def test_a_broadcast_tree_reaches_everybody_once(size):
+    groups = from_table(size + 1, np.random.default_rng(size).permutation(size + 1)[None, :size])
+    members = groups.table()[0].tolist()
+    ranks = np.array(members)
+    children = {rank: [] for rank in members}
+    for child in range(5):
+        for rank, other in zip(members, Peer("child", groups, child).values(ranks), strict=True):
+            if other >= 0:
+                children[rank].append(int(other))
+    tree = binomial_tree(size)
+    assert children == {members[p]: [members[c] for c in tree[p]] for p in tree}
+    parents = Peer("parent", groups).values(ranks)
+    assert all(rank in children[int(p)] for rank, p in zip(members[1:], parents[1:], strict=True))
+    assert parents[0] == -1
+
+
+@pytest.mark.parametrize(
+    ("shape", "npus_count"),
+    [
+        ((64, 8), (8, 64)),
+        ((4, 1, 2), (2, 4)),
+        ((2, 3, 4, 5, 6), (30, 4, 3, 2)),  # more than four: the inner ones merged
+        ((1, 1), (1,)),
+    ],
+)
+def test_network_dims_are_the_reversed_mesh(shape, npus_count):
+    dims = network_dims(Mesh(shape))
+    assert dims.npus_count == npus_count
+    assert dims.mask(everybody(dims.world)) == tuple(n > 1 for n in npus_count)
+
+
+def test_a_mask_is_for_whole_dims_in_any_order():
+    mesh = Mesh((2, 3, 4), ("a", "b", "c"))
+    dims = network_dims(mesh)
+    assert dims.mask(along_axes(mesh, ("a", "c"))) == (True, False, True)
+    assert dims.mask(along_axes(mesh, ("c", "a"))) == (True, False, True)
+    assert dims.mask(along_axes(mesh, ("b", "c"))) == (True, True, False)
+    assert dims.mask(StridedGroups(24, ((2, 1),))) is None
+    assert dims.mask(StridedGroups(24, ((6, 2),))) is None
+
+
+def test_group_ids_have_one_number_of_digits():
+    mesh = Mesh((16, 4))
+    halves = StridedGroups(64, ((2, 1),))
+    dims = network_dims(mesh)
+    ids = GroupIds(dims, [halves, StridedGroups(64, ((2, 2), (8, 4))), everybody(64)])
+    ranks = np.arange(64)
+    numbers = np.concatenate(
+        [ids.numbers(g, ranks) for g in (halves, StridedGroups(64, ((2, 2), (8, 4))))]
+    )
+    assert {len(str(n)) for n in numbers.tolist()} == {2}
+    assert len(np.unique(numbers)) == 32 + 4
+    assert ids.members(halves, np.array([5])) == {str(int(numbers[5])): [4, 5]}
+
+
+def test_configuration_has_one_entry_per_network_dim(tmp_path):
+    dims = network_dims(Mesh((4, 16, 8)))
+    system = load_system("dgx-h100")
+    write_astra_sim_files(tmp_path, dims, system, {"1": [0, 3]}, smallest_gather=2)
+    network = yaml.safe_load((tmp_path / "network.yml").read_text())
+    assert network["npus_count"] == [8, 16, 4]
+    # NVLink at 450e9 bytes/s within a node of 8, InfiniBand at 50e9 beyond; GiB/s of 2^30 bytes.
+    assert network["bandwidth"] == [419.095, 46.5661, 46.5661]
+    assert network["latency"] == [600, 2700, 2700]
+    content = json.loads((tmp_path / "system.json").read_text())
+    lists = [value for key, value in content.items() if key.endswith("-implementation")]
+    assert [len(value) for value in lists] == [3] * 4
+    assert content["roofline-enabled"] == 0 and content["preferred-dataset-splits"] == 1
+    assert json.loads((tmp_path / "comm_groups.json").read_text()) == {"1": [0, 3]}
+
+
+def test_the_roofline_is_the_slower_of_arithmetic_and_traffic():
+    system = load_system("dgx-h100")
+    # WORK: 4 f32 vector FLOPs and 32 bytes: 4 / 66.9e12 s < 32 / 3.35e12 s.
+    expected = 32 / 3.35e12 + 0.9e-6
+    assert node_seconds(chain(), system).tolist() == pytest.approx([expected, expected])
+
+
+@pytest.mark.parametrize("name", system_names())
+def test_every_system_that_comes_along_is_sound(name):
+    assert load_system(name).name == name
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("memory_bandwidth = 3.35e12", ""), "accelerator.memory_bandwidth is missing"),
+        (("memory_bandwidth = 3.35e12", "memory_bandwidth = -1"), "must be above 0"),
+        (('topology = "Switch"', 'topology = "Torus"'), "topology must be one of Ring"),
+        (("size = 8 ", "size = 0 "), "network sizes must grow"),
+        (("launch_overhead", "launch_overheat"), "launch_overhead is missing"),
+        (("f32 = 66.9e12", ""), "accelerator.vector.f32 is missing"),
+        (("[accelerator]", "[accelerator"), "is not TOML"),
+    ],
+)
+def test_a_faulty_description_names_the_entry(tmp_path, change, message):
+    from flint.cost import systems
+
+    text = (systems._FOLDER / "dgx-h100.toml").read_text()
+    assert change[0] in text
+    path = tmp_path / "mine.toml"
+    path.write_text(text.replace(*change))
+    with pytest.raises(UsageError, match=message):
+        load_system(path)
+
+
+def test_an_unknown_system_lists_those_there_are():
+    with pytest.raises(UsageError, match="there are: dgx-a100, dgx-h100"):
+        load_system("dgx-h1000")
