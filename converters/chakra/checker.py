@@ -29,6 +29,7 @@ from flint.converters.chakra.checker_findings import (
 )
 from flint.converters.chakra.checker_matching import match
 from flint.converters.chakra.checker_set_rules import SET_RULES
+from flint.converters.chakra.checker_slot import undecided
 from flint.converters.chakra.checker_view import Facts
 from flint.converters.chakra.trace_set import TraceSet, load_trace_set
 
@@ -124,14 +125,15 @@ def _check_partners(facts: Facts, log: _Log) -> None:
         log.skip((*PARTNER_RULES, *ORDER_RULES), f"mend first: {reason}")
         return
     matching = match(facts)
-    for rule, (severity, cross_rule) in PARTNER_RULES.items():
-        log.take(rule, severity, cross_rule(facts, matching))
+    for rule, (severity, partner_rule) in PARTNER_RULES.items():
+        log.take(rule, severity, partner_rule(facts, matching))
     unmatched = [rule for rule in PARTNER_RULES if rule in log.counts]
     if unmatched:
         log.skip(tuple(ORDER_RULES), f"mend first: {', '.join(unmatched)}")
         return
-    for rule, (severity, cross_rule) in ORDER_RULES.items():
-        log.take(rule, severity, cross_rule(facts, matching))
+    loose = undecided(facts)
+    for rule, (severity, order_rule) in ORDER_RULES.items():
+        log.take(rule, severity, order_rule(facts, matching, loose))
 
 
 class _Log:

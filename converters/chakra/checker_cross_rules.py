@@ -18,31 +18,44 @@ from flint.converters.chakra.checker_matching import (
     p2p_match,
     p2p_order,
 )
+from flint.converters.chakra.checker_order import unordered_pairs
 from flint.converters.chakra.checker_slot import (
-    Holds,
-    broken_chains,
+    Undecided,
     dangerous_holds,
     find_cycle,
     issue_graph,
     refuse_unordered,
-    too_many,
     word_hold,
 )
 from flint.converters.chakra.checker_view import Facts
 
-CrossRule = Callable[[Facts, Matching], Iterator[Hits]]
+PartnerRule = Callable[[Facts, Matching], Iterator[Hits]]
+OrderRule = Callable[[Facts, Matching, Undecided], Iterator[Hits]]
 
 
-def group_chain(facts: Facts, matching: Matching) -> Iterator[Hits]:
+def message_order(facts: Facts, matching: Matching, loose: Undecided) -> Iterator[Hits]:
+    """SENDs (and RECVs) of one (tag, src, dst, size) are ordered by data_deps on their rank."""
+    yield from p2p_order(facts, matching)
+
+
+def group_chain(facts: Facts, matching: Matching, loose: Undecided) -> Iterator[Hits]:
     """A group's collectives are one dependency chain on each member.
 
     Otherwise two of them may start in different order on two members, which pairs them wrongly
     or hangs; equal ids and equal sequences do not help.
     """
-    for view in facts.views:
+    for view in loose.views:
         if not len(view.order.gaps):
             continue
-        for first, second in broken_chains(view, Holds(view)):
+        _, of_row = view.communicators
+        links: list[tuple[int, int]] = []
+        last: dict[int, int] = {}
+        for row in view.order.colls.tolist():
+            communicator = int(of_row[row])
+            if communicator in last:
+                links.append((last[communicator], row))
+            last[communicator] = row
+        for first, second in unordered_pairs(view.order, links)[0]:
             yield one_node(
                 view.index,
                 second,
@@ -54,43 +67,37 @@ def group_chain(facts: Facts, matching: Matching) -> Iterator[Hits]:
             )
 
 
-def cross_rank_cycle(facts: Facts, matching: Matching) -> Iterator[Hits]:
+def cross_rank_cycle(facts: Facts, matching: Matching, loose: Undecided) -> Iterator[Hits]:
     """Dependencies, messages and collectives of all ranks together form no cycle."""
-    undecided = [view for view in facts.views if not view.order.decided]
-    if not undecided:
-        cycle = union_graph(facts, matching).cycle
-    elif too_many(facts, {view.index: Holds(view) for view in undecided}):
+    if loose.too_many:
         return  # slot-order refuses the set
-    else:
+    if loose.views:
         cycle = find_cycle(issue_graph(facts, matching))
+    else:
+        cycle = union_graph(facts, matching).cycle
     if cycle:
         yield describe_cycle(facts, cycle)
 
 
-def slot_order(facts: Facts, matching: Matching) -> Iterator[Hits]:
+def slot_order(facts: Facts, matching: Matching, loose: Undecided) -> Iterator[Hits]:
     """A rank's COLLs and SENDs share one slot: what is unordered must not be able to hang."""
-    undecided = [view for view in facts.views if not view.order.decided]
-    if not undecided:
-        return
-    holds = {view.index: Holds(view) for view in undecided}
-    if too_many(facts, holds):
-        for view in undecided:
+    if loose.too_many:
+        for view in loose.views:
             yield from refuse_unordered(view)
-        return
-    graph = issue_graph(facts, matching)
-    if find_cycle(graph):
-        return  # cross-rank-cycle reports it
-    for holder, held in dangerous_holds(facts, graph, holds):
-        yield word_hold(facts, graph, holder, held)
+    elif loose.views:
+        graph = issue_graph(facts, matching)
+        if not find_cycle(graph):  # which cross-rank-cycle reports
+            for holder, held in dangerous_holds(facts, graph, loose.holds):
+                yield word_hold(facts, graph, holder, held)
 
 
-PARTNER_RULES: Final[Mapping[str, tuple[Severity, CrossRule]]] = {
+PARTNER_RULES: Final[Mapping[str, tuple[Severity, PartnerRule]]] = {
     "group-sequence": (Severity.ERROR, group_sequence),
     "p2p-match": (Severity.ERROR, p2p_match),
 }
 
-ORDER_RULES: Final[Mapping[str, tuple[Severity, CrossRule]]] = {
-    "p2p-order": (Severity.ERROR, p2p_order),
+ORDER_RULES: Final[Mapping[str, tuple[Severity, OrderRule]]] = {
+    "p2p-order": (Severity.ERROR, message_order),
     "group-chain": (Severity.ERROR, group_chain),
     "cross-rank-cycle": (Severity.ERROR, cross_rank_cycle),
     "slot-order": (Severity.ERROR, slot_order),

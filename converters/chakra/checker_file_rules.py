@@ -59,8 +59,10 @@ def duplicate_id(view: View, facts: Facts) -> Iterator[Hits]:
     yield from _hits(
         view,
         view.links.duplicate,
-        lambda row: f"id {view.trace.id[row]} is taken by an earlier node, which consumers drop "
-        "silently; give every node its own id",
+        lambda row: (
+            f"id {view.trace.id[row]} is taken by an earlier node, which consumers drop "
+            "silently; give every node its own id"
+        ),
     )
 
 
@@ -72,8 +74,10 @@ def missing_dep(view: View, facts: Facts) -> Iterator[Hits]:
     yield from _hits(
         view,
         np.array(list(lost), np.int64),
-        lambda row: f"depends on id {lost[row]}, which no node has: consumers abort; add the node "
-        "or drop the dependency",
+        lambda row: (
+            f"depends on id {lost[row]}, which no node has: consumers abort; add the node "
+            "or drop the dependency"
+        ),
     )
 
 
@@ -82,8 +86,10 @@ def self_dep(view: View, facts: Facts) -> Iterator[Hits]:
     yield from _hits(
         view,
         view.links.own,
-        lambda row: "depends on itself, so it never runs and consumers drop it silently; remove "
-        "the dependency",
+        lambda row: (
+            "depends on itself, so it never runs and consumers drop it silently; remove "
+            "the dependency"
+        ),
     )
 
 
@@ -96,8 +102,10 @@ def cycle(view: View, facts: Facts) -> Iterator[Hits]:
         yield from _hits(
             view,
             rows[:1],
-            lambda row: f"is on a dependency cycle of {len(ids)} nodes ({shown} -> {ids[0]}): "
-            "consumers drop them silently; remove one of the dependencies",
+            lambda row: (
+                f"is on a dependency cycle of {len(ids)} nodes ({shown} -> {ids[0]}): "
+                "consumers drop them silently; remove one of the dependencies"
+            ),
         )
 
 
@@ -108,8 +116,10 @@ def node_type(view: View, facts: Facts) -> Iterator[Hits]:
     yield from _hits(
         view,
         np.flatnonzero(bad),
-        lambda row: f"has type {names.get(int(view.trace.type[row]), view.trace.type[row])}: "
-        "consumers stall, assert or access remote memory; use COMP, SEND, RECV or COLL",
+        lambda row: (
+            f"has type {names.get(int(view.trace.type[row]), view.trace.type[row])}: "
+            "consumers stall, assert or access remote memory; use COMP, SEND, RECV or COLL"
+        ),
     )
 
 
@@ -159,8 +169,10 @@ def host_compute(view: View, facts: Facts) -> Iterator[Hits]:
     yield from _hits(
         view,
         rows,
-        lambda row: "is_cpu_op is true: it overlaps all device compute; write false unless it is "
-        "work of the host",
+        lambda row: (
+            "is_cpu_op is true: it overlaps all device compute; write false unless it is "
+            "work of the host"
+        ),
     )
 
 
@@ -171,8 +183,10 @@ def comm_size(view: View, facts: Facts) -> Iterator[Hits]:
     yield from _hits(
         view,
         np.flatnonzero(there & (trace.comm_size <= 0)),
-        lambda row: f"comm_size is {trace.comm_size[row]} bytes: consumers assert or hang; leave "
-        "out empty communication or write its size",
+        lambda row: (
+            f"comm_size is {trace.comm_size[row]} bytes: consumers assert or hang; leave "
+            "out empty communication or write its size"
+        ),
     )
 
 
@@ -185,9 +199,11 @@ def collective_kind(view: View, facts: Facts) -> Iterator[Hits]:
     yield from _hits(
         view,
         rows[bad & (trace.field["comm_type"][rows] != 0)],
-        lambda row: f"comm_type {names.get(int(trace.comm_type[row]), trace.comm_type[row])} is "
-        "not modelled: consumers abort or replay a duration; write it as SEND and RECV nodes or as "
-        "one of ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL",
+        lambda row: (
+            f"comm_type {names.get(int(trace.comm_type[row]), trace.comm_type[row])} is "
+            "not modelled: consumers abort or replay a duration; write it as SEND and RECV nodes or as "
+            "one of ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL"
+        ),
     )
 
 
@@ -202,9 +218,11 @@ def gather_splits(view: View, facts: Facts) -> Iterator[Hits]:
     yield from _hits(
         view,
         np.flatnonzero(small),
-        lambda row: f"an all-gather of {trace.comm_size[row]} bytes is cut into {splits} chunks "
-        "(preferred-dataset-splits), some of them empty, and hangs; lower the splits or merge it "
-        "with another collective",
+        lambda row: (
+            f"an all-gather of {trace.comm_size[row]} bytes is cut into {splits} chunks "
+            "(preferred-dataset-splits), some of them empty, and hangs; lower the splits or merge it "
+            "with another collective"
+        ),
     )
 
 
@@ -215,8 +233,10 @@ def tag_range(view: View, facts: Facts) -> Iterator[Hits]:
     yield from _hits(
         view,
         np.flatnonzero(bad),
-        lambda row: f"comm_tag {tag[row]} is outside 0..{MAX_TAG - 1}: consumers take it modulo "
-        f"{MAX_TAG}, where it may collide; number tags from 0",
+        lambda row: (
+            f"comm_tag {tag[row]} is outside 0..{MAX_TAG - 1}: consumers take it modulo "
+            f"{MAX_TAG}, where it may collide; number tags from 0"
+        ),
     )
 
 
@@ -226,8 +246,10 @@ def duration_range(view: View, facts: Facts) -> Iterator[Hits]:
     yield from _hits(
         view,
         np.flatnonzero(view.trace.duration >= limit),
-        lambda row: f"duration_micros {view.trace.duration[row]} overflows when counted in ns; "
-        "it is no duration in microseconds",
+        lambda row: (
+            f"duration_micros {view.trace.duration[row]} overflows when counted in ns; "
+            "it is no duration in microseconds"
+        ),
     )
 
 
@@ -238,8 +260,10 @@ def no_cost(view: View, facts: Facts) -> Iterator[Hits]:
     yield from _hits(
         view,
         np.flatnonzero(free),
-        lambda row: "has neither duration_micros nor num_ops: it takes 1 ns; give it a cost or "
-        "merge it into a neighbour",
+        lambda row: (
+            "has neither duration_micros nor num_ops: it takes 1 ns; give it a cost or "
+            "merge it into a neighbour"
+        ),
     )
 
 
@@ -252,8 +276,10 @@ def comp_cost(view: View, facts: Facts) -> Iterator[Hits]:
     yield from _hits(
         view,
         np.flatnonzero(bad),
-        lambda row: f"num_ops {trace.num_ops[row]}, tensor_size {trace.tensor_size[row]}: with the "
-        "roofline model on, consumers hang on 0; write at least 1",
+        lambda row: (
+            f"num_ops {trace.num_ops[row]}, tensor_size {trace.tensor_size[row]}: with the "
+            "roofline model on, consumers hang on 0; write at least 1"
+        ),
     )
 
 
@@ -266,8 +292,10 @@ def roofline_cost(view: View, facts: Facts) -> Iterator[Hits]:
     yield from _hits(
         view,
         np.flatnonzero(bad),
-        lambda row: f"num_ops {trace.num_ops[row]}, tensor_size {trace.tensor_size[row]} with "
-        "roofline-enabled 1: consumers throw or hang; write both, at least 1, or switch it off",
+        lambda row: (
+            f"num_ops {trace.num_ops[row]}, tensor_size {trace.tensor_size[row]} with "
+            "roofline-enabled 1: consumers throw or hang; write both, at least 1, or switch it off"
+        ),
     )
 
 
@@ -276,8 +304,10 @@ def ctrl_deps(view: View, facts: Facts) -> Iterator[Hits]:
     yield from _hits(
         view,
         np.flatnonzero(np.diff(view.trace.ctrl_deps.start)),
-        lambda row: "has ctrl_deps, which some consumers ignore (they count for nothing in the "
-        "checks of order either); write every ordering dependency into data_deps",
+        lambda row: (
+            "has ctrl_deps, which some consumers ignore (they count for nothing in the "
+            "checks of order either); write every ordering dependency into data_deps"
+        ),
     )
 
 

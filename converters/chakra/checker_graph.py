@@ -78,9 +78,7 @@ def _skeletons(facts: Facts) -> dict[int, Skeleton]:
     return bones
 
 
-def _collectives_level(
-    facts: Facts, matching: Matching, bones: dict[int, Skeleton]
-) -> bool:
+def _collectives_level(facts: Facts, matching: Matching, bones: dict[int, Skeleton]) -> bool:
     """Whether each collective has one level on all members.
 
     Without messages a COLL's level is its index in its rank, and `bones` may be empty.
@@ -192,9 +190,7 @@ class _Removal:
         return [(rank, self.bones[rank].row[at]) for rank, at in cycle]
 
 
-def _facing(
-    sends: Endpoints, recvs: Endpoints, bones: dict[int, Skeleton]
-) -> dict[Vertex, Vertex]:
+def _facing(sends: Endpoints, recvs: Endpoints, bones: dict[int, Skeleton]) -> dict[Vertex, Vertex]:
     def vertices(ends: Endpoints) -> list[Vertex]:
         vertex = np.zeros(len(ends.row), np.int64)
         for index, bone in bones.items():

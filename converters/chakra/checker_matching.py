@@ -138,9 +138,7 @@ def group_sequence(facts: Facts, matching: Matching) -> Iterator[Hits]:
         ranks, groups, number = ranks[by_group], groups[by_group], number[by_group]
         first = np.searchsorted(groups, groups)
         different = np.flatnonzero(number != number[first])
-        part_of = {
-            rank: part for part in parts for rank in facts.views[part.view].ranks.tolist()
-        }
+        part_of = {rank: part for part in parts for rank in facts.views[part.view].ranks.tolist()}
         for place in different.tolist():
             rank, other = int(ranks[place]), int(ranks[first[place]])
             yield _first_difference(facts, rank, other, part_of[rank], part_of[other])

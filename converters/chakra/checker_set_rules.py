@@ -59,8 +59,10 @@ def missing_file(facts: Facts) -> Iterator[Hits]:
             None,
             np.zeros(0, np.int64),
             absent,
-            lambda row, rank: f"there is no trace of rank {rank} (the world has {facts.set.size} "
-            "ranks): consumers stop; write the traces of all ranks or correct npus_count",
+            lambda row, rank: (
+                f"there is no trace of rank {rank} (the world has {facts.set.size} "
+                "ranks): consumers stop; write the traces of all ranks or correct npus_count"
+            ),
         )
 
 
@@ -144,8 +146,10 @@ def group_of_one(facts: Facts) -> Iterator[Hits]:
                 view.index,
                 rows,
                 view.ranks,
-                lambda row, rank: "is a collective of a group of one rank, which hangs; leave it "
-                "out and let its dependents depend on its dependencies",
+                lambda row, rank: (
+                    "is a collective of a group of one rank, which hangs; leave it "
+                    "out and let its dependents depend on its dependencies"
+                ),
             )
 
 

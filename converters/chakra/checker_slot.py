@@ -60,27 +60,22 @@ class IssueGraph:
 
 
 class Holds:
-    """Which of a view's COLLs may hold the slot against which ready nodes.
+    """Which COLLs of a trace may hold the slot against which ready nodes.
 
     Attributes:
-        rows: rows of COLLs and SENDs in dependency order.
-        held: row of a COLL -> rows of the COLLs and SENDs unordered against it; None if there are
-            too many to tell.
+        held: row of a COLL -> rows of the COLLs and SENDs unordered against it.
+        pairs: how many there are in all; if that is above the given bound, `held` is empty.
     """
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, most_pairs: int) -> None:
         order = view.order.links.order
-        self.rows = order[np.isin(view.trace.type[order], (NodeType.COLL, NodeType.SEND))]
-        self._bit = {row: index for index, row in enumerate(self.rows.tolist())}
-        self._above: list[int] = []
-        self.held: dict[int, list[int]] | None = None
-        if len(view.trace) * len(self.rows) <= MAX_BITS:
-            self._above = self._reach(view, upwards=True)
-            self.held = self._unordered(view)
-
-    def follows(self, first: int, second: int) -> bool:
-        """Whether row `second` depends on the COLL or SEND at row `first`."""
-        return bool(self._above[second] >> self._bit[first] & 1)
+        rows = order[np.isin(view.trace.type[order], (NodeType.COLL, NodeType.SEND))]
+        self._rows: list[int] = rows.tolist()
+        self._bit = {row: index for index, row in enumerate(self._rows)}
+        self.held: dict[int, list[int]] = {}
+        self.pairs = most_pairs + 1
+        if len(view.trace) * len(rows) <= MAX_BITS:
+            self._find(view, most_pairs)
 
     def _reach(self, view: View, *, upwards: bool) -> list[int]:
         """Per row the set of communications above (or below) it, as bits."""
@@ -99,20 +94,56 @@ class Holds:
                     reach[above] |= reach[row] | mark[row]
         return reach
 
-    def _unordered(self, view: View) -> dict[int, list[int]] | None:
+    def _find(self, view: View, most_pairs: int) -> None:
+        above = self._reach(view, upwards=True)
         below = self._reach(view, upwards=False)
-        rows = self.rows.tolist()
-        everything = (1 << len(rows)) - 1
-        held: dict[int, list[int]] = {}
-        pairs = 0
-        for row in view.order.colls.tolist():
-            free = everything & ~self._above[row] & ~below[row] & ~(1 << self._bit[row])
-            pairs += free.bit_count()
-            if pairs > MAX_PAIRS:
-                return None
-            if free:
-                held[row] = [rows[index] for index in _bits(free)]
-        return held
+        everything = (1 << len(self._rows)) - 1
+        free = {
+            row: everything & ~above[row] & ~below[row] & ~(1 << self._bit[row])
+            for row in view.order.colls.tolist()
+        }
+        self.pairs = sum(bits.bit_count() for bits in free.values())
+        if self.pairs <= most_pairs:
+            self.held = {
+                row: [self._rows[index] for index in _bits(bits)]
+                for row, bits in free.items()
+                if bits
+            }
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """The views with unordered communications.
+
+    Attributes:
+        views: those views.
+        holds: view index -> its holds.
+        too_many: the analysis would be too large; `holds` is not complete then.
+    """
+
+    views: list[View]
+    holds: dict[int, Holds]
+    too_many: bool
+
+
+def undecided(facts: Facts) -> Undecided:
+    """Find the holds of all views, those of one structure once, within the bounds."""
+    views = [view for view in facts.views if not view.order.decided]
+    vertices = sum(len(view.trace) * len(view.ranks) for view in facts.views)
+    if views and vertices > MAX_VERTICES:
+        return Undecided(views, {}, too_many=True)
+    holds: dict[int, Holds] = {}
+    known: dict[int, Holds] = {}
+    left = MAX_PAIRS
+    for view in views:
+        found = known.get(id(view.order))
+        if found is None:
+            found = known[id(view.order)] = Holds(view, left // len(view.ranks))
+        left -= found.pairs * len(view.ranks)
+        if left < 0:
+            return Undecided(views, holds, too_many=True)
+        holds[view.index] = found
+    return Undecided(views, holds, too_many=False)
 
 
 def _bits(value: int) -> Iterator[int]:
@@ -120,19 +151,6 @@ def _bits(value: int) -> Iterator[int]:
         lowest = value & -value
         yield lowest.bit_length() - 1
         value ^= lowest
-
-
-def broken_chains(view: View, holds: Holds) -> Iterator[tuple[int, int]]:
-    """Rows (a, b) of collectives of one group that follow each other without a dependency."""
-    if holds.held is None:
-        return
-    _, of_row = view.communicators
-    last: dict[int, int] = {}
-    for row in view.order.colls.tolist():
-        communicator = int(of_row[row])
-        if communicator in last and not holds.follows(last[communicator], row):
-            yield last[communicator], row
-        last[communicator] = row
 
 
 def issue_graph(facts: Facts, matching: Matching) -> IssueGraph:
@@ -186,13 +204,13 @@ def dangerous_holds(
 ) -> Iterator[tuple[int, int]]:
     """(holding vertex, held vertex): one pair for each component that may hang.
 
-    `graph` must be acyclic; `holds` are those of the undecided views, none of them None.
+    `graph` must be acyclic; `holds` are those of the undecided views.
     """
     edges: dict[int, list[int]] = {}
     for index, view_holds in holds.items():
         for rank in facts.views[index].ranks.tolist():
             first = graph.base[rank]
-            for row, held in (view_holds.held or {}).items():
+            for row, held in view_holds.held.items():
                 edges[first + row] = [first + other for other in held]
     component = _components(graph, edges)
     edges = _possible(graph, edges, component)
@@ -327,17 +345,6 @@ def _successors(graph: IssueGraph, by_end: dict[int, list[int]], vertex: int) ->
     yield from extra
 
 
-def too_many(facts: Facts, holds: dict[int, Holds]) -> bool:
-    """Whether the analysis of holds would be too large."""
-    pairs = 0
-    for index, view_holds in holds.items():
-        if view_holds.held is None:
-            return True
-        pairs += len(facts.views[index].ranks) * sum(map(len, view_holds.held.values()))
-    vertices = sum(len(view.trace) * len(view.ranks) for view in facts.views)
-    return pairs > MAX_PAIRS or vertices > MAX_VERTICES
-
-
 def refuse_unordered(view: View) -> Iterator[Hits]:
     """Refuse a view's unordered communications without weighing them."""
     order = view.order
@@ -346,8 +353,10 @@ def refuse_unordered(view: View) -> Iterator[Hits]:
         view.index,
         rows,
         view.ranks,
-        lambda row, rank: "is not ordered by data_deps against the rank's other communications, "
-        f"and there are too many of them to tell whether that can hang; {_REMEDY}",
+        lambda row, rank: (
+            "is not ordered by data_deps against the rank's other communications, "
+            f"and there are too many of them to tell whether that can hang; {_REMEDY}"
+        ),
     )
 
 

@@ -115,9 +115,7 @@ def _parse_node(record: bytes, offset: int, path: str) -> pb.Node:
         raise FramingError(f"{path}: corrupt node at byte {offset}: {error}") from error
 
 
-def _decode_any(
-    data: bytes, starts: list[int], ends: list[int], path: str, version: str
-) -> Trace:
+def _decode_any(data: bytes, starts: list[int], ends: list[int], path: str, version: str) -> Trace:
     """Columns by way of protobuf: about ten times slower, for every valid encoding."""
     count = len(starts)
     ids, durations = array("Q"), array("Q")

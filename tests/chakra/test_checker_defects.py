@@ -622,3 +622,15 @@ def test_findings_are_bounded_and_counted():
     report = both(nodes)
     assert report.counts == {"self-dep": 2000} and len(report.findings) == 20
     assert report.errors == 2000 and report.warnings == 0
+
+
+@pytest.mark.parametrize("bound", ["MAX_PAIRS", "MAX_VERTICES", "MAX_BITS"])
+def test_unordered_pairs_are_refused_where_the_analysis_would_be_too_large(monkeypatch, bound):
+    monkeypatch.setattr(f"flint.converters.chakra.checker_slot.{bound}", 1)
+    ranks = [
+        [coll(0, pg_name="1"), coll(1, pg_name="2")],
+        [coll(0, pg_name="1")],
+        [coll(0, pg_name="2")],
+    ]
+    report = check_traces(in_memory(ranks, groups={1: [0, 1], 2: [0, 2]}))
+    assert errors(report) == {"slot-order"} and "too many" in report.findings[0].message

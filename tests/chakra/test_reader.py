@@ -136,9 +136,7 @@ def test_schema_constants_are_those_of_the_proto_file():
         item.name: int(item) for item in NodeField
     }
     assert dict(pb.CollectiveCommType.items()) == {item.name: int(item) for item in CollectiveKind}
-    names = {
-        name.removesuffix("_NODE").removeprefix("COMM_"): n for name, n in pb.NodeType.items()
-    }
+    names = {name.removesuffix("_NODE").removeprefix("COMM_"): n for name, n in pb.NodeType.items()}
     assert names == {item.name: int(item) for item in NodeType}
 
 
@@ -307,6 +305,7 @@ def test_equal_columns_share_memory(tmp_path):
     one, two = (reader.read(tmp_path / f"trace.{rank}.et") for rank in range(2))
     assert one.pg_names != two.pg_names
     assert one.id is two.id and one.data_deps.ids is two.data_deps.ids
+
 
 @given(st.lists(nodes(plain=True), min_size=1, max_size=6), st.data())
 def test_similar_files_are_read_as_by_themselves(tmp_path_factory, written, draw):
