@@ -201,8 +201,8 @@ def collective_kind(view: View, facts: Facts) -> Iterator[Hits]:
         rows[bad & (trace.field["comm_type"][rows] != 0)],
         lambda row: (
             f"comm_type {names.get(int(trace.comm_type[row]), trace.comm_type[row])} is "
-            "not modelled: consumers abort or replay a duration; write it as SEND and RECV nodes or as "
-            "one of ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL"
+            "not modelled: consumers abort or replay a duration; write it as SEND and RECV nodes "
+            "or as one of ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL"
         ),
     )
 
@@ -220,8 +220,8 @@ def gather_splits(view: View, facts: Facts) -> Iterator[Hits]:
         np.flatnonzero(small),
         lambda row: (
             f"an all-gather of {trace.comm_size[row]} bytes is cut into {splits} chunks "
-            "(preferred-dataset-splits), some of them empty, and hangs; lower the splits or merge it "
-            "with another collective"
+            "(preferred-dataset-splits), some of them empty, and hangs; lower the splits or merge "
+            "it with another collective"
         ),
     )
 
