@@ -44,6 +44,11 @@ class OpRow:
     bytes_written: int
 
     @property
+    def traffic(self) -> int:
+        """Bytes read and written."""
+        return self.bytes_read + self.bytes_written
+
+    @property
     def flops(self) -> int:
         """FLOPs without transcendentals."""
         return _flops(self.work)
@@ -201,7 +206,7 @@ class ProgramSummary:
         work: FLOPs and transcendentals by unit and element type.
         bytes_read, bytes_written: memory traffic.
         bytes_aliased: bytes of results that share an operand's buffer and are not moved.
-        ops: sorted by FLOPs, then bytes.
+        ops: largest share of FLOPs or of memory traffic first.
         gemms, layers: sorted by FLOPs; layers and phases are empty where the source tells none.
         collectives, collectives_by_kind: sorted by kind, then bytes.
         inputs, output_count, output_bytes: what goes in and comes out.
@@ -248,8 +253,12 @@ class ProgramSummary:
     @property
     def arithmetic_intensity(self) -> float | None:
         """FLOPs per byte read or written; None when nothing is moved."""
-        moved = self.bytes_read + self.bytes_written
-        return self.flops / moved if moved else None
+        return self.flops / self.traffic if self.traffic else None
+
+    @property
+    def traffic(self) -> int:
+        """Bytes read and written."""
+        return self.bytes_read + self.bytes_written
 
     @property
     def communication_bytes(self) -> int:
@@ -262,6 +271,7 @@ class ProgramSummary:
         for row, op in zip(found["ops"], self.ops, strict=True):
             row |= {"flops": op.flops, "transcendentals": op.transcendentals}
             row["flops_share"] = op.flops / self.flops if self.flops else 0.0
+            row["traffic_share"] = op.traffic / self.traffic if self.traffic else 0.0
         return found | {
             "flops": self.flops,
             "matmul_flops": self.matmul_flops,

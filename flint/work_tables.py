@@ -28,7 +28,7 @@ def is_plain(graph: WorkloadGraph) -> NDArray[np.bool_]:
 
 
 def op_rows(every: list[Block], names: tuple[str, ...]) -> tuple[OpRow, ...]:
-    """Work by op, most FLOPs first.
+    """Work by op, largest share of FLOPs or of memory traffic first.
 
     Args:
         every: the blocks that run.
@@ -63,8 +63,10 @@ def op_rows(every: list[Block], names: tuple[str, ...]) -> tuple[OpRow, ...]:
         )
         for op, row in found.items()
     ]
+    flops = sum(row.flops for row in rows) or 1
+    moved = sum(row.traffic for row in rows) or 1
     return tuple(
-        sorted(rows, key=lambda row: (-row.flops, -row.bytes_read - row.bytes_written, row.op))
+        sorted(rows, key=lambda row: (-max(row.flops / flops, row.traffic / moved), row.op))
     )
 
 

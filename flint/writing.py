@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from flint.errors import FlintError, UsageError
@@ -25,15 +25,16 @@ def replacing(path: Path) -> Iterator[Path]:
         UsageError: ``path`` is a folder, or its own folder does not exist.
         FlintError: it cannot be written.
     """
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder: give the name of a file")
-    if not path.absolute().parent.is_dir():
-        raise UsageError(f"{path}: there is no folder {path.absolute().parent}")
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
+        if path.is_dir():
+            raise UsageError(f"{path} is a folder: give the name of a file")
+        if not path.absolute().parent.is_dir():
+            raise UsageError(f"{path}: there is no folder {path.absolute().parent}")
         yield partial
         partial.replace(path)
     except OSError as error:
         raise FlintError(f"{path}: cannot be written ({error.strerror or error})") from error
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)

@@ -113,7 +113,7 @@ def _headline(program: ProgramSummary) -> list[str]:
 
 def _tables(program: ProgramSummary, top: int) -> list[Table]:
     flops = program.flops or 1
-    moved = program.bytes_read + program.bytes_written or 1
+    moved = program.traffic or 1
     return [
         item
         for item in (
@@ -144,11 +144,10 @@ _OPS = ("op", "category", ">count", ">FLOPs", ">share", ">read", ">written", ">t
 
 
 def _op(row: OpRow, flops: int, moved: int) -> Sequence[str]:
-    traffic = row.bytes_read + row.bytes_written
     return (
         row.op, row.category, f"{row.count:,}", human_flops(row.flops) if row.flops else "-",
         f"{row.flops / flops:.1%}" if row.flops else "-", human_bytes(row.bytes_read),
-        human_bytes(row.bytes_written), f"{traffic / moved:.1%}", _kinds(row.work),
+        human_bytes(row.bytes_written), f"{row.traffic / moved:.1%}", _kinds(row.work),
     )  # fmt: skip
 
 
