@@ -103,11 +103,12 @@ def workload_of(
     """
     inputs = program_inputs(module)
     world = walked.world
-    splits = split_by_rank(walked.graph, world.partitions, world.replicas)
+    # Ordered before the split: programs of one module must issue what they share in one order.
+    splits = split_by_rank(issue_order(walked.graph), world.partitions, world.replicas)
     programs = tuple(
         Program(
             name="main" if len(splits) == 1 else f"main_{number}",
-            graph=issue_order(split.graph),
+            graph=split.graph,
             ranks=split.ranks,
             inputs=inputs,
             module=saved if number == 0 else None,

@@ -12,7 +12,6 @@ import os
 import sys
 import traceback
 
-import click
 import typer
 
 from flint.cli import check, convert, inspect
@@ -56,17 +55,17 @@ def _run(arguments: list[str], debug: bool) -> int:
         status = app(args=arguments, prog_name="flint", standalone_mode=False)
         sys.stdout.flush()
         return status if isinstance(status, int) else 0
-    except click.exceptions.Abort:
+    except typer.Abort:
         return _say("interrupted", 130, debug)
     except KeyboardInterrupt:
         return _say("interrupted", 130, debug)
-    except click.ClickException as error:
+    except typer.TyperException as error:
         text = error.format_message().rstrip(".")
         context = getattr(error, "ctx", None)
         hint = f" (see {context.command_path} --help)" if context is not None else ""
         return _say(f"{text}{hint}", error.exit_code, debug)
-    except click.exceptions.Exit as error:
-        return int(error.exit_code)
+    except typer.Exit as error:
+        return error.exit_code
     except FlintError as error:
         return _say(str(error), error.exit_status, debug)
     except BrokenPipeError:

@@ -25,7 +25,7 @@ def check_command(
         str | None,
         typer.Option("--npus-count", help="Network dims of foreign traces, innermost first: 8,64."),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", help="Findings to show.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", help="Findings to show per rule.")] = 3,
     json_output: JsonOption = False,
 ) -> int:
     """Check traces over all ranks together; exit status 1 when consumers could not run them."""
@@ -38,11 +38,14 @@ def check_command(
     if json_output:
         print_json(_document(report))
         return 0 if report.ok else 1
-    for finding in report.findings[:limit]:
-        sys.stdout.write(f"{finding}\n")
-    hidden = report.errors + report.warnings - min(limit, len(report.findings))
-    if hidden > 0:
-        sys.stdout.write(f"... and {hidden:,} more\n")
+    shown: dict[str, int] = {}
+    for finding in report.findings:
+        shown[finding.rule] = shown.get(finding.rule, 0) + 1
+        if shown[finding.rule] <= limit:
+            sys.stdout.write(f"{finding}\n")
+    for rule, count in report.counts.items():
+        if count > min(limit, shown.get(rule, 0)):
+            sys.stdout.write(f"  [{rule}] fired {count:,} times in all\n")
     for reason in sorted(set(report.not_checked.values())):
         rules = [rule for rule, why in report.not_checked.items() if why == reason]
         sys.stdout.write(f"not checked, because {reason}: {', '.join(sorted(rules))}\n")

@@ -97,11 +97,11 @@ def convert_command(
         print_json(document)
         return
     manifest = saved.manifest
-    nodes = ", ".join(f"{count:,}" for count in manifest["nodes_per_class"][:4])
-    more = ", ..." if len(manifest["nodes_per_class"]) > 4 else ""
+    nodes = sorted({sum(structure["nodes"].values()) for structure in manifest["structures"]})
+    count = f"{nodes[0]:,}" if len(nodes) == 1 else f"{nodes[0]:,} to {nodes[-1]:,}"
     sys.stdout.write(
-        f"{output}: {saved.ranks:,} traces of {nodes}{more} nodes "
-        f"({human_bytes(manifest['bytes'])}, {manifest['distinct_files']:,} distinct)\n"
+        f"{output}: {saved.ranks:,} traces of {count} nodes, "
+        f"{human_bytes(manifest['bytes'])} ({manifest['distinct_files']:,} distinct files)\n"
         f"  mesh {workload.mesh}, {len(workload.programs)} program(s), "
         f"{saved.granularity} granularity, order {workload.order}, durations for {saved.system}\n"
         f"  graph {analysed - started:.2f} s, writing {finished - analysed:.2f} s\n"

@@ -8,10 +8,12 @@ comes from the input is shown without control characters.
 from __future__ import annotations
 
 import re
+import shutil
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 from flint.cli.shared import human_bytes
 from flint.summary import (
@@ -31,6 +33,10 @@ from flint.summary import (
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
 #: A pipe has no width: lines are as long as what they say.
 _NO_WIDTH = 10_000
+#: Columns between two columns, at most.
+_GAP = 3
+#: Kinds of work that an op's row names.
+_KINDS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +45,8 @@ class Table:
 
     Attributes:
         title: what it lists.
-        columns: headings; one that starts with ``>`` is of numbers, aligned right.
+        columns: headings; ``?`` in front is a column that may be left out where there is too little
+            width, ``>`` one of numbers, aligned right.
         rows: cells.
         hidden: rows that are left out.
     """
@@ -98,17 +105,18 @@ def _headline(program: ProgramSummary) -> list[str]:
     facts = {
         "nodes": f"{program.nodes:,} with loops unrolled, {program.stored_nodes:,} stored; they "
         f"stand for {program.stablehlo_ops:,} ops",
-        "compute": f"{human_flops(program.flops)}: {_units(program.work)}",
+        "compute": human_flops(program.flops),
+        **_units(program.work),
         "memory": f"{human_bytes(program.bytes_read)} read, "
         f"{human_bytes(program.bytes_written)} written",
         "intensity": "nothing moved"
         if intensity is None
-        else f"{intensity:.2f} FLOP per byte read or written",
-        "communication": f"{calls:,} calls, {human_bytes(program.communication_bytes)} of operands",
+        else f"{intensity:.3g} FLOP per byte read or written",
+        "communication": f"{calls:,} call{'s' * (calls != 1)}, {human_bytes(program.communication_bytes)} of operands",
         "outputs": f"{program.output_count:,}, {human_bytes(program.output_bytes)}",
     }
     first = f"program {program.name} on {program.rank_count:,} ranks ({program.ranks}), per rank"
-    return [first, *(f"  {name:<15}{text}" for name, text in facts.items())]
+    return [first, *(f"  {name:<17}{text}" for name, text in facts.items())]
 
 
 def _tables(program: ProgramSummary, top: int) -> list[Table]:
@@ -121,7 +129,7 @@ def _tables(program: ProgramSummary, top: int) -> list[Table]:
             _cut("collectives", _COLLECTIVES, program.collectives, _collective, top),
             _cut("matrix products and convolutions", _GEMMS, program.gemms, _gemm, top),
             _cut("inputs", _INPUTS, program.inputs, _input, top),
-            _cut("loops", _LOOPS, program.loops, _loop, top),
+            _cut("loops, per iteration", _LOOPS, program.loops, _loop, top),
             _cut("conditionals", _CONDITIONALS, program.conditionals, _conditional, top),
             _cut("phases", _PHASES, program.phases, _phase, top),
             _cut("layers", _LAYERS, program.layers, _layer, top),
@@ -140,7 +148,9 @@ def _cut(
     return Table(title, columns, [cells(row) for row in rows[:top]], max(0, len(rows) - top))
 
 
-_OPS = ("op", "category", ">count", ">FLOPs", ">share", ">read", ">written", ">traffic", "work")
+_OPS = (
+    "op", "?category", ">count", ">FLOPs", ">share", "?>read", "?>written", ">traffic", "?work",
+)  # fmt: skip
 
 
 def _op(row: OpRow, flops: int, moved: int) -> Sequence[str]:
@@ -152,8 +162,8 @@ def _op(row: OpRow, flops: int, moved: int) -> Sequence[str]:
 
 
 _COLLECTIVES = (
-    "kind", "reduction", "over", ">ranks", "type", ">calls", ">in loops", ">operands", ">results",
-    ">per call", "from",
+    "kind", "?reduction", "over", "?>ranks", "type", ">calls", "?>in loops", ">operands",
+    "?>results", "?>per call", "?from",
 )  # fmt: skip
 
 
@@ -186,8 +196,8 @@ def _input(row: InputRow) -> Sequence[str]:
 
 
 _LOOPS = (
-    "node", ">iterations", "known", ">entered", "lookahead", ">nodes each", ">communications each",
-    ">FLOPs each", "where",
+    "node", ">iterations", "known", "?>entered", "?lookahead", ">nodes", "?>communications",
+    ">FLOPs", "?where",
 )  # fmt: skip
 
 
@@ -226,15 +236,18 @@ def _layer(row: LayerRow) -> Sequence[str]:
     return (name, f"{row.nodes:,}", human_flops(row.flops), human_bytes(row.bytes))
 
 
-def _units(work: Sequence[WorkRow]) -> str:
-    amounts = (human_flops(row.flops).removesuffix("FLOP").strip() for row in work)
-    return ", ".join(
-        f"{row.unit} {row.dtype} {amount}" for row, amount in zip(work, amounts, strict=True)
-    )
+def _units(work: Sequence[WorkRow]) -> dict[str, str]:
+    """Amounts by element type, for each unit."""
+    units: dict[str, list[str]] = defaultdict(list)
+    for row in work:
+        amount = human_flops(row.flops).removesuffix("FLOP").strip()
+        units[f"  {row.unit}"].append(f"{row.dtype} {amount}")
+    return {unit: ", ".join(amounts) for unit, amounts in units.items()}
 
 
 def _kinds(work: Sequence[WorkRow]) -> str:
-    return ", ".join(dict.fromkeys(f"{row.unit} {row.dtype}" for row in work))
+    found = [f"{row.unit} {row.dtype}" for row in work]
+    return ", ".join([*found[:_KINDS], *(["..."] if len(found) > _KINDS else [])])
 
 
 def _where(layer: str, file: str, line: int) -> str:
@@ -250,6 +263,7 @@ class _Printer:
 
         self.out = out
         self.terminal = out.isatty()
+        self.width = shutil.get_terminal_size().columns if self.terminal else _NO_WIDTH
         self.console = Console(
             file=out,
             markup=False,
@@ -257,7 +271,8 @@ class _Printer:
             emoji=False,
             no_color=not self.terminal,
             force_terminal=self.terminal,
-            width=None if self.terminal else _NO_WIDTH,
+            # What does not fit although columns were left out is wrapped by the terminal, not cut.
+            width=_NO_WIDTH,
         )
 
     def line(self, text: str) -> None:
@@ -267,21 +282,19 @@ class _Printer:
         from rich import box
         from rich.table import Table as RichTable
 
+        kept = self._fitting(table)
         shown = RichTable(
             box=box.SIMPLE_HEAD if self.terminal else None,
             header_style="bold" if self.terminal else "",
             pad_edge=False,
         )
-        for column in table.columns:
-            right = column.startswith(">")
-            shown.add_column(
-                column.removeprefix(">"),
-                justify="right" if right else "left",
-                no_wrap=right or not self.terminal,
-                overflow="fold",
-            )
+        for number in kept:
+            heading = table.columns[number].removeprefix("?")
+            right = heading.startswith(">")
+            justify: Literal["left", "right"] = "right" if right else "left"
+            shown.add_column(heading.removeprefix(">"), justify=justify, no_wrap=True)
         for row in table.rows:
-            shown.add_row(*(_clean(cell) for cell in row))
+            shown.add_row(*(_clean(row[number]) for number in kept))
         self.line("")
         self.line(table.title)
         with self.console.capture() as captured:
@@ -290,6 +303,18 @@ class _Printer:
             self.out.write(f"  {line.rstrip()}\n" if line.strip() else "")
         if table.hidden:
             self.line(f"  ... and {table.hidden:,} more (--top)")
+
+    def _fitting(self, table: Table) -> list[int]:
+        """Columns to show: the last optional ones are left out until the table fits."""
+        widths = [
+            max(len(heading.lstrip("?>")), *(len(row[i]) for row in table.rows)) + _GAP
+            for i, heading in enumerate(table.columns)
+        ]
+        kept = list(range(len(widths)))
+        optional = [i for i in kept if table.columns[i].startswith("?")]
+        while optional and _GAP + sum(widths[i] for i in kept) > self.width:
+            kept.remove(optional.pop())
+        return kept
 
 
 def _clean(text: str) -> str:

@@ -32,19 +32,20 @@ PASSES: dict[str, Pass] = {
     "coarsen": merge_regions,  # merge all compute that communications cannot tell apart
 }
 
-#: Granularities and the passes that lead to them.
+#: Granularities and the passes that lead to them.  None of them changes the order in which
+#: communications are issued: programs of one workload must keep the order that they share.
 GRANULARITIES: dict[str, tuple[str, ...]] = {
-    "op": ("aliases", "order", "inplace"),
-    "kernel": ("aliases", "order", "inplace", "fuse"),
-    "region": ("aliases", "order", "inplace", "fuse", "coarsen"),
+    "op": ("aliases", "inplace"),
+    "kernel": ("aliases", "inplace", "fuse"),
+    "region": ("aliases", "inplace", "fuse", "coarsen"),
 }
 
 
 def apply(graph: WorkloadGraph, granularity: str) -> WorkloadGraph:
-    """``graph`` as read, in issue order and at ``granularity``.
+    """``graph`` at ``granularity``.
 
     Args:
-        graph: the graph of a reader, one node per op.
+        graph: one node per op, in issue order (``PASSES["order"]`` computes one).
         granularity: ``"op"``, ``"kernel"`` or ``"region"``.
 
     Raises:

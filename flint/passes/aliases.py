@@ -11,8 +11,9 @@ What stays: an ALIAS op with another number of results than of operands (``tuple
 or whose result has another size than its operand (an element of a tuple that nobody opened).
 
 Order edges are not lost: what consumed the removed op's result also waits for what the op waited
-for, and what waited for the op waits for the producers of its operands.  A removed op that waits
-for something and whose value leaves the graph has no such consumer; it stays.
+for, and what waited for the op waits for the producers of its operands.  Where these are not nodes
+of this block the op stays: it waits for something and its value goes to an output or into a body,
+or something waits for it and its operand is an input or comes out of a body.
 
 ``ops_merged`` of a removed op is not added to anybody: it belongs to no kernel.
 """
@@ -55,13 +56,19 @@ def _pass_through(graph: WorkloadGraph) -> NDArray[np.bool_]:
     waits = named & (np.diff(graph.order_ptr) > 0)
     if waits.any():
         named &= ~(waits & _escaping(graph, named))
+    awaited = np.zeros(len(graph), dtype=bool)
+    awaited[graph.order_node] = True
+    awaited &= named
+    if awaited.any():
+        named &= ~(awaited & _entering(graph, named))
     return named
 
 
 def _escaping(graph: WorkloadGraph, named: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Nodes of ``named`` one of whose values leaves the graph, under another name or not."""
+    """Nodes of ``named`` one of whose values leaves the block, under another name or not."""
     leaves = np.zeros(graph.values, dtype=bool)
     leaves[graph.outputs] = True
+    leaves[graph.operand[graph.kind[graph.consumer] >= NodeKind.LOOP]] = True
     escaping = np.zeros(len(graph), dtype=bool)
     for node in np.flatnonzero(named)[::-1].tolist():
         first, last = graph.result_ptr[node : node + 2] + graph.inputs
@@ -69,6 +76,19 @@ def _escaping(graph: WorkloadGraph, named: NDArray[np.bool_]) -> NDArray[np.bool
         leaves[operands] |= leaves[first:last]
         escaping[node] = leaves[first:last].any()
     return escaping
+
+
+def _entering(graph: WorkloadGraph, named: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Nodes of ``named`` one of whose operands enters the block, under another name or not."""
+    given = graph.producer < 0
+    given |= graph.kind[graph.producer] >= NodeKind.LOOP
+    entering = np.zeros(len(graph), dtype=bool)
+    for node in np.flatnonzero(named).tolist():
+        first, last = graph.result_ptr[node : node + 2] + graph.inputs
+        operands = graph.operand[graph.operand_ptr[node] : graph.operand_ptr[node + 1]]
+        given[first:last] = given[operands]
+        entering[node] = given[operands].any()
+    return entering
 
 
 def _resolved(graph: WorkloadGraph, removed: NDArray[np.bool_]) -> Ints:

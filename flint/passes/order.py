@@ -5,8 +5,9 @@ the backward data path first, then the weight gradients in reverse, so that ever
 would stand at the end.  The order is therefore computed from the dependences alone, by a list
 schedule that does what a memory-minded scheduler does, and no more:
 
-**Depth.** ``asap(n)`` is the longest path to ``n`` in unit steps: the step in which ``n`` could
-start at the earliest.
+**Depth.** ``asap(n)`` is the longest path to ``n``, the steps ``w`` on it added up: when ``n`` could
+start at the earliest.  An op is one step (``STEP``); a view (role ALIAS) costs nothing, so its step
+is a tiny one, which only keeps it behind its operand.
 
 **Late** are ops that only make memory be occupied for longer when they start early:
 
@@ -20,21 +21,24 @@ start at the earliest.
 A late op starts one step before its first consumer.  **All others start as soon as they can**: ops
 that free memory, and communications that do not grow it, gradient reductions above all.
 
-    key(n) = min over consumers c of key(c) - 1     if n is late and has a consumer
-             asap(n)                                otherwise
+    key(n) = min over consumers c of key(c) - w(c)     if n is late and has a consumer
+             asap(n)                                   otherwise
 
 So an all-gather of a weight stands just before the matrix product that needs it, and the reduction
 of a gradient right behind the product that made it, among the backward pass.
 
-**The order is topological.** Claim: ``key(p) < key(c)`` along every edge ``p -> c``, and ``key(n)
->= asap(n)``.  By induction from the sinks: let both hold for all consumers of ``p``.  If ``p`` is
-late, ``key(p) = min(key(c)) - 1 <= key(c) - 1``, and ``key(p) >= min(asap(c)) - 1 >= asap(p)``.  If
-not, ``key(p) = asap(p) <= asap(c) - 1 <= key(c) - 1``.  A sort by key, ties in any way, hence puts
-every producer before its consumers.
+**The order is topological.** Claim: ``key(p) <= key(c) - w(c)`` along every edge ``p -> c``, and
+``key(n) >= asap(n)``.  By induction from the sinks: let both hold for all consumers of ``p``.  If
+``p`` is late, ``key(p) = min(key(c) - w(c))``, and ``key(p) >= min(asap(c) - w(c)) >= asap(p)``.  If
+not, ``key(p) = asap(p) <= asap(c) - w(c) <= key(c) - w(c)``.  The sort is by whole steps (the key
+rounded to the nearest), then views behind ops, then by key among views.  A consumer that is an op
+is a whole step behind, so its rounded key is greater; one that is a view has no smaller rounded
+key, stands behind ops of the same, and has a greater key than another view.  So every producer
+comes before its consumers.
 
-**Ties**: communications first, then what feeds a communication, then the rest, in-place updates
-last (they overwrite what others may still want to read); then the original order.  The result
-depends on nothing but the graph.
+**Ties** among ops of one step: communications first, then what feeds a communication, then the rest,
+in-place updates last (they overwrite what others may still want to read); then the original order.
+The result depends on nothing but the graph.
 """
 
 from __future__ import annotations
@@ -46,6 +50,9 @@ from flint.graph import Ints, NodeKind, WorkloadGraph
 from flint.passes.columns import lists, row_of_entry, total_by_row, with_bodies
 from flint.passes.permute import permuted
 from flint.work import Role
+
+#: One op's step; chains of views are far shorter.
+STEP = 1 << 20
 
 #: Roles of preparations; communications count as well.
 _PREPARING = (Role.ALIAS, Role.GENERATE, Role.ELEMENTWISE, Role.MOVEMENT, Role.COLLECTIVE)
@@ -59,9 +66,17 @@ def issue_order(graph: WorkloadGraph) -> WorkloadGraph:
     waits_for = predecessors(graph)
     depth, prepares = _depths(graph, waits_for)
     late = prepares | _grows(graph, depth, prepares)
-    key = _keys(waits_for, depth.tolist(), late.tolist())
-    order = np.lexsort((_tie_class(graph), np.array(key, dtype=np.int64)))
+    key = np.array(_keys(waits_for, depth.tolist(), late.tolist(), _steps(graph)), dtype=np.int64)
+    view = graph.role == Role.ALIAS
+    whole_step = (key + STEP // 2) // STEP
+    order = np.lexsort((np.where(view, key, 0), _tie_class(graph), whole_step))
     return permuted(graph, order.astype(np.int64))
+
+
+def _steps(graph: WorkloadGraph) -> list[int]:
+    """``w`` of every node."""
+    steps: list[int] = np.where(graph.role == Role.ALIAS, 1, STEP).tolist()
+    return steps
 
 
 def predecessors(graph: WorkloadGraph) -> list[list[int]]:
@@ -79,16 +94,17 @@ def _depths(graph: WorkloadGraph, waits_for: list[list[int]]) -> tuple[Ints, NDA
         graph.kind, (NodeKind.COMPUTE, NodeKind.COMMUNICATION)
     )
     # One entry more: producer -1, a graph input, is read from the end.
-    depth = [0] * len(graph) + [-1]
+    steps = _steps(graph)
+    depth = [0] * len(graph) + [0]
     prepares = [*may.tolist(), True]
     for node, makers in enumerate(waits_for):
-        deepest = -1
+        deepest = 0
         for maker in makers:
             if depth[maker] > deepest:
                 deepest = depth[maker]
             if not prepares[maker]:
                 prepares[node] = False
-        depth[node] = deepest + 1
+        depth[node] = deepest + steps[node]
     return np.array(depth[:-1], dtype=np.int64), np.array(prepares[:-1], dtype=bool)
 
 
@@ -113,15 +129,17 @@ def _grows(graph: WorkloadGraph, depth: Ints, prepares: NDArray[np.bool_]) -> ND
     return grows
 
 
-def _keys(waits_for: list[list[int]], depth: list[int], late: list[bool]) -> list[int]:
+def _keys(
+    waits_for: list[list[int]], depth: list[int], late: list[bool], steps: list[int]
+) -> list[int]:
     """``key`` of every node."""
-    unknown = len(depth)  # greater than any key
+    unknown = (len(depth) + 1) * STEP  # greater than any key
     first_use = [unknown] * (len(depth) + 1)
     key = depth[:]
     for node in range(len(depth) - 1, -1, -1):
         if late[node] and first_use[node] < unknown:
-            key[node] = first_use[node] - 1
-        mine = key[node]
+            key[node] = first_use[node]
+        mine = key[node] - steps[node]
         for maker in waits_for[node]:
             if mine < first_use[maker]:
                 first_use[maker] = mine
@@ -136,4 +154,5 @@ def _tie_class(graph: WorkloadGraph) -> NDArray[np.int8]:
     tie[graph.role == Role.UPDATE] = 3
     tie[makers[makers >= 0]] = 1
     tie[communicates] = 0
+    tie[graph.role == Role.ALIAS] = 4
     return tie
