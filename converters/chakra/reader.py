@@ -47,8 +47,10 @@ _INTEGER_FIELDS = frozenset(
 ) | {"sfixed32_val", "sfixed64_val", "bool_val"}
 
 
-_KNOWN_FILES = 16
-"""So many contents are kept to compare others with."""
+_KNOWN_FILES = 8
+"""So many contents of one length are kept to compare others with,"""
+_KNOWN_BYTES = 1 << 26
+"""and so many bytes in all."""
 
 
 def read_metadata(path: Path) -> pb.GlobalMetadata:
@@ -199,7 +201,8 @@ class TraceReader:
         self._by_inode: dict[tuple[int, int], Trace] = {}
         self._by_content: dict[bytes, Trace] = {}
         self._arrays: dict[tuple[str, bytes], Any] = {}
-        self._known: dict[int, KnownFile] = {}
+        self._known: dict[int, list[KnownFile]] = {}
+        self._known_bytes = 0
         self.files_decoded = 0
         self.nodes_decoded = 0
 
@@ -220,17 +223,19 @@ class TraceReader:
 
     def _decode(self, data: bytes, path: str) -> Trace:
         self.files_decoded += 1
-        known = self._known.get(len(data))
-        similar = decode_similar(known, data, path) if known else None
-        if similar is not None:
-            trace, rows = similar
-            self.nodes_decoded += rows
-            return self._share(trace)
+        known = self._known.setdefault(len(data), [])
+        for candidate in known:
+            similar = decode_similar(candidate, data, path)
+            if similar is not None:
+                trace, rows = similar
+                self.nodes_decoded += rows
+                return self._share(trace)
         trace, starts, ends = _decode(data, path)
         self.nodes_decoded += len(trace)
         trace = self._share(trace)
-        if len(self._known) < _KNOWN_FILES:
-            self._known.setdefault(len(data), known_file(data, starts, ends, trace))
+        if len(known) < _KNOWN_FILES and self._known_bytes + len(data) <= _KNOWN_BYTES:
+            known.append(known_file(data, starts, ends, trace))
+            self._known_bytes += len(data)
         return trace
 
     def _share(self, trace: Trace) -> Trace:
