@@ -122,12 +122,11 @@ def in_memory(
     system: dict[str, object] | None = None,
 ) -> TraceSet:
     """The same set without files; ranks with equal content share a trace."""
-    traces = {}
-    for rank, nodes in enumerate(ranks):
-        traces.setdefault(encode(nodes), decode_trace(encode(nodes), f"trace.{rank}.et"))
+    encoded = {id(nodes): encode(nodes) for nodes in ranks}
+    traces = {data: decode_trace(data, "memory") for data in encoded.values()}
     table = GroupTable({key: np.array(ranks) for key, ranks in (groups or {}).items()})
     return trace_set_of(
-        [traces[encode(nodes)] for nodes in ranks],
+        [traces[encoded[id(nodes)]] for nodes in ranks],
         network=Network(tuple(npus)) if npus else None,
         groups=table,
         system=system,
