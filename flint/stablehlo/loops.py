@@ -11,6 +11,7 @@ their width, as they do when the program runs.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from flint.scalars import (
 )
 from flint.stablehlo.records import Block, Module, Op
 from flint.stablehlo.scalar_rules import Lookup, Tables, block_scalars, is_scalar_integer
+from flint.tensor_types import TensorType
 
 #: Iterations that are evaluated to find the last one; a longer loop counts as not proved.
 MAX_TRIPS = 2**25
@@ -117,15 +119,13 @@ class _Linear:
             }
             return self.form(callee.yields[result], callee, inner, depth + 1)
         kind = self.module.type_of(op.results[0])
-        if not is_scalar_integer(kind) or kind.dtype == "i1":
+        if not _is_one_integer(kind):
             return None
         if op.name == "constant":
             number = op.attr("value")
             return None if number is None else (None, int(number.reshape(-1)[0]))
         if op.name in _SAME_VALUE:
-            source = self.module.type_of(op.operands[0])
-            whole = is_scalar_integer(source) and source.dtype != "i1"
-            form = operand(0) if whole else None
+            form = operand(0) if _is_one_integer(self.module.type_of(op.operands[0])) else None
         elif op.name in ("add", "subtract"):
             form = _sum(operand(0), operand(1), -1 if op.name == "subtract" else 1)
         else:
@@ -144,6 +144,13 @@ class _Linear:
             }
             self._definitions[id(block)] = table
         return table
+
+
+def _is_one_integer(kind: TensorType) -> bool:
+    """Whether a value of this type is one integer; ui64 counts, for sums are followed modulo."""
+    return is_scalar_integer(replace(kind, dtype=kind.dtype.removeprefix("u"))) and (
+        kind.dtype != "i1"
+    )
 
 
 def _sum(left: Form | None, right: Form | None, sign: int) -> Form | None:
