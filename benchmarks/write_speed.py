@@ -3,8 +3,9 @@
     python benchmarks/write_speed.py [FOLDER]
 
 Two workloads on 512 ranks: one program of 30,000 nodes whose traces are all identical (hard links),
-and one of about 1 MB per rank in which every rank differs (two permutes in 32 iterations).  The third
-writes 64 ranks of a mesh of 1,048,576.  Times are wall times of this machine; the best of three runs.
+and one of about 1 MB per rank in which every rank differs (two permutes in 32 iterations).  The
+third writes 64 ranks of a mesh of 1,048,576.  Times are wall times, the best of three runs, and
+include everything from unrolling on.
 """
 
 from __future__ import annotations

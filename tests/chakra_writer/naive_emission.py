@@ -137,8 +137,10 @@ def expected_nodes(graph: WorkloadGraph, rank: int) -> list[Expected]:
             for dep, edge in program.deps[instance]:
                 if takes_data if edge == EdgeKind.DATA else takes_order:
                     found[i].deps |= awaited(dep, edge)
-            if item is not None and item.kind == "collective_broadcast" and kind == "SEND":
-                found[i].deps |= {j for j in mine if found[j].type == "RECV"}
+            # Further sends of a broadcast follow the first one in the chain.
+            is_broadcast = item is not None and item.kind == "collective_broadcast"
+            if is_broadcast and kind == "SEND" and i - 1 in mine and found[i - 1].type == "RECV":
+                found[i].deps.add(i - 1)
             if kind in ("COLL", "SEND"):
                 if chain is not None:
                     found[i].deps.add(chain)

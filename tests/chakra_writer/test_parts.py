@@ -10,6 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flint.building import GraphBuilder, TableBuilder
 from flint.converters.chakra.astra_sim_files import write_astra_sim_files
 from flint.converters.chakra.comm_groups import GroupIds
 from flint.converters.chakra.durations import whole_micros
@@ -21,8 +22,10 @@ from flint.errors import UsageError
 from flint.groups import StridedGroups, along_axes, everybody, from_table
 from flint.mesh import Mesh
 from flint.network_dims import network_dims
+from flint.work import Role, Unit, Work, WorkItem
 from tests.chakra_writer.cases import chain
 from tests.chakra_writer.naive_emission import binomial_tree
+from tests.unrolling.random_graphs import TYPE
 
 times = st.lists(st.floats(0, 1e-4, allow_subnormal=False), min_size=1, max_size=50)
 
@@ -129,6 +132,23 @@ def test_the_roofline_is_the_slower_of_arithmetic_and_traffic():
     # WORK: 4 f32 vector FLOPs and 32 bytes: 4 / 66.9e12 s < 32 / 3.35e12 s.
     expected = 32 / 3.35e12 + 0.9e-6
     assert node_seconds(chain(), system).tolist() == pytest.approx([expected, expected])
+
+
+def test_arithmetic_is_added_up_at_the_peak_of_its_unit_and_type():
+    tables = TableBuilder()
+    builder = GraphBuilder(tables)
+    value = builder.input(tables.type(TYPE))
+    items = (
+        WorkItem(Unit.MATMUL, "bf16", 2 * 1024**3, (1, 1024, 1024, 1024)),
+        WorkItem(Unit.VECTOR, "f32", 1024**2),
+        WorkItem(Unit.TRANSCENDENTAL, "f32", 1024**2),
+    )
+    builder.compute("dot+exp", Role.CONTRACTION, (value,), (TYPE,), Work(items, 2**20, 2**20))
+    # H100: 989.4e12 bf16 tensor FLOP/s, 66.9e12 f32 FLOP/s, 4.18e12 functions/s; 0.9 us launch.
+    arithmetic = 2 * 1024**3 / 989.4e12 + 1024**2 / 66.9e12 + 1024**2 / 4.18e12
+    assert arithmetic > 2**21 / 3.35e12
+    found = node_seconds(builder.finish(()), load_system("dgx-h100"))
+    assert found.tolist() == pytest.approx([arithmetic + 0.9e-6])
 
 
 @pytest.mark.parametrize("name", system_names())
