@@ -16,7 +16,7 @@ from flint.errors import FlintError, UsageError
 from flint.graph import WorkloadGraph
 from flint.graph_io import graph_from_bytes, graph_to_bytes
 from flint.workload import Workload
-from tests.strategies import graphs
+from tests.strategies import workload_graphs
 
 DATA = Path(__file__).parent / "data" / "stablehlo"
 
@@ -38,7 +38,7 @@ def workload() -> Workload:
     return flint.convert(DATA / "pipeline_ppermute_8x8.mlirbc", mesh=(8, 8), axes=("stage", "data"))
 
 
-@given(graphs())
+@given(workload_graphs())
 def test_a_graph_survives_its_file(graph: WorkloadGraph) -> None:
     assert same(graph_from_bytes(graph_to_bytes(graph), "test"), graph)
 
