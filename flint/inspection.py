@@ -157,7 +157,11 @@ def _collectives(every: list[Block], mesh: Mesh) -> tuple[CollectiveRow, ...]:
                 exact=all(item.exact for item, _ in calls),
             )
         )
-    return tuple(sorted(rows, key=lambda row: (row.kind, -row.operand_bytes, row.group)))
+    return tuple(sorted(rows, key=_by_size))
+
+
+def _by_size(row: CollectiveRow) -> tuple[int, str, str]:
+    return (-max(row.operand_bytes, row.result_bytes), row.kind, row.group)
 
 
 def _by_kind(rows: tuple[CollectiveRow, ...]) -> tuple[KindRow, ...]:

@@ -208,7 +208,8 @@ class ProgramSummary:
         bytes_aliased: bytes of results that share an operand's buffer and are not moved.
         ops: largest share of FLOPs or of memory traffic first.
         gemms, layers: sorted by FLOPs; layers and phases are empty where the source tells none.
-        collectives, collectives_by_kind: sorted by kind, then bytes.
+        collectives: most bytes first.
+        collectives_by_kind: the same added up, sorted by kind.
         inputs, output_count, output_bytes: what goes in and comes out.
         loops, conditionals: in program order, those in untaken branches left out.
     """

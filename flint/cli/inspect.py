@@ -10,7 +10,7 @@ import typer
 
 from flint import registry
 from flint.blocks import blocks
-from flint.cli.inspect_tables import Table, human_flops, show
+from flint.cli.inspect_tables import human_flops, show
 from flint.cli.shared import (
     AxesOption,
     BranchOption,
@@ -26,6 +26,7 @@ from flint.cli.shared import (
     human_bytes,
     print_json,
 )
+from flint.cli.tables import Table
 from flint.errors import UsageError
 from flint.folder import load
 from flint.inspection import at_granularity, summarise
@@ -159,16 +160,8 @@ def _node_list(workload: Workload, program: str | None) -> list[dict[str, Any]]:
 
 def _node_tables(workload: Workload, program: str | None, top: int | None) -> list[Table]:
     columns = (
-        "node",
-        "op",
-        "category",
-        ">times",
-        ">FLOPs",
-        ">read",
-        ">written",
-        "results",
-        "where",
-    )
+        "node", "op", "?category", "?>times", ">FLOPs", "?>read", "?>written", "results", "?where",
+    )  # fmt: skip
     tables = []
     names = [item.name for item in workload.programs] if program is None else [program]
     for name in names:

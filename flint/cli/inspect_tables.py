@@ -1,21 +1,18 @@
-"""A summary as tables: boxes and colours on a terminal, plain columns in a pipe.
+"""A summary as tables for people.
 
 The idea: each table is its columns and one function from row to cells; numbers are shown in units
-that a person reads (binary for bytes, decimal for FLOPs), exact ones are in ``--json``.  Text that
-comes from the input is shown without control characters.
+that a person reads (binary for bytes, decimal for FLOPs), exact ones are in ``--json``.
 """
 
 from __future__ import annotations
 
-import re
-import shutil
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TextIO
+from typing import Any, TextIO
 
 from flint.cli.shared import human_bytes
+from flint.cli.tables import Printer, Table
 from flint.summary import (
     CollectiveRow,
     ConditionalRow,
@@ -30,31 +27,8 @@ from flint.summary import (
     WorkRow,
 )
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
-#: A pipe has no width: lines are as long as what they say.
-_NO_WIDTH = 10_000
-#: Columns between two columns, at most.
-_GAP = 3
 #: Kinds of work that an op's row names.
 _KINDS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table to show.
-
-    Attributes:
-        title: what it lists.
-        columns: headings; ``?`` in front is a column that may be left out where there is too little
-            width, ``>`` one of numbers, aligned right.
-        rows: cells.
-        hidden: rows that are left out.
-    """
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    hidden: int = 0
 
 
 def show(
@@ -68,7 +42,7 @@ def show(
         extra: more tables.
         out: where; standard output when None.
     """
-    printer = _Printer(out or sys.stdout)
+    printer = Printer(out or sys.stdout)
     name = summary.input.get("file", "workload")
     printer.line(f"{name}: {summary.level} program, {summary.order} order")
     programs = len(summary.programs)
@@ -112,7 +86,8 @@ def _headline(program: ProgramSummary) -> list[str]:
         "intensity": "nothing moved"
         if intensity is None
         else f"{intensity:.3g} FLOP per byte read or written",
-        "communication": f"{calls:,} call{'s' * (calls != 1)}, {human_bytes(program.communication_bytes)} of operands",
+        "communication": f"{human_bytes(program.communication_bytes)} of operands "
+        f"in {calls:,} call{'s' * (calls != 1)}",
         "outputs": f"{program.output_count:,}, {human_bytes(program.output_bytes)}",
     }
     first = f"program {program.name} on {program.rank_count:,} ranks ({program.ranks}), per rank"
@@ -253,69 +228,3 @@ def _kinds(work: Sequence[WorkRow]) -> str:
 def _where(layer: str, file: str, line: int) -> str:
     place = f"{file}:{line}" if file else ""
     return " ".join(part for part in (layer, place) if part)
-
-
-class _Printer:
-    """Tables by rich on a terminal; the same tables without lines and colours in a pipe."""
-
-    def __init__(self, out: TextIO) -> None:
-        from rich.console import Console
-
-        self.out = out
-        self.terminal = out.isatty()
-        self.width = shutil.get_terminal_size().columns if self.terminal else _NO_WIDTH
-        self.console = Console(
-            file=out,
-            markup=False,
-            highlight=False,
-            emoji=False,
-            no_color=not self.terminal,
-            force_terminal=self.terminal,
-            # What does not fit although columns were left out is wrapped by the terminal, not cut.
-            width=_NO_WIDTH,
-        )
-
-    def line(self, text: str) -> None:
-        self.out.write(_clean(text) + "\n")
-
-    def table(self, table: Table) -> None:
-        from rich import box
-        from rich.table import Table as RichTable
-
-        kept = self._fitting(table)
-        shown = RichTable(
-            box=box.SIMPLE_HEAD if self.terminal else None,
-            header_style="bold" if self.terminal else "",
-            pad_edge=False,
-        )
-        for number in kept:
-            heading = table.columns[number].removeprefix("?")
-            right = heading.startswith(">")
-            justify: Literal["left", "right"] = "right" if right else "left"
-            shown.add_column(heading.removeprefix(">"), justify=justify, no_wrap=True)
-        for row in table.rows:
-            shown.add_row(*(_clean(row[number]) for number in kept))
-        self.line("")
-        self.line(table.title)
-        with self.console.capture() as captured:
-            self.console.print(shown)
-        for line in captured.get().splitlines():
-            self.out.write(f"  {line.rstrip()}\n" if line.strip() else "")
-        if table.hidden:
-            self.line(f"  ... and {table.hidden:,} more (--top)")
-
-    def _fitting(self, table: Table) -> list[int]:
-        """Columns to show: the last optional ones are left out until the table fits."""
-        widths = [
-            max(len(heading.lstrip("?>")), *(len(row[i]) for row in table.rows)) + _GAP
-            for i, heading in enumerate(table.columns)
-        ]
-        kept = list(range(len(widths)))
-        optional = [i for i in kept if table.columns[i].startswith("?")]
-        while optional and _GAP + sum(widths[i] for i in kept) > self.width:
-            kept.remove(optional.pop())
-        return kept
-
-
-def _clean(text: str) -> str:
-    return _CONTROL.sub(" ", text)

@@ -1,4 +1,4 @@
-"""Workloads to look at: the saved modules, and small ones whose numbers can be worked out by hand."""
+"""Workloads to look at: the saved modules, and one whose numbers can be worked out by hand."""
 
 from __future__ import annotations
 

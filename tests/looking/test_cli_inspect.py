@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 from pathlib import Path
 
 import networkx as nx
@@ -12,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from flint.cli.inspect import register
 from flint.cli.inspect_tables import human_flops
+from flint.cli.tables import Printer, Table
 from flint.errors import FlintError, UsageError
 
 SAVED = Path(__file__).parents[1] / "data" / "stablehlo"
@@ -47,6 +50,36 @@ def test_in_a_pipe_there_are_neither_colours_nor_boxes_nor_broken_lines(run, loo
     assert out.isascii()
     assert "\x1b" not in out
     assert not any(line != line.rstrip() for line in out.splitlines())
+
+
+class Terminal(io.StringIO):
+    """Text that claims to be a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_narrow_terminal_loses_optional_columns_and_no_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = Table("ops", ("op", "?category", ">count", "?work"), [("a" * 40, "b" * 40, "7", "c")])
+    shown = {}
+    for width in (60, 200):
+        monkeypatch.setenv("COLUMNS", str(width))
+        out = Terminal()
+        Printer(out).table(table)
+        shown[width] = out.getvalue()
+    assert "a" * 40 in shown[60]
+    assert "7" in shown[60]
+    assert "b" not in shown[60].replace("[1m", "").replace("ops", "")
+    assert "b" * 40 in shown[200]
+    assert max(map(len, re.sub(r"\x1b\[\d*m", "", shown[60]).splitlines())) <= 60
+
+
+def test_text_of_the_input_is_neither_markup_nor_control_codes() -> None:
+    out = io.StringIO()
+    Printer(out).table(Table("ops", ("op",), [("[bold]x[/nope] \x1b]0;title\x07:smile:\ny",)]))
+    assert "[bold]x[/nope]  ]0;title :smile: y" in out.getvalue()
 
 
 def test_json_has_the_exact_numbers(run) -> None:  # type: ignore[no-untyped-def]
@@ -100,7 +133,7 @@ def test_options_of_a_conversion_are_refused_for_a_folder(run, loop_file, tmp_pa
     import flint
 
     flint.convert(loop_file).save(tmp_path / "out")
-    with pytest.raises(UsageError, match="--mesh: .* is a workload folder, converted already"):
+    with pytest.raises(UsageError, match=r"--mesh: .* is a workload folder, converted already"):
         run(tmp_path / "out", "--mesh", "8")
 
 

@@ -6,6 +6,7 @@ import gzip
 import json
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def test_a_stream_runs_one_thing_after_another(saved: Saved, written: Any) -> No
     for name in ("compute", "communication"):
         events = shown[name]
         assert events
-        for before, after in zip(events, events[1:], strict=False):
+        for before, after in pairwise(events):
             assert after["ts"] >= before["ts"] + before["dur"] - 5e-4
 
 

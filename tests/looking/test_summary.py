@@ -68,7 +68,7 @@ def test_recognised_reduce_scatters_are_the_all_reduces_that_are_gone(saved: Sav
 
 
 def test_a_loop_multiplies_what_is_inside(loop: Workload) -> None:
-    # Five iterations of dot [4,8]x[8,8] (2*4*8*8 = 512 FLOPs), tanh of 32 elements, and the counter.
+    # Five times a dot [4,8]x[8,8] (2*4*8*8 = 512 FLOPs), a tanh of 32 elements, and the counter.
     [program] = summarise(loop).programs
     ops = {row.op: row for row in program.ops}
     assert (ops["dot_general"].count, ops["dot_general"].flops) == (5, 5 * 512)
