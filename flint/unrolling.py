@@ -14,11 +14,12 @@ the inside out with numpy; Python runs per loop, not per instance.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.blocks import Block, Edges, Region, add_order, carried_values, is_plain, shifted
 from flint.errors import FlintError
 from flint.graph import EdgeKind, Loop, NodeKind, WorkloadGraph
 
@@ -132,76 +133,9 @@ def unroll(
 
 def instances_of(graph: WorkloadGraph) -> int:
     """How many instances ``unroll`` would make."""
-    count = int(np.count_nonzero(_is_plain(graph)))
+    count = int(np.count_nonzero(is_plain(graph)))
     count += sum(loop.trip_count * instances_of(loop.body) for loop in graph.loops)
     return count + sum(instances_of(c.branches[c.taken]) for c in graph.conditionals)
-
-
-class _Block(NamedTuple):
-    """The slots of a graph and the edges into them.
-
-    An edge's producer is a slot, or ``-1 - i`` for input ``i`` of the graph.  ``period`` is how
-    often a slot's graph repeats within the block.
-    """
-
-    template: Ints
-    iteration: Ints
-    period: Ints
-    consumer: Ints
-    producer: Ints
-    edge: NDArray[np.int8]
-    outputs: Ints
-
-    def sources(self) -> Ints:
-        """Slots that wait for no other slot."""
-        waits = np.zeros(len(self.template), np.bool_)
-        waits[self.consumer[self.producer >= 0]] = True
-        return np.flatnonzero(~waits)
-
-    def sinks(self) -> Ints:
-        """Slots that no other slot waits for."""
-        awaited = np.zeros(len(self.template), np.bool_)
-        awaited[self.producer[self.producer >= 0]] = True
-        return np.flatnonzero(~awaited)
-
-
-class _Region(NamedTuple):
-    """A loop or conditional node within its graph's slots: where it starts, its whole block."""
-
-    offset: int
-    block: _Block
-
-
-class _Edges:
-    """Edges as pieces of columns."""
-
-    def __init__(self) -> None:
-        self.pieces: list[tuple[Ints, Ints, NDArray[np.int8]]] = []
-
-    def add(self, consumer: Ints, producer: Ints, kind: NDArray[np.int8] | int) -> None:
-        consumer, producer = np.broadcast_arrays(consumer, producer)
-        kinds = np.broadcast_to(np.asarray(kind, np.int8), consumer.shape)
-        self.pieces.append((consumer.reshape(-1), producer.reshape(-1), kinds.reshape(-1)))
-
-    def joined(self) -> tuple[Ints, Ints, NDArray[np.int8]]:
-        """Consumer, producer and kind columns."""
-        empty = np.zeros(0, np.int64)
-        pieces = self.pieces or [(empty, empty, empty.astype(np.int8))]
-        consumers, producers, kinds = zip(*pieces, strict=True)
-        return np.concatenate(consumers), np.concatenate(producers), np.concatenate(kinds)
-
-    def unique(self, inputs: int) -> tuple[Ints, Ints, NDArray[np.int8]]:
-        """The columns sorted, without repetition."""
-        consumer, producer, kind = self.joined()
-        kinds = len(EdgeKind)
-        span = int(producer.max(initial=0)) + inputs + 1
-        key = (consumer * span + producer + inputs) * kinds + kind
-        key.sort()
-        if len(key):
-            key = key[np.concatenate([[True], key[1:] != key[:-1]])]
-        pair, kind = np.divmod(key, kinds)
-        consumer, producer = np.divmod(pair, span)
-        return consumer, producer - inputs, kind.astype(np.int8)
 
 
 class _Builder:
@@ -211,12 +145,12 @@ class _Builder:
         self.graphs: list[WorkloadGraph] = []
         self.templates = 0
 
-    def block(self, graph: WorkloadGraph) -> _Block:
+    def block(self, graph: WorkloadGraph) -> Block:
         """The block of one instantiation of ``graph``."""
         first = self.templates
         self.graphs.append(graph)
         self.templates += len(graph)
-        plain = _is_plain(graph)
+        plain = is_plain(graph)
         bodies = {int(node): self._body(graph, int(node)) for node in np.flatnonzero(~plain)}
         sizes = plain.astype(np.int64)
         for node, (body, times) in bodies.items():
@@ -235,8 +169,8 @@ class _Builder:
         template[offset[nodes]] = first + nodes
         made = graph.producer[graph.inputs :]
         value = np.concatenate([-1 - np.arange(graph.inputs), offset[made]])
-        edges = _Edges()
-        regions: dict[int, _Region] = {}
+        edges = Edges()
+        regions: dict[int, Region] = {}
         for node, (body, times) in bodies.items():
             low, high = graph.operand_ptr[node : node + 2]
             operands = value[graph.operand[low:high]]
@@ -245,19 +179,19 @@ class _Builder:
             at = int(offset[node])
             whole = self._repeat(body, times, operands, loop)
             low, high = graph.result_ptr[node : node + 2]
-            value[graph.inputs + low : graph.inputs + high] = _shifted(whole.outputs, operands, at)
+            value[graph.inputs + low : graph.inputs + high] = shifted(whole.outputs, operands, at)
             place = slice(at, at + len(whole.template))
             template[place], iteration[place] = whole.template, whole.iteration
             period[place] = whole.period
-            edges.add(whole.consumer + at, _shifted(whole.producer, operands, at), whole.edge)
-            regions[node] = _Region(at, whole)
+            edges.add(whole.consumer + at, shifted(whole.producer, operands, at), whole.edge)
+            regions[node] = Region(at, whole)
         taken = plain[graph.consumer]
         edges.add(offset[graph.consumer[taken]], value[graph.operand[taken]], EdgeKind.DATA)
-        _add_order(graph, offset, value, regions, edges)
+        add_order(graph, offset, value, regions, edges)
         unique = edges.unique(graph.inputs)
-        return _Block(template, iteration, period, *unique, value[graph.outputs])
+        return Block(template, iteration, period, *unique, value[graph.outputs])
 
-    def _body(self, graph: WorkloadGraph, node: int) -> tuple[_Block, int]:
+    def _body(self, graph: WorkloadGraph, node: int) -> tuple[Block, int]:
         detail = int(graph.detail[node])
         if graph.kind[node] == NodeKind.LOOP:
             loop = graph.loops[detail]
@@ -265,14 +199,14 @@ class _Builder:
         conditional = graph.conditionals[detail]
         return self.block(conditional.branches[conditional.taken]), 1
 
-    def _repeat(self, body: _Block, times: int, operands: Ints, loop: Loop | None) -> _Block:
+    def _repeat(self, body: Block, times: int, operands: Ints, loop: Loop | None) -> Block:
         """``body`` run ``times`` times as one block whose inputs are the node's operands."""
         if loop is None:
             return body
         size = len(body.template)
         steps = np.arange(times, dtype=np.int64)[:, None]
-        carried = _carried(body.outputs, loop.carried, times, size)
-        edges = _Edges()
+        carried = carried_values(body.outputs, loop.carried, times, size)
+        edges = Edges()
         inner = body.producer >= 0
         edges.add(
             body.consumer[inner] + steps * size,
@@ -291,7 +225,7 @@ class _Builder:
             consumer[~is_carried] + steps * size, -1 - entering[~is_carried], kind[~is_carried]
         )
         self._add_sequence(body, times, size, loop, edges)
-        return _Block(
+        return Block(
             np.tile(body.template, times),
             (body.iteration + steps * body.period).reshape(-1),
             np.tile(body.period * times, times),
@@ -299,7 +233,7 @@ class _Builder:
             carried[:, times],
         )
 
-    def _add_sequence(self, body: _Block, times: int, size: int, loop: Loop, edges: _Edges) -> None:
+    def _add_sequence(self, body: Block, times: int, size: int, loop: Loop, edges: Edges) -> None:
         lookahead = loop.lookahead if self.lookahead == "own" else self.lookahead
         if lookahead is None or lookahead + 1 >= times:
             return
@@ -311,7 +245,7 @@ class _Builder:
         sinks = body.sinks()
         edges.add(later + openers[None, :, None], earlier + sinks[None, None, :], EdgeKind.STREAM)
 
-    def _openers(self, body: _Block) -> Ints:
+    def _openers(self, body: Block) -> Ints:
         """The first chained communication of an iteration and the unchained ones before it."""
         kind = np.concatenate([graph.kind for graph in self.graphs])[body.template]
         slots = np.flatnonzero(kind == NodeKind.COMMUNICATION)
@@ -324,89 +258,8 @@ class _Builder:
         return found
 
 
-def _is_plain(graph: WorkloadGraph) -> NDArray[np.bool_]:
-    return np.isin(graph.kind, (NodeKind.COMPUTE, NodeKind.COMMUNICATION))
-
-
-def _shifted(code: Ints, operands: Ints, offset: int) -> Ints:
-    """A region's slots and inputs in the terms of the graph around it."""
-    outside = operands[np.where(code < 0, -1 - code, 0)] if len(operands) else code
-    return np.where(code < 0, outside, code + offset)
-
-
-def _carried(outputs: Ints, carried: int, times: int, size: int) -> Ints:
-    """Each carried value before every iteration and after the last, shape [carried, times + 1].
-
-    A carried value that the body makes is last iteration's slot.  One that the body only passes on
-    is last iteration's other value: a chain of these is a shift register, a circle of them a swap.
-    """
-    steps = np.arange(times, dtype=np.int64)
-    result = np.empty((carried, times + 1), np.int64)
-    result[:, 0] = -1 - np.arange(carried)
-    made = np.flatnonzero(outputs >= 0)
-    result[made, 1:] = outputs[made, None] + steps * size
-    passed = -1 - outputs
-    unchanged = (passed == np.arange(carried)) | (passed >= carried)
-    constant = np.flatnonzero((outputs < 0) & unchanged)
-    result[constant, 1:] = -1 - passed[constant, None]
-    open_values = set(range(carried)) - set(made.tolist()) - set(constant.tolist())
-    while open_values:
-        path = [next(iter(open_values))]
-        while int(passed[path[-1]]) in open_values and int(passed[path[-1]]) not in path:
-            path.append(int(passed[path[-1]]))
-        following = int(passed[path[-1]])
-        if following in path:
-            circle = np.array(path[path.index(following) :], np.int64)
-            turns = (np.arange(len(circle))[:, None] + np.arange(times + 1)) % len(circle)
-            result[circle] = -1 - circle[turns]
-            open_values -= set(circle.tolist())
-        for index in reversed(path):
-            if index in open_values:
-                result[index, 1:] = result[int(passed[index]), :-1]
-                open_values.discard(index)
-    return result
-
-
-def _add_order(
-    graph: WorkloadGraph, offset: Ints, value: Ints, regions: dict[int, _Region], edges: _Edges
-) -> None:
-    """Order edges; one onto a loop holds back its sources, one from a loop waits for its sinks."""
-    consumer = np.repeat(np.arange(len(graph), dtype=np.int64), np.diff(graph.order_ptr))
-    producer, kind = graph.order_node, graph.order_kind
-    is_region = ~_is_plain(graph)
-    simple = ~(is_region[consumer] | is_region[producer]) if len(consumer) else np.zeros(0, bool)
-    edges.add(offset[consumer[simple]], offset[producer[simple]], kind[simple])
-    if bool(simple.all()):
-        return
-    ends: dict[int, Ints] = {}
-    for node, region in regions.items():
-        if len(region.block.template):
-            ends[node] = region.block.sinks() + region.offset
-        else:
-            ends[node] = _through_empty(graph, node, offset, value, ends)
-    for i in np.flatnonzero(~simple).tolist():
-        after, before = int(consumer[i]), int(producer[i])
-        sources = ends[before] if before in regions else offset[[before]]
-        if after not in regions:
-            targets = offset[[after]]
-        else:
-            targets = regions[after].block.sources() + regions[after].offset
-        edges.add(targets[:, None], sources[None, :], kind[i])
-
-
-def _through_empty(
-    graph: WorkloadGraph, node: int, offset: Ints, value: Ints, ends: dict[int, Ints]
-) -> Ints:
-    """What a loop that never runs waits for: whoever comes after it waits for that."""
-    low, high = graph.operand_ptr[node : node + 2]
-    found = [value[graph.operand[low:high]]]
-    for before in graph.order_node[graph.order_ptr[node] : graph.order_ptr[node + 1]].tolist():
-        found.append(ends[before] if before in ends else offset[[before]])
-    return np.unique(np.concatenate(found))
-
-
 def _check_forward(
-    consumer: Ints, producer: Ints, builder: _Builder, block: _Block, start: Ints
+    consumer: Ints, producer: Ints, builder: _Builder, block: Block, start: Ints
 ) -> None:
     wrong = np.flatnonzero(producer >= consumer)
     if not len(wrong):
