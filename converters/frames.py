@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from flint.blocks import Block, blocks
 from flint.environment import require
 from flint.graph import NodeKind, Phase
 from flint.group_names import partners
+from flint.nesting import Block, blocks
 from flint.passes import apply
 from flint.work import Role
 from flint.workload import Workload

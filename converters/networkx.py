@@ -28,10 +28,10 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-from flint.blocks import Block, blocks, opened_blocks
 from flint.graph import EdgeKind, NodeKind, WorkloadGraph
 from flint.group_names import partners
 from flint.mesh import Mesh
+from flint.nesting import Block, blocks, opened_blocks
 from flint.passes import apply
 from flint.unrolling import unroll as unroll_graph
 from flint.work import Role

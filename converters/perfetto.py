@@ -26,7 +26,6 @@ from typing import Any, Final, TextIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.blocks import opened_blocks
 from flint.communication import Communication
 from flint.converters.networkx import node_attributes
 from flint.cost.roofline import node_seconds
@@ -34,6 +33,7 @@ from flint.cost.systems import System, load_system
 from flint.errors import UsageError
 from flint.graph import NodeKind, WorkloadGraph
 from flint.mesh import Mesh
+from flint.nesting import opened_blocks
 from flint.passes import apply
 from flint.unrolling import ABSENT, CHAINED, UNCHAINED, Unrolled, instances_of, unroll
 from flint.workload import Program, Workload

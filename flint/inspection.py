@@ -20,10 +20,10 @@ from dataclasses import replace
 import numpy as np
 
 from flint import exact_sums
-from flint.blocks import Block, blocks
 from flint.graph import NodeKind, WorkloadGraph
 from flint.group_names import partners
 from flint.mesh import Mesh
+from flint.nesting import Block, blocks
 from flint.passes import apply
 from flint.summary import (
     CollectiveRow,

@@ -132,7 +132,7 @@ class LoopRow:
     """One loop.
 
     Attributes:
-        node: its path (see ``flint.blocks``).
+        node: its path (see ``flint.nesting``).
         level: loops around it.
         entered: how often it is started.
         trip_count, known_by: iterations each time, and how that is known.

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint import exact_sums
-from flint.blocks import Block
 from flint.graph import Ints, NodeKind, Phase, WorkloadGraph
+from flint.nesting import Block
 from flint.summary import GemmRow, LayerRow, OpRow, PhaseRow, WorkRow
 from flint.tensor_types import DTYPES
 from flint.work import Role, Unit

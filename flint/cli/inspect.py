@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from flint import registry
-from flint.blocks import blocks
 from flint.cli.inspect_tables import human_flops, show
 from flint.cli.shared import (
     AxesOption,
@@ -30,6 +29,7 @@ from flint.cli.tables import Table
 from flint.errors import UsageError
 from flint.folder import load
 from flint.inspection import at_granularity, summarise
+from flint.nesting import blocks
 from flint.workload import Workload
 
 #: Rows per table on a terminal when ``--top`` says nothing.

@@ -9,10 +9,10 @@ import networkx as nx
 import pytest
 from hypothesis import given
 
-from flint.blocks import blocks
 from flint.errors import FlintError
 from flint.graph import WorkloadGraph
 from flint.mesh import Mesh
+from flint.nesting import blocks
 from flint.ranks import all_ranks
 from flint.unrolling import unroll
 from flint.workload import Program, ProgramInput, Workload
