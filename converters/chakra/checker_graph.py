@@ -3,14 +3,16 @@
 The union graph has the vertices of all ranks, a collective being one vertex for all its members,
 and an edge from each SEND to its RECV.  Two ways to see that it is acyclic:
 
-**By levels** (as arrays, for the usual case that ranks run the same program).  A vertex's level is
-the length of the longest path to it within its rank.  Suppose that each collective has the same
-level on all members, and each SEND's level is below the smallest level of a COLL or SEND that its
-RECV leads to (the RECV's bound).  Give COLLs and SENDs their level, RECVs and joins their bound
-minus a half.  Along an edge inside a rank this number never falls: a COLL or SEND is above its
-parents by level, and a RECV's or join's bound exceeds the level of every COLL and SEND above it.
-It stays equal only between RECVs and joins of one rank, whose edges are acyclic.  A SEND's level
-is at most its RECV's bound minus one.  So no cycle closes.
+**By levels** (as arrays, for the usual case that ranks run the same program).  Number a rank's
+vertices so that the number grows along every edge: a COLL by its index times a large step, a SEND
+in between by the longest path from the COLL before it.  So a rank that lacks some message still
+agrees with the others about COLLs.  Suppose that each collective has the same level on all
+members, and each SEND's level is below the smallest level of a COLL or SEND that its RECV leads to
+(the RECV's bound). Give COLLs and SENDs their level, RECVs and joins their bound minus a half.
+Along an edge inside a rank this number never falls: a COLL or SEND is above its parents by level,
+and a RECV's or join's bound exceeds the level of every COLL and SEND above it.  It stays equal
+only between RECVs and joins of one rank, whose edges are acyclic.  A SEND's level is at most its
+RECV's bound minus one.  So no cycle closes.
 
 **By removal** (for pipelines and whatever else): take away vertices without predecessors until
 nothing is left; work is linear in vertices and edges of all ranks' skeletons.

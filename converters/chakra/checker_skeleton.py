@@ -13,6 +13,7 @@ its own, so the skeleton is never larger than the trace.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,8 @@ class Skeleton:
         above: vertex -> vertices it directly depends on.
         below: vertex -> vertices that directly depend on it.
         vertex: row -> vertex, -1 for rows that were contracted.
-        level: vertex -> length of the longest path to it from a vertex without predecessors.
+        level: vertex -> a number above that of all vertices it depends on: `COLL_STEP` times its
+            index for a COLL; for others one more than the highest level directly above.
         bound: vertex -> for RECVs and joins the smallest level of a COLL or SEND below it without
             a COLL or SEND in between (a large number: none); for others the own level.
     """
@@ -45,7 +47,9 @@ class Skeleton:
     bound: NDArray[np.int64]
 
 
-UNBOUNDED = 1 << 62
+UNBOUNDED: Final = 1 << 62
+COLL_STEP: Final = 1 << 32
+"""More than there are vertices, so that what lies between COLLs k - 1 and k has levels between."""
 
 
 def skeleton(types: NDArray[np.int32], facts: OrderFacts) -> Skeleton:
@@ -100,11 +104,18 @@ def _with_levels(
     count = len(row_of)
     below: list[list[int]] = [[] for _ in range(count)]
     level = [0] * count
+    colls = 0
     for node, parents in enumerate(above):
+        highest = -COLL_STEP
         for up in parents:
             below[up].append(node)
-            if level[up] >= level[node]:
-                level[node] = level[up] + 1
+            if level[up] > highest:
+                highest = level[up]
+        if kind_of[node] == NodeType.COLL:
+            level[node] = COLL_STEP * colls
+            colls += 1
+        else:
+            level[node] = highest + 1
     bound = [0] * count
     for node in range(count - 1, -1, -1):
         if kind_of[node] in (NodeType.COLL, NodeType.SEND):
