@@ -1,167 +1,86 @@
-"""Blocks: the slots of a graph and the edges into them, as unrolling puts them together.
+"""The blocks of a program: its graph and the bodies inside, with place and number of runs.
 
-The idea: seen from inside a block, a value is a number: one of the block's slots, or ``-1 - i`` for
-input ``i``.  A block inside another one is shifted to its place and its inputs are replaced by what
-the surrounding graph gives it; how often a loop runs changes nothing of that.
+The idea: whoever looks at a program (a summary, a table, a drawing) wants every node once, with a
+name that says where it is and a factor for the loops around it.  A node's name is its path: ``12``
+is node 12 of the program, ``12/3`` node 3 of the body of loop 12, ``12.1/3`` node 3 of branch 1 of
+conditional 12.
+
+    for block in blocks(graph):
+        print(block.path(0), block.times * block.graph.flops_by_node().sum())
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from flint.graph import EdgeKind, NodeKind, WorkloadGraph
-
-Ints = NDArray[np.int64]
+from flint.graph import NodeKind, WorkloadGraph
 
 
-class Block(NamedTuple):
-    """The slots of a graph and the edges into them.
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block of a program.
 
-    An edge's producer is a slot, or ``-1 - i`` for input ``i`` of the graph.  ``period`` is how
-    often a slot's graph repeats within the block.
+    Attributes:
+        graph: the program's graph or a body in it.
+        owner: path of the loop or of the conditional's branch that it is the body of, "" for the
+            program itself.
+        level: loops around it.
+        times: how often it runs in one run of the program; 0 for a branch that is not taken.
+        taken: whether it stands in no branch that is not taken.
     """
 
-    template: Ints
-    iteration: Ints
-    period: Ints
-    consumer: Ints
-    producer: Ints
-    edge: NDArray[np.int8]
-    outputs: Ints
+    graph: WorkloadGraph
+    owner: str
+    level: int
+    times: int
+    taken: bool = True
 
-    def sources(self) -> Ints:
-        """Slots that wait for no other slot."""
-        waits = np.zeros(len(self.template), np.bool_)
-        waits[self.consumer[self.producer >= 0]] = True
-        return np.flatnonzero(~waits)
+    @property
+    def prefix(self) -> str:
+        """What stands before a node's index in its path."""
+        return f"{self.owner}/" if self.owner else ""
 
-    def sinks(self) -> Ints:
-        """Slots that no other slot waits for."""
-        awaited = np.zeros(len(self.template), np.bool_)
-        awaited[self.producer[self.producer >= 0]] = True
-        return np.flatnonzero(~awaited)
+    def path(self, node: int) -> str:
+        """A node's name within the program."""
+        return f"{self.prefix}{node}"
 
 
-class Region(NamedTuple):
-    """A loop or conditional node within its graph's slots: where it starts, its whole block."""
+def blocks(graph: WorkloadGraph) -> Iterator[Block]:
+    """The program's graph, then each body inside it, in the order of their nodes.
 
-    offset: int
-    block: Block
+    A branch of a conditional that is not the one taken has ``times`` 0.
 
-
-class Edges:
-    """Edges as pieces of columns."""
-
-    def __init__(self) -> None:
-        self.pieces: list[tuple[Ints, Ints, NDArray[np.int8]]] = []
-
-    def add(self, consumer: Ints, producer: Ints, kind: NDArray[np.int8] | int) -> None:
-        """Add edges; the three broadcast against each other."""
-        consumer, producer = np.broadcast_arrays(consumer, producer)
-        kinds = np.broadcast_to(np.asarray(kind, np.int8), consumer.shape)
-        self.pieces.append((consumer.reshape(-1), producer.reshape(-1), kinds.reshape(-1)))
-
-    def joined(self) -> tuple[Ints, Ints, NDArray[np.int8]]:
-        """Consumer, producer and kind columns."""
-        empty = np.zeros(0, np.int64)
-        pieces = self.pieces or [(empty, empty, empty.astype(np.int8))]
-        consumers, producers, kinds = zip(*pieces, strict=True)
-        return np.concatenate(consumers), np.concatenate(producers), np.concatenate(kinds)
-
-    def unique(self, inputs: int) -> tuple[Ints, Ints, NDArray[np.int8]]:
-        """The columns sorted, without repetition."""
-        consumer, producer, kind = self.joined()
-        kinds = len(EdgeKind)
-        span = int(producer.max(initial=0)) + inputs + 1
-        key = (consumer * span + producer + inputs) * kinds + kind
-        key.sort()
-        if len(key):
-            key = key[np.concatenate([[True], key[1:] != key[:-1]])]
-        pair, kind = np.divmod(key, kinds)
-        consumer, producer = np.divmod(pair, span)
-        return consumer, producer - inputs, kind.astype(np.int8)
-
-
-def is_plain(graph: WorkloadGraph) -> NDArray[np.bool_]:
-    """Which nodes are one slot: compute and communication, shape [nodes]."""
-    return np.isin(graph.kind, (NodeKind.COMPUTE, NodeKind.COMMUNICATION))
-
-
-def shifted(code: Ints, operands: Ints, offset: int) -> Ints:
-    """A region's slots and inputs in the terms of the graph around it."""
-    outside = operands[np.where(code < 0, -1 - code, 0)] if len(operands) else code
-    return np.where(code < 0, outside, code + offset)
-
-
-def carried_values(outputs: Ints, carried: int, times: int, size: int) -> Ints:
-    """Each carried value before every iteration and after the last, shape [carried, times + 1].
-
-    A carried value that the body makes is last iteration's slot.  One that the body only passes on
-    is last iteration's other value: a chain of these is a shift register, a circle of them a swap.
+    Args:
+        graph: the program.
     """
-    steps = np.arange(times, dtype=np.int64)
-    result = np.empty((carried, times + 1), np.int64)
-    result[:, 0] = -1 - np.arange(carried)
-    made = np.flatnonzero(outputs >= 0)
-    result[made, 1:] = outputs[made, None] + steps * size
-    passed = -1 - outputs
-    unchanged = (passed == np.arange(carried)) | (passed >= carried)
-    constant = np.flatnonzero((outputs < 0) & unchanged)
-    result[constant, 1:] = -1 - passed[constant, None]
-    open_values = set(range(carried)) - set(made.tolist()) - set(constant.tolist())
-    while open_values:
-        path = [next(iter(open_values))]
-        while int(passed[path[-1]]) in open_values and int(passed[path[-1]]) not in path:
-            path.append(int(passed[path[-1]]))
-        following = int(passed[path[-1]])
-        if following in path:
-            circle = np.array(path[path.index(following) :], np.int64)
-            turns = (np.arange(len(circle))[:, None] + np.arange(times + 1)) % len(circle)
-            result[circle] = -1 - circle[turns]
-            open_values -= set(circle.tolist())
-        for index in reversed(path):
-            if index in open_values:
-                result[index, 1:] = result[int(passed[index]), :-1]
-                open_values.discard(index)
-    return result
+    yield from _inside(Block(graph, "", 0, 1))
 
 
-def add_order(
-    graph: WorkloadGraph, offset: Ints, value: Ints, regions: dict[int, Region], edges: Edges
-) -> None:
-    """Order edges; one onto a loop holds back its sources, one from a loop waits for its sinks."""
-    consumer = np.repeat(np.arange(len(graph), dtype=np.int64), np.diff(graph.order_ptr))
-    producer, kind = graph.order_node, graph.order_kind
-    is_region = ~is_plain(graph)
-    simple = ~(is_region[consumer] | is_region[producer]) if len(consumer) else np.zeros(0, bool)
-    edges.add(offset[consumer[simple]], offset[producer[simple]], kind[simple])
-    if bool(simple.all()):
+def opened_blocks(graph: WorkloadGraph) -> list[Block]:
+    """The blocks that unrolling opens: entry ``i`` is ``graphs[i]`` of ``flint.unrolling``."""
+    return [block for block in blocks(graph) if block.taken]
+
+
+def _inside(block: Block) -> Iterator[Block]:
+    yield block
+    graph = block.graph
+    if not graph.loops and not graph.conditionals:
         return
-    ends: dict[int, Ints] = {}
-    for node, region in regions.items():
-        if len(region.block.template):
-            ends[node] = region.block.sinks() + region.offset
-        else:
-            ends[node] = _through_empty(graph, node, offset, value, ends)
-    for i in np.flatnonzero(~simple).tolist():
-        after, before = int(consumer[i]), int(producer[i])
-        sources = ends[before] if before in regions else offset[[before]]
-        if after not in regions:
-            targets = offset[[after]]
-        else:
-            targets = regions[after].block.sources() + regions[after].offset
-        edges.add(targets[:, None], sources[None, :], kind[i])
-
-
-def _through_empty(
-    graph: WorkloadGraph, node: int, offset: Ints, value: Ints, ends: dict[int, Ints]
-) -> Ints:
-    """What a loop that never runs waits for: whoever comes after it waits for that."""
-    low, high = graph.operand_ptr[node : node + 2]
-    found = [value[graph.operand[low:high]]]
-    for before in graph.order_node[graph.order_ptr[node] : graph.order_ptr[node + 1]].tolist():
-        found.append(ends[before] if before in ends else offset[[before]])
-    return np.unique(np.concatenate(found))
+    for node in np.flatnonzero(graph.kind >= NodeKind.LOOP).tolist():
+        detail = int(graph.detail[node])
+        if graph.kind[node] == NodeKind.LOOP:
+            loop = graph.loops[detail]
+            times = block.times * loop.trip_count
+            yield from _inside(
+                Block(loop.body, block.path(node), block.level + 1, times, block.taken)
+            )
+            continue
+        conditional = graph.conditionals[detail]
+        for number, branch in enumerate(conditional.branches):
+            taken = block.taken and number == conditional.taken
+            times = block.times if taken else 0
+            owner = f"{block.path(node)}.{number}"
+            yield from _inside(Block(branch, owner, block.level, times, taken))
