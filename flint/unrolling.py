@@ -19,7 +19,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.slots import Block, Edges, Region, add_order, carried_values, is_plain, shifted
+from flint.blocks import Block, Edges, Region, add_order, carried_values, is_plain, shifted
 from flint.errors import FlintError
 from flint.graph import EdgeKind, Loop, NodeKind, WorkloadGraph
 
