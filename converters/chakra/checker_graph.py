@@ -20,9 +20,11 @@ nothing is left; work is linear in vertices and edges of all ranks' skeletons.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flint.converters.chakra.checker_findings import Hits, one_node
 from flint.converters.chakra.checker_matching import Endpoints, Matching, sequence_numbers
@@ -100,15 +102,29 @@ def _collectives_level(facts: Facts, matching: Matching, bones: dict[int, Skelet
 
 
 def _messages_rise(matching: Matching, bones: dict[int, Skeleton]) -> bool:
-    sends, recvs = matching.sends, matching.recvs
-    level = np.zeros(len(sends.row), np.int64)
-    bound = np.zeros(len(recvs.row), np.int64)
-    for index, bone in bones.items():
-        mine = sends.view == index
-        level[mine] = bone.level[bone.vertex[sends.row[mine]]]
-        mine = recvs.view == index
-        bound[mine] = bone.bound[bone.vertex[recvs.row[mine]]]
+    level = _of_vertices(matching.sends, bones, lambda bone: bone.level)
+    bound = _of_vertices(matching.recvs, bones, lambda bone: bone.bound)
     return bool(np.all(level < bound))
+
+
+def _of_vertices(
+    ends: Endpoints,
+    bones: dict[int, Skeleton],
+    column: Callable[[Skeleton], NDArray[np.int64]] | None,
+) -> NDArray[np.int64]:
+    """For each endpoint its vertex, or the entry of a column of its skeleton at its vertex."""
+    distinct = {id(bone): bone for bone in bones.values()}
+    number = {key: index for index, key in enumerate(distinct)}
+    number_of_view = np.zeros(max(bones, default=-1) + 1, np.int64)
+    for view, bone in bones.items():
+        number_of_view[view] = number[id(bone)]
+    of_end = number_of_view[ends.view]
+    values = np.zeros(len(ends.row), np.int64)
+    for index, bone in enumerate(distinct.values()):
+        mine = np.flatnonzero(of_end == index)
+        vertex = bone.vertex[ends.row[mine]]
+        values[mine] = vertex if column is None else column(bone)[vertex]
+    return values
 
 
 class _Removal:
@@ -194,10 +210,7 @@ class _Removal:
 
 def _facing(sends: Endpoints, recvs: Endpoints, bones: dict[int, Skeleton]) -> dict[Vertex, Vertex]:
     def vertices(ends: Endpoints) -> list[Vertex]:
-        vertex = np.zeros(len(ends.row), np.int64)
-        for index, bone in bones.items():
-            mine = ends.view == index
-            vertex[mine] = bone.vertex[ends.row[mine]]
+        vertex = _of_vertices(ends, bones, None)
         return list(zip(ends.rank.tolist(), vertex.tolist(), strict=True))
 
     return dict(zip(vertices(sends), vertices(recvs), strict=True))

@@ -248,7 +248,8 @@ def p2p_order(facts: Facts, matching: Matching) -> Iterator[Hits]:
         pairs, first = np.unique(pairs, axis=1, return_index=True)
         for index in np.unique(pairs[0]).tolist():
             view = facts.views[index]
-            mine = pairs[0] == index
+            # The pairs are sorted by view.
+            mine = slice(*np.searchsorted(pairs[0], [index, index + 1]).tolist())
             where = dict(
                 zip(
                     zip(pairs[1, mine].tolist(), pairs[2, mine].tolist(), strict=True),
