@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 import flint
+from flint.ranks import RankSet
 from flint.workload import Workload
 
 ROOT = Path(__file__).parents[2]
@@ -71,3 +73,14 @@ def loop_file(tmp_path: Path) -> Path:
 def loop(loop_file: Path) -> Workload:
     """The program ``LOOP``, on a 2 x 4 mesh of data and model."""
     return flint.convert(loop_file, mesh=(2, 4), axes=("data", "model"))
+
+
+@pytest.fixture
+def two_programs(loop: Workload) -> Workload:
+    """``LOOP`` as two programs: one for the ranks of each group of its all-reduce."""
+    [program] = loop.programs
+    halves = tuple(
+        replace(program, name=name, ranks=RankSet(8, 8, (run,)))
+        for name, run in (("low", (0, 4)), ("high", (4, 8)))
+    )
+    return replace(loop, programs=halves)

@@ -36,7 +36,7 @@ def run() -> object:
     return invoke
 
 
-def test_the_tables_show_ops_collectives_and_loops(run, loop_file: Path) -> None:  # type: ignore[no-untyped-def]  # a fixture that is a function
+def test_the_tables_show_ops_collectives_and_loops(run, loop_file: Path) -> None:
     out = run(loop_file, "--mesh", "2,4", "--axes", "data,model").stdout
     assert "mesh data=2 x model=4: 8 ranks, 1 program" in out
     rows = [line.split() for line in out.splitlines()]
@@ -45,7 +45,7 @@ def test_the_tables_show_ops_collectives_and_loops(run, loop_file: Path) -> None
     assert any(row[1:3] == ["5", "proved"] for row in rows)
 
 
-def test_in_a_pipe_there_are_neither_colours_nor_boxes_nor_broken_lines(run, loop_file) -> None:  # type: ignore[no-untyped-def]
+def test_in_a_pipe_there_are_neither_colours_nor_boxes_nor_broken_lines(run, loop_file) -> None:
     out = run(loop_file).stdout
     assert out.isascii()
     assert "\x1b" not in out
@@ -82,7 +82,7 @@ def test_text_of_the_input_is_neither_markup_nor_control_codes() -> None:
     assert "[bold]x[/nope]  ]0;title :smile: y" in out.getvalue()
 
 
-def test_json_has_the_exact_numbers(run) -> None:  # type: ignore[no-untyped-def]
+def test_json_has_the_exact_numbers(run) -> None:
     result = run(SAVED / "ring_attention_8x8.mlirbc", "--json")
     document = json.loads(result.stdout)
     [program] = document["programs"]
@@ -91,19 +91,19 @@ def test_json_has_the_exact_numbers(run) -> None:  # type: ignore[no-untyped-def
     assert program["flops"] >= program["matmul_flops"] > 0
 
 
-def test_top_shortens_tables_and_says_so(run, loop_file: Path) -> None:  # type: ignore[no-untyped-def]
+def test_top_shortens_tables_and_says_so(run, loop_file: Path) -> None:
     out = run(loop_file, "--top", "1").stdout
     assert "more (--top)" in out
 
 
-def test_nodes_are_listed_by_path(run, loop_file: Path) -> None:  # type: ignore[no-untyped-def]
+def test_nodes_are_listed_by_path(run, loop_file: Path) -> None:
     document = json.loads(run(loop_file, "--nodes", "--json").stdout)
     [dot] = [node for node in document["nodes"] if node["op"] == "dot_general"]
     assert (dot["times"], dot["flops"], "/" in dot["node"]) == (5, 512, True)
     assert dot["node"] in run(loop_file, "--nodes").stdout
 
 
-def test_files_are_written_on_demand(run, loop_file: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_files_are_written_on_demand(run, loop_file: Path, tmp_path: Path) -> None:
     graphml, dot, timeline = (tmp_path / name for name in ("a.graphml", "a.dot", "a.json"))
     run(loop_file, "--graphml", graphml, "--dot", dot, "--perfetto", timeline)
     assert len(nx.read_graphml(graphml)) > 0
@@ -111,7 +111,7 @@ def test_files_are_written_on_demand(run, loop_file: Path, tmp_path: Path) -> No
     assert json.loads(timeline.read_text())["traceEvents"]
 
 
-def test_a_saved_folder_shows_what_its_module_does(run, loop_file, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_saved_folder_shows_what_its_module_does(run, loop_file, tmp_path) -> None:
     import flint
 
     flint.convert(loop_file).save(tmp_path / "out")
@@ -119,7 +119,7 @@ def test_a_saved_folder_shows_what_its_module_does(run, loop_file, tmp_path) -> 
     assert json.loads(from_folder.stdout) == json.loads(from_file.stdout)
 
 
-def test_kernels_can_be_looked_at(run) -> None:  # type: ignore[no-untyped-def]
+def test_kernels_can_be_looked_at(run) -> None:
     path = SAVED / "llama_tiny_scan_fsdp4_tp2.mlirbc"
     ops, kernels = (
         json.loads(run(path, "--json", *more).stdout)["programs"][0]
@@ -129,7 +129,7 @@ def test_kernels_can_be_looked_at(run) -> None:  # type: ignore[no-untyped-def]
     assert kernels["flops"] == ops["flops"]
 
 
-def test_options_of_a_conversion_are_refused_for_a_folder(run, loop_file, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_options_of_a_conversion_are_refused_for_a_folder(run, loop_file, tmp_path) -> None:
     import flint
 
     flint.convert(loop_file).save(tmp_path / "out")
@@ -137,12 +137,23 @@ def test_options_of_a_conversion_are_refused_for_a_folder(run, loop_file, tmp_pa
         run(tmp_path / "out", "--mesh", "8")
 
 
-def test_a_folder_of_anything_else_is_an_error(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_graph_of_several_programs_needs_a_name(run, two_programs, tmp_path) -> None:
+    two_programs.save(tmp_path / "out")
+    assert "2 programs" in run(tmp_path / "out").stdout
+    with pytest.raises(UsageError, match="give --program, one of low, high"):
+        run(tmp_path / "out", "--dot", tmp_path / "a.dot")
+    out = run(tmp_path / "out", "--dot", tmp_path / "a.dot", "--program", "high").stdout
+    assert "program high on 4 ranks (4-7)" in out
+    assert "program low" not in out
+    assert (tmp_path / "a.dot").read_text().startswith('digraph "high"')
+
+
+def test_a_folder_of_anything_else_is_an_error(run, tmp_path: Path) -> None:
     with pytest.raises(FlintError, match=r"no workload folder \(it has no workload.json\)"):
         run(tmp_path)
 
 
-def test_an_unknown_granularity_is_an_error(run, loop_file: Path) -> None:  # type: ignore[no-untyped-def]
+def test_an_unknown_granularity_is_an_error(run, loop_file: Path) -> None:
     with pytest.raises(UsageError, match="granularity 'tile': choose from op, kernel, region"):
         run(loop_file, "--granularity", "tile")
 

@@ -166,3 +166,10 @@ def test_a_rank_outside_the_mesh_is_refused(loop: Workload, tmp_path: Path) -> N
     with pytest.raises(UsageError, match="rank 8: ranks go from 0 to 7"):
         write_perfetto(loop, tmp_path / "step.json", rank=8)
     assert not (tmp_path / "step.json").exists()
+
+
+def test_the_rank_decides_whose_program_it_is(two_programs: Workload, written: Any) -> None:
+    assert written(two_programs, rank=5)["otherData"]["program"] == "high"
+    assert written(two_programs, program="high")["otherData"]["rank"] == 4
+    with pytest.raises(UsageError, match=r"rank 1 does not run program high \(its ranks: 4-7\)"):
+        written(two_programs, program="high", rank=1)

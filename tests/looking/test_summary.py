@@ -117,6 +117,13 @@ def test_the_cluster_does_what_every_rank_does(loop: Workload) -> None:
     assert summary.cluster_flops == 8 * summary.programs[0].flops
 
 
+def test_programs_add_up_to_the_cluster(two_programs: Workload, loop: Workload) -> None:
+    summary = summarise(two_programs)
+    assert [program.rank_count for program in summary.programs] == [4, 4]
+    assert summary.cluster_flops == summarise(loop).cluster_flops
+    assert [program.name for program in summarise(two_programs, "low").programs] == ["low"]
+
+
 def test_sums_beyond_64_bits_are_exact() -> None:
     # 3 ops of 2**62 FLOPs and bytes, in a loop of 1000 iterations in a loop of 2**31 - 1.
     tables = TableBuilder()
