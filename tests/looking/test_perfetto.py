@@ -173,3 +173,24 @@ def test_the_rank_decides_whose_program_it_is(two_programs: Workload, written: A
     assert written(two_programs, program="high")["otherData"]["rank"] == 4
     with pytest.raises(UsageError, match=r"rank 1 does not run program high \(its ranks: 4-7\)"):
         written(two_programs, program="high", rank=1)
+
+
+def test_every_kernel_of_a_loop_lies_in_its_iteration(saved: Saved, written: Any) -> None:
+    # The module has two loops, forward and backward; neither is in the other.
+    shown = tracks(written(saved("llama_tiny_scan_fsdp4_tp2")))
+    slices: dict[tuple[str, int], tuple[float, float]] = {}
+    loop = ""
+    for event in shown["loops"]:
+        kind, name, *_ = event["name"].split()
+        if kind == "loop":
+            loop = name
+        else:
+            slices[loop, int(name)] = (event["ts"], event["ts"] + event["dur"])
+    assert len(slices) == 4  # two layers, forward and backward
+    inside = [event for event in shown["compute"] if "/" in event["args"]["node"]]
+    assert inside
+    for event in inside:
+        owner = event["args"]["node"].rpartition("/")[0]
+        start, end = slices[owner, event["args"]["iteration"]]
+        assert start - 1e-3 <= event["ts"]
+        assert event["ts"] + event["dur"] <= end + 1e-3
