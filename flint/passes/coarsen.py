@@ -4,27 +4,26 @@ The idea: to a simulator of a network, compute is the time between communication
 nodes may be one when nothing that communicates can tell the difference: when they have the same
 *sources* and the same *sinks*.
 
-- Sources ``A(n)``: the communications among the ancestors of ``n``, every result of a loop or
-  conditional among them, and every block argument of a body that may carry something communicated.
+- Sources ``A(n)``: the communications among the ancestors of ``n``; each result of a loop or
+  conditional (which stands for all that it was made from, so that nothing behind it is listed); the
+  block arguments of a body that may carry something communicated.
 - Sinks ``D(n)``: the communications, loops and conditionals among its descendants.
 
 Loops and conditionals are never merged, whether they communicate or not.  Order edges count.
 
-**Legal.** Sets grow along edges: ``A(p)`` is part of ``A(c)`` and ``D(c)`` part of ``D(p)`` for an
-edge ``p -> c``; across a node that is not merged (a source is not in its own ``A``) they grow
-strictly.
+**Legal.** Let ``X`` be a node that is not merged.  Its element is in ``A`` of whatever uses it and
+stays there along edges between compute nodes; ``D`` shrinks along edges.
 
-1. *No cycle.* Along an edge between different nodes of the merged graph the pair (size of ``A``,
-   minus size of ``D``) grows lexicographically: neither shrinks, and one changes, since members
-   with equal sets would be one region.  No cycle can grow for ever.
-2. *Convex.* On a path ``a -> x -> b`` with ``a`` and ``b`` in one region, ``A(a), A(x), A(b)`` are
-   equal because they grow, ``D`` likewise; were ``x`` a communication it would be in ``A(b) =
-   A(a)``, an ancestor of ``a``.  So ``x`` is in the region.
-3. *No new path between communications.* Let ``c1`` reach region ``R`` and ``R`` reach ``c2``: then
-   ``c1`` is in ``A`` of one member, hence of all, and ``c2`` in ``D`` of all; ``c1`` reached ``c2``
-   before.
-4. *No time lost.* A region can start when all of ``A`` is done, as could its latest members;
-   whatever it delays needs all of it.
+1. *No cycle.* A cycle of regions alone has equal ``A`` and ``D`` all along and is one region.  On
+   any other lies an ``X``.  All members of the region behind it have its element in ``A``, so ``X``
+   reached them all; so it did all members of the next region, and whatever is not merged after
+   that; and so on around the cycle, up to ``X`` itself: there was a cycle before.
+2. *No new path between communications.* Let ``c1`` reach region ``R`` and ``R`` reach ``c2``.
+Equal
+   ``A`` means to be made from the same communications: ``c1`` reached every member, hence the one
+   that reached ``c2``.
+3. *No time lost.* A region can start when all of ``A`` is done, as could its latest members;
+   whatever it delays (``D``) needs all members.
 
 ``A`` and ``D`` are integers used as bit sets, interned by value, so that nodes with equal sets
 share one.  Bytes of a region are the sum of its members', which still run one after another.
@@ -104,15 +103,19 @@ def _sources(graph: WorkloadGraph, communicated: list[bool]) -> Ints:
         for j in range(order_ptr[node], order_ptr[node + 1]):
             mine |= done[order_node[j]]
         numbers.append(interned.setdefault(mine, len(interned)))
+        results = range(inputs + result_ptr[node], inputs + result_ptr[node + 1])
+        if what >= NodeKind.LOOP:
+            for value in results:
+                found[value] = 1 << elements
+                elements += 1
+            mine = 0
         if what != NodeKind.COMPUTE:
             mine |= 1 << elements
             elements += 1
         done.append(mine)
-        for value in range(inputs + result_ptr[node], inputs + result_ptr[node + 1]):
-            found[value] = mine
-            if what >= NodeKind.LOOP:
-                found[value] |= 1 << elements
-                elements += 1
+        if what < NodeKind.LOOP:
+            for value in results:
+                found[value] = mine
     return np.array(numbers, dtype=np.int64)
 
 

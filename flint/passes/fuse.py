@@ -147,8 +147,9 @@ def _boundary_bytes(seen: SeenThrough, kernel: Ints, kernels: int) -> tuple[Ints
     graph = seen.graph
     member = np.flatnonzero(kernel >= 0)
     alone = np.bincount(kernel[member], minlength=kernels)[kernel] == 1
-    # A view that is a kernel of its own moves nothing; inside a kernel its bytes pass through.
-    passes = is_view(graph) & ~alone
+    # A view that is a kernel of its own moves nothing; inside a kernel, or of something that the
+    # kernel makes, its bytes are written.
+    passes = is_view(graph) & (~alone | seen.changed)
     written = np.where(passes, graph.bytes_aliased, graph.bytes_written)
     aliased = np.where(passes, 0, graph.bytes_aliased)
 

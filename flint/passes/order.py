@@ -29,10 +29,10 @@ of a gradient right behind the product that made it, among the backward pass.
 
 **The order is topological.** Claim: ``key(p) <= key(c) - w(c)`` along every edge ``p -> c``, and
 ``key(n) >= asap(n)``.  By induction from the sinks: let both hold for all consumers of ``p``.  If
-``p`` is late, ``key(p) = min(key(c) - w(c))``, and ``key(p) >= min(asap(c) - w(c)) >= asap(p)``.  If
-not, ``key(p) = asap(p) <= asap(c) - w(c) <= key(c) - w(c)``.  The sort is by whole steps (the key
-rounded to the nearest), then views behind ops, then by key among views.  A consumer that is an op
-is a whole step behind, so its rounded key is greater; one that is a view has no smaller rounded
+``p`` is late, ``key(p) = min(key(c) - w(c))``, and ``key(p) >= min(asap(c) - w(c)) >= asap(p)``.
+If not, ``key(p) = asap(p) <= asap(c) - w(c) <= key(c) - w(c)``.  The sort is by whole steps (the
+key rounded to the nearest), then views behind ops, then by key among views.  A consumer that is an
+op is a whole step behind, so its rounded key is greater; one that is a view has no smaller rounded
 key, stands behind ops of the same, and has a greater key than another view.  So every producer
 comes before its consumers.
 

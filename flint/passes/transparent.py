@@ -30,7 +30,6 @@ IMMEDIATE_BYTES = 256
 
 #: Roles whose ops become parts of kernels; every other node is one of its own.
 FUSIBLE = (
-    Role.ALIAS,
     Role.GENERATE,
     Role.ELEMENTWISE,
     Role.MOVEMENT,
