@@ -1,7 +1,7 @@
 """Converting saved programs: a file in, a workload out.
 
-The idea: a frontend reads the file into records, the walker makes the graph, passes compute the issue
-order and split ranks that behave differently.  Nothing here knows a file format.
+The idea: a frontend reads the file into records, the walker makes the graph, passes compute the
+issue order and split ranks that behave differently.  Nothing here knows a file format.
 
     workload = convert("model.mlirbc", mesh=(64, 8), axes=("data", "model"))
 """
@@ -48,8 +48,9 @@ def convert(
         axes: names of the mesh axes.
         trip_count: iterations of loops whose end depends on data: one number for all, or by loop
             name (``{"while_0": 10}``).
-        branch: branch of conditionals that data decides: one number, or by name (``{"case_0": 1}``).
-        reduce_scatter: recognise all-reduce + own slice as reduce-scatter; False keeps it as written.
+        branch: branch of conditionals that data decides: one number, or by name
+            (``{"case_0": 1}``).
+        reduce_scatter: recognise all-reduce + own slice as reduce-scatter; False keeps it as it is.
         keep_barriers: optimization barriers join their operands.
         strict: unknown ops and custom calls are errors.
         loop_lookahead: loop iterations that may overlap; None for no limit.
@@ -147,7 +148,7 @@ def program_inputs(module: Module) -> tuple[ProgramInput, ...]:
 def _renamed(walked: Walked, axes: Sequence[str]) -> Walked:
     if len(axes) != len(walked.mesh.shape):
         raise UsageError(
-            f"--axes names {len(axes)} axes; the module's mesh is {walked.mesh}: give --mesh as well"
+            f"--axes names {len(axes)} axes; the module's mesh is {walked.mesh}: give --mesh too"
         )
     return replace(walked, mesh=Mesh(walked.mesh.shape, tuple(axes)))
 

@@ -17,6 +17,6 @@ class FlintError(Exception):
 
 
 class UsageError(FlintError):
-    """The request itself is wrong (an unknown option value, a mesh that does not divide): exit 2."""
+    """The request is wrong (an unknown option value, a mesh that does not divide): exit 2."""
 
     exit_status = 2

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-
 from flint import registry
 from flint.cost.systems import System, load_system
 from flint.errors import FlintError, UsageError

@@ -1,9 +1,9 @@
 """The workload graph: what one program computes and communicates, as columns.
 
-The idea: values, nodes and edges are numbers; everything per node is a numpy column, everything that
-repeats (types, GEMM sizes, source lines, communications) is interned once per program in ``Tables``.
-Nodes stand in issue order, so that every edge points forward.  A loop is one node with a body graph;
-unrolling it is arithmetic over (node, iteration) and copies nothing.
+The idea: values, nodes and edges are numbers; everything per node is a numpy column, everything
+that repeats (types, GEMM sizes, source lines, communications) is interned once per program in
+``Tables``. Nodes stand in issue order, so that every edge points forward.  A loop is one node with
+a body graph; unrolling it is arithmetic over (node, iteration) and copies nothing.
 
 Numbering: values 0 .. inputs-1 are the graph's inputs; node ``i`` produces the values
 ``inputs + result_ptr[i] .. inputs + result_ptr[i+1] - 1``.

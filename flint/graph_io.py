@@ -1,8 +1,8 @@
 """Graphs to files and back: numpy archives without pickle.
 
-The idea: every column is an array of the archive under a path (``columns``, ``loop0/columns`` ...);
-tables, trip counts and predicates are one JSON document stored as bytes.  Reading checks names, types
-and sizes before it believes anything, and the graph is verified afterwards.
+The idea: every column is an array of the archive under a path (``columns``, ``loop0/columns``
+...); tables, trip counts and predicates are one JSON document stored as bytes.  Reading checks
+names, types and sizes before it believes anything, and the graph is verified afterwards.
 
     data = graph_to_bytes(graph);  graph = graph_from_bytes(data, "main.graph.npz")
 """

@@ -3,8 +3,9 @@
 The idea: the replica groups of real programs are almost always "all devices that differ only along
 these mesh axes".  Such a partition of ``world`` ranks is a few (size, stride) pairs: a group's
 members are ``base + sum(i * stride)``, in row-major order of the pairs.  This one form covers mesh
-axes, sub-axes and every reshape-transpose of an iota, needs a few bytes for a million ranks, and two
-partitions are equal exactly when their canonical pairs are.  Only what does not fit keeps a table.
+axes, sub-axes and every reshape-transpose of an iota, needs a few bytes for a million ranks, and
+two partitions are equal exactly when their canonical pairs are.  Only what does not fit keeps a
+table.
 
     >>> StridedGroups(512, ((64, 8),)).members(3)[:3]      # along "data" of a (64, 8) mesh
     array([ 3, 11, 19])

@@ -1,7 +1,7 @@
 """Device meshes.
 
-The idea: a mesh is a shape with names; a rank is a device's row-major number in it.  Everything that
-is true of a mesh of 8 is computed the same way for a million ranks.
+The idea: a mesh is a shape with names; a rank is a device's row-major number in it.  Everything
+that is true of a mesh of 8 is computed the same way for a million ranks.
 
     >>> mesh = Mesh((64, 8), ("data", "model"))
     >>> mesh.size, mesh.coordinates(9)

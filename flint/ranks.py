@@ -1,7 +1,7 @@
 """Sets of ranks, kept symbolic.
 
-The idea: which ranks run a program repeats with the mesh ("every rank of stage 3"), so a set is runs
-of consecutive ranks within a period.  A million-rank pipeline stage is a handful of numbers.
+The idea: which ranks run a program repeats with the mesh ("every rank of stage 3"), so a set is
+runs of consecutive ranks within a period.  A million-rank pipeline stage is a handful of numbers.
 
     >>> RankSet(512, 512, ((0, 64),)).size          # the first 64 ranks
     64

@@ -143,7 +143,7 @@ class Workload:
         _verify_pairing(self)
 
     def save(self, folder: str | Path, **options: Any) -> Any:
-        """Write the workload folder: ETs, ASTRA-sim files, modules, graphs (see ``flint.folder``)."""
+        """Write the workload folder (see ``flint.folder.save`` for the options)."""
         from flint.folder import save
 
         return save(self, Path(folder), **options)
@@ -153,15 +153,17 @@ class Workload:
         convert: Callable[..., Any] = registry.converter("networkx")
         return convert(self, program=program, **options)
 
-    def nodes_frame(self, program: str | None = None) -> Any:
-        """Nodes as a pandas DataFrame."""
+    def nodes_frame(self, program: str | None = None, granularity: str | None = None) -> Any:
+        """Nodes as a pandas DataFrame; ops as written without a granularity."""
         frame: Callable[..., Any] = registry.converter("nodes-frame")
-        return frame(self, program=program)
+        return frame(self, program=program, granularity=granularity)
 
-    def communications_frame(self, program: str | None = None) -> Any:
-        """Communications as a pandas DataFrame."""
+    def communications_frame(
+        self, program: str | None = None, granularity: str | None = None
+    ) -> Any:
+        """Communications as a pandas DataFrame; as written without a granularity."""
         frame: Callable[..., Any] = registry.converter("communications-frame")
-        return frame(self, program=program)
+        return frame(self, program=program, granularity=granularity)
 
     def program(self, name: str | None = None) -> Program:
         """A program by name; the only one without a name.

@@ -148,7 +148,7 @@ def read_bytes(data: bytes, name: str = "<module>", entry: str | None = None) ->
         from flint.hlo.reader import read_hlo
 
         if entry is not None:
-            raise UsageError(f"{name}: an HLO module has one entry computation; --entry is for MLIR")
+            raise UsageError(f"{name}: an HLO module has one entry; --entry is for MLIR")
         if kind is Kind.HLO_TEXT:
             from flint.hlo.text import proto_of_text
 

@@ -1,7 +1,7 @@
 """Every saved module to traces of every rank: checked, executed, and counted against other counts.
 
-The counts of collectives per rank (loops unrolled, reduce-scatters kept as all-reduces) come from an
-independent walk over the modules; dot FLOPs likewise.
+The counts of collectives per rank (loops unrolled, reduce-scatters kept as all-reduces) come from
+an independent walk over the modules; dot FLOPs likewise.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ def test_reduce_scatters_and_all_reduces_share_the_all_reduces_bytes(tmp_path: P
     recognised = communications(tmp_path / "recognised/et/trace.5.et")
     written = communications(tmp_path / "written/et/trace.5.et")
     assert recognised["reduce_scatter"][0] > 0
-    both = [a + b for a, b in zip(recognised["all_reduce"], recognised["reduce_scatter"], strict=True)]
-    assert both == written["all_reduce"]
+    pairs = zip(recognised["all_reduce"], recognised["reduce_scatter"], strict=True)
+    assert [a + b for a, b in pairs] == written["all_reduce"]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """The command line: one file per command, one place for errors.
 
 The idea: commands raise; ``main`` turns what they raise into one line on stderr and an exit status
-(2 for usage, 1 for failure, 130 for Ctrl-C).  ``--debug`` shows the traceback.  Results go to stdout,
-everything else to stderr; ``--json`` makes stdout machine-readable.
+(2 for usage, 1 for failure, 130 for Ctrl-C).  ``--debug`` shows the traceback.  Results go to
+stdout, everything else to stderr; ``--json`` makes stdout machine-readable.
 """
 
 from __future__ import annotations

@@ -119,10 +119,10 @@ def _branches(
     partitions: int,
 ) -> NDArray[np.int64]:
     """Branch by rank and iteration of the loops in ``used``, shape [ranks, iterations]."""
-    grid = np.indices(shape, dtype=np.int64).reshape(len(shape), -1)
+    steps = int(np.prod(shape)) if shape else 1
+    grid = np.indices(shape, dtype=np.int64).reshape(len(shape), steps)
     iterations = {level: grid[i][None, :] for i, level in enumerate(used)}
     place = Place(ranks[:, None] % partitions, ranks[:, None] // partitions, iterations)
-    steps = grid.shape[1] if shape else 1
     value = np.asarray(evaluate(predicate, place)).astype(np.int64)
     return np.ascontiguousarray(np.broadcast_to(value, (len(ranks), steps)))
 

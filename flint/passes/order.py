@@ -36,9 +36,9 @@ op is a whole step behind, so its rounded key is greater; one that is a view has
 key, stands behind ops of the same, and has a greater key than another view.  So every producer
 comes before its consumers.
 
-**Ties** among ops of one step: communications first, then what feeds a communication, then the rest,
-in-place updates last (they overwrite what others may still want to read); then the original order.
-The result depends on nothing but the graph.
+**Ties** among ops of one step: communications first, then what feeds a communication, then the
+rest, in-place updates last (they overwrite what others may still want to read); then the original
+order.  The result depends on nothing but the graph.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``flint convert`` as a user runs it: a process, its files, its exit status, its one line of error."""
+"""``flint convert`` as a user runs it: a process, its files, exit status, one line of error."""
 
 from __future__ import annotations
 

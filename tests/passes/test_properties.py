@@ -104,6 +104,8 @@ def test_applying_again_changes_no_count(granularity: str, graph: WorkloadGraph)
 
 @given(graph=workload_graphs())
 def test_passes_do_not_change_their_argument(graph: WorkloadGraph) -> None:
-    columns = {name: column.copy() for name, column in vars(graph).items() if hasattr(column,
-    "copy")} apply(graph, "region") assert all((getattr(graph, name) == column).all() for name,
-    column in columns.items())
+    columns = {
+        name: column.copy() for name, column in vars(graph).items() if hasattr(column, "copy")
+    }
+    apply(graph, "region")
+    assert all((getattr(graph, name) == column).all() for name, column in columns.items())
