@@ -44,7 +44,7 @@ class Program:
         self.values.append((self.builder.input(self.builder.tables.type(item)), item))
 
     def pick(self, *wanted: TensorType) -> int:
-    """A value of one of the types (any, without one); a constant where there is none."""
+        """A value of one of the types (any, without one); a constant where there is none."""
         fitting = [v for v, t in self.values if not wanted or t in wanted]
         if not fitting:
             return self.made("constant", Role.GENERATE, (), (wanted or (SMALL,))[:1], NO_WORK)[0]
