@@ -5,6 +5,10 @@ interns what repeats into the program's tables, and turns everything into column
 Inputs may be added at any time (a loop body finds its captures while it is walked), so until
 ``finish`` inputs are counted downwards from -1.
 
+Most nodes are alike but for their operands and origin, so what else a node is (kind, op, role,
+result types, work) is a *row* of the tables, interned; a node is a row's number, and ``finish``
+spreads the rows into columns with numpy.
+
     builder = GraphBuilder(TableBuilder())
     x = builder.input(tensor_type((8,), "f32"))
     (y,) = builder.compute("add", Role.ELEMENTWISE, (x, x), (t,), work)
@@ -16,25 +20,50 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from flint.communication import Communication
-from flint.graph import Conditional, EdgeKind, Loop, NodeKind, Source, Tables, WorkloadGraph
+from flint.graph import (
+    Conditional,
+    EdgeKind,
+    Ints,
+    Loop,
+    NodeKind,
+    Source,
+    Tables,
+    WorkloadGraph,
+)
 from flint.tensor_types import DTYPE_CODE, TensorType
 from flint.work import NO_WORK, Role, Work
 
 
-class TableBuilder:
-    """Interns what the columns of one program point into."""
+class Row(NamedTuple):
+    """A node without its operands, order edges and origin; see ``WorkloadGraph`` for the fields."""
 
-    __slots__ = ("_gemms", "_ops", "_sources", "_types", "communications")
+    kind: int
+    role: int
+    op: int
+    detail: int
+    ops_merged: int
+    result_types: tuple[int, ...]
+    work: Work
+
+
+class TableBuilder:
+    """Interns what the columns of one program point into, and the rows of its nodes."""
+
+    __slots__ = ("_gemms", "_ops", "_row_number", "_sources", "_types", "communications", "rows")
 
     def __init__(self, tables: Tables | None = None) -> None:
         self._types: dict[TensorType, int] = {}
         self._ops: dict[str, int] = {}
         self._gemms: dict[tuple[int, int, int, int], int] = {}
         self._sources: dict[Source, int] = {Source(): 0}
+        self._row_number: dict[Row, int] = {}
+        self.rows: list[Row] = []
         self.communications: list[Communication] = []
         if tables is not None:
             self._types = {item: i for i, item in enumerate(tables.types)}
@@ -42,6 +71,13 @@ class TableBuilder:
             self._gemms = {item: i for i, item in enumerate(tables.gemms)}
             self._sources = {item: i for i, item in enumerate(tables.sources)}
             self.communications = list(tables.communications)
+
+    def row(self, item: Row) -> int:
+        """Number of a row."""
+        number = self._row_number.setdefault(item, len(self.rows))
+        if number == len(self.rows):
+            self.rows.append(item)
+        return number
 
     def type(self, item: TensorType) -> int:
         """Index of a type."""
@@ -80,32 +116,24 @@ class GraphBuilder:
     def __init__(self, tables: TableBuilder) -> None:
         self.tables = tables
         self.input_type: list[int] = []
-        self.kind: list[int] = []
-        self.role: list[int] = []
-        self.op: list[int] = []
-        self.detail: list[int] = []
-        self.source: list[int] = []
-        self.ops_merged: list[int] = []
-        self.read: list[int] = []
-        self.written: list[int] = []
-        self.aliased: list[int] = []
+        self.row = array("q")
+        self.source = array("q")
         self.result_ptr = array("q", [0])
-        self.result_type = array("q")
         self.operand_ptr = array("q", [0])
         self.operand = array("q")
-        self.order_ptr = array("q", [0])
+        self.order_consumer = array("q")
         self.order_node = array("q")
         self.order_kind = array("b")
-        self.work_ptr = array("q", [0])
-        self.work_unit = array("b")
-        self.work_dtype = array("b")
-        self.work_flops = array("q")
-        self.work_gemm = array("q")
         self.loops: list[Loop] = []
         self.conditionals: list[Conditional] = []
 
     def __len__(self) -> int:
-        return len(self.kind)
+        return len(self.row)
+
+    @property
+    def results(self) -> int:
+        """Number of result values so far; the next one gets this number."""
+        return self.result_ptr[-1]
 
     def producer_of(self, value: int) -> int:
         """The node that produces a result value (a number that ``node`` has returned)."""
@@ -144,32 +172,31 @@ class GraphBuilder:
             ops_merged: StableHLO ops that the node stands for.
             order: (node, ``EdgeKind``) that must come first without a value.
         """
-        self.kind.append(kind)
-        self.role.append(role)
-        self.op.append(op)
-        self.detail.append(detail)
-        self.source.append(source)
-        self.ops_merged.append(ops_merged)
-        self.operand.extend(operands)
-        self.operand_ptr.append(len(self.operand))
-        first = len(self.result_type)
-        self.result_type.extend(result_types)
-        self.result_ptr.append(len(self.result_type))
+        types = tuple(result_types)
+        row = self.tables.row(Row(int(kind), int(role), op, detail, ops_merged, types, work))
+        first = self.add(row, len(types), operands, source, order)
+        return range(first, first + len(types))
+
+    def add(
+        self,
+        row: int,
+        results: int,
+        operands: Iterable[int],
+        source: int = 0,
+        order: Iterable[tuple[int, int]] = (),
+    ) -> int:
+        """Add a node of the row ``row``, which has so many results; returns the first one."""
         for node, edge in order:
+            self.order_consumer.append(len(self.row))
             self.order_node.append(node)
             self.order_kind.append(edge)
-        self.order_ptr.append(len(self.order_node))
-        items, read, written, aliased = work
-        self.read.append(read)
-        self.written.append(written)
-        self.aliased.append(aliased)
-        for unit, dtype, flops, dims in items:
-            self.work_unit.append(unit)
-            self.work_dtype.append(DTYPE_CODE[dtype])
-            self.work_flops.append(flops)
-            self.work_gemm.append(self.tables.gemm(dims))
-        self.work_ptr.append(len(self.work_unit))
-        return range(first, len(self.result_type))
+        self.row.append(row)
+        self.source.append(source)
+        self.operand.extend(operands)
+        self.operand_ptr.append(len(self.operand))
+        first = self.result_ptr[-1]
+        self.result_ptr.append(first + results)
+        return first
 
     def compute(
         self,
@@ -269,41 +296,61 @@ class GraphBuilder:
             raw = np.array(list(numbers) if not isinstance(numbers, array) else numbers, np.int64)
             return np.where(raw < 0, -1 - raw, raw + inputs)
 
-        int64, int8 = np.int64, np.int8
+        used, row = np.unique(np.array(self.row, np.int64), return_inverse=True)
+        rows = [self.tables.rows[number] for number in used.tolist()]
+
+        def column(entries: Iterable[int], dtype: type = np.int64) -> Any:
+            return np.array(list(entries), dtype)[row]
+
+        result_ptr, result_type = _spread([item.result_types for item in rows], row)
+        work_ptr, unit = _spread([[int(i.unit) for i in item.work.items] for item in rows], row)
+        of_items = [item.work.items for item in rows]
+        _, dtype = _spread([[DTYPE_CODE[i.dtype] for i in items] for items in of_items], row)
+        _, flops = _spread([[i.flops for i in items] for items in of_items], row)
+        _, gemm = _spread([[self.tables.gemm(i.dims) for i in items] for items in of_items], row)
+        waiting = np.bincount(np.array(self.order_consumer, np.int64), minlength=len(self.row))
         return WorkloadGraph(
             tables=tables if tables is not None else self.tables.finish(),
-            input_type=np.array(self.input_type, int64),
-            kind=np.array(self.kind, int8),
-            role=np.array(self.role, int8),
-            op=np.array(self.op, int64),
-            detail=np.array(self.detail, int64),
-            source=np.array(self.source, int64),
-            ops_merged=np.array(self.ops_merged, int64),
-            bytes_read=np.array(self.read, int64),
-            bytes_written=np.array(self.written, int64),
-            bytes_aliased=np.array(self.aliased, int64),
-            result_ptr=np.array(self.result_ptr, int64),
-            result_type=np.array(self.result_type, int64),
-            operand_ptr=np.array(self.operand_ptr, int64),
+            input_type=np.array(self.input_type, np.int64),
+            kind=column((item.kind for item in rows), np.int8),
+            role=column((item.role for item in rows), np.int8),
+            op=column(item.op for item in rows),
+            detail=column(item.detail for item in rows),
+            source=np.array(self.source, np.int64),
+            ops_merged=column(item.ops_merged for item in rows),
+            bytes_read=column(item.work.read for item in rows),
+            bytes_written=column(item.work.written for item in rows),
+            bytes_aliased=column(item.work.aliased for item in rows),
+            result_ptr=result_ptr,
+            result_type=result_type,
+            operand_ptr=np.array(self.operand_ptr, np.int64),
             operand=values(self.operand),
-            order_ptr=np.array(self.order_ptr, int64),
-            order_node=np.array(self.order_node, int64),
-            order_kind=np.array(self.order_kind, int8),
-            work_ptr=np.array(self.work_ptr, int64),
-            work_unit=np.array(self.work_unit, int8),
-            work_dtype=np.array(self.work_dtype, int8),
-            work_flops=np.array(self.work_flops, int64),
-            work_gemm=np.array(self.work_gemm, int64),
+            order_ptr=np.concatenate([[0], np.cumsum(waiting)]).astype(np.int64),
+            order_node=np.array(self.order_node, np.int64),
+            order_kind=np.array(self.order_kind, np.int8),
+            work_ptr=work_ptr,
+            work_unit=unit.astype(np.int8),
+            work_dtype=dtype.astype(np.int8),
+            work_flops=flops,
+            work_gemm=gemm,
             outputs=values(outputs),
             loops=tuple(self.loops),
             conditionals=tuple(self.conditionals),
         )
 
 
+def _spread(parts: Sequence[Sequence[int]], row: Ints) -> tuple[Ints, Ints]:
+    """CSR pointer and entries of nodes whose entries are those of part ``row[node]``."""
+    lengths = np.array([len(part) for part in parts], np.int64)
+    starts = np.cumsum(lengths) - lengths
+    counts = lengths[row]
+    ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    place = np.arange(ptr[-1]) + np.repeat(starts[row] - ptr[:-1], counts)
+    return ptr, np.array([entry for part in parts for entry in part], np.int64)[place]
+
+
 def with_tables(graph: WorkloadGraph, tables: Tables) -> WorkloadGraph:
     """The same graph and bodies pointing into ``tables`` (indices must mean the same there)."""
-    from dataclasses import replace
-
     loops = tuple(replace(loop, body=with_tables(loop.body, tables)) for loop in graph.loops)
     conditionals = tuple(
         replace(c, branches=tuple(with_tables(b, tables) for b in c.branches))

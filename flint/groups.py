@@ -155,9 +155,9 @@ class TableGroups:
 
     def group_size(self, ranks: Ranks) -> Ranks:
         """Size of each rank's group, 0 for a rank that is in none."""
-        sizes = (self.rows >= 0).sum(axis=1)
-        number = self.number(ranks)
-        return np.where(number >= 0, sizes[number], 0)
+        # One size more, for number -1: a rank that is in none.
+        sizes: Ranks = np.append((self.rows >= 0).sum(axis=1), 0)
+        return sizes[self.number(ranks)]
 
     def members(self, rank: int) -> Ranks:
         """The ranks of ``rank``'s group, in member order (empty for a rank that is in none)."""
@@ -165,7 +165,8 @@ class TableGroups:
         if number < 0:
             return np.zeros(0, dtype=np.int64)
         row = self.rows[number]
-        return row[row >= 0]
+        members: Ranks = row[row >= 0]
+        return members
 
     def table(self) -> Ranks:
         """All groups, shape [count, size], padded with -1."""

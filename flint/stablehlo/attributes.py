@@ -113,12 +113,11 @@ def _constant(op: Any, _reader: Any) -> dict[str, Any] | None:
     value = op.attributes["value"]
     if not isinstance(value, ir.DenseIntElementsAttr):
         if isinstance(value, ir.DenseFPElementsAttr) and value.is_splat:
-            splat = value.get_splat_value()
-            if isinstance(splat, ir.FloatAttr):
-                return {"value": np.array(splat.value)}
+            number: Any = value.get_splat_value()
+            return {"value": np.array(number.value)} if isinstance(number, ir.FloatAttr) else None
         return None
     if value.is_splat:
-        splat = value.get_splat_value()
+        splat: Any = value.get_splat_value()
         return {"value": np.array(_as_int64(int(splat.value)), dtype=np.int64)}
     if len(value) > MAX_CONSTANT_ELEMENTS:
         return None
@@ -180,9 +179,14 @@ def _composite(op: Any, reader: Any) -> dict[str, Any]:
     }
     if "composite_attributes" in attributes:
         decoded["attributes"] = {
-            item.name: plain(item.attr) for item in ir.DictAttr(attributes["composite_attributes"])
+            item.name: plain(item.attr) for item in entries(attributes["composite_attributes"])
         }
     return decoded
+
+
+def entries(attribute: Any) -> Any:
+    """The named attributes of a dictionary; the bindings' stubs do not say that it is iterable."""
+    return ir.DictAttr(attribute)
 
 
 def plain(attribute: Any) -> Any:
@@ -194,7 +198,7 @@ def plain(attribute: Any) -> Any:
     if isinstance(attribute, ir.StringAttr):
         return str(attribute.value)
     if isinstance(attribute, ir.DictAttr):
-        return {item.name: plain(item.attr) for item in attribute}
+        return {item.name: plain(item.attr) for item in entries(attribute)}
     if isinstance(attribute, ir.DenseI64ArrayAttr):
         return list(attribute)
     if isinstance(attribute, ir.ArrayAttr):
@@ -240,22 +244,29 @@ def _channel(attributes: Any) -> dict[str, Any]:
 
 
 def replica_groups(attribute: Any, reader: Any) -> ReplicaGroups:
-    """Replica groups of either form of the StableHLO attribute."""
+    """Replica groups of either form of the StableHLO attribute; equal ones are one object."""
+    known: ReplicaGroups | None = reader.groups.get(attribute)
+    if known is None:
+        known = reader.groups[attribute] = _replica_groups(attribute, reader)
+    return known
+
+
+def _replica_groups(attribute: Any, reader: Any) -> ReplicaGroups:
     if isinstance(attribute, ir.DenseIntElementsAttr):
         table = integer_array(attribute)
         return ReplicaGroups(table=table) if table.size else ReplicaGroups()
-    groups = stablehlo.ReplicaGroupMeshAxesAttr(attribute)
+    groups: Any = stablehlo.ReplicaGroupMeshAxesAttr(attribute)
     device_ids: tuple[int, ...] = ()
     if isinstance(groups.mesh, ir.FlatSymbolRefAttr):
         axes = reader.meshes[str(groups.mesh.value)]
         device_ids = reader.device_orders.get(str(groups.mesh.value), ())
     else:
-        mesh = stablehlo.MeshAttr(groups.mesh)
+        mesh: Any = stablehlo.MeshAttr(groups.mesh)
         axes = tuple((axis.name, axis.size) for axis in map(stablehlo.MeshAxisAttr, mesh.axes))
         device_ids = tuple(mesh.device_ids or ())
-    along = []
+    along: list[tuple[str, tuple[int, int] | None]] = []
     for item in groups.axes:
-        axis = stablehlo.AxisRefAttr(item)
+        axis: Any = stablehlo.AxisRefAttr(item)
         info = axis.sub_axis_info
         if info is None:
             along.append((axis.name, None))
@@ -283,7 +294,10 @@ def _point_to_point(op: Any, reader: Any) -> dict[str, Any]:
     attributes = op.attributes
     decoded = _channel(attributes)
     if "source_target_pairs" in attributes:
-        decoded["pairs"] = integer_array(attributes["source_target_pairs"]).reshape(-1, 2)
+        written = attributes["source_target_pairs"]
+        if written not in reader.pairs:
+            reader.pairs[written] = integer_array(written).reshape(-1, 2)
+        decoded["pairs"] = reader.pairs[written]
     if "is_host_transfer" in attributes:
         decoded["is_host_transfer"] = bool(ir.BoolAttr(attributes["is_host_transfer"]).value)
     return decoded

@@ -260,7 +260,7 @@ def while_(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
     if decided:
         # The condition runs once more than the body, on what the last iteration yields; whoever
         # uses the loop's results waits until it is false.
-        before = len(scope.builder.result_type)
+        before = scope.builder.results
         predicate = _condition(walker, scope, condition, op.results)
         if predicate >= before:
             _behind(walker, scope, op, [op.results[i] for i in carried], predicate)

@@ -12,6 +12,11 @@ from flint.stablehlo.bindings import ir
 from flint.stablehlo.records import SourceInfo
 
 
+def source_of_attribute(attribute: Any) -> SourceInfo:
+    """``source_info`` of a location in the form of an attribute, which can be interned."""
+    return source_info(ir.Location.from_attr(attribute, attribute.context))
+
+
 def source_info(location: Any) -> SourceInfo:
     """Name path, file and line of an ``ir.Location`` (empty where it is unknown)."""
     name = ""

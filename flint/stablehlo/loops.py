@@ -91,13 +91,15 @@ class _Linear:
             return None
         found = self._defined(block).get(value)
         if found is None:
-            scalar = self.outer(value)
-            known = scalar is not None and scalar.op == "constant"
-            form = (None, int(scalar.value)) if scalar is not None and known else None
+            form = self._from_outside(value)
         else:
             form = self._of_op(*found, block, environment, depth)
         environment[value] = form
         return form
+
+    def _from_outside(self, value: int) -> Form | None:
+        scalar = self.outer(value)
+        return (None, int(scalar.value)) if scalar is not None and scalar.op == "constant" else None
 
     def _of_op(
         self,

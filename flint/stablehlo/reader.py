@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from flint.errors import FlintError, UsageError
-from flint.stablehlo.attributes import DECODERS
+from flint.stablehlo.attributes import DECODERS, entries
 from flint.stablehlo.bindings import attribute_text, ir, parse, sdy
-from flint.stablehlo.locations import source_info
+from flint.stablehlo.locations import source_info, source_of_attribute
 from flint.stablehlo.mlir_types import TypeTable
-from flint.stablehlo.records import Block, Module, Op
+from flint.stablehlo.records import Block, Module, Op, ReplicaGroups
 
 #: Ops that declare something and compute nothing.
 _DECLARATIONS = frozenset({"sdy.mesh", "mhlo.mesh", "stablehlo.mesh"})
@@ -57,6 +60,9 @@ class _Reader:
         self.value_type: list[int] = []
         self.warnings: dict[str, int] = {}
         self.pending: list[str] = []
+        #: What attributes that many ops share have been decoded to.
+        self.groups: dict[Any, ReplicaGroups] = {}
+        self.pairs: dict[Any, NDArray[np.int64]] = {}
         self.short_names: dict[str, str] = {}
         self.meshes: dict[str, tuple[tuple[str, int], ...]] = {}
         self.device_orders: dict[str, tuple[int, ...]] = {}
@@ -123,20 +129,20 @@ class _Reader:
         names = [""] * arguments
         if "arg_attrs" in main.attributes:
             for number, attribute in enumerate(ir.ArrayAttr(main.attributes["arg_attrs"])):
-                entries = {item.name: item.attr for item in ir.DictAttr(attribute)}
+                named = {item.name: item.attr for item in entries(attribute)}
                 for key in ("mhlo.sharding", "sdy.sharding"):
-                    if key in entries:
-                        shardings[number] = attribute_text(entries[key])
-                if "tf.aliasing_output" in entries:
-                    donated[number] = ir.IntegerAttr(entries["tf.aliasing_output"]).value
+                    if key in named:
+                        shardings[number] = attribute_text(named[key])
+                if "tf.aliasing_output" in named:
+                    donated[number] = ir.IntegerAttr(named["tf.aliasing_output"]).value
         for number, argument in enumerate(main.regions[0].blocks[0].arguments):
             names[number] = source_info(argument.location).name
         outputs: list[str] = []
         if "res_attrs" in main.attributes:
             for attribute in ir.ArrayAttr(main.attributes["res_attrs"]):
-                entries = {item.name: item.attr for item in ir.DictAttr(attribute)}
-                keys = [key for key in ("mhlo.sharding", "sdy.sharding") if key in entries]
-                outputs.append(attribute_text(entries[keys[0]]) if keys else "")
+                named = {item.name: item.attr for item in entries(attribute)}
+                keys = [key for key in ("mhlo.sharding", "sdy.sharding") if key in named]
+                outputs.append(attribute_text(named[keys[0]]) if keys else "")
         if "mhlo.spmd_output_sharding" in attributes:
             outputs.append(attribute_text(attributes["mhlo.spmd_output_sharding"]))
         return Module(
@@ -151,7 +157,7 @@ class _Reader:
             input_shardings=tuple(shardings),
             output_shardings=tuple(outputs),
             input_names=tuple(names),
-            location=source_info,
+            location=source_of_attribute,
             warnings=self.warnings | self.types.warnings,
         )
 
@@ -188,7 +194,8 @@ class _Reader:
                     regions = tuple(
                         [self._block(region.blocks[0]) for region in op.regions if region.blocks]
                     )
-                append(Op(name, operands, tuple(results), attrs, regions, op.location))
+                # Equal locations have equal attributes, but are distinct objects.
+                append(Op(name, operands, tuple(results), attrs, regions, op.location.attr))
         except RecursionError:
             raise FlintError(f"{self.name}: regions are nested too deeply") from None
         return Block(tuple(arguments), ops, yields)

@@ -8,18 +8,24 @@ own position in its group.  The offsets are evaluated for all ranks; nothing is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 import numpy as np
 
 from flint.communication import Communication
+from flint.groups import Groups
 from flint.scalars import Place, Scalar, evaluate, levels
 from flint.stablehlo.records import Block, Module, Op
 from flint.stablehlo.world import World
 
 #: What may stand between the all-reduce and the slice: elementwise or a permutation of elements.
 _SEEN_THROUGH = frozenset({"reshape", "transpose", "convert", "mhlo.copy"})
+
+
+#: A sliced dim: its size, what is kept of it, and from where.
+Cut = tuple[int, int, Scalar]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,54 +70,70 @@ class Uses:
         return users.get(value)
 
 
-def find(
-    op: Op,
-    block: Block,
-    uses: Uses,
-    module: Module,
-    communication: Communication,
-    world: World,
-    scalar: Callable[[int], Scalar | None],
-) -> Scattered | None:
-    """Whether the all-reduce ``op`` is a reduce-scatter.
+class Finder:
+    """Recognises the reduce-scatters of a module; what was evaluated once is remembered."""
 
-    Args:
-        op: the all-reduce.
-        block: where it stands.
-        uses: uses in the module.
-        module: for types.
-        communication: what ``op`` exchanges.
-        world: device ids.
-        scalar: expression of a value, computed on demand.
-    """
-    if len(op.results) != 1 or communication.groups is None:
-        return None
-    between: list[Op] = []
-    user = uses.only_user(op.results[0], block)
-    while user is not None and user.name in _SEEN_THROUGH:
-        between.append(user)
-        user = uses.only_user(user.results[0], block)
-    value = between[-1].results[0] if between else op.results[0]
-    if user is None or user.name != "dynamic_slice" or user.operands[0] != value:
-        return None
-    shape, shard = module.type_of(value).shape, module.type_of(user.results[0]).shape
-    ranks = np.arange(world.size, dtype=np.int64)
-    place = Place(partitions=ranks % world.partitions, replicas=ranks // world.partitions)
-    block_index = np.zeros(world.size, dtype=np.int64)
-    shards = 1
-    for dim, (whole, kept) in enumerate(zip(shape, shard, strict=True)):
-        if kept == whole:
-            continue
-        offset = scalar(user.operands[1 + dim])
-        if kept == 0 or whole % kept or offset is None or levels(offset):
+    def __init__(self, module: Module, world: World) -> None:
+        self.module = module
+        self.uses = Uses(module)
+        self.ranks = np.arange(world.size, dtype=np.int64)
+        self.place = Place(
+            partitions=self.ranks % world.partitions, replicas=self.ranks // world.partitions
+        )
+        self._own: dict[Hashable, bool] = {}
+
+    def find(
+        self,
+        op: Op,
+        block: Block,
+        communication: Communication,
+        scalar: Callable[[int], Scalar | None],
+    ) -> Scattered | None:
+        """Whether the all-reduce ``op`` is a reduce-scatter.
+
+        Args:
+            op: the all-reduce.
+            block: where it stands.
+            communication: what ``op`` exchanges.
+            scalar: expression of a value, computed on demand.
+        """
+        if len(op.results) != 1 or communication.groups is None:
             return None
-        starts = np.broadcast_to(np.asarray(evaluate(offset, place)), ranks.shape)
-        if (starts % kept).any():
+        between: list[Op] = []
+        value = op.results[0]
+        user = self.uses.only_user(value, block)
+        while user is not None and user.name in _SEEN_THROUGH:
+            between.append(user)
+            value = user.results[0]
+            user = self.uses.only_user(value, block)
+        if user is None or user.name != "dynamic_slice" or user.operands[0] != value:
             return None
-        block_index = block_index * (whole // kept) + starts // kept
-        shards *= whole // kept
-    groups = communication.groups
-    own = shards == groups.size and bool((groups.group_size(ranks) == shards).all())
-    if shards == 1 or not own or not np.array_equal(block_index, groups.position(ranks)):
-        return None
-    return Scattered(tuple(between), user, shard)
+        whole = self.module.type_of(value).shape
+        shard = self.module.type_of(user.results[0]).shape
+        cuts: list[Cut] = []
+        for size, kept, index in zip(whole, shard, user.operands[1:], strict=True):
+            if kept == size:
+                continue
+            offset = scalar(index)
+            if kept == 0 or size % kept or offset is None or levels(offset):
+                return None
+            cuts.append((size, kept, offset))
+        key = (communication.groups, *[(size, kept, offset.key) for size, kept, offset in cuts])
+        own = self._own.get(key)
+        if own is None:
+            own = self._own[key] = self._is_own_shard(communication.groups, cuts)
+        return Scattered(tuple(between), user, shard) if own else None
+
+    def _is_own_shard(self, groups: Groups, cuts: list[Cut]) -> bool:
+        """Whether every rank's offsets are those of its own position in its group."""
+        shards = math.prod(size // kept for size, kept, _ in cuts)
+        if shards == 1 or shards != groups.size:
+            return False
+        index = np.zeros(len(self.ranks), dtype=np.int64)
+        for size, kept, offset in cuts:
+            starts = np.clip(evaluate(offset, self.place), 0, size - kept)
+            if (starts % kept).any():
+                return False
+            index = index * (size // kept) + starts // kept
+        whole_groups = bool((groups.group_size(self.ranks) == shards).all())
+        return whole_groups and np.array_equal(index, groups.position(self.ranks))

@@ -65,7 +65,7 @@ class Scope:
         node = self.builder.producer_of(predicate)
         behind = predicate >= self.gated_from
         self.gates = (node,) if behind else (node, *self.gates)
-        self.gated_from = len(self.builder.result_type)
+        self.gated_from = self.builder.results
 
     def order(self, operands: Iterable[int]) -> list[tuple[int, EdgeKind]]:
         """The order edges that a new node with ``operands`` needs to wait for the gates."""

@@ -13,26 +13,26 @@ warning.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.building import GraphBuilder, TableBuilder, with_tables
+from flint.building import GraphBuilder, Row, TableBuilder, with_tables
 from flint.communication import Communication
 from flint.errors import FlintError
 from flint.graph import NodeKind, WorkloadGraph
 from flint.mesh import Mesh
 from flint.phases import source_of
 from flint.scalars import Scalar
-from flint.stablehlo import reduce_scatter
 from flint.stablehlo.control import HANDLERS, Handler
 from flint.stablehlo.exchange import KINDS, Exchange
 from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.records import Block, Module, Op, SourceInfo
-from flint.stablehlo.rules import flops_known, rule_for
+from flint.stablehlo.reduce_scatter import Finder
+from flint.stablehlo.rules import RULES, flops_known, rule_for
 from flint.stablehlo.scalar_rules import is_scalar_integer, scalar_of
 from flint.stablehlo.scope import Scope
 from flint.stablehlo.world import World, mesh_of, world_of
@@ -117,7 +117,7 @@ class Walker:
         self.names: Counter[str] = Counter()
         self.call_depth = 0
         self.used_options: set[str] = set()
-        self._uses: reduce_scatter.Uses | None = None
+        self._scatters: Finder | None = None
         #: Ops between an all-reduce and its slice that work on a shard (id -> shape); and slices
         #: that have become the shard itself.
         self._on_shard: dict[int, tuple[int, ...]] = {}
@@ -132,8 +132,11 @@ class Walker:
         self.work_of_function: dict[str, tuple[WorkItem, ...]] = {}
         self.communicating: dict[int, bool] = {}
         self._definitions: dict[int, dict[int, Op]] = {}
-        self._cache: dict[tuple[object, ...], tuple[int, int, Work]] = {}
+        self._rows: dict[tuple[object, ...], tuple[int, int, bool]] = {}
         self._sources: dict[object, int] = {None: 0}
+        self._types_suffice = {
+            name for name, rule in RULES.items() if rule.types_only and rule.view is None
+        }
         self._scalar_type = [is_scalar_integer(item) for item in module.types]
 
     def run(self) -> WorkloadGraph:
@@ -184,41 +187,59 @@ class Walker:
 
     def simple(self, scope: Scope, op: Op) -> None:
         """An op that its rule describes completely."""
-        value_type = self.module.value_type
+        values = scope.values
         try:
-            operands = [scope.values[value] for value in op.operands]
+            operands = [values[value] for value in op.operands]
         except KeyError:
             operands = [scope.use(value) for value in op.operands]
-        if id(op) in self._on_shard:
+        if self._on_shard and id(op) in self._on_shard:
             self._shard_op(scope, op, operands)
             return
-        result_types = [value_type[value] for value in op.results]
-        if op.attrs is None and not op.regions:
-            key = (op.name, *[value_type[value] for value in op.operands], -1, *result_types)
-            found = self._cache.get(key)
-            if found is None:
-                found = self._cache[key] = self.measure(op)
-        else:
-            found = self.measure(op)
-        name, role, work = found
-        results = scope.builder.node(
-            NodeKind.COMPUTE,
+        name = op.name
+        value_type = self.module.value_type
+        key: tuple[object, ...] = (
             name,
-            operands,
-            result_types,
-            role=role,
-            work=work,
-            source=self.source(op.loc) if op.loc is not None else 0,
-            order=scope.order(operands) if scope.gates else (),
+            *[value_type[value] for value in op.operands],
+            -1,
+            *[value_type[value] for value in op.results],
         )
-        for value, number in zip(op.results, results, strict=True):
-            scope.values[value] = number
-        if op.name == "constant":
-            self._remember(op)
-        if result_types and self._scalar_type[result_types[0]]:
+        if name not in self._types_suffice:
+            key = (*key, _details(op, value_type))
+        try:
+            found = self._rows.get(key)
+        except TypeError:  # an attribute that cannot be compared
+            found = self._row(op)
+        if found is None:
+            found = self._row(op)
+            if name in RULES and name != "custom_call":  # those warn each time
+                self._rows[key] = found
+        row, results, integer = found
+        loc = op.loc
+        source = self._sources.get(loc)
+        if source is None:
+            source = self.source(loc)
+        order = scope.order(operands) if scope.gates else ()
+        first = scope.builder.add(row, results, operands, source, order)
+        if results == 1:
+            values[op.results[0]] = first
+        else:
+            for number, value in enumerate(op.results):
+                values[value] = first + number
+        if integer:
+            if name == "constant":
+                self._remember(op)
             scalar = scalar_of(op, self.module, scope.scalar, self.constants)
             if scalar is not None:
                 scope.scalars[op.results[0]] = scalar
+        elif name == "constant":
+            self._remember(op)
+
+    def _row(self, op: Op) -> tuple[int, int, bool]:
+        """(row, number of results, whether an expression may stand for the first one) of an op."""
+        name, role, work = self.measure(op)
+        types = tuple(self.module.value_type[value] for value in op.results)
+        row = self.tables.row(Row(int(NodeKind.COMPUTE), role, name, -1, 1, types, work))
+        return row, len(types), bool(types) and self._scalar_type[types[0]]
 
     def measure(self, op: Op) -> tuple[int, int, Work]:
         """(op index, role, work) of an op by its rule."""
@@ -278,10 +299,9 @@ class Walker:
         self, scope: Scope, op: Op, block: Block, item: Communication, types: list[TensorType]
     ) -> tuple[Communication, list[TensorType]]:
         """The reduce-scatter that an all-reduce is, or the all-reduce unchanged."""
-        if self._uses is None:
-            self._uses = reduce_scatter.Uses(self.module)
-        scalar = self._on_demand(scope, block)
-        found = reduce_scatter.find(op, block, self._uses, self.module, item, self.world, scalar)
+        if self._scatters is None:
+            self._scatters = Finder(self.module, self.world)
+        found = self._scatters.find(op, block, item, self._on_demand(scope, block))
         if found is None:
             return item, types
         for between in found.between:
@@ -387,6 +407,24 @@ class Walker:
         number = self.names[kind]
         self.names[kind] += 1
         return f"{kind}_{number}"
+
+
+def _details(op: Op, value_type: list[int]) -> Hashable:
+    """Attributes and regions of an op, equal where rules cannot tell two ops apart.
+
+    Regions that hold more than ops without attributes are told apart by who they are.
+    """
+    attrs = None if op.attrs is None else tuple(op.attrs.items())
+    regions: list[Hashable] = []
+    for block in op.regions:
+        if any(inner.attrs is not None or inner.regions for inner in block.ops):
+            regions.append(id(block))
+        else:
+            regions += [
+                (inner.name, *[value_type[value] for value in (*inner.operands, *inner.results)])
+                for inner in block.ops
+            ]
+    return (attrs, len(op.regions), *regions)
 
 
 def handler_of(name: str) -> Handler | None:

@@ -103,8 +103,9 @@ def programs(draw: Any) -> tuple[str, list[str]]:
         elif what == "table":
             rows = draw(st.lists(numbers(kind), min_size=2, max_size=6))
             table = emit("table", f"constant dense<{rows}> : tensor<{len(rows)}x{kind}>")
-            index = draw(st.sampled_from(TYPES))
-            place = value(index)
+            # The interpreter takes indices for signed; those of half the unsigned range are not.
+            index = draw(st.sampled_from([*TYPES[:4], "ui32"]))
+            place = 0 if index == "ui32" else value(index)
             taken = emit(
                 "one",
                 f"dynamic_slice %{table}, %{place}, sizes = [1] : "
