@@ -1,8 +1,9 @@
 """Who sends to whom in a collective-permute.
 
 The idea: a list of (source, target) pairs is read once, vectorised, into two arrays, and named by
-the mesh axis shift that produces it where there is one: a ring over an axis of a million-device mesh
-is (size, stride, delta, wrap), which is what a report shows and what two equal permutes share.
+the mesh axis shift that produces it where there is one: a ring over an axis of a million-device
+mesh is (size, stride, delta, wrap), which is what a report shows and what two equal permutes
+share.
 
     >>> ring = permutation(8, np.array([[i, (i + 1) % 8] for i in range(8)]))
     >>> ring.shift
@@ -11,6 +12,7 @@ is (size, stride, delta, wrap), which is what a report shows and what two equal 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,48 +87,39 @@ def permutation(world: int, pairs: Ranks) -> Permutation:
 
 
 def _shift_of(world: int, target: Ranks) -> Shift | None:
-    ranks = np.arange(world)
+    """The shift that gives ``target``, found from its moves and then compared with all of it.
+
+    Along an axis that spans ``size * stride`` ranks everybody moves by ``delta * stride``, and
+    those who wrap around by a span less. One span and move have several (stride, delta), all of
+    them the same function: the largest stride is taken.
+    """
+    ranks = np.arange(world, dtype=np.int64)
     sends = target >= 0
-    moves = (target - ranks)[sends]
-    if not moves.size or not moves.any():
+    moves, counts = np.unique((target - ranks)[sends], return_counts=True)
+    if len(moves) == 1 and moves[0] != 0:
+        move = int(moves[0])
+        span, wraps = _chain_span(sends, move), False
+    elif len(moves) == 2 and moves[0] < 0 < moves[1]:
+        move = int(moves[0] if counts[0] > counts[1] else moves[1])
+        span, wraps = int(moves[1] - moves[0]), True
+    else:
         return None
-    values, counts = np.unique(moves[moves != 0], return_counts=True)
-    # An open chain moves everybody alike; a ring adds one wrap-around distance of the other sign.
-    main = int(values[np.argmax(counts)])
-    spans = {world // abs(main) * abs(main)}
-    for value in values.tolist():
-        if (value > 0) != (main > 0):
-            spans.add(abs(value) + abs(main))
-    spans |= _chain_spans(ranks, sends, main)
-    for span in sorted(spans):
-        for stride, delta in _steps(main, span):
-            shift = Shift(span // stride, stride, delta, wraps=False)
-            for candidate in (shift, Shift(shift.size, stride, delta, wraps=True)):
-                if world % span == 0 and np.array_equal(target_of(world, candidate), target):
-                    return candidate
-    return None
+    stride = math.gcd(move, span)
+    shift = Shift(span // stride, stride, move // stride, wraps)
+    found = world % span == 0 and np.array_equal(target_of(world, shift), target)
+    return shift if found else None
 
 
-def _chain_spans(ranks: Ranks, sends: NDArray[np.bool_], move: int) -> set[int]:
-    """Axis spans suggested by the first run of ranks that send nothing."""
-    silent = ranks[~sends]
-    if not silent.size:
-        return set()
-    first = int(silent[0])
-    run = 1
-    while run < silent.size and int(silent[run]) == first + run:
-        run += 1
-    return {first + run} if move > 0 else {int(np.flatnonzero(np.diff(sends.astype(int)) < 0)[0]) + 1
-                                           if (np.diff(sends.astype(int)) < 0).any() else len(ranks)}
+def _chain_span(sends: NDArray[np.bool_], move: int) -> int:
+    """The ranks that an open chain's axis would span, from who sends nothing.
 
-
-def _steps(move: int, span: int) -> list[tuple[int, int]]:
-    """(stride, delta) that explain a move of ``move`` ranks inside an axis that spans ``span``."""
-    return [
-        (abs(move) // delta, delta if move > 0 else -delta)
-        for delta in (1, 2, 3, 4, 8)
-        if abs(move) % delta == 0 and span % (abs(move) // delta) == 0
-    ]
+    Of every span the last ``move`` ranks have no partner; the first ones if ``move`` is negative.
+    """
+    if move > 0:
+        return int(np.argmin(sends)) + move
+    first = int(np.argmax(sends))
+    rest = sends[first:]
+    return len(sends) if rest.all() else first + int(np.argmin(rest))
 
 
 def target_of(world: int, shift: Shift) -> Ranks:
