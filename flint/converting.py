@@ -22,7 +22,7 @@ from flint.passes.order import issue_order
 from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.records import Module
 from flint.stablehlo.walker import Walked, walk
-from flint.workload import Program, ProgramInput, Workload, with_communicators
+from flint.workload import Level, Program, ProgramInput, Workload, with_communicators
 
 
 def convert(
@@ -119,12 +119,20 @@ def workload_of(
     workload = Workload(
         mesh=walked.mesh,
         programs=with_communicators(programs),
+        level=Level.PARTITIONED if module.partitioned else Level.LOGICAL,
         options={key: _plain(value) for key, value in asdict(options).items()},
         input=source,
-        warnings=walked.warnings,
+        warnings=walked.warnings | _remarks(walked),
     )
     workload.verify()
     return workload
+
+
+def _remarks(walked: Walked) -> dict[str, int]:
+    """What a user should know about the whole."""
+    if walked.mesh.size > 1:
+        return {}
+    return {"a program for one device: simulators need at least two ranks": 1}
 
 
 def program_inputs(module: Module) -> tuple[ProgramInput, ...]:

@@ -85,7 +85,10 @@ def save(
         FlintError: the disk is too small or fails.
     """
     if workload.level == Level.LOGICAL:
-        raise UsageError("a logical workload has no execution traces: capture it partitioned")
+        raise UsageError(
+            "the program is not partitioned (its shapes are global, its inputs carry shardings): "
+            "execution traces need the per-device program that XLA's partitioner makes of it"
+        )
     described = system if isinstance(system, System) else load_system(system)
     chosen = parse_ranks(ranks, workload.mesh.size)
     graphs = [apply(program.graph, granularity) for program in workload.programs]

@@ -134,3 +134,28 @@ def test_a_damaged_graph_is_a_clear_error(workload: Workload) -> None:
 def test_axes_need_a_mesh_of_their_length() -> None:
     with pytest.raises(UsageError, match="axes"):
         flint.convert(DATA / "pipeline_ppermute_8x8.mlirbc", axes=("a", "b"))
+
+
+GLOBAL = """module @jit_step attributes {mhlo.num_partitions = 8 : i32} {
+  sdy.mesh @mesh = <["data"=8]>
+  func.func @main(%x: tensor<64x64xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"data"}, {}]>})
+      -> tensor<64x64xf32> {
+    %y = stablehlo.dot %x, %x : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+    return %y : tensor<64x64xf32>
+  }
+}"""
+
+
+def test_a_program_with_global_shapes_gets_no_traces(tmp_path: Path) -> None:
+    # Taken for per-device, its shapes would be 8 times too large and its collectives missing.
+    (tmp_path / "global.mlir").write_text(GLOBAL)
+    workload = flint.convert(tmp_path / "global.mlir")
+    assert workload.level == "logical"
+    with pytest.raises(UsageError, match="not partitioned"):
+        workload.save(tmp_path / "out")
+
+
+def test_a_program_whose_inputs_are_replicated_is_per_device(tmp_path: Path) -> None:
+    text = GLOBAL.replace('[{"data"}, {}]', "[{}, {}]")
+    (tmp_path / "replicated.mlir").write_text(text)
+    assert flint.convert(tmp_path / "replicated.mlir").level == "partitioned"

@@ -16,7 +16,7 @@ import typer
 
 from flint.cli import check, convert, inspect
 from flint.environment import refuse_namesake
-from flint.errors import FlintError
+from flint.errors import FlintError, UsageError
 
 app = typer.Typer(
     name="flint",
@@ -50,6 +50,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run(arguments: list[str], debug: bool) -> int:
+    if not arguments:
+        _run(["--help"], debug)
+        return UsageError.exit_status
     try:
         refuse_namesake()
         status = app(args=arguments, prog_name="flint", standalone_mode=False)

@@ -99,6 +99,7 @@ class _Reader:
         self.functions["main"] = self._block(entry.id, scope)
         parameters = [scope.parameters[number] for number in sorted(scope.parameters)]
         root = scope.tree(_root_id(entry))
+        shardings = parameter_shardings(proto, entry, parameters)
         return Module(
             name=proto.name,
             functions=self.functions,
@@ -108,8 +109,10 @@ class _Reader:
             num_replicas=self.replicas,
             meshes={name: axes for axes, name in self.context.meshes.items()},
             donated=donated_buffers(proto.input_output_alias, parameters, root),
-            input_shardings=parameter_shardings(proto, entry, parameters),
+            input_shardings=shardings,
             output_shardings=output_shardings(proto, root),
+            partitioned=bool(proto.spmd_parameters_shardings)
+            or not any("devices=[" in text for text in shardings),
             input_names=self._input_names(entry, parameters),
             location=self.locations,
             warnings=self.warnings,

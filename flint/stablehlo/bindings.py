@@ -88,7 +88,7 @@ def parse(data: bytes, name: str = "<module>") -> Any:
     except UnicodeDecodeError as error:
         raise FlintError(f"{name}: neither MLIR bytecode nor UTF-8 MLIR text ({error})") from error
     except ir.MLIRError as error:
-        first = _first_diagnostic(error)
+        first = _first_diagnostic(error).replace('"-":', "line ")
         raise FlintError(f"{name}: not a valid MLIR module: {first}") from error
     except Exception as error:
         # Bindings report some malformed bytecode as plain exceptions of several types.

@@ -156,6 +156,8 @@ class _Reader:
             donated=donated,
             input_shardings=tuple(shardings),
             output_shardings=tuple(outputs),
+            partitioned="mhlo.spmd_parameters_shardings" in attributes
+            or not any(map(is_sharded, shardings)),
             input_names=tuple(names),
             location=source_of_attribute,
             warnings=self.warnings | self.types.warnings,
@@ -209,6 +211,11 @@ class _Reader:
                 name = "return"
         self.short_names[full_name] = name
         return name
+
+
+def is_sharded(text: str) -> bool:
+    """Whether a sharding, as XLA or Shardy writes it, spreads a tensor over devices."""
+    return "devices=[" in text or '{"' in text
 
 
 def _listed(functions: dict[str, Any]) -> str:

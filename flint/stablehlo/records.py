@@ -153,6 +153,8 @@ class Module:
         input_shardings, output_shardings: XLA's or Shardy's sharding text per entry parameter.
         input_names: names for entry parameters, where the source knows them.
         location: ``Op.loc`` -> ``SourceInfo`` (None: no locations).
+        partitioned: False while shapes are global: inputs are annotated with shardings over
+            devices and no partitioner has run.
         warnings: what the reader noticed, text -> count.
         scheduled: the ops of a block stand in the order in which a backend issues them.
     """
@@ -169,6 +171,7 @@ class Module:
     output_shardings: tuple[str, ...] = ()
     input_names: tuple[str, ...] = ()
     location: Any = None
+    partitioned: bool = True
     warnings: dict[str, int] = field(default_factory=dict)
     scheduled: bool = False
 
