@@ -28,6 +28,9 @@ from flint.work import Role
 #: Constants up to this many bytes are part of a kernel's code; larger ones are read from memory.
 IMMEDIATE_BYTES = 256
 
+#: The largest scalar index, an i64.
+_INDEX_BYTES = 8
+
 #: Roles whose ops become parts of kernels; every other node is one of its own.
 FUSIBLE = (
     Role.GENERATE,
@@ -97,12 +100,17 @@ def accessed_bytes(graph: WorkloadGraph) -> Ints:
 
     An op's ``bytes_read`` is charged to its operands from the last to the first, each at most its
     size: a slice, a gather or an update reads its indices and updates in full and takes what
-    remains from the buffer, which is the first operand in StableHLO.  A view (nothing read, nothing
-    written, all aliased) passes on its operand's bytes to those that read them through it.
+    remains from the buffer, which is the first operand in StableHLO.  Of several scalar indices the
+    rules count one, as XLA does, so that one is charged.  A view (nothing read, nothing written,
+    all aliased) passes on its operand's bytes to those that read them through it.
     """
     sizes = graph.value_bytes[graph.operand]
-    total = total_by_row(sizes, graph.consumer, len(graph))
-    running = np.cumsum(sizes)
+    moves = np.isin(graph.role, (Role.MOVEMENT, Role.UPDATE))[graph.consumer]
+    last = np.zeros(len(sizes), dtype=bool)
+    last[graph.operand_ptr[1:][np.diff(graph.operand_ptr) > 0] - 1] = True
+    charged = np.where(moves & (sizes <= _INDEX_BYTES) & ~last, 0, sizes)
+    total = total_by_row(charged, graph.consumer, len(graph))
+    running = np.cumsum(charged)
     ends = pointer(total)[1:]
     behind = ends[graph.consumer] - running
     reads = np.where(is_view(graph), graph.bytes_aliased, graph.bytes_read)
