@@ -20,11 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.communication import Communication
+from flint.converters.chakra.forms import ABSENT as ABSENT_FORM
 from flint.converters.chakra.forms import INHERIT, NOTHING, Form, Part, single
 from flint.converters.chakra.schema import NodeType
 from flint.graph import EdgeKind, NodeKind
 from flint.ragged import segments
 from flint.unrolling import ABSENT, CHAINED, UNCHAINED, Unrolled
+from flint.work import Role
 
 Ints = NDArray[np.int64]
 
@@ -76,7 +78,9 @@ def emit(
     """
     forms, of_communication = _distinct(parts)
     is_communication = unrolled.kind == NodeKind.COMMUNICATION
-    form = np.zeros(len(unrolled), np.int64)
+    constant = _constants(unrolled)
+    forms.append(ABSENT_FORM)
+    form = np.where(constant, len(forms) - 1, 0)
     form[is_communication] = of_communication[unrolled.detail[is_communication]]
     table = _FormTable(forms)
     count = table.count[form]
@@ -94,7 +98,18 @@ def emit(
     reasons = Counter(
         parts[index].removed for index in unrolled.detail[is_communication & (count == 0)].tolist()
     )
+    if constant.any():
+        reasons["a constant, in memory from the start"] = int(constant.sum())
     return Emission(instance, part, kinds, ptr, deps, dict(reasons))
+
+
+def _constants(unrolled: Unrolled) -> NDArray[np.bool_]:
+    """Instances that nothing executes: constants that a loop or a communication takes."""
+    moved = unrolled.column("bytes_read") + unrolled.column("bytes_written")
+    moved = moved[unrolled.template]
+    generated = unrolled.column("role")[unrolled.template] == Role.GENERATE
+    constant: NDArray[np.bool_] = (unrolled.kind == NodeKind.COMPUTE) & generated & (moved == 0)
+    return constant
 
 
 class _FormTable:
