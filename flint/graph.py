@@ -210,7 +210,8 @@ class WorkloadGraph:
 
     def _work_by_node(self, mask: NDArray[np.bool_]) -> Ints:
         running = np.concatenate([[0], np.cumsum(np.where(mask, self.work_flops, 0))])
-        return running[self.work_ptr[1:]] - running[self.work_ptr[:-1]]
+        by_node: Ints = running[self.work_ptr[1:]] - running[self.work_ptr[:-1]]
+        return by_node
 
     def predecessors(self, index: int) -> set[int]:
         """Nodes that node ``index`` waits for, over all kinds of edges."""

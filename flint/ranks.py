@@ -46,7 +46,8 @@ class RankSet:
             return np.zeros(0, dtype=np.int64)
         once = np.concatenate([np.arange(start, stop, dtype=np.int64) for start, stop in self.runs])
         repeats = np.arange(self.world // self.period, dtype=np.int64) * self.period
-        return (repeats[:, None] + once[None, :]).reshape(-1)
+        ranks: Ranks = (repeats[:, None] + once[None, :]).reshape(-1)
+        return ranks
 
     def contains(self, ranks: Ranks) -> NDArray[np.bool_]:
         """Which of ``ranks`` are in the set."""

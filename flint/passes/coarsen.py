@@ -19,9 +19,8 @@ stays there along edges between compute nodes; ``D`` shrinks along edges.
    reached them all; so it did all members of the next region, and whatever is not merged after
    that; and so on around the cycle, up to ``X`` itself: there was a cycle before.
 2. *No new path between communications.* Let ``c1`` reach region ``R`` and ``R`` reach ``c2``.
-Equal
-   ``A`` means to be made from the same communications: ``c1`` reached every member, hence the one
-   that reached ``c2``.
+   Equal ``A`` means to be made from the same communications: ``c1`` reached every member, hence
+   the one that reached ``c2``.
 3. *No time lost.* A region can start when all of ``A`` is done, as could its latest members;
    whatever it delays (``D``) needs all members.
 

@@ -5,9 +5,9 @@ the backward data path first, then the weight gradients in reverse, so that ever
 would stand at the end.  The order is therefore computed from the dependences alone, by a list
 schedule that does what a memory-minded scheduler does, and no more:
 
-**Depth.** ``asap(n)`` is the longest path to ``n``, the steps ``w`` on it added up: when ``n`` could
-start at the earliest.  An op is one step (``STEP``); a view (role ALIAS) costs nothing, so its step
-is a tiny one, which only keeps it behind its operand.
+**Depth.** ``asap(n)`` is the longest path to ``n``, the steps ``w`` on it added up: when ``n``
+could start at the earliest.  An op is one step (``STEP``); a view (role ALIAS) costs nothing, so
+its step is a tiny one, which only keeps it behind its operand.
 
 **Late** are ops that only make memory be occupied for longer when they start early:
 

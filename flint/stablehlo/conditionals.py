@@ -1,0 +1,195 @@
+"""Conditionals: ``case`` and ``if`` ops.
+
+The idea: a constant predicate opens its branch.  One that follows from the rank (and loop counters)
+makes a conditional node, which a pass resolves per rank.  One that data decides opens one branch
+behind the predicate: the user's choice, else the most expensive, and never silently.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from flint.building import GraphBuilder, with_tables
+from flint.errors import FlintError, UsageError
+from flint.graph import Conditional, NodeKind, WorkloadGraph
+from flint.scalars import Scalar, combine, constant
+from flint.stablehlo.opening import behind
+from flint.stablehlo.records import Block, Op
+from flint.stablehlo.scope import Scope
+
+if TYPE_CHECKING:
+    from flint.stablehlo.walker import Walker
+
+
+def case(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
+    """A conditional: opened when constant, a node when the rank decides, else one branch."""
+    name = walker.name("case")
+    predicate = scope.scalar(op.operands[0])
+    if predicate is not None and op.name == "if":
+        predicate = combine("select", (predicate, constant(0), constant(1)))
+    elif predicate is not None:
+        predicate = _clamped(predicate, len(op.regions))
+    if predicate is None:
+        _by_data(walker, scope, op, name)
+    elif predicate.op == "constant":
+        _open_branch(walker, scope, op, int(predicate.value))
+    else:
+        _by_rank(walker, scope, op, predicate)
+
+
+def _clamped(index: Scalar, branches: int) -> Scalar | None:
+    """``case`` takes its last branch for an index out of range."""
+    last = constant(branches - 1)
+    low = combine("compare", (index, constant(0)), "LT")
+    high = combine("compare", (index, last), "GT")
+    outside = None if low is None or high is None else combine("or", (low, high))
+    return None if outside is None else combine("select", (outside, last, index))
+
+
+def _open_branch(walker: Walker, scope: Scope, op: Op, branch: int) -> None:
+    block = op.regions[branch]
+    walker.block(scope, block)
+    for value, result in zip(block.yields, op.results, strict=True):
+        walker.alias(scope, value, result)
+
+
+def _by_rank(walker: Walker, scope: Scope, op: Op, predicate: Scalar) -> None:
+    """A conditional node; all branches get the same inputs."""
+    scopes = []
+    for block in op.regions:
+        inner = Scope(GraphBuilder(walker.tables), walker.module, scope, scope.level)
+        walker.block(inner, block)
+        outputs = [inner.use(value) for value in block.yields]
+        scopes.append((inner, outputs))
+    captured = list(dict.fromkeys(value for inner, _ in scopes for value in inner.captured))
+    branches = tuple(_with_inputs(inner, captured, outputs) for inner, outputs in scopes)
+    conditional = Conditional(branches, predicate, 0, "predicate")
+    operands = [scope.use(value) for value in captured]
+    results = scope.builder.conditional(
+        conditional,
+        operands,
+        [walker.module.value_type[value] for value in op.results],
+        source=walker.source(op.loc),
+        order=scope.order(operands),
+    )
+    for value, number in zip(op.results, results, strict=True):
+        scope.values[value] = number
+
+
+def _with_inputs(scope: Scope, captured: list[int], outputs: list[int]) -> WorkloadGraph:
+    """The scope's graph with one input per captured value, in the given order."""
+    builder = scope.builder
+    for value in captured:
+        scope.use(value)
+    place = {value: number for number, value in enumerate(captured)}
+    new_number = {-1 - i: -1 - place[value] for i, value in enumerate(scope.captured)}
+    for i, number in enumerate(builder.operand):
+        if number < 0:
+            builder.operand[i] = new_number[number]
+    builder.input_type = [scope.module.value_type[value] for value in captured]
+    return builder.finish([new_number.get(number, number) for number in outputs])
+
+
+def _by_data(walker: Walker, scope: Scope, op: Op, name: str) -> None:
+    """Open one branch of a conditional that data decides, behind its predicate."""
+    walker.deciding += 1
+    branch = _chosen(walker, scope, op, name)
+    predicate = scope.use(op.operands[0])
+    outer = scope.gates, scope.gated_from
+    scope.gate(predicate)
+    inside = scope.gated_from
+    _open_branch(walker, scope, op, branch)
+    scope.gates, scope.gated_from = outer
+    walker.deciding -= 1
+    if not walker.deciding:
+        walker.choices.clear()
+    if predicate >= 0:
+        passed = [value for value in op.results if scope.values[value] < inside]
+        behind(walker, scope, op, passed, predicate)
+
+
+def _chosen(walker: Walker, scope: Scope, op: Op, name: str) -> int:
+    given = walker.options.branches
+    key = name if name in given else ""
+    if key in given:
+        walker.used_options.add(key)
+        if not 0 <= given[key] < len(op.regions):
+            raise UsageError(
+                f"--branch {given[key]}: {name} ({walker.where(op)}) has branches "
+                f"0 to {len(op.regions) - 1}"
+            )
+        return given[key]
+    best = walker.choices.get(id(op))
+    if best is None:
+        walker.choosing += 1
+        trials = [_trial(walker, scope, block) for block in op.regions]
+        walker.choosing -= 1
+        if len({exchanged for _, exchanged in trials}) > 1:
+            raise FlintError(
+                f"the branches of {name} ({walker.where(op)}) communicate differently and its "
+                f"predicate depends on data: choose with --branch N (or --branch {name}=N)"
+            )
+        best = max(range(len(trials)), key=lambda i: trials[i][0])
+        if walker.choosing:
+            # An outer conditional will walk this one again: once in its trial, once in earnest.
+            walker.choices[id(op)] = best
+    walker.warnings[
+        "a conditional that data decides: its most expensive branch is taken (--branch chooses)"
+    ] += 1
+    return best
+
+
+def _trial(walker: Walker, scope: Scope, block: Block) -> tuple[int, tuple[object, ...]]:
+    """(cost, what is exchanged) of a branch, walked for comparison and thrown away."""
+    before = len(walker.tables.communications)
+    warnings, names, ops = walker.warnings.copy(), walker.names.copy(), walker.ops
+    inner = Scope(GraphBuilder(walker.tables), walker.module, scope, scope.level)
+    outer = [dict(s.values) for s in _chain(scope)], [list(s.captured) for s in _chain(scope)]
+    inputs = [list(s.builder.input_type) for s in _chain(scope)]
+    walker.block(inner, block)
+    graph = with_tables(inner.builder.finish(()), walker.tables.finish())
+    found = _cost(graph), _exchanged(graph)
+    del walker.tables.communications[before:]
+    walker.warnings, walker.names, walker.ops = warnings, names, ops
+    for s, values, captured, types in zip(_chain(scope), *outer, inputs, strict=True):
+        s.values, s.captured, s.builder.input_type = values, captured, types
+    return found
+
+
+def _cost(graph: WorkloadGraph) -> int:
+    """FLOPs, transcendentals and bytes of a graph, loops multiplied out."""
+    cost = 0
+    for part, times in graph.walk():
+        flops = part.flops_by_node() + part.transcendentals_by_node()
+        cost += times * int(flops.sum() + (part.bytes_read + part.bytes_written).sum())
+    return cost
+
+
+def _exchanged(graph: WorkloadGraph) -> tuple[object, ...]:
+    """What a graph communicates, in order, but for channel ids: equal for equal exchanges."""
+    items: list[object] = []
+    for index in (graph.kind != NodeKind.COMPUTE).nonzero()[0].tolist():
+        kind, detail = int(graph.kind[index]), int(graph.detail[index])
+        if kind == NodeKind.COMMUNICATION:
+            items.append(replace(graph.tables.communications[detail], channel=0))
+        elif kind == NodeKind.LOOP:
+            loop = graph.loops[detail]
+            inside = _exchanged(loop.body)
+            if inside and loop.trip_count:
+                items.append((loop.trip_count, inside))
+        else:
+            item = graph.conditionals[detail]
+            branches = tuple(map(_exchanged, item.branches))
+            if any(branches):
+                key = None if item.predicate is None else item.predicate.key
+                items.append((key, branches))
+    return tuple(items)
+
+
+def _chain(scope: Scope | None) -> list[Scope]:
+    scopes = []
+    while scope is not None:
+        scopes.append(scope)
+        scope = scope.parent
+    return scopes

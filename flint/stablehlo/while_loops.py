@@ -1,0 +1,117 @@
+"""Loops: ``while`` ops -> loop nodes.
+
+The idea: what is carried, what is invariant and how often the loop runs is found in ``loops.py``;
+here the body becomes a graph and the loop a node.  A loop that is not counted runs its condition in
+every iteration, in front of the body, and once more behind the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from flint.building import GraphBuilder
+from flint.errors import FlintError, UsageError
+from flint.graph import Loop
+from flint.scalars import Scalar
+from flint.stablehlo.loops import after_loop, argument_scalars, counters, trip_count
+from flint.stablehlo.opening import behind, communicates, open_block
+from flint.stablehlo.records import Block, Op
+from flint.stablehlo.scope import Scope
+
+if TYPE_CHECKING:
+    from flint.stablehlo.walker import Walker
+
+
+def while_(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
+    """A loop: one node with a body, its trip count proved, stated or given."""
+    condition, body = op.regions
+    name = walker.name("while")
+    level = scope.level
+    steps = counters(body, walker.module, scope.scalar)
+    inits = [scope.scalar(value) for value in op.operands]
+    dtypes = [walker.module.type_of(value).dtype for value in op.operands]
+    arguments = argument_scalars(inits, steps, dtypes, level)
+
+    def describe() -> str:
+        return f"loop {name} ({walker.where(op)})"
+
+    trips = trip_count(
+        condition, walker.module, arguments, level, scope.scalar, walker.constants, describe
+    )
+    known_by = "proved"
+    # A condition that only counts costs nothing; others run before each iteration and once more.
+    decided = trips is None or communicates(walker, condition)
+    if trips is None:
+        trips, known_by = _trips_from_outside(walker, op, name, describe)
+    invariant = [
+        step == 0 and body.yields[number] == body.args[number] for number, step in enumerate(steps)
+    ]
+    carried = [i for i, fixed in enumerate(invariant) if not fixed]
+    fixed = [i for i, is_fixed in enumerate(invariant) if is_fixed]
+    inner = Scope(GraphBuilder(walker.tables), walker.module, scope, level + 1)
+    for number in (*carried, *fixed):
+        argument = body.args[number]
+        inner.values[argument] = inner.builder.input(walker.module.value_type[argument])
+        _bind(inner, argument, arguments[number])
+    if decided:
+        inner.gate(_condition(walker, inner, condition, body.args))
+    walker.block(inner, body)
+    outputs = [inner.use(body.yields[number]) for number in carried]
+    loop = Loop(
+        inner.builder.finish(outputs),
+        len(carried),
+        trips,
+        walker.options.lookahead,
+        known_by,
+    )
+    operands = [scope.use(op.operands[number]) for number in (*carried, *fixed)]
+    operands += [scope.use(value) for value in inner.captured]
+    results = scope.builder.loop(
+        loop, operands, source=walker.source(op.loc), order=scope.order(operands)
+    )
+    for number, result in zip(carried, results, strict=True):
+        value = op.results[number]
+        scope.values[value] = result
+        _bind(scope, value, after_loop(inits[number], steps[number], trips, dtypes[number]))
+    for number in fixed:
+        walker.alias(scope, op.operands[number], op.results[number])
+    if decided:
+        # The condition runs once more than the body, on what the last iteration yields; whoever
+        # uses the loop's results waits until it is false.
+        before = scope.builder.results
+        predicate = _condition(walker, scope, condition, op.results)
+        if predicate >= before:
+            behind(walker, scope, op, [op.results[i] for i in carried], predicate)
+
+
+def _condition(walker: Walker, scope: Scope, condition: Block, values: tuple[int, ...]) -> int:
+    """Walk a loop condition on ``values``; the number of its result."""
+    open_block(walker, scope, condition, values)
+    return scope.use(condition.yields[0])
+
+
+def _bind(scope: Scope, value: int, scalar: Scalar | None) -> None:
+    if scalar is None:
+        scope.scalars.pop(value, None)
+    else:
+        scope.scalars[value] = scalar
+
+
+def _trips_from_outside(
+    walker: Walker, op: Op, name: str, describe: Callable[[], str]
+) -> tuple[int, str]:
+    given = walker.options.trip_counts
+    key = name if name in given else ""
+    if key in given:
+        walker.used_options.add(key)
+        if given[key] < 0:
+            raise UsageError(f"--trip-count {given[key]}: a loop runs 0 times or more")
+        return given[key], "given"
+    stated = op.attr("trip_count")
+    if stated is not None:
+        return int(stated), "stated"
+    raise FlintError(
+        f"the trip count of {describe()} depends on data: "
+        f"give it with --trip-count N (or --trip-count {name}=N)"
+    )
