@@ -112,6 +112,6 @@ def _trips_from_outside(
     if stated is not None:
         return int(stated), "stated"
     raise FlintError(
-        f"the trip count of {describe()} depends on data: "
+        f"the trip count of {describe()} depends on data, on the rank or on another loop: "
         f"give it with --trip-count N (or --trip-count {name}=N)"
     )

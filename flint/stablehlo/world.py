@@ -122,15 +122,16 @@ def _ids_are_ranks(written: ReplicaGroups, world: World) -> bool:
 
 
 def _widen(groups: Groups, partitions: int) -> Groups:
-    """Groups of replica ids with all partitions of each replica in them."""
+    """Groups of replica ids with all partitions of each replica: partition by partition."""
     if partitions == 1:
         return groups
     if isinstance(groups, StridedGroups):
         dims = [(size, stride * partitions) for size, stride in groups.dims]
-        return StridedGroups(groups.world * partitions, canonical([*dims, (partitions, 1)]))
-    rows = groups.rows[:, :, None] * partitions + np.arange(partitions, dtype=np.int64)
-    spread = np.where(groups.rows[:, :, None] >= 0, rows, -1)
-    return from_table(groups.world * partitions, spread.reshape(len(rows), -1))
+        return StridedGroups(groups.world * partitions, canonical([(partitions, 1), *dims]))
+    rows = groups.rows[:, None, :]
+    spread = rows * partitions + np.arange(partitions, dtype=np.int64)[None, :, None]
+    spread = np.where(rows >= 0, spread, -1)
+    return from_table(groups.world * partitions, spread.reshape(len(groups.rows), -1))
 
 
 def _along_mesh(written: tuple[object, ...], size: int) -> Groups:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from flint.errors import FlintError, UsageError
-from flint.graph import NodeKind
 from flint.passes.aliases import resolve_aliases
-from flint.passes.branches import split_by_rank
-from flint.verification import verify
 from tests.walker.helpers import all_reduce, exchanged, executions, named, waits_for, walked
 
 F = "tensor<8xf32>"
