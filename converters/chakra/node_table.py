@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -111,15 +111,15 @@ class NodeTable:
     def add(self, structure: int, unrolled: Unrolled, emission: Emission, texts: Texts) -> None:
         """Append the nodes of a structure."""
         template = unrolled.template[emission.instance]
-        columns: dict[str, object] = {
-            "structure": np.full(len(emission), structure, np.int32),
-            "node": np.arange(1, len(emission) + 1, dtype=np.int64),
+        columns: dict[str, pa.Array] = {
+            "structure": _numbers(np.full(len(emission), structure, np.int32)),
+            "node": _numbers(np.arange(1, len(emission) + 1, dtype=np.int64)),
             "kind": _dictionary(emission.type.astype(np.int64), list(_KINDS)),
         }
         for name, values in texts.values.items():
             columns[name] = _dictionary(texts.index[name][template], values)
-        columns["iteration"] = unrolled.iteration[emission.instance]
-        table = pa.table(columns)
+        columns["iteration"] = _numbers(unrolled.iteration[emission.instance])
+        table = pa.Table.from_arrays(list(columns.values()), names=list(columns))
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._sink, table.schema, compression="zstd")
         self._writer.write_table(table)
@@ -132,4 +132,18 @@ class NodeTable:
 
 
 def _dictionary(index: Ints, values: list[str]) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(index.astype(np.int32), pa.array(values, pa.string()))
+    return pa.DictionaryArray.from_arrays(_numbers(index.astype(np.int32)), _texts(values))
+
+
+def _numbers(values: NDArray[np.signedinteger[Any]]) -> pa.Array:
+    """An Arrow array over numpy's memory.  (``pa.array`` would import pandas, where it is there.)"""
+    values = np.ascontiguousarray(values)
+    kind = pa.int32() if values.dtype == np.int32 else pa.int64()
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def _texts(values: list[str]) -> pa.Array:
+    encoded = [value.encode() for value in values]
+    ends = np.cumsum([0, *map(len, encoded)]).astype(np.int32)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.string(), len(values), buffers)
