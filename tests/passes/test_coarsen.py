@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import networkx as nx
+from hypothesis import given
+
 from flint.building import TableBuilder
 from flint.graph import Loop, NodeKind, WorkloadGraph
 from flint.passes.coarsen import merge_regions
 from flint.verification import verify
 from flint.work import Role
 from tests.passes.building import SCALAR, WEIGHT, Graph, names, training_step
+from tests.strategies import workload_graphs
 
 
 def merged(graph: WorkloadGraph) -> WorkloadGraph:
@@ -36,19 +40,27 @@ def test_bytes_of_a_region_are_those_of_its_members() -> None:
     assert node.work.written == int(before.bytes_written.sum())
 
 
-def test_what_a_communication_need_not_wait_for_stays_apart() -> None:
-    """The next layer's backward pass must not delay the reduction of this layer's gradient."""
+def work_awaited(graph: WorkloadGraph) -> dict[int, int]:
+    """FLOPs that must be done before each communication (by table index) can start."""
+    edges = nx.DiGraph()
+    edges.add_nodes_from(range(len(graph)))
+    edges.add_edges_from((before, i) for i in range(len(graph)) for before in graph.predecessors(i))
+    flops = graph.flops_by_node().tolist()
+    return {
+        int(graph.detail[node.index]): sum(flops[i] for i in nx.ancestors(edges, node.index))
+        for node in graph
+        if node.kind == NodeKind.COMMUNICATION
+    }
+
+
+def test_a_gradient_is_reduced_without_waiting_for_the_next_layer() -> None:
     before = training_step(3)
-    after = merged(before)
-    assert [n.op for n in after if n.kind == NodeKind.COMMUNICATION] == [
-        n.op for n in before if n.kind == NodeKind.COMMUNICATION
-    ]
-    for graph in (before, after):
-        reductions = [n for n in graph if n.op == "reduce_scatter"]
-        # The last layer's gradient needs all three gathers, but no product of the pass behind it.
-        assert len(reductions) == 3
-    flops = {(n.op, m.op): m.flops for n in after if n.op == "reduce_scatter" for m in n.inputs}
-    assert flops  # each reduction has its own region before it
+    assert work_awaited(merged(before)) == work_awaited(before)
+
+
+@given(workload_graphs(depth=0))
+def test_no_communication_waits_for_more_or_less_work(graph: WorkloadGraph) -> None:
+    assert work_awaited(merged(graph)) == work_awaited(graph)
 
 
 def test_independent_chains_with_the_same_neighbours_are_one_region() -> None:
