@@ -46,11 +46,10 @@ def op_rows(every: list[Block], names: tuple[str, ...]) -> tuple[OpRow, ...]:
         for code, flops in exact_sums.sums(key, graph.work_flops).items():
             op, pair = divmod(code, pairs)
             work[op][divmod(pair, len(DTYPES))] += block.times * flops
-        first, index = np.unique(graph.op[plain], return_index=True)
-        kinds, roles = graph.kind[plain][index].tolist(), graph.role[plain][index].tolist()
-        for op, kind, role in zip(first.tolist(), kinds, roles, strict=True):
-            is_communication = kind == NodeKind.COMMUNICATION
-            category.setdefault(op, "communication" if is_communication else Role(role).category)
+        for op, role in np.unique(np.stack([graph.op, graph.role])[:, plain], axis=1).T.tolist():
+            # Some uses of an op may be views (a transpose of size-1 dims); the rest names it.
+            if category.get(op, "free") == "free":
+                category[op] = Role(role).category
     rows = [
         OpRow(
             op=names[op],

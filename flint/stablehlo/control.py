@@ -74,24 +74,32 @@ def get_tuple_element(walker: Walker, scope: Scope, op: Op, _block: Block) -> No
 
 
 def optimization_barrier(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
-    """Pass each operand through; with ``keep_barriers`` one node joins them."""
-    types = [walker.module.value_type[value] for value in op.results]
-    operands = [scope.use(value) for value in op.operands]
-    results = scope.builder.node(
-        NodeKind.COMPUTE,
-        walker.tables.op(op.name),
-        operands,
-        types,
-        role=Role.OPAQUE if walker.options.keep_barriers else Role.ALIAS,
-        source=walker.source(op.loc),
-        order=scope.order(operands),
-    )
-    for value, number in zip(op.results, results, strict=True):
-        scope.values[value] = number
-    for operand, result in zip(op.operands, op.results, strict=True):
+    """Pass each operand through, by a view of its own; with ``keep_barriers`` one node joins them.
+
+    One node for all would hold back the early operands' users, in the issue order, until the last
+    operand is there.
+    """
+    parts = [range(len(op.operands))]
+    if not walker.options.keep_barriers:
+        parts = [range(number, number + 1) for number in range(len(op.operands))]
+    for part in parts:
+        operands = [scope.use(op.operands[number]) for number in part]
+        results = scope.builder.node(
+            NodeKind.COMPUTE,
+            walker.tables.op(op.name),
+            operands,
+            [walker.module.value_type[op.results[number]] for number in part],
+            role=Role.OPAQUE if walker.options.keep_barriers else Role.ALIAS,
+            source=walker.source(op.loc),
+            ops_merged=1 if part.start == 0 else 0,
+            order=scope.order(operands),
+        )
+        for number, result in zip(part, results, strict=True):
+            scope.values[op.results[number]] = result
+    for operand, value in zip(op.operands, op.results, strict=True):
         scalar = scope.scalar(operand)
         if scalar is not None:
-            scope.scalars[result] = scalar
+            scope.scalars[value] = scalar
 
 
 def dynamic_slice(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
