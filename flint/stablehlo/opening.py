@@ -43,19 +43,34 @@ def _is_or_holds_communication(walker: Walker, op: Op, depth: int) -> bool:
     return any(communicates(walker, body, depth + 1) for body in (*inside, *op.regions))
 
 
+def free_values(blocks: tuple[Block, ...]) -> set[int]:
+    """Values from outside that the ops of ``blocks`` use."""
+    used: set[int] = set()
+    made: set[int] = set()
+    pending = list(blocks)
+    while pending:
+        block = pending.pop()
+        made.update(block.args)
+        used.update(block.yields)
+        for op in block.ops:
+            made.update(op.results)
+            used.update(op.operands)
+            pending.extend(op.regions)
+    return used - made
+
+
 def behind(walker: Walker, scope: Scope, op: Op, values: list[int], predicate: int) -> None:
-    """Let ``values`` be what they are and, from here on, wait for ``predicate`` as well."""
-    if not values:
-        return
-    operands = [scope.values[value] for value in values]
-    results = scope.builder.node(
-        NodeKind.COMPUTE,
-        walker.tables.op(op.name),
-        operands,
-        [walker.module.value_type[value] for value in values],
-        role=Role.ALIAS,
-        source=walker.source(op.loc),
-        order=[(scope.builder.producer_of(predicate), EdgeKind.ORDER)],
-    )
-    for value, number in zip(values, results, strict=True):
-        scope.values[value] = number
+    """Let each of ``values`` be what it is and, from here on, wait for ``predicate`` as well."""
+    name, source = walker.tables.op(op.name), walker.source(op.loc)
+    order = [(scope.builder.producer_of(predicate), EdgeKind.ORDER)]
+    for value in values:
+        (scope.values[value],) = scope.builder.node(
+            NodeKind.COMPUTE,
+            name,
+            [scope.values[value]],
+            [walker.module.value_type[value]],
+            role=Role.ALIAS,
+            source=source,
+            ops_merged=0,
+            order=order,
+        )

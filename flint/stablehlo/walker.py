@@ -29,6 +29,7 @@ from flint.phases import source_of
 from flint.scalars import Scalar
 from flint.stablehlo.control import HANDLERS, Handler
 from flint.stablehlo.exchange import KINDS, Exchange
+from flint.stablehlo.opening import communicates, free_values
 from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.records import Block, Module, Op, SourceInfo
 from flint.stablehlo.reduce_scatter import Finder
@@ -195,6 +196,8 @@ class Walker:
         if self._on_shard and id(op) in self._on_shard:
             self._shard_op(scope, op, operands)
             return
+        if op.regions:
+            self._look_inside(scope, op, operands)
         name = op.name
         value_type = self.module.value_type
         key: tuple[object, ...] = (
@@ -233,6 +236,22 @@ class Walker:
                 scope.scalars[op.results[0]] = scalar
         elif name == "constant":
             self._remember(op)
+
+    def _look_inside(self, scope: Scope, op: Op, operands: list[int]) -> None:
+        """Add what the regions of an op use from outside to its operands.
+
+        Raises:
+            FlintError: a communication inside an op of which nobody knows when its regions run.
+        """
+        if op.name not in RULES and any(communicates(self, block) for block in op.regions):
+            raise FlintError(
+                f"{self.where(op)}: there is a communication inside this unknown op, "
+                "so that nobody can say how often it runs"
+            )
+        for value in sorted(free_values(op.regions)):
+            number = scope.use(value)
+            if number not in operands:
+                operands.append(number)
 
     def _row(self, op: Op) -> tuple[int, int, bool]:
         """(row, number of results, whether an expression may stand for the first one) of an op."""
