@@ -1,111 +1,88 @@
-"""Measure whole commands: wall time, processor time and peak memory, as the kernel counted them.
+"""Measure whole commands: wall and processor seconds, peak memory, several runs, the median.
 
-The idea: what a user waits for is the command, interpreter start and imports included, so a command
-is the unit.  It runs several times and the median counts.  Nothing heavy is imported here: Linux
-hands the peak memory of the process that starts a command on to the command, so whoever measures
-must be small.
-
-    sample = measure([sys.executable, "-m", "flint", "--help"], runs=5)
-    sample.wall.median, sample.rss
+    measure(["flint", "inspect", "model.mlirbc"], runs=5).wall      # seconds, median
 """
 
 from __future__ import annotations
 
-import json
 import os
+import statistics
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from statistics import median
+from dataclasses import asdict, dataclass
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """Several measurements of one thing."""
-
-    median: float
-    low: float
-    high: float
-    runs: int
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """A command that ran several times.
+class Measured:
+    """Medians over the runs of one command.
 
     Attributes:
         wall, user, system: seconds.
-        rss: peak resident memory, the largest of all runs (bytes).
-        documents: what each run wrote to standard output, read as JSON; None where it is none.
+        peak: resident memory of the process, bytes.
+        fastest, slowest: wall seconds of the extreme runs.
+        runs: how many.
     """
 
-    wall: Spread
-    user: Spread
-    system: Spread
-    rss: int
-    documents: tuple[Any, ...]
+    wall: float
+    user: float
+    system: float
+    peak: int
+    fastest: float
+    slowest: float
+    runs: int
 
-
-class CommandFailed(Exception):
-    """A measured command ended with an error; the text has the end of what it said."""
-
-
-def spread(values: Sequence[float]) -> Spread:
-    """The median, least and largest of ``values``."""
-    return Spread(median(values), min(values), max(values), len(values))
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers."""
+        return asdict(self)
 
 
 def measure(
-    command: Sequence[str],
-    *,
-    runs: int,
-    before: Callable[[], None] | None = None,
-    environment: dict[str, str] | None = None,
-) -> Sample:
-    """Run ``command`` several times.
+    command: Sequence[str], *, runs: int = 5, before: Callable[[], None] | None = None
+) -> Measured:
+    """Run ``command`` once to warm the caches and ``runs`` times to measure.
 
     Args:
         command: program and arguments.
-        runs: how many times.
-        before: called before each run, outside the measured time.
-        environment: variables added to this process's own.
+        runs: counted runs.
+        before: called in front of every run (to remove outputs).
 
     Raises:
-        CommandFailed: a run ended with another status than 0.
+        RuntimeError: a run failed.
     """
-    wall, user, system, rss, documents = [], [], [], 0, []
-    for _ in range(runs):
+    walls, users, systems, peaks = [], [], [], []
+    for run in range(runs + 1):
         if before is not None:
             before()
-        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-            begin = time.perf_counter()
-            child = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=errors,
-                env={**os.environ, **(environment or {})},
-            )
-            _, status, usage = os.wait4(child.pid, 0)
-            wall.append(time.perf_counter() - begin)
-            child.returncode = os.waitstatus_to_exitcode(status)
-            if child.returncode:
-                errors.seek(0)
-                said = errors.read().decode(errors="replace").strip()[-2000:]
-                raise CommandFailed(f"{' '.join(command)}: status {child.returncode}\n{said}")
-            output.seek(0)
-            documents.append(_document(output.read()))
-        user.append(usage.ru_utime)
-        system.append(usage.ru_stime)
-        rss = max(rss, usage.ru_maxrss * 1024)
-    return Sample(spread(wall), spread(user), spread(system), rss, tuple(documents))
+        started = time.perf_counter()
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        assert process.stderr is not None
+        said = process.stderr.read()
+        process.stderr.close()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        wall = time.perf_counter() - started
+        if process.returncode:
+            raise RuntimeError(f"{' '.join(command)}: {said.decode()[-400:]}")
+        if run:
+            walls.append(wall)
+            users.append(usage.ru_utime)
+            systems.append(usage.ru_stime)
+            peaks.append(usage.ru_maxrss * 1024)
+    return Measured(
+        statistics.median(walls),
+        statistics.median(users),
+        statistics.median(systems),
+        int(statistics.median(peaks)),
+        min(walls),
+        max(walls),
+        runs,
+    )
 
 
-def _document(output: bytes) -> Any:
-    try:
-        return json.loads(output)
-    except ValueError:
-        return None
+def slope(sizes: Sequence[float], values: Sequence[float]) -> float:
+    """Exponent of the power law that fits best: least squares on logarithms."""
+    import numpy as np
+
+    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
