@@ -136,7 +136,7 @@ def _dictionary(index: Ints, values: list[str]) -> pa.DictionaryArray:
 
 
 def _numbers(values: NDArray[np.signedinteger[Any]]) -> pa.Array:
-    """An Arrow array over numpy's memory.  (``pa.array`` would import pandas, where it is there.)"""
+    """An Arrow array over numpy's memory (``pa.array`` would import pandas where it can)."""
     values = np.ascontiguousarray(values)
     kind = pa.int32() if values.dtype == np.int32 else pa.int64()
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
