@@ -1,6 +1,6 @@
 """Measure whole commands: wall and processor seconds, peak memory, several runs, the median.
 
-    measure(["flint", "inspect", "model.mlirbc"], runs=5).wall      # seconds, median
+measure(["flint", "inspect", "model.mlirbc"], runs=5).wall      # seconds, median
 """
 
 from __future__ import annotations
