@@ -160,7 +160,9 @@ def resnet50(folder: Path, runs: int) -> Results:
     """Per-op conversion of a ResNet-50 training module."""
     path, out = folder / "resnet50.mlirbc", folder / "out"
     subprocess.run(
-        [PYTHON, str(ROOT / "benchmarks/resnet50.py"), str(path)], check=True, capture_output=True
+        [PYTHON, str(ROOT / "benchmarks/train_resnet50.py"), str(path)],
+        check=True,
+        capture_output=True,
     )
     command = [*FLINT, "convert", str(path), "-o", str(out), "--granularity", "op"]
     measured = measure(command, runs=runs, before=lambda: shutil.rmtree(out, ignore_errors=True))
