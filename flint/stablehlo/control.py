@@ -43,12 +43,31 @@ def call(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
 def region(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
     """Open an op whose region runs once with its operands (async_start, manual computations)."""
     block = op.regions[0]
-    open_block(walker, scope, block, op.operands)
+    for operand, argument in zip(op.operands, block.args, strict=True):
+        _as(walker, scope, op, operand, argument)
+    walker.block(scope, block)
     if len(op.results) == len(block.yields) and op.name != "async_start":
         for value, result in zip(block.yields, op.results, strict=True):
-            walker.alias(scope, value, result)
+            _as(walker, scope, op, value, result)
     else:
         walker.futures[op.results[0]] = block.yields
+
+
+def _as(walker: Walker, scope: Scope, op: Op, value: int, name: int) -> None:
+    """Call ``value`` ``name``; by a view where one is a whole tensor and the other a shard."""
+    walker.alias(scope, value, name)
+    types = walker.module.value_type
+    if types[value] != types[name]:
+        operands = [scope.use(value)]
+        (scope.values[name],) = scope.builder.node(
+            NodeKind.COMPUTE,
+            walker.tables.op(op.name),
+            operands,
+            [types[name]],
+            role=Role.ALIAS,
+            source=walker.source(op.loc),
+            order=scope.order(operands),
+        )
 
 
 def async_done(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:

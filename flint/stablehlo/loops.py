@@ -29,8 +29,9 @@ from flint.scalars import (
     wrap,
     wrapped,
 )
+from flint.stablehlo.constant_arrays import Arrays
 from flint.stablehlo.records import Block, Module, Op
-from flint.stablehlo.scalar_rules import Lookup, Tables, block_scalars, is_scalar_integer
+from flint.stablehlo.scalar_rules import Lookup, block_scalars, is_scalar_integer
 from flint.tensor_types import TensorType
 
 #: Iterations that are evaluated to find the last one; a longer loop counts as not proved.
@@ -53,13 +54,8 @@ def counters(body: Block, module: Module, outer: Lookup) -> list[int | None]:
     steps: list[int | None] = []
     for number, value in enumerate(body.yields):
         form = follow.form(value, body, environment, 0)
-        argument = body.args[number]
-        if form is None or form[0] != number:
-            steps.append(None)
-        elif value == argument or is_scalar_integer(module.type_of(argument)):
-            steps.append(form[1])
-        else:
-            steps.append(None)
+        # Of anything but integers only the argument itself has a form: (number, 0).
+        steps.append(form[1] if form is not None and form[0] == number else None)
     return steps
 
 
@@ -198,7 +194,7 @@ def trip_count(
     arguments: list[Scalar | None],
     level: int,
     outer: Lookup,
-    tables: Tables,
+    arrays: Arrays,
     describe: Callable[[], str],
 ) -> int | None:
     """Iterations until the condition is false; None when it cannot be proved.
@@ -209,7 +205,7 @@ def trip_count(
         arguments: expressions of the loop's arguments.
         level: loops around.
         outer: expressions of values from outside.
-        tables: constant arrays by value id.
+        arrays: constant arrays by value id.
         describe: names the loop in errors.
 
     Raises:
@@ -220,7 +216,7 @@ def trip_count(
         for argument, scalar in zip(condition.args, arguments, strict=True)
         if scalar is not None
     }
-    inside = block_scalars(condition, module, known, outer, tables)
+    inside = block_scalars(condition, module, known, outer, arrays)
     value = condition.yields[0]
     own = value in condition.args or any(value in op.results for op in condition.ops)
     predicate = inside.get(value) if own else outer(value)

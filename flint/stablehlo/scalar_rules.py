@@ -7,17 +7,14 @@ Results wrap around at the width of their type, as StableHLO's do; ``ui64`` has 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Callable
 
 from flint.scalars import FOLDABLE, Scalar, combine, constant, take, wrap
+from flint.stablehlo.constant_arrays import Array, Arrays, array_of, is_array
 from flint.stablehlo.records import Block, Module, Op
 from flint.tensor_types import TensorType
 
 Lookup = Callable[[int], Scalar | None]
-Tables = Mapping[int, NDArray[np.int64]]
 
 _FORWARDED = frozenset({"reshape", "mhlo.copy", "broadcast_in_dim", "broadcast"})
 #: Ops whose exact result may lie outside the operands' type.
@@ -37,53 +34,56 @@ _ON_BOOLEANS = {
 }
 
 
+#: Ops that ``expression`` knows.
+ELEMENTWISE = (FOLDABLE - {"to_bool", "to_int", "wrap"}) | {"convert", "bitcast_convert"}
+
+
+def is_integer(dtype: str) -> bool:
+    """Whether elements of this type are integers or booleans that expressions can hold."""
+    return dtype.startswith(("i", "ui")) and dtype != "ui64"
+
+
 def is_scalar_integer(item: TensorType) -> bool:
     """Whether a value of this type is one integer or boolean that an expression can stand for."""
-    return (
-        item.dtype.startswith(("i", "ui"))
-        and item.dtype != "ui64"
-        and item.elements == 1
-        and not item.dynamic
-    )
+    return is_integer(item.dtype) and item.elements == 1 and not item.dynamic
 
 
-def scalar_of(op: Op, module: Module, lookup: Lookup, tables: Tables) -> Scalar | None:
+def scalar_of(op: Op, module: Module, lookup: Lookup, arrays: Arrays) -> Scalar | None:
     """The expression of ``op``'s first result, or None.
 
     Args:
         op: an op whose result is one integer.
         module: for types and callees.
         lookup: expression of an operand, or None.
-        tables: constant arrays by value id.
+        arrays: constant arrays by value id.
     """
     name = op.name
-    dtype = module.type_of(op.results[0]).dtype
     if name == "constant":
         value = op.attr("value")
         return constant(int(value.reshape(-1)[0])) if value is not None and value.size else None
     if name in ("partition_id", "replica_id"):
         return Scalar(name)
     if name in _FORWARDED and len(op.operands) == 1:
-        return lookup(op.operands[0])
-    if name in ("convert", "bitcast_convert"):
-        return _convert(op, module, lookup)
+        known = lookup(op.operands[0])
+        array = arrays(op.operands[0]) if known is None else None
+        return known if array is None or array.size != 1 else constant(int(array.reshape(-1)[0]))
     if name == "dynamic_slice":
-        return _element(op, module, lookup, tables)
-    if name == "slice" and op.operands[0] in tables:
-        picked = tables[op.operands[0]][
-            tuple(
-                slice(*bounds)
-                for bounds in zip(
-                    op.attr("start"), op.attr("limit"), op.attr("strides"), strict=True
-                )
-            )
-        ]
-        return constant(int(picked.reshape(-1)[0]))
-    if name not in FOLDABLE:
+        return _element(op, module, lookup, arrays)
+    if name == "slice":
+        table = arrays(op.operands[0])
+        made = None if table is None else array_of(op, module, lambda _: table)
+        return None if made is None else constant(int(made.reshape(-1)[0]))
+    if name not in ELEMENTWISE:
         return None
     args = _all(op.operands, lookup)
-    if args is None:
-        return None
+    return None if args is None else expression(op, module, args)
+
+
+def expression(op: Op, module: Module, args: tuple[Scalar, ...]) -> Scalar | None:
+    """The expression of an elementwise op on integers over those of its operands."""
+    name, dtype = op.name, module.type_of(op.results[0]).dtype
+    if name in ("convert", "bitcast_convert"):
+        return _convert(name, args[0], module.type_of(op.operands[0]).dtype, dtype)
     if name == "compare":
         return combine("compare", args, op.attr("direction"))
     if dtype == "i1":
@@ -106,24 +106,20 @@ def _all(operands: tuple[int, ...], lookup: Lookup) -> tuple[Scalar, ...] | None
     return tuple(found)
 
 
-def _convert(op: Op, module: Module, lookup: Lookup) -> Scalar | None:
-    source, target = module.type_of(op.operands[0]), module.type_of(op.results[0]).dtype
-    scalar = lookup(op.operands[0])
-    if scalar is None or not is_scalar_integer(source):
+def _convert(name: str, scalar: Scalar, source: str, target: str) -> Scalar | None:
+    if not all(is_integer(dtype) for dtype in (source, target)):
         return None
-    if source.dtype == target:
+    if source == target:
         return scalar
     if target == "i1":
         return combine("to_bool", (scalar,))
-    if source.dtype == "i1":
-        scalar = combine("to_int", (scalar,))
-        return wrap(scalar, target) if op.name == "bitcast_convert" else scalar
-    return wrap(scalar, target)
+    number = combine("to_int", (scalar,)) if source == "i1" else scalar
+    return number if source == "i1" and name == "convert" else wrap(number, target)
 
 
-def _element(op: Op, module: Module, lookup: Lookup, tables: Tables) -> Scalar | None:
+def _element(op: Op, module: Module, lookup: Lookup, arrays: Arrays) -> Scalar | None:
     """One element of a constant array at computed indices."""
-    table = tables.get(op.operands[0])
+    table = arrays(op.operands[0])
     if table is None:
         return lookup(op.operands[0]) if module.type_of(op.operands[0]).elements == 1 else None
     indices = _all(op.operands[1:], lookup)
@@ -140,7 +136,7 @@ def _element(op: Op, module: Module, lookup: Lookup, tables: Tables) -> Scalar |
 
 
 def block_scalars(
-    block: Block, module: Module, known: dict[int, Scalar], outer: Lookup, tables: Tables
+    block: Block, module: Module, known: dict[int, Scalar], outer: Lookup, arrays: Arrays
 ) -> dict[int, Scalar]:
     """Expressions of all scalar integers of a block, calls opened.
 
@@ -149,36 +145,37 @@ def block_scalars(
         module: for types and callees.
         known: expressions of the block's arguments by value id.
         outer: expressions of values defined outside.
-        tables: constant arrays by value id.
+        arrays: constant arrays of the block's arguments and of values defined outside.
     """
-    constants: dict[int, NDArray[np.int64]] = dict(tables)
     # None: a value of this block without an expression; what an earlier walk of the same block
     # said of it must not be taken.
     scalars: dict[int, Scalar | None] = dict.fromkeys(block.args)
     scalars |= known
+    tables: dict[int, Array | None] = {}
 
     def lookup(value: int) -> Scalar | None:
         return scalars[value] if value in scalars else outer(value)
 
+    def table(value: int) -> Array | None:
+        return tables[value] if value in tables else arrays(value)
+
     for op in block.ops:
         scalars.update(dict.fromkeys(op.results))
-        if op.name == "constant" and op.attr("value") is not None and op.attr("value").ndim:
-            constants[op.results[0]] = op.attr("value")
+        tables.update(dict.fromkeys(op.results))
         if op.name == "call":
             callee = module.functions[op.attr("callee")]
-            bound = {
-                argument: scalar
-                for argument, operand in zip(callee.args, op.operands, strict=True)
-                if (scalar := lookup(operand)) is not None
-            }
-            passed = dict(constants)
-            for argument, operand in zip(callee.args, op.operands, strict=True):
-                passed.pop(argument, None)
-                if operand in constants:
-                    passed[argument] = constants[operand]
-            inside = block_scalars(callee, module, bound, lookup, passed)
+            passed = dict(zip(callee.args, op.operands, strict=True))
+            bound = {a: s for a, v in passed.items() if (s := lookup(v)) is not None}
+            inside = block_scalars(callee, module, bound, lookup, _renamed(table, passed))
             for result, value in zip(op.results, callee.yields, strict=True):
                 scalars[result] = inside.get(value)
         elif op.results and is_scalar_integer(module.type_of(op.results[0])):
-            scalars[op.results[0]] = scalar_of(op, module, lookup, constants)
+            scalars[op.results[0]] = scalar_of(op, module, lookup, table)
+        if op.results and is_array(module.type_of(op.results[0])):
+            tables[op.results[0]] = array_of(op, module, table)
     return {value: scalar for value, scalar in scalars.items() if scalar is not None}
+
+
+def _renamed(arrays: Arrays, names: dict[int, int]) -> Arrays:
+    """``arrays`` of values under other names."""
+    return lambda value: arrays(names.get(value, value))

@@ -27,6 +27,7 @@ from flint.graph import NodeKind, WorkloadGraph
 from flint.mesh import Mesh
 from flint.phases import source_of
 from flint.scalars import Scalar
+from flint.stablehlo.constant_arrays import array_of, is_array
 from flint.stablehlo.control import HANDLERS, Handler
 from flint.stablehlo.exchange import KINDS, Exchange
 from flint.stablehlo.opening import communicates, free_values
@@ -133,12 +134,13 @@ class Walker:
         self.work_of_function: dict[str, tuple[WorkItem, ...]] = {}
         self.communicating: dict[int, bool] = {}
         self._definitions: dict[int, dict[int, Op]] = {}
-        self._rows: dict[tuple[object, ...], tuple[int, int, bool]] = {}
+        self._rows: dict[tuple[object, ...], tuple[int, int, bool, bool]] = {}
         self._sources: dict[object, int] = {None: 0}
         self._types_suffice = {
             name for name, rule in RULES.items() if rule.types_only and rule.view is None
         }
         self._scalar_type = [is_scalar_integer(item) for item in module.types]
+        self._array_type = [is_array(item) for item in module.types]
 
     def run(self) -> WorkloadGraph:
         """Walk ``@main``."""
@@ -166,7 +168,10 @@ class Walker:
         if self.ops > MAX_OPS:
             raise FlintError(f"calls and branches open into more than {MAX_OPS} ops")
         if id(block) in self._walked:
-            scope.forget(value for op in block.ops for value in op.results)
+            values = [value for op in block.ops for value in op.results]
+            scope.forget(values)
+            for value in values:
+                self.constants.pop(value, None)
         self._walked.add(id(block))
         handlers, simple = self._handlers, self.simple
         for op in block.ops:
@@ -216,7 +221,7 @@ class Walker:
             found = self._row(op)
             if name in RULES and name != "custom_call":  # those warn each time
                 self._rows[key] = found
-        row, results, integer = found
+        row, results, integer, array = found
         loc = op.loc
         source = self._sources.get(loc)
         if source is None:
@@ -228,14 +233,12 @@ class Walker:
         else:
             for number, value in enumerate(op.results):
                 values[value] = first + number
+        if array:
+            self._remember(op)
         if integer:
-            if name == "constant":
-                self._remember(op)
-            scalar = scalar_of(op, self.module, scope.scalar, self.constants)
+            scalar = scalar_of(op, self.module, scope.scalar, self.constants.get)
             if scalar is not None:
                 scope.scalars[op.results[0]] = scalar
-        elif name == "constant":
-            self._remember(op)
 
     def _look_inside(self, scope: Scope, op: Op, operands: list[int]) -> None:
         """Add what the regions of an op use from outside to its operands.
@@ -253,12 +256,14 @@ class Walker:
             if number not in operands:
                 operands.append(number)
 
-    def _row(self, op: Op) -> tuple[int, int, bool]:
-        """(row, number of results, whether an expression may stand for the first one) of an op."""
+    def _row(self, op: Op) -> tuple[int, int, bool, bool]:
+        """(row, number of results, may the first have an expression, may it be an array)."""
         name, role, work = self.measure(op)
         types = tuple(self.module.value_type[value] for value in op.results)
         row = self.tables.row(Row(int(NodeKind.COMPUTE), role, name, -1, 1, types, work))
-        return row, len(types), bool(types) and self._scalar_type[types[0]]
+        integer = bool(types) and self._scalar_type[types[0]]
+        array = bool(types) and (op.name == "constant" or self._array_type[types[0]])
+        return row, len(types), integer, array
 
     def measure(self, op: Op) -> tuple[int, int, Work]:
         """(op index, role, work) of an op by its rule."""
@@ -350,20 +355,28 @@ class Walker:
             if value == op.results[0] and is_scalar_integer(self.module.type_of(value)):
                 for operand in op.operands:
                     made = definitions.get(operand)
-                    if made is not None and made.name == "constant":
+                    if made is not None and made.name in ("constant", "iota"):
                         self._remember(made)
                 ahead[value] = scalar_of(
-                    op, self.module, lambda v: scalar(v, depth + 1), self.constants
+                    op, self.module, lambda v: scalar(v, depth + 1), self.constants.get
                 )
             return ahead[value]
 
         return scalar
 
     def _remember(self, op: Op) -> None:
-        """Keep a constant integer array for look-ups."""
-        value = op.attr("value")
-        if value is not None and value.ndim and value.dtype.kind in "iub":
-            self.constants[op.results[0]] = value
+        """Keep a small array of integers that is known, for look-ups."""
+        array = array_of(op, self.module, self.constants.get)
+        if array is not None:
+            self.constants[op.results[0]] = array
+
+    def keep_array(self, value: int, name: int) -> None:
+        """Let the value ``name`` be the array that ``value`` is."""
+        array = self.constants.get(value)
+        if array is not None:
+            self.constants[name] = array
+        else:
+            self.constants.pop(name, None)
 
     def slice_of_shard(self, scope: Scope, op: Op) -> bool:
         """Whether a dynamic_slice has become the shard that a reduce-scatter gives."""

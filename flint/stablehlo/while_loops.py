@@ -36,8 +36,10 @@ def while_(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
     def describe() -> str:
         return f"loop {name} ({walker.where(op)})"
 
+    for argument in condition.args:
+        walker.constants.pop(argument, None)
     trips = trip_count(
-        condition, walker.module, arguments, level, scope.scalar, walker.constants, describe
+        condition, walker.module, arguments, level, scope.scalar, walker.constants.get, describe
     )
     known_by = "proved"
     # A condition that only counts costs nothing; others run before each iteration and once more.
@@ -54,6 +56,10 @@ def while_(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
         argument = body.args[number]
         inner.values[argument] = inner.builder.input(walker.module.value_type[argument])
         _bind(inner, argument, arguments[number])
+        if steps[number] == 0:
+            walker.keep_array(op.operands[number], argument)
+        else:
+            walker.constants.pop(argument, None)
     if decided:
         inner.gate(_condition(walker, inner, condition, body.args))
     walker.block(inner, body)
@@ -74,6 +80,8 @@ def while_(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
         value = op.results[number]
         scope.values[value] = result
         _bind(scope, value, after_loop(inits[number], steps[number], trips, dtypes[number]))
+        if steps[number] == 0:
+            walker.keep_array(op.operands[number], value)
     for number in fixed:
         walker.alias(scope, op.operands[number], op.results[number])
     if decided:

@@ -146,7 +146,7 @@ def test_expressions_are_what_the_interpreter_computes(program: tuple[str, list[
     body, kinds = program
     read = read_mlir(module("partition_id", body, kinds).encode())
     block = read.functions["main"]
-    found = block_scalars(block, read, {}, lambda _: None, {})
+    found = block_scalars(block, read, {}, lambda _: None, lambda _: None)
     runs = [
         [int(value) for value in interpreted(module(f"constant dense<{i}>", body, kinds))]
         for i in range(PARTITIONS)
@@ -175,7 +175,7 @@ def test_nothing_but_ui64_is_given_up() -> None:
     kinds = ["ui32", "ui32", "ui32", "ui32", "i8", "i8"]
     read = read_mlir(module("partition_id", body, kinds).encode())
     block = read.functions["main"]
-    found = block_scalars(block, read, {}, lambda _: None, {})
+    found = block_scalars(block, read, {}, lambda _: None, lambda _: None)
     assert all(value in found for value in block.yields)
     # 0 - 3 wraps to 2**32 - 3; shifted right by 3 that is 2**29 - 1, whose low byte is -1.
     assert evaluate(found[block.yields[2]], Place(partitions=0)) == 2**32 - 3
