@@ -22,8 +22,9 @@ from flint import registry
 from flint.building import with_tables
 from flint.communication import Communication, Communicator
 from flint.errors import FlintError
-from flint.graph import NodeKind, WorkloadGraph
+from flint.graph import WorkloadGraph
 from flint.mesh import Mesh
+from flint.pairing import verify_pairing
 from flint.ranks import RankSet
 from flint.tensor_types import TensorType
 from flint.verification import verify
@@ -140,7 +141,7 @@ class Workload:
         if (owned != 1).any():
             rank = int(np.argmax(owned != 1))
             raise FlintError(f"rank {rank} runs {int(owned[rank])} programs; every rank runs one")
-        _verify_pairing(self)
+        verify_pairing(self)
 
     def save(self, folder: str | Path, **options: Any) -> Any:
         """Write the workload folder (see ``flint.folder.save`` for the options)."""
@@ -195,50 +196,3 @@ def with_communicators(programs: tuple[Program, ...]) -> tuple[Program, ...]:
         graph = with_tables(program.graph, replace(tables, communications=communications))
         numbered_programs.append(replace(program, graph=graph))
     return tuple(numbered_programs)
-
-
-def _verify_pairing(workload: Workload) -> None:
-    """Groups that span several programs must see the same sequence of collectives in each."""
-    if len(workload.programs) == 1:
-        return
-    sequences = [_sequence(program.graph) for program in workload.programs]
-    owner = np.zeros(workload.mesh.size, dtype=np.int64)
-    for number, program in enumerate(workload.programs):
-        owner[program.ranks.array()] = number
-    for communicator in workload.communicators:
-        if communicator.groups is None:
-            continue
-        ranks = np.arange(workload.mesh.size, dtype=np.int64)
-        group = communicator.groups.number(ranks)
-        pairs = np.unique(np.stack([group, owner])[:, group >= 0], axis=1)
-        for number in np.unique(pairs[0]).tolist():
-            members = pairs[1][pairs[0] == number].tolist()
-            expected = [item for item in sequences[members[0]] if item[0] == communicator.id]
-            for other in members[1:]:
-                found = [item for item in sequences[other] if item[0] == communicator.id]
-                if found != expected:
-                    first, second = (
-                        workload.programs[members[0]].name,
-                        workload.programs[other].name,
-                    )
-                    raise FlintError(
-                        f"programs {first} and {second} share communicator {communicator.id} "
-                        f"but issue {len(expected)} and {len(found)} communications on it, "
-                        "or in another order: their ranks would wait for each other for ever"
-                    )
-
-
-def _sequence(graph: WorkloadGraph) -> list[tuple[int, str, int]]:
-    """(communicator, kind, bytes) of every communication in issue order, loops unrolled."""
-    items: list[tuple[int, str, int]] = []
-    for index in np.flatnonzero(graph.kind != NodeKind.COMPUTE).tolist():
-        kind, detail = int(graph.kind[index]), int(graph.detail[index])
-        if kind == NodeKind.COMMUNICATION:
-            item = graph.tables.communications[detail]
-            items.append((item.communicator, item.kind, item.bytes_in))
-        elif kind == NodeKind.LOOP:
-            items += _sequence(graph.loops[detail].body) * graph.loops[detail].trip_count
-        else:
-            conditional = graph.conditionals[detail]
-            items += _sequence(conditional.branches[conditional.taken])
-    return items

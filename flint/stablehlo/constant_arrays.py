@@ -51,7 +51,8 @@ def array_of(op: Op, module: Module, arrays: Arrays) -> Array | None:
         if value is None or value.dtype.kind not in "iub":
             return None
         if value.ndim:
-            return value
+            given: Array = value
+            return given
         return np.full(kind.shape, int(value), dtype=np.int64) if is_array(kind) else None
     if op.name == "iota":
         dim = int(op.attr("dimension", 0))
