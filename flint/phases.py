@@ -24,7 +24,7 @@ _RULES: tuple[tuple[re.Pattern[str], Phase], ...] = (
 )  # fmt: skip
 
 _TRANSFORM = re.compile(r"^(jit|pjit|jvp|transpose|vmap|shard_map|checkpoint|remat|while|body|"
-                        r"closed_call|scan|cond|custom_jvp|custom_vjp)(\(.*\))?$")  # fmt: skip
+                        r"closed_call|scan|cond|custom_jvp|custom_vjp|rematted_computation)(\(.*\))?$")  # fmt: skip
 _WRAPPED = re.compile(r"^(?:jvp|transpose|vmap|checkpoint)\((.*)\)$")
 
 

@@ -299,8 +299,8 @@ def _check_space(folder: Path, needed: int) -> None:
         raise FlintError(f"{folder}: {error.strerror or error}") from error
     if needed + _RESERVE > free:
         raise FlintError(
-            f"{folder.parent}: the traces need {needed} bytes and the disk has {free} free: free some, "
-            "choose another folder, a coarser granularity or fewer --ranks"
+            f"{folder.parent}: the traces need {needed} bytes and the disk has {free} free: free "
+            "some, choose another folder, a coarser granularity or fewer --ranks"
         )
 
 
