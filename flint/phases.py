@@ -23,8 +23,10 @@ _RULES: tuple[tuple[re.Pattern[str], Phase], ...] = (
      Phase.OPTIMIZER),
 )  # fmt: skip
 
-_TRANSFORM = re.compile(r"^(jit|pjit|jvp|transpose|vmap|shard_map|checkpoint|remat|while|body|"
-                        r"closed_call|scan|cond|custom_jvp|custom_vjp|rematted_computation)(\(.*\))?$")  # fmt: skip
+_TRANSFORM = re.compile(
+    r"^(jit|pjit|jvp|transpose|vmap|shard_map|checkpoint|remat|rematted_computation|while|body|"
+    r"closed_call|scan|cond|custom_jvp|custom_vjp)(\(.*\))?$"
+)
 _WRAPPED = re.compile(r"^(?:jvp|transpose|vmap|checkpoint)\((.*)\)$")
 
 
