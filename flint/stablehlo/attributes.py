@@ -110,7 +110,10 @@ def _int_pairs(attribute: Any) -> tuple[tuple[int, int], ...]:
 
 
 def _constant(op: Any, _reader: Any) -> dict[str, Any] | None:
-    value = op.attributes["value"]
+    try:
+        value = op.attributes["value"]
+    except TypeError:  # The bindings have no form for arrays of complex numbers.
+        return None
     if not isinstance(value, ir.DenseIntElementsAttr):
         if isinstance(value, ir.DenseFPElementsAttr) and value.is_splat:
             number: Any = value.get_splat_value()

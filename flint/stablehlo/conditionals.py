@@ -26,7 +26,9 @@ def case(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
     """A conditional: opened when constant, a node when the rank decides, else one branch."""
     name = walker.name("case")
     predicate = scope.scalar(op.operands[0])
-    if predicate is not None and op.name == "if":
+    if len(op.regions) == 1:
+        predicate = constant(0)
+    elif predicate is not None and op.name == "if":
         predicate = combine("select", (predicate, constant(0), constant(1)))
     elif predicate is not None:
         predicate = _clamped(predicate, len(op.regions))
@@ -60,7 +62,10 @@ def _by_rank(walker: Walker, scope: Scope, op: Op, predicate: Scalar) -> None:
     for block in op.regions:
         inner = Scope(GraphBuilder(walker.tables), walker.module, scope, scope.level)
         walker.block(inner, block)
-        outputs = [inner.use(value) for value in block.yields]
+        outputs = [
+            walker.view(inner, op, value, walker.module.value_type[result])
+            for value, result in zip(block.yields, op.results, strict=True)
+        ]
         scopes.append((inner, outputs))
     captured = list(dict.fromkeys(value for inner, _ in scopes for value in inner.captured))
     branches = tuple(_with_inputs(inner, captured, outputs) for inner, outputs in scopes)

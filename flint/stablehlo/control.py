@@ -56,18 +56,7 @@ def region(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
 def _as(walker: Walker, scope: Scope, op: Op, value: int, name: int) -> None:
     """Call ``value`` ``name``; by a view where one is a whole tensor and the other a shard."""
     walker.alias(scope, value, name)
-    types = walker.module.value_type
-    if types[value] != types[name]:
-        operands = [scope.use(value)]
-        (scope.values[name],) = scope.builder.node(
-            NodeKind.COMPUTE,
-            walker.tables.op(op.name),
-            operands,
-            [types[name]],
-            role=Role.ALIAS,
-            source=walker.source(op.loc),
-            order=scope.order(operands),
-        )
+    scope.values[name] = walker.view(scope, op, value, walker.module.value_type[name])
 
 
 def async_done(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:

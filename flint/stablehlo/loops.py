@@ -31,7 +31,7 @@ from flint.scalars import (
 )
 from flint.stablehlo.constant_arrays import Arrays
 from flint.stablehlo.records import Block, Module, Op
-from flint.stablehlo.scalar_rules import Lookup, block_scalars, is_scalar_integer
+from flint.stablehlo.scalar_rules import MAX_OPS, Lookup, block_scalars, is_scalar_integer
 from flint.tensor_types import TensorType
 
 #: Iterations that are evaluated to find the last one; a longer loop counts as not proved.
@@ -74,6 +74,7 @@ class _Linear:
         self.module = module
         self.outer = outer
         kinds = [module.type_of(argument) for argument in body.args]
+        self.asked = 0
         self.bits = [bits_of(kind.dtype) if is_scalar_integer(kind) else 0 for kind in kinds]
         self._definitions: dict[int, dict[int, tuple[Op, int]]] = {}
 
@@ -83,7 +84,8 @@ class _Linear:
         """The linear form of ``value``, None where it has none; kept in ``environment``."""
         if value in environment:
             return environment[value]
-        if depth > 64:
+        self.asked += 1
+        if depth > 64 or self.asked > MAX_OPS:
             return None
         found = self._defined(block).get(value)
         if found is None:

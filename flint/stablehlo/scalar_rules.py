@@ -34,6 +34,8 @@ _ON_BOOLEANS = {
 }
 
 
+#: Ops that are looked at in search of one block's expressions.
+MAX_OPS = 2**16
 #: Ops that ``expression`` knows.
 ELEMENTWISE = (FOLDABLE - {"to_bool", "to_int", "wrap"}) | {"convert", "bitcast_convert"}
 
@@ -136,7 +138,12 @@ def _element(op: Op, module: Module, lookup: Lookup, arrays: Arrays) -> Scalar |
 
 
 def block_scalars(
-    block: Block, module: Module, known: dict[int, Scalar], outer: Lookup, arrays: Arrays
+    block: Block,
+    module: Module,
+    known: dict[int, Scalar],
+    outer: Lookup,
+    arrays: Arrays,
+    budget: list[int] | None = None,
 ) -> dict[int, Scalar]:
     """Expressions of all scalar integers of a block, calls opened.
 
@@ -146,7 +153,11 @@ def block_scalars(
         known: expressions of the block's arguments by value id.
         outer: expressions of values defined outside.
         arrays: constant arrays of the block's arguments and of values defined outside.
+        budget: ops that may still be looked at, ``MAX_OPS`` at first; calls that lead beyond it
+            are not opened.
     """
+    left = [MAX_OPS] if budget is None else budget
+    left[0] -= len(block.ops)
     # None: a value of this block without an expression; what an earlier walk of the same block
     # said of it must not be taken.
     scalars: dict[int, Scalar | None] = dict.fromkeys(block.args)
@@ -162,11 +173,12 @@ def block_scalars(
     for op in block.ops:
         scalars.update(dict.fromkeys(op.results))
         tables.update(dict.fromkeys(op.results))
-        if op.name == "call":
+        if op.name == "call" and left[0] > 0:
             callee = module.functions[op.attr("callee")]
             passed = dict(zip(callee.args, op.operands, strict=True))
             bound = {a: s for a, v in passed.items() if (s := lookup(v)) is not None}
-            inside = block_scalars(callee, module, bound, lookup, _renamed(table, passed))
+            names = _renamed(table, passed)
+            inside = block_scalars(callee, module, bound, lookup, names, left)
             for result, value in zip(op.results, callee.yields, strict=True):
                 scalars[result] = inside.get(value)
         elif op.results and is_scalar_integer(module.type_of(op.results[0])):

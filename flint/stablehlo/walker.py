@@ -41,8 +41,10 @@ from flint.stablehlo.world import World, mesh_of, world_of
 from flint.tensor_types import TensorType, tensor_type
 from flint.work import Role, Work, WorkItem
 
+#: FLOPs or bytes of one op beyond this are refused: sums must fit 64 bits.
+MAX_COUNT = 2**60
 #: More ops than this, calls opened, are refused.
-MAX_OPS = 2**26
+MAX_OPS = 2**23
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +287,9 @@ class Walker:
             ) from error
         except FlintError as error:
             raise FlintError(f"{self.where(op)}: {error}") from error
+        counts = (work.read, work.written, *(item.flops for item in work.items))
+        if max(counts) > MAX_COUNT:
+            raise FlintError(f"{self.where(op)}: {name} does or moves more than 2**60 at once")
         view = rule.view is not None and rule.view(op, ins, outs)
         return self.tables.op(name), int(Role.ALIAS if view else rule.role), work
 
@@ -417,6 +422,27 @@ class Walker:
                 table[result] = table[operand]
             else:
                 table.pop(result, None)
+
+    def view(self, scope: Scope, op: Op, value: int, kind: int) -> int:
+        """The number of ``value`` as one of type ``kind``: itself, or a free node that says so.
+
+        Types differ where ``op`` takes a shard for the whole, or a size that is known for one that
+        is not.
+        """
+        number = scope.use(value)
+        if self.module.value_type[value] == kind:
+            return number
+        (number,) = scope.builder.node(
+            NodeKind.COMPUTE,
+            self.tables.op(op.name),
+            [number],
+            [kind],
+            role=Role.ALIAS,
+            source=self.source(op.loc),
+            ops_merged=0,
+            order=scope.order([number]),
+        )
+        return number
 
     def source(self, loc: object) -> int:
         """Index of an op's origin; each distinct location is resolved once."""

@@ -63,7 +63,10 @@ def while_(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
     if decided:
         inner.gate(_condition(walker, inner, condition, body.args))
     walker.block(inner, body)
-    outputs = [inner.use(body.yields[number]) for number in carried]
+    outputs = [
+        walker.view(inner, op, body.yields[number], walker.module.value_type[body.args[number]])
+        for number in carried
+    ]
     loop = Loop(
         inner.builder.finish(outputs),
         len(carried),
@@ -71,7 +74,10 @@ def while_(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
         walker.options.lookahead,
         known_by,
     )
-    operands = [scope.use(op.operands[number]) for number in (*carried, *fixed)]
+    operands = [
+        walker.view(scope, op, op.operands[number], walker.module.value_type[body.args[number]])
+        for number in (*carried, *fixed)
+    ]
     operands += [scope.use(value) for value in inner.captured]
     results = scope.builder.loop(
         loop, operands, source=walker.source(op.loc), order=scope.order(operands)

@@ -120,6 +120,12 @@ def test_data_chooses_the_most_expensive_branch_and_says_so() -> None:
     assert "most expensive branch" in warning and count == 1
 
 
+def test_the_only_branch_needs_no_choice() -> None:
+    text = program("%r = " + conditional("%i", [TALKS]), arguments=", %i: tensor<i32>")
+    walk = walked(text)
+    assert exchanged(walk.graph) == {"all_reduce": (1, 32, 32)} and not walk.warnings
+
+
 @pytest.mark.parametrize("name", ["", "case_0"])
 def test_an_option_chooses_a_branch(name: str) -> None:
     text = program("%r = " + conditional("%i", [CHEAP, DEAR]), arguments=", %i: tensor<i32>")

@@ -396,6 +396,104 @@ def test_text_bytecode_gzip_and_portable_artifacts_give_the_same_graph() -> None
     assert columns(bytes(artifact)) == expected
 
 
+def test_arrays_of_complex_numbers_are_read() -> None:
+    kind = "tensor<2xcomplex<f32>>"
+    constant = f"%c = stablehlo.constant dense<[(1.0,2.0),(3.0,4.0)]> : {kind}"
+    text = main(f"{constant}\n return %c : {kind}", results=kind)
+    assert walked(text).graph.type_of(2).bytes == 16
+
+
+def test_a_manual_computation_sees_its_shard_of_a_whole_tensor() -> None:
+    shard = "tensor<2xf32>"
+    text = main(
+        f"""%r = sdy.manual_computation(%x) in_shardings=[<@m, [{{"a"}}]>]
+          out_shardings=[<@m, [{{"a"}}]>] manual_axes={{"a"}} (%v: {shard}) {{
+          %s = stablehlo.sine %v : {shard}
+          %w = stablehlo.while(%u = %s) : {shard} cond {{
+            %p = stablehlo.constant dense<false> : tensor<i1>
+            stablehlo.return %p : tensor<i1>
+          }} do {{
+            stablehlo.return %v : {shard}
+          }}
+          sdy.return %w : {shard}
+        }} : ({F}) -> {F}
+        return %r : {F}""",
+        extra='sdy.mesh @m = <["a"=4]>',
+    )
+    graph = walked(text).graph
+    assert named(graph, "sine").work.read == 8
+    assert graph.type_of(int(graph.outputs[0])).bytes == 32
+
+
+def test_sizes_beyond_all_machines_are_an_error_that_names_the_op() -> None:
+    kind = "tensor<1000000000x1000000000x1000xf32>"
+    text = main(f"%c = stablehlo.add %z, %z : {kind}\n return %c : {kind}",
+                results=kind, arguments=f"%z: {kind}")  # fmt: skip
+    with pytest.raises(FlintError, match=r"add .*more than 2\*\*60"):
+        walked(text)
+
+
+def test_a_result_of_unknown_size_is_a_view_of_what_a_branch_gives() -> None:
+    text = main(
+        f"""%u = stablehlo.partition_id : tensor<ui32>
+        %i = stablehlo.convert %u : (tensor<ui32>) -> tensor<i32>
+        %r = "stablehlo.case"(%i) ({{
+          "stablehlo.return"(%x) : ({F}) -> ()
+        }}, {{
+          %s = stablehlo.sine %x : {F}
+          "stablehlo.return"(%s) : ({F}) -> ()
+        }}) : (tensor<i32>) -> tensor<?xf32>
+        return %r : tensor<?xf32>""",
+        results="tensor<?xf32>",
+    )
+    assert len(walked(text).graph.conditionals) == 1
+
+
+@pytest.mark.parametrize("op", ["call", "composite", "while"])
+def test_cycles_through_any_op_are_errors(op: str) -> None:
+    again = {
+        "call": f"%r = func.call @f(%x) : ({F}) -> {F}",
+        "composite": f'%r = stablehlo.composite "a.b" %x {{decomposition = @f}} : ({F}) -> {F}',
+        "while": f"""%r = stablehlo.while(%v = %x) : {F} cond {{
+            %y = func.call @f(%v) : ({F}) -> {F}
+            %p = stablehlo.constant dense<false> : tensor<i1>
+            stablehlo.return %p : tensor<i1>
+          }} do {{
+            stablehlo.return %v : {F}
+          }}""",
+    }[op]
+    helper = f"func.func private @f(%x: {F}) -> {F} {{ {again}\n return %r : {F} }}"
+    text = main(f"%r = func.call @f(%x) : ({F}) -> {F}\n return %r : {F}", extra=helper)
+    with pytest.raises(FlintError, match=r"deep|itself"):
+        walked(text)
+
+
+def test_calls_that_double_at_each_level_are_not_followed_for_ever() -> None:
+    chain = ["func.func private @f0(%x: tensor<i32>) -> tensor<i32> { return %x : tensor<i32> }"]
+    for i in range(1, 40):
+        once = f"func.call @f{i - 1}(%{{}}) : (tensor<i32>) -> tensor<i32>"
+        chain.append(
+            f"func.func private @f{i}(%x: tensor<i32>) -> tensor<i32> {{\n"
+            f"%a = {once.format('x')}\n%b = {once.format('a')}\n return %b : tensor<i32> }}"
+        )
+    text = main(
+        f"""%z = stablehlo.constant dense<0> : tensor<i32>
+        %r:2 = stablehlo.while(%i = %z, %v = %x) : tensor<i32>, {F}
+        cond {{
+          %n = func.call @f39(%i) : (tensor<i32>) -> tensor<i32>
+          %p = stablehlo.compare LT, %n, %z : (tensor<i32>, tensor<i32>) -> tensor<i1>
+          stablehlo.return %p : tensor<i1>
+        }} do {{
+          %j = func.call @f39(%i) : (tensor<i32>) -> tensor<i32>
+          stablehlo.return %j, %v : tensor<i32>, {F}
+        }}
+        return %r#1 : {F}""",
+        extra="\n".join(chain),
+    )
+    with pytest.raises(FlintError, match="while_0"):
+        walked(text)
+
+
 TWO = f"""module {{
   func.func @first(%x: {F}) -> {F} {{
     %r = stablehlo.sine %x : {F}
