@@ -15,6 +15,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from flint.collection import uncollected
 from flint.errors import FlintError
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.context import Context
@@ -35,6 +36,7 @@ MAX_DEPTH = 100
 MAX_MESSAGE = 500
 
 
+@uncollected
 def read_hlo(data: bytes, name: str = "<module>") -> Module:
     """Read a serialised ``HloProto`` or ``HloModuleProto`` into records.
 

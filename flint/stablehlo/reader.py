@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.collection import uncollected
 from flint.errors import FlintError, UsageError
 from flint.stablehlo.attributes import DECODERS, entries
 from flint.stablehlo.bindings import attribute_text, ir, parse, sdy
@@ -42,6 +43,7 @@ def read_mlir(data: bytes, name: str = "<module>", entry: str | None = None) -> 
     return from_ir(parse(data, name), name, entry)
 
 
+@uncollected
 def from_ir(module: Any, name: str = "<module>", entry: str | None = None) -> Module:
     """Records of a module that is parsed already (an ``ir.Module``).
 

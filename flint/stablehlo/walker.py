@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.building import GraphBuilder, Row, TableBuilder, with_tables
+from flint.collection import uncollected
 from flint.communication import Communication
 from flint.errors import FlintError
 from flint.graph import NodeKind, WorkloadGraph
@@ -66,6 +67,7 @@ class Walked:
     ops: int
 
 
+@uncollected
 def walk(module: Module, mesh: Mesh | None = None, options: WalkOptions | None = None) -> Walked:
     """The workload graph of a module's entry function.
 
