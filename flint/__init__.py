@@ -20,6 +20,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from flint.capturing import capture
     from flint.converting import convert
     from flint.errors import FlintError, UsageError
     from flint.folder import load
@@ -33,6 +34,7 @@ __all__ = [
     "UsageError",
     "Workload",
     "WorkloadGraph",
+    "capture",
     "convert",
     "load",
 ]
@@ -45,6 +47,7 @@ _HOME = {
     "UsageError": "flint.errors",
     "Workload": "flint.workload",
     "WorkloadGraph": "flint.graph",
+    "capture": "flint.capturing",
     "convert": "flint.converting",
     "load": "flint.folder",
 }

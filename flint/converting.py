@@ -61,13 +61,13 @@ def convert(
         FlintError: the file cannot be read or converted; the text says what and where.
     """
     path = Path(path)
-    options = WalkOptions(
-        trip_counts=_by_name(trip_count),
-        branches=_by_name(branch),
+    options = walk_options(
+        trip_count=trip_count,
+        branch=branch,
         reduce_scatter=reduce_scatter,
         keep_barriers=keep_barriers,
         strict=strict,
-        lookahead=loop_lookahead,
+        loop_lookahead=loop_lookahead,
     )
     grid = _mesh(mesh, axes)
     read: Callable[..., Module] = registry.frontend("saved")
@@ -85,6 +85,26 @@ def convert(
     )
 
 
+def walk_options(
+    *,
+    trip_count: int | Mapping[str, int] | None = None,
+    branch: int | Mapping[str, int] | None = None,
+    reduce_scatter: bool = True,
+    keep_barriers: bool = False,
+    strict: bool = False,
+    loop_lookahead: int | None = 0,
+) -> WalkOptions:
+    """The walk's options in the words of ``convert``, which explains them."""
+    return WalkOptions(
+        trip_counts=_by_name(trip_count),
+        branches=_by_name(branch),
+        reduce_scatter=reduce_scatter,
+        keep_barriers=keep_barriers,
+        strict=strict,
+        lookahead=loop_lookahead,
+    )
+
+
 def workload_of(
     walked: Walked,
     module: Module,
@@ -92,6 +112,7 @@ def workload_of(
     options: WalkOptions,
     source: dict[str, str],
     saved: tuple[bytes, str] | None = None,
+    inputs: tuple[ProgramInput, ...] | None = None,
 ) -> Workload:
     """The workload of a walked module: ordered, split by rank, verified.
 
@@ -101,8 +122,9 @@ def workload_of(
         options: the walk's options, for the record.
         source: name and hash of the input.
         saved: the module's bytes and file suffix, kept with the first program.
+        inputs: what is known of the entry's parameters; default: what the module says.
     """
-    inputs = program_inputs(module)
+    inputs = program_inputs(module) if inputs is None else inputs
     world = walked.world
     # Ordered before the split: programs of one module must issue what they share in one order.
     splits = split_by_rank(issue_order(walked.graph), world.partitions, world.replicas)

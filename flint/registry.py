@@ -22,7 +22,20 @@ from flint.errors import FlintError, UsageError
 
 FRONTENDS: Mapping[str, str] = {
     "saved": "flint.frontends.saved:read",
+    "jax": "flint.frontends.jax.capturing:capture",
 }
+
+#: Capturing frontend -> the packages whose types its arguments are made of.
+FRAMEWORKS: Mapping[str, frozenset[str]] = {
+    "jax": frozenset({"jax", "jaxlib", "flax", "optax", "equinox"}),
+    "torch": frozenset({"torch"}),
+}
+
+#: Asked where nothing says which framework a step is of.
+DEFAULT_FRAMEWORK = "jax"
+
+#: Containers are looked through this deep, and this many values of them.
+_LOOKED_AT = 4096
 
 CONVERTERS: Mapping[str, str] = {
     "chakra": "flint.converters.chakra.writer:write",
@@ -49,6 +62,28 @@ def frontend(name: str) -> Any:
 def converter(name: str) -> Any:
     """The converter of that name; raises like `frontend`."""
     return _find(name, "converter", CONVERTERS)
+
+
+def framework_of(arguments: object) -> str | None:
+    """The capturing frontend whose types are found in arguments; None where none is.
+
+    Tuples, lists, dicts and the attributes of dataclasses are looked through.
+    """
+    pending, looked_at = [arguments], 0
+    while pending and looked_at < _LOOKED_AT:
+        item = pending.pop()
+        looked_at += 1
+        origins = {cls.__module__.partition(".")[0] for cls in type(item).__mro__}
+        for name, packages in FRAMEWORKS.items():
+            if origins & packages:
+                return name
+        if isinstance(item, Mapping):
+            pending += item.values()
+        elif isinstance(item, tuple | list):
+            pending += item
+        elif hasattr(item, "__dataclass_fields__"):
+            pending += [getattr(item, name, None) for name in item.__dataclass_fields__]
+    return None
 
 
 def _find(name: str, kind: str, ours: Mapping[str, str]) -> Any:

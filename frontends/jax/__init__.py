@@ -1,0 +1,6 @@
+"""JAX training steps -> workloads, without devices.
+
+The idea: the step is traced and lowered on an abstract mesh (``lowering.py``), XLA's own SPMD
+partitioner makes the per-device program in a child process (``partitioning.py``,
+``partition_child.py``), and the core's reader and walker do the rest (``capturing.py``).
+"""

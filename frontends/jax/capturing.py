@@ -1,0 +1,89 @@
+"""A JAX step -> a workload, at the partitioned or the logical level.
+
+The idea: lower the step, have XLA partition it (in a child that starts while the step is traced),
+read and walk what comes out.  The logical level reads the lowered program itself.
+
+    workload = capture(request)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from contextlib import ExitStack
+
+from flint import registry
+from flint.capturing import Request
+from flint.converting import workload_of
+from flint.frontends.jax.lowering import Lowered, OtherFrameworkError, lower
+from flint.frontends.jax.mlir_interface import inputs_of
+from flint.frontends.jax.partitioning import Partitioner
+from flint.hlo.reader import read_hlo
+from flint.stablehlo.reader import read_mlir
+from flint.stablehlo.records import Module
+from flint.stablehlo.walker import walk
+from flint.workload import Level, Workload
+
+
+def capture(request: Request) -> Workload:
+    """Capture a JAX step.
+
+    Raises:
+        UsageError, FlintError: as ``flint.capturing.Capture.capture``.
+    """
+    with ExitStack() as stack:
+        partitioner = None
+        if request.level is Level.PARTITIONED:
+            limits = request.options
+            partitioner = stack.enter_context(
+                Partitioner(
+                    math.prod(request.shape),
+                    time_limit=limits.time_limit,
+                    memory_limit=limits.memory_limit,
+                )
+            )
+        try:
+            lowered = lower(request)
+        except OtherFrameworkError as other:
+            stack.close()
+            workload: Workload = registry.frontend(str(other))(request)
+            return workload
+        if partitioner is None:
+            module, saved = _logical(lowered, request.name), (lowered.bytecode, ".mlirbc")
+        else:
+            module, saved = _partitioned(lowered, partitioner, request.name)
+    module.warnings = module.warnings | lowered.warnings
+    options = request.options.walk
+    walked = walk(module, lowered.mesh, options)
+    return workload_of(
+        walked,
+        module,
+        options=options,
+        source={
+            "function": request.name,
+            "framework": "jax",
+            "sha256": hashlib.sha256(lowered.bytecode).hexdigest(),
+        },
+        saved=saved,
+        inputs=inputs_of(module, lowered.interface),
+    )
+
+
+def _logical(lowered: Lowered, name: str) -> Module:
+    module = read_mlir(lowered.bytecode, name)
+    module.partitioned = False
+    return module
+
+
+def _partitioned(
+    lowered: Lowered, partitioner: Partitioner, name: str
+) -> tuple[Module, tuple[bytes, str]]:
+    proto = partitioner.run(
+        lowered.bytecode,
+        shardy=lowered.shardy,
+        inputs_free=lowered.interface.inputs_free,
+        outputs_free=lowered.interface.outputs_free,
+    )
+    module = read_hlo(proto, name)
+    module.partitioned = True
+    return module, (proto, ".hlo.pb")

@@ -1,0 +1,200 @@
+"""A JAX step as one global StableHLO program, without devices.
+
+The idea: ``jit(step).trace(abstract arguments).lower(...)`` with everything on an abstract mesh.
+A function that is jitted already is taken as it is, with its donation, static arguments and
+shardings; any other is jitted with the decorator's keywords.
+
+    lowered = lower(request)
+    lowered.bytecode, lowered.mesh, lowered.inputs_free
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from flint import registry
+from flint.capturing import Arguments, Request
+from flint.errors import UsageError
+from flint.frontends.jax.arguments import is_array, mesh_of, on_mesh
+from flint.frontends.jax.failures import explained, first_sentence
+from flint.frontends.jax.internals import check_versions, mesh_context
+from flint.frontends.jax.mlir_interface import Interface, interface_of
+from flint.mesh import Mesh
+
+#: Some ops lower for accelerators only; what the partitioner does is the same.
+_PLATFORMS = ("cpu", "tpu", "cuda")
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A global program.
+
+    Attributes:
+        bytecode: the module, MLIR bytecode.
+        mesh: the mesh that it is for.
+        interface: names, donation and shardings of its inputs and outputs.
+        shardy: whether it is annotated for Shardy (else GSPMD).
+        warnings: text -> count.
+    """
+
+    bytecode: bytes
+    mesh: Mesh
+    interface: Interface
+    shardy: bool
+    warnings: dict[str, int]
+
+
+class OtherFrameworkError(Exception):
+    """The arguments that setup made are another framework's; ``args[0]`` is its name."""
+
+
+def lower(request: Request) -> Lowered:
+    """Trace and lower a step for the request's mesh.
+
+    Raises:
+        UsageError: arguments, mesh and shardings that do not fit each other.
+        FlintError: the step cannot be traced; the text has the user's source line.
+        OtherFrameworkError: the step is not JAX's.
+    """
+    check_versions()
+    settings = dict(request.settings)
+    axis_types = settings.pop("axis_types", None)
+    arguments = request.arguments
+    if arguments is None:
+        arguments = _from_setup(request, axis_types)
+    mesh = mesh_of(arguments, request.shape, request.axes, axis_types)
+    args, kwargs = on_mesh(arguments, mesh, parameters_of(request.function))
+    try:
+        with mesh_context(mesh):
+            function, args, kwargs = _jitted(request.function, args, kwargs, settings)
+            traced = function.trace(*args, **kwargs)
+            lowered, warnings = _lowered(traced)
+    except Exception as error:
+        raise explained(error, request.name) from error
+    module = lowered.compiler_ir("stablehlo")
+    interface = interface_of(module)
+    if not interface.sharded and mesh.size > 1:
+        warnings["nothing is sharded: every rank does the whole step"] = 1
+    written = io.BytesIO()
+    module.operation.write_bytecode(written)
+    return Lowered(
+        written.getvalue(),
+        Mesh(tuple(mesh.axis_sizes), tuple(map(str, mesh.axis_names))),
+        interface,
+        bool(jax.config.values["jax_use_shardy_partitioner"]),
+        warnings,
+    )
+
+
+def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Names of a function's positional parameters; empty where it does not say."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return ()
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(item.name for item in parameters if item.kind in positional)
+
+
+def _from_setup(request: Request, axis_types: Any) -> Arguments:
+    """What the user's setup makes for the mesh, as (args, kwargs)."""
+    setup = request.setup
+    assert setup is not None
+    mesh = mesh_of((), request.shape, request.axes, axis_types)
+    name = str(getattr(setup, "__name__", "setup"))
+    try:
+        try:
+            made = setup(mesh)
+        except (RuntimeError, TypeError, ValueError) as error:
+            if "context" not in str(error):
+                raise
+            # Abstract initialisation with bare PartitionSpecs wants its mesh in context.  Not
+            # always: with it, nothing can be computed.
+            with mesh_context(mesh):
+                made = setup(mesh)
+    except Exception as error:
+        if request.axes is None and "not found in mesh" in str(error):
+            raise UsageError(f"{name}: {first_sentence(error)}: name the axes (--axes)") from error
+        raise explained(error, name) from error
+    other = registry.framework_of(made)
+    if other not in (None, "jax"):
+        raise OtherFrameworkError(other)
+    if isinstance(made, tuple) and len(made) == 2 and _is_pair(made):
+        return tuple(made[0]), dict(made[1])
+    if isinstance(made, tuple | list) and not hasattr(made, "_fields"):
+        return tuple(made), {}
+    return (made,), {}
+
+
+def _is_pair(made: tuple[Any, Any]) -> bool:
+    """Whether a setup's result is ``(args, kwargs)`` and not two arguments."""
+    args, kwargs = made
+    return (
+        type(args) is tuple
+        and type(kwargs) is dict
+        and all(isinstance(key, str) and key.isidentifier() for key in kwargs)
+    )
+
+
+def _jitted(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], settings: Mapping[str, Any]
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """The function as something with ``trace``, and the arguments for it."""
+    if hasattr(function, "trace") and hasattr(function, "lower"):
+        if settings:
+            raise UsageError(
+                f"{', '.join(settings)}: the function is jitted already; give them to its jit"
+            )
+        return function, args, kwargs
+    # A jit that cannot trace on an abstract mesh (equinox's) leaves its function to ours.
+    function = inspect.unwrap(function) if hasattr(function, "lower") else function
+    static = any(name.startswith("static_arg") for name in settings)
+    if not static and not all(map(is_array, jax.tree_util.tree_leaves((args, kwargs)))):
+        function, args, kwargs = _without_constants(function, args, kwargs)
+    try:
+        return jax.jit(function, **settings), args, kwargs
+    except TypeError as error:
+        raise UsageError(f"settings of flint.capture: {first_sentence(error)}") from error
+
+
+def _without_constants(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """A function of the arrays in the arguments alone; other leaves are put back inside."""
+    leaves, tree = jax.tree_util.tree_flatten((args, kwargs))
+    constants = [None if is_array(leaf) else leaf for leaf in leaves]
+
+    def step(*arrays: Any, **named: Any) -> Any:
+        found = jax.tree_util.tree_leaves((arrays, named))
+        arriving = iter(found)
+        whole = [next(arriving) if item is None else item for item in constants]
+        inner_args, inner_kwargs = jax.tree_util.tree_unflatten(tree, whole)
+        result = function(*inner_args, **inner_kwargs)
+        return jax.tree_util.tree_map(lambda leaf: leaf if is_array(leaf) else None, result)
+
+    step.__name__ = str(getattr(function, "__name__", "step"))
+    arrays = [leaf if is_array(leaf) else None for leaf in leaves]
+    args, kwargs = jax.tree_util.tree_unflatten(tree, arrays)
+    return step, args, kwargs
+
+
+def _lowered(traced: Any) -> tuple[Any, dict[str, int]]:
+    first: Exception | None = None
+    for platform in _PLATFORMS:
+        try:
+            lowered = traced.lower(lowering_platforms=(platform,))
+        except (NotImplementedError, ValueError) as error:
+            first = first or error
+            if "platform" not in str(error) and "CPU" not in str(error):
+                break
+        else:
+            text = f"lowered for {platform}: an op of the step has no CPU form"
+            return lowered, {} if platform == "cpu" else {text: 1}
+    assert first is not None
+    raise first

@@ -1,0 +1,40 @@
+"""The child process that runs XLA's partitioner: ``python -m flint.frontends.jax.partition_child``.
+
+The idea: XLA can abort or hang, so it runs where it can be stopped.  The arguments are engine
+(``cpu`` or ``gpu``), devices and the folder for the dump.  The client is made while the parent
+still traces; when stdin ends, the folder holds the request: one line of JSON with the options and
+then the module as MLIR bytecode.  The result is the dumped file, whatever becomes of the process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from flint.frontends.jax import xla
+
+#: Name of the file with options and module.
+REQUEST = "request"
+
+_COMPILERS = {"cpu": xla.cpu_compiler, "gpu": xla.gpu_compiler}
+
+
+def main(engine: str, devices: int, folder: Path) -> None:
+    """Partition the module on stdin."""
+    compile_ = _COMPILERS[engine](devices)
+    sys.stdin.buffer.read()
+    header, _, module = (folder / REQUEST).read_bytes().partition(b"\n")
+    options = xla.partitioner_only(devices, folder, **json.loads(header))
+    try:
+        compile_(module, options)
+    except Exception as error:  # as planned, unless there is no dump; then this is the reason
+        sys.stderr.write(f"\nreason: {' '.join(str(error).split())}\n")
+    sys.stderr.flush()
+    # Clients of many devices take long to leave in order, and sometimes hang.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))
