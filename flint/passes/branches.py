@@ -10,6 +10,7 @@ with equal answers: a pipeline's warm-up, steady state and drain become three lo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -59,9 +60,7 @@ def split_by_rank(graph: WorkloadGraph, partitions: int, replicas: int = 1) -> l
     ranks = np.arange(world, dtype=np.int64)
     behaviour = np.zeros(world, dtype=np.int64)
     for conditional, trips in found:
-        outcome = _outcomes(conditional, trips, ranks, partitions)
-        _, behaviour = np.unique(np.stack([behaviour, outcome]), axis=1, return_inverse=True)
-        behaviour = behaviour.reshape(-1)
+        behaviour = _merged(behaviour, _outcomes(conditional, trips, ranks, partitions))
     classes, first = np.unique(behaviour, return_index=True)
     if len(classes) > MAX_PROGRAMS:
         raise FlintError(
@@ -90,25 +89,54 @@ def _conditionals(
         yield from _conditionals(loop.body, (*trips, loop.trip_count))
 
 
+def _merged(codes: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Small numbers, equal where both ``codes`` and ``others`` are."""
+    _, first = np.unique(codes, return_inverse=True)
+    values, second = np.unique(others, return_inverse=True)
+    both: NDArray[np.int64] = first.reshape(-1) * len(values) + second.reshape(-1)
+    merged: NDArray[np.int64] = np.unique(both, return_inverse=True)[1].reshape(-1)
+    return merged
+
+
 def _outcomes(
     conditional: Conditional, trips: tuple[int, ...], ranks: NDArray[np.int64], partitions: int
 ) -> NDArray[np.int64]:
-    """A number per rank that is equal for ranks with equal branches in all iterations."""
+    """A number per rank that is equal for ranks with equal branches in all iterations.
+
+    Ranks for which everything in the predicate that iterations do not change is equal need to be
+    looked at once: a stage's number, say, for all ranks of the stage.
+    """
     predicate = conditional.predicate
     assert predicate is not None
     used = sorted(levels(predicate))
     shape = [trips[level] for level in used]
-    steps = int(np.prod(shape)) if shape else 1
-    numbers = np.zeros(len(ranks), dtype=np.int64)
+    steps = math.prod(shape)
+    if steps > _CHUNK:
+        raise FlintError(f"a conditional that the rank decides runs {steps} times: too often")
+    alike = np.zeros(len(ranks), dtype=np.int64)
+    everywhere = Place(ranks % partitions, ranks // partitions)
+    for part in _constant_in_loops(predicate):
+        if part.op != "constant":
+            alike = _merged(alike, np.broadcast_to(evaluate(part, everywhere), ranks.shape))
+    _, first, inverse = np.unique(alike, return_index=True, return_inverse=True)
+    numbers = np.zeros(len(first), dtype=np.int64)
     seen: dict[bytes, int] = {}
     per_chunk = max(1, _CHUNK // max(steps, 1))
-    for start in range(0, len(ranks), per_chunk):
-        some = ranks[start : start + per_chunk]
+    for start in range(0, len(first), per_chunk):
+        some = ranks[first[start : start + per_chunk]]
         taken = _branches(predicate, used, shape, some, partitions)
-        rows, inverse = np.unique(taken, axis=0, return_inverse=True)
-        codes = np.array([seen.setdefault(row.tobytes(), len(seen)) for row in rows])
-        numbers[start : start + per_chunk] = codes[inverse.reshape(-1)]
-    return numbers
+        codes = [seen.setdefault(row.tobytes(), len(seen)) for row in taken]
+        numbers[start : start + per_chunk] = codes
+    return numbers[inverse.reshape(-1)]
+
+
+def _constant_in_loops(scalar: Scalar) -> Iterator[Scalar]:
+    """The largest parts of an expression in which no iteration occurs."""
+    if not levels(scalar):
+        yield scalar
+    else:
+        for arg in scalar.args:
+            yield from _constant_in_loops(arg)
 
 
 def _branches(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -287,3 +288,29 @@ def test_branches_are_those_that_the_interpreter_takes(data: st.DataObject) -> N
         }}""")
         ran = Counter({name: executions(graph, name) for name in names})
         assert ran == Counter({name: int(i == int(taken)) for i, name in enumerate(names)})
+
+
+def test_the_stages_of_a_million_ranks_are_looked_at_once_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from flint.passes import branches
+
+    looked_at = []
+    original = branches._branches
+
+    def counting(*args: Any) -> Any:
+        looked_at.append(len(args[3]))
+        return original(*args)
+
+    monkeypatch.setattr(branches, "_branches", counting)
+    ranks, stages = 2**20, 16
+    text = pipeline(stages, 8).replace(f"num_partitions = {stages}", f"num_partitions = {ranks}")
+    text = text.replace(
+        f"%rank = stablehlo.convert %id : (tensor<ui32>) -> {INT}",
+        f"""%linear = stablehlo.convert %id : (tensor<ui32>) -> {INT}
+        %share = stablehlo.constant dense<{ranks // stages}> : {INT}
+        %rank = stablehlo.divide %linear, %share : {INT}""",
+    )
+    splits = split_by_rank(walked(text).graph, ranks)
+    assert [split.ranks.size for split in splits] == [ranks // stages] * stages
+    assert looked_at == [stages]
