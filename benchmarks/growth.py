@@ -1,84 +1,121 @@
-"""Programs for any mesh and any number of layers: a few ops per layer, groups along mesh axes.
+"""How time and memory grow: with ops, with ranks, with written ranks, with a loop's trip count.
 
-program(data=131072, model=8, layers=32)      # StableHLO text for 1,048,576 devices
-python benchmarks/growth.py 131072 8 32 growing.mlir
+The idea: one thing grows and everything else stays.  Each point is a whole command; what the
+command says of its own parts is kept beside it, because start-up and imports hide the growth of
+small inputs.
 """
 
 from __future__ import annotations
 
-import sys
+import json
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-import numpy as np
+from cases import FLINT, probe, remover, script
+from measure import Measured, measure, slope
 
-_HANDLE = "channel_handle = #stablehlo.channel_handle<handle = {}, type = 1>"
-_GROUPS = (
-    "replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, "
-    'axes = [#stablehlo.axis_ref<name = "{}">]>, use_global_device_ids'
-)
-_ADD = """({{
-      ^bb0(%a: tensor<{0}>, %b: tensor<{0}>):
-        %s = stablehlo.add %a, %b : tensor<{0}>
-        stablehlo.return %s : tensor<{0}>
-    }})"""
+Results = dict[str, Any]
+
+LAYERS_UNROLLED = (9, 32, 64, 125, 250)
+RANKS = (64, 512, 4096, 32768, 262144, 1048576)
+RANKS_WRITTEN = (64, 256, 1024, 4096)
+TRIP_COUNTS = (1, 16, 64, 256, 1024, 4096)
 
 
-def program(data: int, model: int, layers: int) -> str:
-    """A loop of layers on a mesh of ``data`` x ``model``; a ring along ``model`` behind it.
+def grow(folder: Path, *, quick: bool = False) -> dict[str, Results]:
+    """All series, by name; ``quick`` takes the two smallest points of each, one run."""
+    most, runs = (2, 1) if quick else (None, 3)
+    return {
+        "ops": with_ops(folder, LAYERS_UNROLLED[:most], runs),
+        "ranks": with_ranks(folder, RANKS[:most], runs),
+        "written": with_ranks_written(folder, RANKS_WRITTEN[:most], runs),
+        "trips": with_trips(folder, TRIP_COUNTS[:most], runs),
+    }
 
-    Each layer gathers a weight along the data axis, multiplies twice, reduces the activation along
-    the model axis and reduce-scatters a gradient along the data axis.
+
+def with_ops(folder: Path, layers: Sequence[int], runs: int) -> Results:
+    """An unrolled module's ops: file to graph, and graph to kernels."""
+    sizes, columns = [], _columns("whole command", "graph", "kernels", "peak")
+    for count in layers:
+        path = folder / "growing.mlirbc"
+        script("modules.py", str(path), "--layers", str(count))
+        measured = measure(probe("kernels", str(path)), runs=runs)
+        sizes.append(int(measure(probe("stages", str(path)), runs=1, warm=False).document("ops")))
+        columns["whole command"].append(measured.wall)
+        columns["graph"].append(measured.document("graph"))
+        columns["kernels"].append(measured.document("kernels"))
+        columns["peak"].append(measured.peak)
+    return series("ops", sizes, columns)
+
+
+def with_ranks(folder: Path, ranks: Sequence[int], runs: int) -> Results:
+    """The mesh: 8 chosen traces, and ``flint inspect``; groups as axes, with and without a table.
+
+    A collective_permute has a dense table of all ranks, which must at least be read once.
     """
-    shard = 1
-    whole = shard * data
-    ring = [(d * model + m, d * model + (m + 1) % model) for d in range(data) for m in range(model)]
-    pairs = _pairs(ring)
-    add = _ADD.format("bf16")
-    along_data, along_model = _GROUPS.format("data"), _GROUPS.format("model")
-    return f"""module @growing attributes {{mhlo.num_partitions = {data * model} : i32}} {{
-  sdy.mesh @mesh = <["data"={data}, "model"={model}]>
-  func.func @main(%x: tensor<64x128xbf16>, %w: tensor<{shard}x128xbf16>) -> tensor<64x128xbf16> {{
-    %zero = stablehlo.constant dense<0> : tensor<i32>
-    %r:3 = stablehlo.while(%i = %zero, %h = %x, %v = %w) :
-        tensor<i32>, tensor<64x128xbf16>, tensor<{shard}x128xbf16>
-    cond {{
-      %n = stablehlo.constant dense<{layers}> : tensor<i32>
-      %c = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
-      stablehlo.return %c : tensor<i1>
-    }} do {{
-      %one = stablehlo.constant dense<1> : tensor<i32>
-      %j = stablehlo.add %i, %one : tensor<i32>
-      %g = "stablehlo.all_gather"(%v) <{{all_gather_dim = 0 : i64, {_HANDLE.format(1)},
-        {along_data}}}> : (tensor<{shard}x128xbf16>) -> tensor<{whole}x128xbf16>
-      %q = stablehlo.dot_general %h, %g, contracting_dims = [1] x [1]
-        : (tensor<64x128xbf16>, tensor<{whole}x128xbf16>) -> tensor<64x{whole}xbf16>
-      %e = stablehlo.exponential %q : tensor<64x{whole}xbf16>
-      %p = stablehlo.dot_general %e, %g, contracting_dims = [1] x [0]
-        : (tensor<64x{whole}xbf16>, tensor<{whole}x128xbf16>) -> tensor<64x128xbf16>
-      %m = "stablehlo.all_reduce"(%p) <{{{_HANDLE.format(2)}, {along_model}}}> {add}
-        : (tensor<64x128xbf16>) -> tensor<64x128xbf16>
-      %o = stablehlo.add %h, %m : tensor<64x128xbf16>
-      %d = stablehlo.dot_general %q, %o, contracting_dims = [0] x [0]
-        : (tensor<64x{whole}xbf16>, tensor<64x128xbf16>) -> tensor<{whole}x128xbf16>
-      %t = "stablehlo.reduce_scatter"(%d) <{{scatter_dimension = 0 : i64, {_HANDLE.format(3)},
-        {along_data}}}> {add}
-        : (tensor<{whole}x128xbf16>) -> tensor<{shard}x128xbf16>
-      %u = stablehlo.subtract %v, %t : tensor<{shard}x128xbf16>
-      stablehlo.return %j, %o, %u : tensor<i32>, tensor<64x128xbf16>, tensor<{shard}x128xbf16>
-    }}
-    %k = "stablehlo.collective_permute"(%r#1) <{{{_HANDLE.format(4)},
-      source_target_pairs = dense<"0x{pairs}"> : tensor<{len(ring)}x2xi64>}}>
-      : (tensor<64x128xbf16>) -> tensor<64x128xbf16>
-    return %k : tensor<64x128xbf16>
-  }}
-}}"""
+    columns = _columns("8 traces", "8 traces, no table", "inspect", "peak")
+    for count in ranks:
+        path, plain, out = folder / "ring.mlirbc", folder / "plain.mlirbc", folder / "out"
+        script("mesh_programs.py", str(path), "--ranks", str(count))
+        script("mesh_programs.py", str(plain), "--ranks", str(count), "--no-permute")
+        with_ring = _converted(path, out, runs, "--ranks", "0-7")
+        columns["8 traces"].append(with_ring.wall)
+        columns["8 traces, no table"].append(_converted(plain, out, runs, "--ranks", "0-7").wall)
+        inspected = measure([*FLINT, "inspect", str(path), "--json"], runs=runs)
+        columns["inspect"].append(inspected.wall)
+        columns["peak"].append(max(with_ring.peak, inspected.peak))
+    return series("ranks", ranks, columns)
 
 
-def _pairs(pairs: list[tuple[int, int]]) -> str:
-    """Pairs as MLIR's hexadecimal dense literal (little-endian i64)."""
-    return np.array(pairs, dtype="<i8").tobytes().hex().upper()
+def with_ranks_written(folder: Path, ranks: Sequence[int], runs: int) -> Results:
+    """The traces of all ranks, of which every one differs."""
+    columns = _columns("whole command", "graph", "save", "peak", "bytes")
+    for count in ranks:
+        path, out = folder / "growing.mlirbc", folder / "out"
+        script("mesh_programs.py", str(path), "--ranks", str(count))
+        _add(columns, _converted(path, out, runs))
+    return series("ranks written", ranks, columns)
 
 
-if __name__ == "__main__":
-    data, model, layers = map(int, sys.argv[1:4])
-    Path(sys.argv[4]).write_text(program(data, model, layers))
+def with_trips(folder: Path, trips: Sequence[int], runs: int) -> Results:
+    """A loop's trip count: the graph stays, the unrolled traces of 8 ranks grow."""
+    columns = _columns("whole command", "graph", "save", "peak", "bytes")
+    for count in trips:
+        path, out = folder / "growing.mlirbc", folder / "out"
+        script("mesh_programs.py", str(path), "--layers", str(count))
+        _add(columns, _converted(path, out, runs, "--ranks", "0-7"))
+    return series("trip count", trips, columns)
+
+
+def series(axis: str, sizes: Sequence[int], columns: dict[str, list[float]]) -> Results:
+    """A series with the exponents of its columns: fitted to all points, and of the last step."""
+    return {
+        "axis": axis,
+        "sizes": list(sizes),
+        "columns": columns,
+        "exponents": {name: slope(sizes, values) for name, values in columns.items()},
+        "last_exponents": {
+            name: slope(sizes[-2:], values[-2:]) for name, values in columns.items()
+        },
+    }
+
+
+def _columns(*names: str) -> dict[str, list[float]]:
+    return {name: [] for name in names}
+
+
+def _converted(path: Path, out: Path, runs: int, *options: str) -> Measured:
+    command = [*FLINT, "convert", str(path), "-o", str(out), "--json", *options]
+    measured = measure(command, runs=runs, before=remover(out))
+    shutil.rmtree(out)
+    return measured
+
+
+def _add(columns: dict[str, list[float]], measured: Measured) -> None:
+    columns["whole command"].append(measured.wall)
+    columns["graph"].append(measured.document("seconds", "graph"))
+    columns["save"].append(measured.document("seconds", "write"))
+    columns["peak"].append(measured.peak)
+    columns["bytes"].append(json.loads(measured.said[-1])["et"]["trace_bytes"])

@@ -13,41 +13,98 @@ from flint.mesh import Mesh
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 
 import growth
+import machine
 import measure
+import mesh_programs
 import report
 
 
 def test_the_exponent_of_a_power_law_is_found() -> None:
     sizes = [10, 100, 1000]
     assert measure.slope(sizes, [3 * size**1.5 for size in sizes]) == pytest.approx(1.5)
+    assert measure.slope(sizes, [7, 7, 7]) == pytest.approx(0)
 
 
 def test_a_command_is_measured_and_its_failure_said() -> None:
-    measured = measure.measure([sys.executable, "-c", "pass"], runs=2)
-    assert measured.runs == 2
+    command = [sys.executable, "-c", 'print(\'{"a": {"b": 3}}\')']
+    measured = measure.measure(command, runs=2)
+    assert measured.runs == len(measured.said) == 2
     assert 0 < measured.fastest <= measured.wall <= measured.slowest
+    assert measured.peak > 2**20
+    assert measured.document("a", "b") == 3
     with pytest.raises(RuntimeError, match="broken"):
-        measure.measure([sys.executable, "-c", "raise SystemExit('broken')"], runs=1)
+        measure.measure([sys.executable, "-c", "raise SystemExit('broken')"], runs=1, warm=False)
 
 
-def test_the_growing_program_has_three_communications_per_layer_and_a_ring(tmp_path: Path) -> None:
-    path = tmp_path / "growing.mlir"
-    path.write_text(growth.program(data=16, model=8, layers=5))
-    workload = flint.convert(path)
-    assert workload.mesh == Mesh((16, 8), ("data", "model"))
-    kinds = [
-        (node.op, times)
-        for graph, times in workload.graph.walk()
-        for node in graph
-        if node.communication
-    ]
-    assert sorted(kinds) == [
-        ("all_gather", 5),
-        ("all_reduce", 5),
-        ("collective_permute", 1),
-        ("reduce_scatter", 5),
-    ]
+def test_before_is_called_in_front_of_every_run() -> None:
+    calls: list[int] = []
+    measure.measure([sys.executable, "-c", ""], runs=2, before=lambda: calls.append(1))
+    assert len(calls) == 3  # one to warm up
+
+
+def test_a_series_has_the_exponents_of_all_points_and_of_the_last_step() -> None:
+    found = growth.series("ops", [1, 10, 100], {"whole": [1.0, 1.0, 10.0]})
+    # Least squares through (0, 0), (1, 0), (2, 1): 1/2.
+    assert found["exponents"]["whole"] == pytest.approx(0.5)
+    assert found["last_exponents"]["whole"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("permute", [True, False])
+def test_the_step_for_any_mesh_has_the_same_communications_on_every_mesh(
+    tmp_path: Path, permute: bool
+) -> None:
+    path = tmp_path / "step.mlir"
+    for ranks in (128, 640):
+        path.write_text(mesh_programs.text(ranks, layers=5, permute=permute))
+        workload = flint.convert(path)
+        assert workload.mesh == Mesh((ranks // 64, 8, 8), ("replica", "shard", "tensor"))
+        counts: dict[str, int] = {}
+        for graph, times in workload.graph.walk():
+            for node in graph:
+                if node.communication:
+                    counts[node.op] = counts.get(node.op, 0) + times
+        # Per layer 4 pairs of projections: 8 weights gathered, 8 gradients scattered and reduced
+        # over the replicas, 4 activations reduced.
+        assert counts == {
+            "all_gather": 40,
+            "reduce_scatter": 40,
+            "all_reduce": 60,
+            **({"collective_permute": 1} if permute else {}),
+        }
+
+
+def test_ranks_that_fill_no_mesh_are_refused() -> None:
+    with pytest.raises(ValueError, match="100 ranks"):
+        mesh_programs.text(100, layers=1)
+
+
+def test_the_processor_and_the_file_system_are_read(tmp_path: Path) -> None:
+    assert machine.processor("processor\t: 0\nmodel name\t: A  CPU\n") == "A CPU"
+    mounts = f"/dev/a / ext4 rw 0 0\n/dev/b {tmp_path.resolve()} xfs rw 0 0\n"
+    assert machine.file_system(tmp_path / "x", mounts) == ("/dev/b", "xfs")
+    assert machine.file_system(Path("/elsewhere"), mounts) == ("/dev/a", "ext4")
 
 
 def test_tables_are_markdown() -> None:
     assert report.table(["a", "b"], [["1", "2"]]) == "| a | b |\n| --- | --- |\n| 1 | 2 |\n"
+
+
+def test_only_what_stands_between_the_markers_is_replaced() -> None:
+    page = f"mine\n{report.BEGIN}\nold\n{report.END}\nmine too\n"
+    new = report.between(page, "new\n")
+    assert new == f"mine\n{report.BEGIN}\nnew\n{report.END}\nmine too\n"
+    assert report.between(new, "new") == new
+    with pytest.raises(ValueError, match="measured"):
+        report.between("no markers", "new")
+
+
+def test_a_missed_target_is_said() -> None:
+    item = {"wall": 6.0, "fastest": 5.0, "slowest": 7.0, "peak": 2e6, "runs": 3}
+    assert report.row("x", item, target="5 s", met=False) == [
+        "x",
+        "6.00 s",
+        "5.00 - 7.00 s",
+        "2 MB",
+        "5 s",
+        "**no**",
+    ]
