@@ -102,7 +102,7 @@ class Capture:
         settings: Mapping[str, Any],
     ) -> None:
         self.__wrapped__ = function
-        self._flint = (shape, axes, setup, framework, dict(settings))
+        self._flint: tuple[Any, ...] = (shape, axes, setup, framework, dict(settings))
         for name in functools.WRAPPER_ASSIGNMENTS:
             if hasattr(function, name):
                 setattr(self, name, getattr(function, name))
@@ -145,6 +145,12 @@ class Capture:
                 )
             names = before
         return Capture(self.__wrapped__, shape, names, setup, framework, settings)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Devices per mesh axis."""
+        shape: tuple[int, ...] = self._flint[0]
+        return shape
 
     def with_setup(self, setup: Callable[..., Any]) -> Capture:
         """The same step with other arguments: ``setup(mesh)`` makes them."""

@@ -112,6 +112,7 @@ def workload_of(
     options: WalkOptions,
     source: dict[str, str],
     saved: tuple[bytes, str] | None = None,
+    listing: tuple[bytes, str] | None = None,
     inputs: tuple[ProgramInput, ...] | None = None,
 ) -> Workload:
     """The workload of a walked module: ordered, split by rank, verified.
@@ -122,6 +123,7 @@ def workload_of(
         options: the walk's options, for the record.
         source: name and hash of the input.
         saved: the module's bytes and file suffix, kept with the first program.
+        listing: the same for people to read.
         inputs: what is known of the entry's parameters; default: what the module says.
     """
     inputs = program_inputs(module) if inputs is None else inputs
@@ -135,6 +137,7 @@ def workload_of(
             ranks=split.ranks,
             inputs=inputs,
             module=saved if number == 0 else None,
+            listing=listing if number == 0 else None,
         )
         for number, split in enumerate(splits)
     )

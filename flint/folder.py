@@ -1,7 +1,7 @@
 """The workload folder: everything about a workload on disk, complete or absent.
 
     out/workload.json              mesh, programs and who runs them, options, input hash
-    out/programs/main.mlirbc       the module as captured
+    out/programs/main.mlirbc       the module as captured; beside it, as text, main.mlir
     out/programs/main.graph.npz    the graph as analysed (op granularity, issue order)
     out/et/trace.<rank>.et         Chakra execution traces;  out/et/nodes.parquet  what each node is
     out/astra-sim/*                communicator groups, system, network, remote memory
@@ -112,9 +112,20 @@ def save(
             len(chosen) != workload.mesh.size, manifest,
         )  # fmt: skip
         _write_programs(workload, partial_folder)
-        document = _document(workload, saved)
-        (partial_folder / DOCUMENT).write_text(json.dumps(document, indent=1) + "\n")
+        _write_document(partial_folder, _document(workload) | _traces_document(saved))
     return saved
+
+
+def save_programs(workload: Workload, folder: Path) -> None:
+    """Write a workload folder without traces; what there is can be loaded and inspected.
+
+    Raises:
+        UsageError: a folder in the way.
+        FlintError: the disk is too small or fails.
+    """
+    with _whole(folder) as partial_folder:
+        _write_programs(workload, partial_folder)
+        _write_document(partial_folder, _document(workload))
 
 
 def load(folder: str | Path) -> Workload:
@@ -171,7 +182,7 @@ def read_document(folder: Path) -> dict[str, Any]:
     return document
 
 
-def _document(workload: Workload, saved: Saved) -> dict[str, Any]:
+def _document(workload: Workload) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "level": str(workload.level),
@@ -189,7 +200,8 @@ def _document(workload: Workload, saved: Saved) -> dict[str, Any]:
                     "runs": [list(run) for run in program.ranks.runs],
                 },
                 "graph": f"programs/{program.name}.graph.npz",
-                "module": _module_path(program),
+                "module": _path(program, program.module),
+                "listing": _path(program, program.listing),
                 "inputs": [
                     {
                         "shape": list(item.type.shape),
@@ -205,6 +217,11 @@ def _document(workload: Workload, saved: Saved) -> dict[str, Any]:
             }
             for program in workload.programs
         ],
+    }
+
+
+def _traces_document(saved: Saved) -> dict[str, Any]:
+    return {
         "granularity": saved.granularity,
         "system": saved.system,
         "partial": saved.partial,
@@ -212,27 +229,27 @@ def _document(workload: Workload, saved: Saved) -> dict[str, Any]:
     }
 
 
-def _module_path(program: Program) -> str | None:
-    return f"programs/{program.name}{program.module[1]}" if program.module else None
+def _write_document(folder: Path, document: dict[str, Any]) -> None:
+    (folder / DOCUMENT).write_text(json.dumps(document, indent=1) + "\n")
+
+
+def _path(program: Program, form: tuple[bytes, str] | None) -> str | None:
+    return f"programs/{program.name}{form[1]}" if form else None
 
 
 def _write_programs(workload: Workload, folder: Path) -> None:
     (folder / "programs").mkdir()
     for program in workload.programs:
         (folder / f"programs/{program.name}.graph.npz").write_bytes(graph_to_bytes(program.graph))
-        path = _module_path(program)
-        if path is not None and program.module is not None:
-            (folder / path).write_bytes(program.module[0])
+        for form in (program.module, program.listing):
+            path = _path(program, form)
+            if path is not None and form is not None:
+                (folder / path).write_bytes(form[0])
 
 
 def _read_program(folder: Path, item: dict[str, Any], mesh: Mesh) -> Program:
     path = _inside(folder, str(item["graph"]))
     ranks = item["ranks"]
-    module = None
-    if item["module"] is not None:
-        module_path = _inside(folder, str(item["module"]))
-        suffix = module_path.name.removeprefix(str(item["name"]))
-        module = (module_path.read_bytes(), suffix)
     rank_set = RankSet(
         int(ranks["world"]), int(ranks["period"]), tuple((int(a), int(b)) for a, b in ranks["runs"])
     )
@@ -252,8 +269,17 @@ def _read_program(folder: Path, item: dict[str, Any], mesh: Mesh) -> Program:
             )
             for i in item["inputs"]
         ),
-        module=module,
+        module=_read_form(folder, item, "module"),
+        listing=_read_form(folder, item, "listing"),
     )
+
+
+def _read_form(folder: Path, item: dict[str, Any], key: str) -> tuple[bytes, str] | None:
+    stated = item.get(key)
+    if stated is None:
+        return None
+    path = _inside(folder, str(stated))
+    return path.read_bytes(), path.name.removeprefix(str(item["name"]))
 
 
 def _inside(folder: Path, relative: str) -> Path:

@@ -31,6 +31,9 @@ FRAMEWORKS: Mapping[str, frozenset[str]] = {
     "torch": frozenset({"torch"}),
 }
 
+#: Called with the number of devices before a user's file is imported; must import no framework.
+PREPARATIONS: tuple[str, ...] = ("flint.frontends.jax.host_devices:prepare",)
+
 #: Asked where nothing says which framework a step is of.
 DEFAULT_FRAMEWORK = "jax"
 
@@ -62,6 +65,13 @@ def frontend(name: str) -> Any:
 def converter(name: str) -> Any:
     """The converter of that name; raises like `frontend`."""
     return _find(name, "converter", CONVERTERS)
+
+
+def prepare(devices: int | None) -> None:
+    """Have the capturing frontends prepare the process for user code for that many devices."""
+    for target in PREPARATIONS:
+        module, _, attribute = target.partition(":")
+        getattr(import_module(module), attribute)(devices)
 
 
 def framework_of(arguments: object) -> str | None:

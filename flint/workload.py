@@ -75,6 +75,7 @@ class Program:
         ranks: who runs it.
         inputs: one entry per graph input.
         module: the module as captured, with its file suffix; None when there is none.
+        listing: the same module for people to read, with its file suffix; None when there is none.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Program:
     ranks: RankSet
     inputs: tuple[ProgramInput, ...]
     module: tuple[bytes, str] | None = None
+    listing: tuple[bytes, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,12 @@ class Workload:
         from flint.folder import save
 
         return save(self, Path(folder), **options)
+
+    def save_programs(self, folder: str | Path) -> None:
+        """Write the workload folder without traces, as for a program that is not partitioned."""
+        from flint.folder import save_programs
+
+        save_programs(self, Path(folder))
 
     def to_networkx(self, program: str | None = None, **options: Any) -> Any:
         """A networkx graph of one program (see ``flint.converters.networkx``)."""

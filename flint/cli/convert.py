@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from flint.cli.saving import (
+    AnnotateOption,
+    GranularityOption,
+    RanksOption,
+    SystemOption,
+    save_and_report,
+)
 from flint.cli.shared import (
     AxesOption,
     BranchOption,
@@ -21,10 +27,6 @@ from flint.cli.shared import (
     StrictOption,
     TripCountOption,
     convert_file,
-    human_bytes,
-    print_json,
-    print_warnings,
-    progress,
 )
 
 
@@ -33,15 +35,9 @@ def convert_command(
     output: Annotated[Path, typer.Option("-o", "--output", help="Workload folder to write.")],
     mesh: MeshOption = None,
     axes: AxesOption = None,
-    system: Annotated[
-        str, typer.Option("--system", help="System that durations are for: a name or a TOML file.")
-    ] = "dgx-h100",
-    ranks: Annotated[
-        str, typer.Option("--ranks", help="Ranks that get a trace: all, 0-7, 0,3,8-11.")
-    ] = "all",
-    granularity: Annotated[
-        str, typer.Option("--granularity", help="op, kernel or region.")
-    ] = "kernel",
+    system: SystemOption = "dgx-h100",
+    ranks: RanksOption = "all",
+    granularity: GranularityOption = "kernel",
     trip_count: TripCountOption = None,
     branch: BranchOption = None,
     no_reduce_scatter: NoReduceScatterOption = False,
@@ -49,9 +45,7 @@ def convert_command(
     strict: StrictOption = False,
     loop_lookahead: LookaheadOption = "0",
     entry: EntryOption = None,
-    annotate: Annotated[
-        bool, typer.Option("--annotate", help="Put op, layer, source and shapes into every node.")
-    ] = False,
+    annotate: AnnotateOption = False,
     json_output: JsonOption = False,
 ) -> None:
     """Convert a saved per-device program to Chakra execution traces for every rank."""
@@ -68,46 +62,10 @@ def convert_command(
         loop_lookahead,
         entry,
     )
-    analysed = time.perf_counter()
-    with progress("writing traces") as report:
-        saved = workload.save(
-            output,
-            system=system,
-            ranks=ranks,
-            granularity=granularity,
-            annotate=annotate,
-            progress=report,
-        )
-    finished = time.perf_counter()
-    print_warnings(workload.warnings)
-    document = {
-        "folder": str(output),
-        "mesh": dict(zip(workload.mesh.axes, workload.mesh.shape, strict=True)),
-        "ranks": saved.ranks,
-        "partial": saved.partial,
-        "programs": [program.name for program in workload.programs],
-        "granularity": saved.granularity,
-        "system": saved.system,
-        "order": str(workload.order),
-        "warnings": workload.warnings,
-        "et": saved.manifest,
-        "seconds": {"graph": analysed - started, "write": finished - analysed},
-    }
-    if json_output:
-        print_json(document)
-        return
-    manifest = saved.manifest
-    nodes = sorted({sum(structure["nodes"].values()) for structure in manifest["structures"]})
-    count = f"{nodes[0]:,}" if len(nodes) == 1 else f"{nodes[0]:,} to {nodes[-1]:,}"
-    sys.stdout.write(
-        f"{output}: {saved.ranks:,} traces of {count} nodes, "
-        f"{human_bytes(manifest['bytes'])} ({manifest['distinct_files']:,} distinct files)\n"
-        f"  mesh {workload.mesh}, {len(workload.programs)} program(s), "
-        f"{saved.granularity} granularity, order {workload.order}, durations for {saved.system}\n"
-        f"  graph {analysed - started:.2f} s, writing {finished - analysed:.2f} s\n"
-    )
-    if saved.partial:
-        sys.stdout.write("  partial: not every rank has a trace, so a simulator cannot run it\n")
+    save_and_report(
+        workload, output, time.perf_counter() - started, system=system, ranks=ranks,
+        granularity=granularity, annotate=annotate, json_output=json_output,
+    )  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:

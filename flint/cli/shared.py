@@ -82,7 +82,7 @@ def convert_file(
         reduce_scatter=not no_reduce_scatter,
         keep_barriers=keep_barriers,
         strict=strict,
-        loop_lookahead=_lookahead(loop_lookahead),
+        loop_lookahead=lookahead(loop_lookahead),
         entry=entry,
     )
 
@@ -108,7 +108,12 @@ def by_name(option: str, entries: list[str] | None) -> dict[str, int] | None:
     return values
 
 
-def _lookahead(text: str) -> int | None:
+def lookahead(text: str) -> int | None:
+    """``--loop-lookahead`` as a number, None for no limit.
+
+    Raises:
+        UsageError: neither a number nor ``inf``.
+    """
     if text == "inf":
         return None
     if text.isdigit():

@@ -15,12 +15,12 @@ from contextlib import ExitStack
 from flint import registry
 from flint.capturing import Request
 from flint.converting import workload_of
+from flint.frontends.jax.listing import listing_of, listing_of_hlo
 from flint.frontends.jax.lowering import Lowered, OtherFrameworkError, lower
 from flint.frontends.jax.mlir_interface import inputs_of
 from flint.frontends.jax.partitioning import Partitioner
 from flint.hlo.reader import read_hlo
 from flint.stablehlo.reader import read_mlir
-from flint.stablehlo.records import Module
 from flint.stablehlo.walker import walk
 from flint.workload import Level, Workload
 
@@ -49,9 +49,13 @@ def capture(request: Request) -> Workload:
             workload: Workload = registry.frontend(str(other))(request)
             return workload
         if partitioner is None:
-            module, saved = _logical(lowered, request.name), (lowered.bytecode, ".mlirbc")
+            module = read_mlir(lowered.bytecode, request.name)
+            saved, text = (lowered.bytecode, ".mlirbc"), listing_of(lowered.bytecode)
         else:
-            module, saved = _partitioned(lowered, partitioner, request.name)
+            proto = _partitioned(lowered, partitioner)
+            module, saved = read_hlo(proto, request.name), (proto, ".hlo.pb")
+            text = listing_of_hlo(proto)
+    module.partitioned = request.level is not Level.LOGICAL
     module.warnings = module.warnings | lowered.warnings
     options = request.options.walk
     walked = walk(module, lowered.mesh, options)
@@ -65,25 +69,15 @@ def capture(request: Request) -> Workload:
             "sha256": hashlib.sha256(lowered.bytecode).hexdigest(),
         },
         saved=saved,
+        listing=text,
         inputs=inputs_of(module, lowered.interface),
     )
 
 
-def _logical(lowered: Lowered, name: str) -> Module:
-    module = read_mlir(lowered.bytecode, name)
-    module.partitioned = False
-    return module
-
-
-def _partitioned(
-    lowered: Lowered, partitioner: Partitioner, name: str
-) -> tuple[Module, tuple[bytes, str]]:
-    proto = partitioner.run(
+def _partitioned(lowered: Lowered, partitioner: Partitioner) -> bytes:
+    return partitioner.run(
         lowered.bytecode,
         shardy=lowered.shardy,
         inputs_free=lowered.interface.inputs_free,
         outputs_free=lowered.interface.outputs_free,
     )
-    module = read_hlo(proto, name)
-    module.partitioned = True
-    return module, (proto, ".hlo.pb")

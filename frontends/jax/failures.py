@@ -8,18 +8,8 @@ The idea: the innermost frame that is neither JAX's nor ours is where the user h
 
 from __future__ import annotations
 
-import os
-import sysconfig
-import traceback
-from pathlib import Path
-
-import jax
-
 from flint.errors import FlintError, UsageError
-
-_SITE = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")})
-_OURS = (str(Path(__file__).parent), str(Path(__file__).parents[2] / "flint"))
-_JAX = tuple(str(Path(jax.__file__).parent.parent / name) for name in ("jax", "jaxlib"))
+from flint.user_frames import one_line, user_frame
 
 #: Exception type -> what it means for a step.
 _MEANINGS = {
@@ -42,12 +32,12 @@ def explained(error: BaseException, step: str) -> FlintError:
     """
     if isinstance(error, FlintError):
         return error
-    where = place_of(error) or step
+    where = user_frame(error) or step
     kind = type(error).__name__
     meaning = _MEANINGS.get(kind)
     if meaning is not None:
         return FlintError(f"{where}: {step} {meaning} ({kind}); {_ADVICE}")
-    text = first_sentence(error)
+    text = one_line(error)
     if kind == "IndivisibleError" or "does not evenly divide" in str(error):
         return UsageError(f"{where}: the mesh does not divide a dim: {text}")
     if "_device_assignment is not implemented" in text:
@@ -56,29 +46,3 @@ def explained(error: BaseException, step: str) -> FlintError:
             "mesh that setup is given, or bare PartitionSpecs"
         )
     return FlintError(f"{where}: {step} cannot be traced: {kind}: {text}")
-
-
-def place_of(error: BaseException) -> str:
-    """``file.py:12`` of the user's innermost frame, "" when there is none."""
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((*_JAX, *_OURS)) and not frame.filename.startswith("<")
-    ]
-    own = [frame for frame in frames if not frame.filename.startswith(_SITE)]
-    if isinstance(error, SyntaxError) and error.filename:
-        return f"{_short(error.filename)}:{error.lineno}"
-    for frame in reversed(own or frames):
-        return f"{_short(frame.filename)}:{frame.lineno}"
-    return ""
-
-
-def first_sentence(error: BaseException) -> str:
-    """The first paragraph of an error's text, in one line."""
-    text = str(error).strip().split("\n\n")[0]
-    return " ".join(text.split())[:500] or "no message"
-
-
-def _short(path: str) -> str:
-    relative = os.path.relpath(path)
-    return path if relative.startswith("..") else relative

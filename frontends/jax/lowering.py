@@ -22,10 +22,11 @@ from flint import registry
 from flint.capturing import Arguments, Request
 from flint.errors import UsageError
 from flint.frontends.jax.arguments import is_array, mesh_of, on_mesh
-from flint.frontends.jax.failures import explained, first_sentence
+from flint.frontends.jax.failures import explained
 from flint.frontends.jax.internals import check_versions, mesh_context
 from flint.frontends.jax.mlir_interface import Interface, interface_of
 from flint.mesh import Mesh
+from flint.user_frames import one_line
 
 #: Some ops lower for accelerators only; what the partitioner does is the same.
 _PLATFORMS = ("cpu", "tpu", "cuda")
@@ -120,7 +121,7 @@ def _from_setup(request: Request, axis_types: Any) -> Arguments:
                 made = setup(mesh)
     except Exception as error:
         if request.axes is None and "not found in mesh" in str(error):
-            raise UsageError(f"{name}: {first_sentence(error)}: name the axes (--axes)") from error
+            raise UsageError(f"{name}: {one_line(error)}: name the axes (--axes)") from error
         raise explained(error, name) from error
     other = registry.framework_of(made)
     if other not in (None, "jax"):
@@ -160,7 +161,7 @@ def _jitted(
     try:
         return jax.jit(function, **settings), args, kwargs
     except TypeError as error:
-        raise UsageError(f"settings of flint.capture: {first_sentence(error)}") from error
+        raise UsageError(f"settings of flint.capture: {one_line(error)}") from error
 
 
 def _without_constants(

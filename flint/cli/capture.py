@@ -1,0 +1,149 @@
+"""``flint capture``: model code to a workload folder with execution traces."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flint import registry
+from flint.capturing import MEMORY_LIMIT, TIME_LIMIT, Capture, capture
+from flint.cli.saving import (
+    AnnotateOption,
+    GranularityOption,
+    RanksOption,
+    SystemOption,
+    save_and_report,
+)
+from flint.cli.shared import (
+    AxesOption,
+    BranchOption,
+    JsonOption,
+    KeepBarriersOption,
+    LookaheadOption,
+    NoReduceScatterOption,
+    StrictOption,
+    TripCountOption,
+    by_name,
+    lookahead,
+    print_json,
+    print_warnings,
+)
+from flint.errors import UsageError
+from flint.mesh import parse_mesh
+from flint.step_files import find, load_step
+from flint.workload import Level, Workload
+
+
+def capture_command(
+    step: Annotated[str, typer.Argument(help="FILE.py:FUNCTION, decorated or not.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Workload folder to write.")],
+    mesh: Annotated[
+        str | None,
+        typer.Option("--mesh", help="Device grid, for example 64,8 [default: the decorator's]."),
+    ] = None,
+    axes: AxesOption = None,
+    setup: Annotated[
+        str | None,
+        typer.Option("--setup", help="Function of the file that makes the arguments for a mesh."),
+    ] = None,
+    level: Annotated[
+        str, typer.Option("--level", help="partitioned, or logical (no traces).")
+    ] = "partitioned",
+    target: Annotated[
+        str | None, typer.Option("--target", help="What the compiler compiles for.")
+    ] = None,
+    system: SystemOption = "dgx-h100",
+    ranks: RanksOption = "all",
+    granularity: GranularityOption = "kernel",
+    trip_count: TripCountOption = None,
+    branch: BranchOption = None,
+    no_reduce_scatter: NoReduceScatterOption = False,
+    keep_barriers: KeepBarriersOption = False,
+    strict: StrictOption = False,
+    loop_lookahead: LookaheadOption = "0",
+    time_limit: Annotated[
+        float, typer.Option("--time-limit", help="Seconds that the compiler may take.")
+    ] = TIME_LIMIT,
+    memory_limit: Annotated[
+        float, typer.Option("--memory-limit", help="GiB that the compiler may take.")
+    ] = MEMORY_LIMIT / 2**30,
+    annotate: AnnotateOption = False,
+    json_output: JsonOption = False,
+) -> None:
+    """Capture a training step for a mesh of any size and write execution traces."""
+    started = time.perf_counter()
+    options = {
+        "trip_count": by_name("--trip-count", trip_count),
+        "branch": by_name("--branch", branch),
+        "reduce_scatter": not no_reduce_scatter,
+        "keep_barriers": keep_barriers,
+        "strict": strict,
+        "loop_lookahead": lookahead(loop_lookahead),
+        "time_limit": time_limit,
+        "memory_limit": int(memory_limit * 2**30),
+    }
+    # What the user's code prints is no result of ours.
+    with contextlib.redirect_stdout(sys.stderr):
+        captured = _step(step, mesh, axes, setup)
+        workload = captured.capture(level=level, target=target, options=options)
+    seconds = time.perf_counter() - started
+    if workload.level is Level.LOGICAL:
+        _save_logical(workload, output, seconds, json_output)
+        return
+    save_and_report(
+        workload, output, seconds, system=system, ranks=ranks, granularity=granularity,
+        annotate=annotate, json_output=json_output,
+    )  # fmt: skip
+
+
+def _step(step: str, mesh: str | None, axes: str | None, setup: str | None) -> Capture:
+    """The step of the user's file, with what the command line says in place of the decorator's."""
+    grid = parse_mesh(mesh) if mesh else None
+    names = tuple(part.strip() for part in axes.split(",")) if axes else None
+    registry.prepare(grid.size if grid is not None else None)
+    function, module = load_step(step)
+    if isinstance(function, Capture):
+        captured = function
+        if grid is not None:
+            captured = captured.at(grid.shape, names)
+        elif names is not None:
+            captured = captured.at(captured.shape, names)
+    elif grid is None:
+        raise UsageError(f"{step} is not decorated with flint.capture: give --mesh")
+    else:
+        captured = capture(function, mesh=grid.shape, axes=names)
+    if setup is not None:
+        made = find(module, setup, f"--setup {setup}: no such function")
+        captured = captured.with_setup(made)
+    return captured
+
+
+def _save_logical(workload: Workload, output: Path, seconds: float, json_output: bool) -> None:
+    workload.save_programs(output)
+    print_warnings(workload.warnings)
+    nodes = sum(len(graph) for graph, _ in workload.graph.walk())
+    document: dict[str, Any] = {
+        "folder": str(output),
+        "level": str(workload.level),
+        "mesh": dict(zip(workload.mesh.axes, workload.mesh.shape, strict=True)),
+        "nodes": nodes,
+        "warnings": workload.warnings,
+        "seconds": {"graph": seconds},
+    }
+    if json_output:
+        print_json(document)
+        return
+    sys.stdout.write(
+        f"{output}: the logical program, {nodes:,} nodes with global shapes, no traces\n"
+        f"  mesh {workload.mesh}, graph {seconds:.2f} s\n"
+    )
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the app."""
+    app.command("capture")(capture_command)

@@ -1,0 +1,78 @@
+"""How commands write a workload folder and say what they wrote."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flint.cli.shared import human_bytes, print_json, print_warnings, progress
+from flint.workload import Workload
+
+SystemOption = Annotated[
+    str, typer.Option("--system", help="System that durations are for: a name or a TOML file.")
+]
+RanksOption = Annotated[
+    str, typer.Option("--ranks", help="Ranks that get a trace: all, 0-7, 0,3,8-11.")
+]
+GranularityOption = Annotated[str, typer.Option("--granularity", help="op, kernel or region.")]
+AnnotateOption = Annotated[
+    bool, typer.Option("--annotate", help="Put op, layer, source and shapes into every node.")
+]
+
+
+def save_and_report(
+    workload: Workload,
+    output: Path,
+    seconds: float,
+    *,
+    system: str,
+    ranks: str,
+    granularity: str,
+    annotate: bool,
+    json_output: bool,
+) -> None:
+    """Save a workload and print what was written; ``seconds`` is what its graph took."""
+    started = time.perf_counter()
+    with progress("writing traces") as report:
+        saved = workload.save(
+            output,
+            system=system,
+            ranks=ranks,
+            granularity=granularity,
+            annotate=annotate,
+            progress=report,
+        )
+    writing = time.perf_counter() - started
+    print_warnings(workload.warnings)
+    document = {
+        "folder": str(output),
+        "mesh": dict(zip(workload.mesh.axes, workload.mesh.shape, strict=True)),
+        "ranks": saved.ranks,
+        "partial": saved.partial,
+        "programs": [program.name for program in workload.programs],
+        "granularity": saved.granularity,
+        "system": saved.system,
+        "order": str(workload.order),
+        "warnings": workload.warnings,
+        "et": saved.manifest,
+        "seconds": {"graph": seconds, "write": writing},
+    }
+    if json_output:
+        print_json(document)
+        return
+    manifest = saved.manifest
+    nodes = sorted({sum(structure["nodes"].values()) for structure in manifest["structures"]})
+    count = f"{nodes[0]:,}" if len(nodes) == 1 else f"{nodes[0]:,} to {nodes[-1]:,}"
+    sys.stdout.write(
+        f"{output}: {saved.ranks:,} traces of {count} nodes, "
+        f"{human_bytes(manifest['bytes'])} ({manifest['distinct_files']:,} distinct files)\n"
+        f"  mesh {workload.mesh}, {len(workload.programs)} program(s), "
+        f"{saved.granularity} granularity, order {workload.order}, durations for {saved.system}\n"
+        f"  graph {seconds:.2f} s, writing {writing:.2f} s\n"
+    )
+    if saved.partial:
+        sys.stdout.write("  partial: not every rank has a trace, so a simulator cannot run it\n")

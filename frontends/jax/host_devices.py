@@ -1,0 +1,29 @@
+"""As many host devices as the capture's mesh has, for code that builds its own mesh of devices.
+
+The idea: ``Mesh(jax.devices())`` in a user's file means the cluster's devices.  XLA's CPU client
+has as many as a flag says; it is made only when somebody asks for devices, so that the flag costs
+nothing otherwise.  It must be set before jax makes its client, hence no jax is imported here.
+
+    prepare(512)      # then import the user's file
+"""
+
+from __future__ import annotations
+
+import os
+
+_FLAG = "--xla_force_host_platform_device_count"
+
+#: With more, the client does not start reliably.
+MAX_DEVICES = 8192
+
+
+def prepare(devices: int | None) -> None:
+    """Set the flag, unless the user's environment has it; and no accelerator is waited for.
+
+    Args:
+        devices: of the mesh; None when only the user's file knows.
+    """
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    flags = os.environ.get("XLA_FLAGS", "")
+    if devices is not None and devices <= MAX_DEVICES and _FLAG not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {_FLAG}={devices}".strip()
