@@ -18,6 +18,7 @@ from flint import registry
 from flint.errors import UsageError
 from flint.mesh import Mesh
 from flint.passes.branches import split_by_rank
+from flint.passes.optimizer_phase import mark_optimizer
 from flint.passes.order import issue_order
 from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.records import Module
@@ -129,7 +130,9 @@ def workload_of(
     inputs = program_inputs(module) if inputs is None else inputs
     world = walked.world
     # Ordered before the split: programs of one module must issue what they share in one order.
-    splits = split_by_rank(issue_order(walked.graph), world.partitions, world.replicas)
+    splits = split_by_rank(
+        issue_order(mark_optimizer(walked.graph)), world.partitions, world.replicas
+    )
     programs = tuple(
         Program(
             name="main" if len(splits) == 1 else f"main_{number}",

@@ -2,7 +2,8 @@
 
 The idea: JAX's name stack says what part of the step an op belongs to: ``transpose(...)`` around
 ``jvp(...)`` is the backward pass, ``rematted_computation`` (or ``checkpoint`` under a transpose) is
-recomputation, ``jvp(...)`` alone the forward pass.  What the path does not tell stays unknown.
+recomputation, ``jvp(...)`` alone the forward pass.  What the path does not tell stays unknown here;
+``passes/optimizer_phase.py`` finds what uses the gradients.
 
     >>> phase_of("jit(step)/transpose(jvp(Block))/attn/dot_general")
     <Phase.BACKWARD: 2>
@@ -23,11 +24,15 @@ _RULES: tuple[tuple[re.Pattern[str], Phase], ...] = (
      Phase.OPTIMIZER),
 )  # fmt: skip
 
+#: Parts of a path that are transformations and control flow, not the user's modules.
 _TRANSFORM = re.compile(
-    r"^(jit|pjit|jvp|transpose|vmap|shard_map|checkpoint|remat|rematted_computation|while|body|"
-    r"closed_call|scan|cond|custom_jvp|custom_vjp)(\(.*\))?$"
+    r"^(jit|pjit|jvp|transpose|vmap|shard_map|while|body|body_fun|cond|cond_fun|scan|closed_call|"
+    r"core_call|checkpoint|remat\d?|rematted_computation|custom_[jv][vj]p(_call)?)(\(.*\))?$"
+    r"|^branch_\d+_fun$|^[\w,. ]*->[\w. ]*$"  # a branch's function; an einsum's specification
 )
 _WRAPPED = re.compile(r"^(?:jvp|transpose|vmap|checkpoint)\((.*)\)$")
+#: Where the stack of a forward pass begins (anew, inside a backward pass that recomputes).
+_BEGINS = ("jvp(", "transpose(jvp(")
 
 
 def phase_of(path: str) -> Phase:
@@ -39,10 +44,16 @@ def phase_of(path: str) -> Phase:
 
 
 def layer_of(path: str) -> str:
-    """The user's module path inside an op path: transformations and the op itself left out."""
-    parts = path.rstrip(":").split("/")[:-1]
+    """The user's module path inside an op path: transformations and the op itself left out.
+
+    >>> layer_of("jit(step)/transpose(jvp(Net))/jvp(Net)/checkpoint/block_0/attn/dot_general")
+    'Net/block_0/attn'
+    """
+    # XLA joins the paths of ops that it has merged by semicolons.
+    parts = path.partition(";")[0].rstrip(":").split("/")[:-1]
+    begins = [number for number, part in enumerate(parts) if part.startswith(_BEGINS)]
     kept = []
-    for part in parts:
+    for part in parts[begins[-1] if begins else 0 :]:
         while wrapped := _WRAPPED.match(part):
             part = wrapped.group(1)
         if part and not _TRANSFORM.match(part):

@@ -23,12 +23,13 @@ _MEANINGS = {
 _ADVICE = "a capture holds for all values: use jax.lax.cond, jax.numpy.where or a static argument"
 
 
-def explained(error: BaseException, step: str) -> FlintError:
+def explained(error: BaseException, step: str, doing: str = "be traced") -> FlintError:
     """An error of ours for whatever a user's function raised.
 
     Args:
         error: what it raised.
         step: what messages call the function.
+        doing: what it cannot do now.
     """
     if isinstance(error, FlintError):
         return error
@@ -45,4 +46,4 @@ def explained(error: BaseException, step: str) -> FlintError:
             f"{where}: {step} uses a mesh of devices of another size than the capture's: take the "
             "mesh that setup is given, or bare PartitionSpecs"
         )
-    return FlintError(f"{where}: {step} cannot be traced: {kind}: {text}")
+    return FlintError(f"{where}: {step} cannot {doing}: {kind}: {text}")

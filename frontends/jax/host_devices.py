@@ -24,6 +24,8 @@ def prepare(devices: int | None) -> None:
         devices: of the mesh; None when only the user's file knows.
     """
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    # Plugins for accelerators say on stderr that there are none.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     flags = os.environ.get("XLA_FLAGS", "")
     if devices is not None and devices <= MAX_DEVICES and _FLAG not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {_FLAG}={devices}".strip()

@@ -69,6 +69,8 @@ def lower(request: Request) -> Lowered:
     arguments = request.arguments
     if arguments is None:
         arguments = _from_setup(request, axis_types)
+    elif arguments == ((), {}):
+        _refuse_missing(request)
     mesh = mesh_of(arguments, request.shape, request.axes, axis_types)
     args, kwargs = on_mesh(arguments, mesh, parameters_of(request.function))
     try:
@@ -122,7 +124,7 @@ def _from_setup(request: Request, axis_types: Any) -> Arguments:
     except Exception as error:
         if request.axes is None and "not found in mesh" in str(error):
             raise UsageError(f"{name}: {one_line(error)}: name the axes (--axes)") from error
-        raise explained(error, name) from error
+        raise explained(error, name, "make arguments") from error
     other = registry.framework_of(made)
     if other not in (None, "jax"):
         raise OtherFrameworkError(other)
@@ -131,6 +133,19 @@ def _from_setup(request: Request, axis_types: Any) -> Arguments:
     if isinstance(made, tuple | list) and not hasattr(made, "_fields"):
         return tuple(made), {}
     return (made,), {}
+
+
+def _refuse_missing(request: Request) -> None:
+    """A step that takes arguments, and nobody who gives any."""
+    try:
+        inspect.signature(request.function).bind()
+    except TypeError as error:
+        raise UsageError(
+            f"{request.name} takes arguments ({error}): give capture() some, or name a function "
+            "that makes them for a mesh: setup=..., --setup NAME"
+        ) from error
+    except ValueError:
+        return
 
 
 def _is_pair(made: tuple[Any, Any]) -> bool:
