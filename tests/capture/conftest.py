@@ -1,0 +1,56 @@
+"""Captures and executions of the steps, each made once."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="session")
+def steps() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("steps", HERE / "steps.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["steps"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def captured(steps):
+    """Step name, options -> workload."""
+    known = {}
+
+    def get(name, **options):
+        key = (name, *sorted(options.items()))
+        if key not in known:
+            known[key] = getattr(steps, name).capture(options=options)
+        return known[key]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def executed(steps):
+    """Step name -> what a run on host devices did."""
+    environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    run = subprocess.run(
+        [sys.executable, str(HERE / "executing.py"), *steps.EXECUTED],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout.splitlines()[-1])

@@ -1,0 +1,195 @@
+"""Training steps as users write them, each with a setup; every one runs on 8 or 16 devices."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import flint
+
+
+def placed(mesh, shape, *spec, dtype=jnp.float32):
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, P(*spec)))
+
+
+# A two-layer network, plain SGD, data and tensor parallel.
+
+
+def mlp_setup(mesh):
+    params = {
+        "w1": placed(mesh, (64, 128), "data", "model"),
+        "w2": placed(mesh, (128, 64), "model", "data"),
+    }
+    return params, placed(mesh, (32, 64), "data")
+
+
+def mlp_loss(params, batch):
+    hidden = jax.nn.relu(batch @ params["w1"])
+    return jnp.mean((hidden @ params["w2"]) ** 2)
+
+
+@flint.capture(mesh=(4, 2), axes=("data", "model"), setup=mlp_setup, donate_argnums=0)
+def mlp(params, batch):
+    """One step of gradient descent."""
+    gradients = jax.grad(mlp_loss)(params, batch)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradients)
+
+
+# A scan over layers with rematerialisation, a momentum optimizer, FSDP and tensor parallel.
+
+LAYERS, WIDTH, HIDDEN = 3, 32, 64
+
+
+def scan_setup(mesh):
+    def tree():
+        return {
+            "up": placed(mesh, (LAYERS, WIDTH, HIDDEN), None, "data", "model"),
+            "down": placed(mesh, (LAYERS, HIDDEN, WIDTH), None, "model", "data"),
+            "scale": placed(mesh, (LAYERS, WIDTH)),
+        }
+
+    state = {"params": tree(), "opt_state": {"momentum": tree()}}
+    return state, {"x": placed(mesh, (16, 8, WIDTH), "data")}
+
+
+def block(x, layer):
+    with jax.named_scope("norm"):
+        x = x * lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-5) * layer["scale"]
+    with jax.named_scope("mlp"):
+        hidden = lax.with_sharding_constraint(x @ layer["up"], P("data", None, "model"))
+        return x + jax.nn.relu(hidden) @ layer["down"]
+
+
+def scan_loss(params, batch):
+    def body(x, layer):
+        return jax.checkpoint(block)(x, layer), None
+
+    x, _ = lax.scan(body, batch["x"], params)
+    return jnp.mean(x**2)
+
+
+@flint.capture(mesh=(4, 2), axes=("data", "model"), setup=scan_setup)
+@functools.partial(jax.jit, donate_argnums=0)
+def scan(state, batch):
+    loss, gradients = jax.value_and_grad(scan_loss)(state["params"], batch)
+    momentum = jax.tree.map(
+        lambda m, g: 0.9 * m + g, state["opt_state"]["momentum"], gradients
+    )
+    params = jax.tree.map(lambda p, m: p - 0.1 * m, state["params"], momentum)
+    return {"params": params, "opt_state": {"momentum": momentum}}, loss
+
+
+# The same layers unrolled: gradient reductions can start while the backward pass goes on.
+
+
+def unrolled_setup(mesh):
+    params = [
+        {
+            "up": placed(mesh, (WIDTH, HIDDEN)),
+            "down": placed(mesh, (HIDDEN, WIDTH)),
+            "scale": placed(mesh, (WIDTH,)),
+        }
+        for _ in range(6)
+    ]
+    return params, placed(mesh, (16, 8, WIDTH), "data")
+
+
+def unrolled_loss(params, x):
+    for layer in params:
+        x = x + jax.nn.relu((x * layer["scale"]) @ layer["up"]) @ layer["down"]
+    return jnp.mean(x**2)
+
+
+@flint.capture(mesh=(8,), axes=("data",), setup=unrolled_setup)
+def unrolled(params, x):
+    gradients = jax.grad(unrolled_loss)(params, x)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradients)
+
+
+# shard_map: a ring of permutes and an all-to-all, on a mesh of three axes.
+
+
+def ring_setup(mesh):
+    return placed(mesh, (8, 16, 16), "pod", "data", "model"), placed(mesh, (16, 32), "data")
+
+
+@flint.capture(mesh=(2, 2, 2), axes=("pod", "data", "model"), setup=ring_setup)
+@jax.jit
+def ring(x, w):
+    def body(x, w):
+        def hop(carry, _):
+            block, total = carry
+            total = total + block @ block.swapaxes(-1, -2)
+            return (lax.ppermute(block, "model", [(0, 1), (1, 0)]), total), None
+
+        total = jnp.zeros((*x.shape[:-1], x.shape[-2]), x.dtype)
+        (_, total), _ = lax.scan(hop, (x, total), None, length=2)
+        spread = lax.all_to_all(total, "data", 1, 2, tiled=True)
+        return lax.psum(spread.sum() + w.sum(), ("pod", "data", "model"))
+
+    return jax.shard_map(
+        body,
+        in_specs=(P("pod", "data", "model"), P("data", None)),
+        out_specs=P(),
+        check_vma=False,
+    )(x, w)
+
+
+# Four axes: batch over two, heads over one, sequence over one.
+
+
+def four_setup(mesh):
+    x = placed(mesh, (8, 16, 4, 8), ("pod", "data"), "sequence", "model")
+    return placed(mesh, (4, 8, 32), "model", None, "data"), x
+
+
+def four_loss(w, x):
+    scores = jnp.einsum("bqhd,bkhd->bhqk", x, x)
+    mixed = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores, -1), x)
+    return jnp.mean(jnp.einsum("bqhd,hdf->bqf", mixed, w) ** 2)
+
+
+@flint.capture(
+    mesh=(2, 2, 2, 2), axes=("pod", "data", "sequence", "model"), setup=four_setup
+)
+def four(w, x):
+    return w - 0.1 * jax.grad(four_loss)(w, x)
+
+
+# Explicit sharding: the mesh's axes are in the types.
+
+
+def explicit_setup(mesh):
+    return placed(mesh, (16, 32), "data", None), placed(mesh, (32, 64), None, "model")
+
+
+@flint.capture(
+    mesh=(4, 2),
+    axes=("data", "model"),
+    setup=explicit_setup,
+    axis_types=jax.sharding.AxisType.Explicit,
+)
+def explicit(x, w):
+    hidden = jnp.sin(x @ w)
+    return jax.sharding.reshard(hidden, P("data", None)).sum(0)
+
+
+# bfloat16 parameters, reduced in bfloat16.
+
+
+def bf16_setup(mesh):
+    w = placed(mesh, (32, 64), None, "model", dtype=jnp.bfloat16)
+    return w, placed(mesh, (16, 32), "data", dtype=jnp.bfloat16)
+
+
+@flint.capture(mesh=(4, 2), axes=("data", "model"), setup=bf16_setup)
+def bf16(w, x):
+    return w - jax.grad(lambda w: jnp.sum(jnp.sin(x @ w)).astype(jnp.float32))(w)
+
+
+EXECUTED = ("mlp", "scan", "unrolled", "ring", "four", "explicit", "bf16")
