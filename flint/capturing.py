@@ -127,7 +127,11 @@ class Capture:
         found: Any = sys.modules.get(str(getattr(self, "__module__", "")))
         for part in name.split("."):
             found = getattr(found, part, None)
-        return name if found is self else (Capture, (self.__wrapped__, *self._flint))
+        if found is self:
+            return name
+        if isinstance(found, Capture) and found.__wrapped__ is self.__wrapped__:
+            return _variant, (found, *self._flint)  # the function's own name leads to `found`
+        return Capture, (self.__wrapped__, *self._flint)
 
     def at(self, mesh: Mesh | Sequence[int], axes: Sequence[str] | None = None) -> Capture:
         """The same step on another mesh.
@@ -199,6 +203,11 @@ class Capture:
         name = framework or registry.framework_of(request.arguments) or registry.DEFAULT_FRAMEWORK
         frontend: Callable[[Request], Workload] = registry.frontend(name)
         return frontend(request)
+
+
+def _variant(capture: Capture, *settings: Any) -> Capture:
+    """The same function with other settings, when it is unpickled."""
+    return Capture(capture.__wrapped__, *settings)
 
 
 def capture(

@@ -2,8 +2,8 @@
 
     python executing.py STEP...
 
-Prints JSON: step -> [[kind, groups or pairs, calls, result bytes], ...] for one device and one run of
-the step, from executed thunks; groups and sizes stand in the executable's HLO under a thunk's name.
+Prints JSON: step -> [[kind, groups or pairs, calls, result bytes], ...] for one device and one run,
+from executed thunks; groups and sizes stand in the executable's HLO under a thunk's name.
 """
 
 from __future__ import annotations

@@ -77,9 +77,7 @@ def scan_loss(params, batch):
 @functools.partial(jax.jit, donate_argnums=0)
 def scan(state, batch):
     loss, gradients = jax.value_and_grad(scan_loss)(state["params"], batch)
-    momentum = jax.tree.map(
-        lambda m, g: 0.9 * m + g, state["opt_state"]["momentum"], gradients
-    )
+    momentum = jax.tree.map(lambda m, g: 0.9 * m + g, state["opt_state"]["momentum"], gradients)
     params = jax.tree.map(lambda p, m: p - 0.1 * m, state["params"], momentum)
     return {"params": params, "opt_state": {"momentum": momentum}}, loss
 
@@ -154,9 +152,7 @@ def four_loss(w, x):
     return jnp.mean(jnp.einsum("bqhd,hdf->bqf", mixed, w) ** 2)
 
 
-@flint.capture(
-    mesh=(2, 2, 2, 2), axes=("pod", "data", "sequence", "model"), setup=four_setup
-)
+@flint.capture(mesh=(2, 2, 2, 2), axes=("pod", "data", "sequence", "model"), setup=four_setup)
 def four(w, x):
     return w - 0.1 * jax.grad(four_loss)(w, x)
 

@@ -213,11 +213,11 @@ def test_roles_follow_the_arguments_tree(captured):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (dict(level="optimized"), "there are: partitioned, logical"),
-        (dict(level="final"), "no level 'final'; there are: partitioned, logical"),
-        (dict(target="h100"), "target 'h100'"),
-        (dict(options={"trip_cont": 3}), "no option trip_cont; there are: trip_count"),
-        (dict(options={"time_limit": -1}), "time_limit=-1"),
+        ({"level": "optimized"}, "there are: partitioned, logical"),
+        ({"level": "final"}, "no level 'final'; there are: partitioned, logical"),
+        ({"target": "h100"}, "target 'h100'"),
+        ({"options": {"trip_cont": 3}}, "no option trip_cont; there are: trip_count"),
+        ({"options": {"time_limit": -1}}, "time_limit=-1"),
     ],
 )
 def test_wrong_requests_say_what_there_is(steps, wrong, message):
@@ -228,10 +228,10 @@ def test_wrong_requests_say_what_there_is(steps, wrong, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (dict(mesh=(4, 2), axes=("data",)), "2 axes"),
-        (dict(mesh=(0,)), "at least 1 device"),
-        (dict(mesh="64,8"), "expected sizes"),
-        (dict(mesh=(2, 2), axes=("a", "a")), "distinct names"),
+        ({"mesh": (4, 2), "axes": ("data",)}, "2 axes"),
+        ({"mesh": (0,)}, "at least 1 device"),
+        ({"mesh": "64,8"}, "expected sizes"),
+        ({"mesh": (2, 2), "axes": ("a", "a")}, "distinct names"),
     ],
 )
 def test_a_wrong_mesh_is_refused_at_once(settings, message):
