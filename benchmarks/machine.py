@@ -37,9 +37,35 @@ def describe(folder: Path, repository: Path) -> dict[str, Any]:
             "bytes": shutil.disk_usage(folder).total,
         },
         "kernel": platform.release(),
-        "load": os.getloadavg()[0],
         "versions": {"python": platform.python_version(), **_versions()},
     }
+
+
+class Watch:
+    """How busy others keep the processors from now on: all that they do, less our children's."""
+
+    def __init__(self) -> None:
+        self._busy, self._total = processor_ticks(Path("/proc/stat").read_text())
+        self._own = _own_ticks()
+
+    def others(self) -> float:
+        """The share of all cores' time since the start that went to others, 0 to 1."""
+        busy, total = processor_ticks(Path("/proc/stat").read_text())
+        foreign = busy - self._busy - (_own_ticks() - self._own)
+        return max(0.0, foreign / max(total - self._total, 1))
+
+
+def processor_ticks(text: str) -> tuple[int, int]:
+    """Busy and all ticks of all cores since the machine's start, from ``/proc/stat``."""
+    fields = [int(field) for field in text.splitlines()[0].split()[1:9]]
+    idle = fields[3] + fields[4]  # the fifth waits for a disk
+    return sum(fields) - idle, sum(fields)
+
+
+def _own_ticks() -> float:
+    times = os.times()
+    seconds = times.user + times.system + times.children_user + times.children_system
+    return seconds * os.sysconf("SC_CLK_TCK")
 
 
 def processor(text: str) -> str:

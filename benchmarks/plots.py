@@ -17,7 +17,7 @@ def plot(growth: dict[str, Results], path: Path) -> None:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
-    from matplotlib.ticker import FuncFormatter, NullLocator
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     figure, grid = pyplot.subplots(2, 2, figsize=(9, 6.4))
     for panel, item in zip(grid.flat, growth.values(), strict=True):
@@ -35,6 +35,7 @@ def plot(growth: dict[str, Results], path: Path) -> None:
         panel.set_ylim(low / 1.3, high * 2.2)
         panel.set_xticks(sizes, [_short(size) for size in sizes])
         panel.xaxis.set_minor_locator(NullLocator())
+        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         panel.yaxis.set_minor_locator(NullLocator())
         panel.set_xlabel(item["axis"])

@@ -66,8 +66,7 @@ def machine(item: Results) -> str:
     disk = item["disk"]
     return (
         f"Measured on {item['date']} at commit {item['commit']}: {item['cpu']}, {item['cores']} "
-        f"cores (shared; load {item['load']:.1f} when it began, {item['load_at_end']:.1f} when it "
-        f"ended), {item['memory_bytes'] / 2**30:.0f} GiB of memory, {disk['file_system']} on "
+        f"cores (shared; other processes had {item['others']:.0%} of them), {item['memory_bytes'] / 2**30:.0f} GiB of memory, {disk['file_system']} on "
         f"{disk['device']} ({disk['bytes'] / 2**30:.0f} GiB), Linux {item['kernel']}; {versions}.\n"
     )
 

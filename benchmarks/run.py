@@ -30,10 +30,11 @@ import report  # noqa: E402
 def run(folder: Path, *, quick: bool) -> dict[str, Any]:
     """All cases; outputs go to ``folder`` and are removed case by case."""
     os.environ["PYTHONPATH"] = str(cases.ROOT)
-    runs, begin = 1 if quick else 5, time.perf_counter()
+    runs, begin, watch = 1 if quick else 5, time.perf_counter(), machine.Watch()
 
     def done(what: str) -> None:
-        print(f"{time.perf_counter() - begin:6.0f} s  {what}", file=sys.stderr)
+        seconds, others = time.perf_counter() - begin, watch.others()
+        print(f"{seconds:6.0f} s  others {others:4.0%}  {what}", file=sys.stderr)
 
     results: dict[str, Any] = {"machine": machine.describe(folder, cases.ROOT)}
     results["unrolled"] = cases.unrolled(folder, 11_000 if quick else 110_000, runs)
@@ -47,7 +48,7 @@ def run(folder: Path, *, quick: bool) -> dict[str, Any]:
         done("Llama-3 405B")
     results["growth"] = growth.grow(folder, quick=quick)
     done("growth")
-    results["machine"]["load_at_end"] = os.getloadavg()[0]
+    results["machine"]["others"] = watch.others()
     return results
 
 

@@ -85,6 +85,11 @@ def test_the_processor_and_the_file_system_are_read(tmp_path: Path) -> None:
     assert machine.file_system(Path("/elsewhere"), mounts) == ("/dev/a", "ext4")
 
 
+def test_busy_ticks_leave_out_idling_and_waiting_for_a_disk() -> None:
+    # user nice system idle iowait irq softirq steal guest guest_nice
+    assert machine.processor_ticks("cpu  10 1 5 100 20 2 3 4 9 9\ncpu0 1\n") == (25, 145)
+
+
 def test_tables_are_markdown() -> None:
     assert report.table(["a", "b"], [["1", "2"]]) == "| a | b |\n| --- | --- |\n| 1 | 2 |\n"
 
