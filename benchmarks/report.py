@@ -66,7 +66,8 @@ def machine(item: Results) -> str:
     disk = item["disk"]
     return (
         f"Measured on {item['date']} at commit {item['commit']}: {item['cpu']}, {item['cores']} "
-        f"cores (shared; other processes had {item['others']:.0%} of them), {item['memory_bytes'] / 2**30:.0f} GiB of memory, {disk['file_system']} on "
+        f"cores (shared; other processes had {item['others']:.0%} of them), "
+        f"{item['memory_bytes'] / 2**30:.0f} GiB of memory, {disk['file_system']} on "
         f"{disk['device']} ({disk['bytes'] / 2**30:.0f} GiB), Linux {item['kernel']}; {versions}.\n"
     )
 
