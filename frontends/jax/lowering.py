@@ -10,6 +10,8 @@ shardings; any other is jitted with the decorator's keywords.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import inspect
 import io
 from collections.abc import Callable, Mapping
@@ -168,8 +170,15 @@ def _jitted(
                 f"{', '.join(settings)}: the function is jitted already; give them to its jit"
             )
         return function, args, kwargs
-    # A jit that cannot trace on an abstract mesh (equinox's) leaves its function to ours.
-    function = inspect.unwrap(function) if hasattr(function, "lower") else function
+    if hasattr(function, "lower") and hasattr(function, "__wrapped__"):
+        # A jit that cannot trace on an abstract mesh (equinox's) leaves its function to ours.
+        names = ["donate_first"] + ["donate_rest"] * (len(args) - 1)
+        donated = tuple(n for n, name in enumerate(names) if getattr(function, name, False))
+        settings = {"donate_argnums": donated, **settings}
+        function = inspect.unwrap(function)
+    jit = _jit_of_mutable(args, kwargs)
+    if jit is not None:
+        return jit(function, **settings), args, kwargs
     static = any(name.startswith("static_arg") for name in settings)
     if not static and not all(map(is_array, jax.tree_util.tree_leaves((args, kwargs)))):
         function, args, kwargs = _without_constants(function, args, kwargs)
@@ -177,6 +186,18 @@ def _jitted(
         return jax.jit(function, **settings), args, kwargs
     except TypeError as error:
         raise UsageError(f"settings of flint.capture: {one_line(error)}") from error
+
+
+def _jit_of_mutable(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``flax.nnx.jit`` for a step whose arguments are nnx objects, else None.
+
+    Such a step updates its arguments in place; under ``jax.jit`` the updates would be lost, and
+    with them everything that only they need.
+    """
+    for argument in (*args, *kwargs.values()):
+        if any(cls.__module__.startswith("flax.nnx") for cls in type(argument).__mro__):
+            return importlib.import_module("flax.nnx").jit
+    return None
 
 
 def _without_constants(
@@ -195,6 +216,8 @@ def _without_constants(
         return jax.tree_util.tree_map(lambda leaf: leaf if is_array(leaf) else None, result)
 
     step.__name__ = str(getattr(function, "__name__", "step"))
+    with contextlib.suppress(TypeError, ValueError):  # where JAX takes the inputs' names from
+        step.__dict__["__signature__"] = inspect.signature(function)
     arrays = [leaf if is_array(leaf) else None for leaf in leaves]
     args, kwargs = jax.tree_util.tree_unflatten(tree, arrays)
     return step, args, kwargs
