@@ -2,8 +2,8 @@
 
 The idea: the child is started before the step is traced, so that its start costs nothing; it gets
 the module as a file and the end of its stdin as the signal to begin.  It is judged by the file that
-it dumps: some programs abort it afterwards, and then all is well.  Without the file, what it said
-and how it ended become one line.
+it dumps: once that is whole the child is stopped, and some programs abort it themselves.  Without
+the file, what it said and how it ended become one line.
 
     with Partitioner(512) as partitioner:
         proto = partitioner.run(bytecode, shardy=True)      # an HloProto
@@ -34,8 +34,6 @@ MAX_CPU_DEVICES = 8192
 
 _DUMP = "*after_spmd-partitioning*.hlo.pb"
 _POLL = 0.02
-#: Seconds for which a dump has to stay the same before a child that lives on is stopped.
-_SETTLED = 2.0
 #: What a process says when it gives up, best first.
 _LAST_WORDS = ("reason:", "Check failed", "bad_alloc", "LLVM ERROR", "FATAL", "Error:", "what():")
 _MAX_REASON = 400
@@ -118,30 +116,31 @@ class Partitioner:
         (self._folder / REQUEST).write_bytes(json.dumps(header).encode() + b"\n" + module)
         assert self._child.stdin is not None
         self._child.stdin.close()
-        self._wait()
-        for dump in self._folder.glob(_DUMP):
-            data = dump.read_bytes()
-            if _is_whole(data):
-                return data
+        data = self._result()
+        if data is not None:
+            return data
         raise FlintError(f"XLA's partitioner failed for {self.devices:,} devices: {self._reason()}")
 
-    def _wait(self) -> None:
-        """Until the child has ended, or has written its dump and does not end."""
+    def _result(self) -> bytes | None:
+        """The dump, as soon as it is whole; None when the child has ended without one.
+
+        What a child does after its dump is of no use, and takes half of the time of a large module.
+        """
         started = time.monotonic()
-        seen, since = -1, started
+        seen = -1
         while True:
-            try:
-                self._child.wait(_POLL)
-                return
-            except subprocess.TimeoutExpired:
-                pass
-            now = time.monotonic()
-            size = max((dump.stat().st_size for dump in self._folder.glob(_DUMP)), default=-1)
-            if size != seen:
-                seen, since = size, now
-            elif size >= 0 and now - since > _SETTLED:
-                return
-            if now - started > self.time_limit:
+            ended = self._ended()
+            dump = next(self._folder.glob(_DUMP), None)
+            size = dump.stat().st_size if dump is not None else -1
+            # A file that has just grown is still being written.
+            if dump is not None and (ended or size == seen):
+                data = dump.read_bytes()
+                if _is_whole(data):
+                    return data
+            if ended:
+                return None
+            seen = size
+            if time.monotonic() - started > self.time_limit:
                 raise FlintError(
                     f"XLA's partitioner took more than {self.time_limit:g} s for "
                     f"{self.devices:,} devices and was stopped: raise the time limit, or keep "
@@ -154,6 +153,13 @@ class Partitioner:
                     f"devices, more than the limit of {self.memory_limit / 2**30:.1f} GiB, and was "
                     "stopped: raise the memory limit, or keep repeated layers in a scan"
                 )
+
+    def _ended(self) -> bool:
+        try:
+            self._child.wait(_POLL)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def _reason(self) -> str:
         status = self._child.poll()
