@@ -1,0 +1,151 @@
+"""Layers of a transformer, as functions of arrays and dicts of parameters.
+
+The idea: shapes are written in one way: B batch, S sequence, D width, H heads, K key heads, F
+hidden width of the feed-forward network.  Sums are in float32, products in the dtype of the input.
+
+    x = x + attention(rms_norm(x, layer["norm"]), layer["attention"], heads, positions)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from flint.models.jax.parameters import Parameter, Tree
+from flint.models.jax.sharding import constrain
+
+#: What attention scores of hidden positions become before the softmax.
+_HIDDEN = -1e30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heads:
+    """Sizes of grouped-query attention (Ainslie et al., 2023).
+
+    Attributes:
+        queries: number of query heads.
+        keys: number of key and value heads; divides ``queries``.
+        size: elements of a head.
+        theta: base of the rotary embedding's wavelengths.
+    """
+
+    queries: int
+    keys: int
+    size: int
+    theta: float = 500000.0
+
+
+def rms_norm(x: jax.Array, weight: jax.Array, epsilon: float = 1e-5) -> jax.Array:
+    """``x`` (..., D) divided by its root mean square, times ``weight`` (D)."""
+    with jax.named_scope("norm"):
+        wide = x.astype(jnp.float32)
+        wide = wide * jax.lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + epsilon)
+        return (wide * weight).astype(x.dtype)
+
+
+def rotary(x: jax.Array, positions: jax.Array, theta: float) -> jax.Array:
+    """Rotary position embedding (Su et al., 2021) of ``x`` (B, S, heads, size).
+
+    Args:
+        positions: (S,) or (B, S), of int32.
+        theta: base of the wavelengths.
+    """
+    half = x.shape[-1] // 2
+    wavelengths = theta ** (jnp.arange(half, dtype=jnp.float32) / half)
+    angles = positions[..., None].astype(jnp.float32) / wavelengths
+    angles = angles[..., None, :]  # the heads' dim
+    if positions.ndim == 1:
+        angles = angles[None]
+    cos, sin = jnp.cos(angles), jnp.sin(angles)
+    first, second = jnp.split(x.astype(jnp.float32), 2, -1)
+    turned = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], -1)
+    return turned.astype(x.dtype)
+
+
+def attention_parameters(width: int, heads: Heads) -> Tree:
+    """wq, wk, wv (D, heads * size) and wo (heads * size, D)."""
+    inner, outer = heads.queries * heads.size, heads.keys * heads.size
+    return {
+        "wq": Parameter((width, inner), ("fsdp", "tensor")),
+        "wk": Parameter((width, outer), ("fsdp", "tensor")),
+        "wv": Parameter((width, outer), ("fsdp", "tensor")),
+        "wo": Parameter((inner, width), ("tensor", "fsdp")),
+    }
+
+
+def projections(
+    x: jax.Array, layer: Any, heads: Heads, positions: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Queries (B, S, H, size), keys and values (B, S, K, size) of ``x`` (B, S, D)."""
+    batch, length, _ = x.shape
+
+    def project(name: str, count: int) -> jax.Array:
+        made = (x @ layer[name].astype(x.dtype)).reshape(batch, length, count, heads.size)
+        return constrain(made, "batch", "sequence", "tensor", None)
+
+    q = rotary(project("wq", heads.queries), positions, heads.theta)
+    k = rotary(project("wk", heads.keys), positions, heads.theta)
+    return q, k, project("wv", heads.keys)
+
+
+def attend(q: jax.Array, k: jax.Array, v: jax.Array, visible: jax.Array) -> jax.Array:
+    """Softmax attention.
+
+    Args:
+        q: (B, S, H, size).
+        k, v: (B, T, K, size), K divides H.
+        visible: (S, T) or (B, S, T), of bool: which keys a query sees.
+
+    Returns:
+        (B, S, H * size).
+    """
+    batch, length, count, size = q.shape
+    groups = k.shape[2]
+    grouped = q.reshape(batch, length, groups, count // groups, size)
+    scores = jnp.einsum("bsgqh,btgh->bgqst", grouped, k, preferred_element_type=jnp.float32)
+    seen = visible if visible.ndim == 2 else visible[:, None, None]
+    scores = jnp.where(seen, scores / math.sqrt(size), _HIDDEN)
+    weights = jax.nn.softmax(scores, axis=-1).astype(v.dtype)
+    mixed = jnp.einsum("bgqst,btgh->bsgqh", weights, v)
+    return mixed.reshape(batch, length, count * size)
+
+
+def attention(x: jax.Array, layer: Any, heads: Heads, positions: jax.Array) -> jax.Array:
+    """Causal self-attention of ``x`` (B, S, D) with the parameters of ``attention_parameters``."""
+    with jax.named_scope("attention"):
+        q, k, v = projections(x, layer, heads, positions)
+        # Every query sees all keys before it, wherever they are.
+        k = constrain(k, "batch", None, "tensor", None)
+        v = constrain(v, "batch", None, "tensor", None)
+        length = x.shape[1]
+        mixed = attend(q, k, v, jnp.tril(jnp.ones((length, length), bool)))
+        return mixed @ layer["wo"].astype(x.dtype)
+
+
+def swiglu_parameters(width: int, hidden: int) -> Tree:
+    """gate and up (D, F), down (F, D)."""
+    return {
+        "gate": Parameter((width, hidden), ("fsdp", "tensor")),
+        "up": Parameter((width, hidden), ("fsdp", "tensor")),
+        "down": Parameter((hidden, width), ("tensor", "fsdp")),
+    }
+
+
+def swiglu(x: jax.Array, layer: Any) -> jax.Array:
+    """Gated feed-forward network (Shazeer, 2020) of ``x`` (B, S, D)."""
+    with jax.named_scope("mlp"):
+        gate = jax.nn.silu(x @ layer["gate"].astype(x.dtype))
+        hidden = gate * (x @ layer["up"].astype(x.dtype))
+        hidden = constrain(hidden, "batch", "sequence", "tensor")
+        return hidden @ layer["down"].astype(x.dtype)
+
+
+def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    """Mean of -log softmax(logits)[label]; logits (B, S, V) of float32, labels (B, S) of int32."""
+    with jax.named_scope("loss"):
+        label = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+        return jnp.mean(jax.nn.logsumexp(logits, axis=-1) - label)

@@ -1,0 +1,202 @@
+"""Llama 3: training steps of the published sizes, and a tiny one that a laptop runs.
+
+The idea: one ``Config`` per size; layers in a scan (one body, whatever the depth) or unrolled;
+what the backward pass keeps is a rematerialisation policy; how everything is split follows from the
+names of the mesh's axes (``sharding.py``):
+
+    ("data", "model")              fully sharded (FSDP) and tensor parallel
+    ("replica", "data", "model")   hybrid sharded: replicas of FSDP groups
+    ("data", "context", "model")   also the sequence is split (of activations; keys are gathered)
+
+    flint capture models/jax/llama3.py:train_8b --mesh 64,8 -o out/
+
+Sizes: "The Llama 3 Herd of Models" (2024), table 3.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+from jax.sharding import NamedSharding
+
+import flint
+from flint.models.jax import adamw
+from flint.models.jax.layers import (
+    Heads,
+    attention,
+    attention_parameters,
+    cross_entropy,
+    rms_norm,
+    swiglu,
+    swiglu_parameters,
+)
+from flint.models.jax.parameters import Parameter, Tree, abstract, stacked
+from flint.models.jax.sharding import constrain, parts, spec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """A model and how it is trained.
+
+    Attributes:
+        layers: number of blocks.
+        width: elements of the residual stream.
+        heads: sizes of the attention.
+        hidden: width of the feed-forward network.
+        vocabulary: number of tokens.
+        sequence: tokens of a training sequence.
+        sequences: sequences of a batch per part of the batch dim (per data-parallel rank).
+        scan: layers in one ``lax.scan`` instead of one after another in the program.
+        remat: a key of ``REMAT``: what the backward pass finds instead of computing it again.
+        sequence_parallel: split the residual stream's sequence over the tensor axis too, between
+            attention and feed-forward network (Korthikanti et al., 2022).
+        dtype: of activations, and of weights in products; parameters are float32.
+    """
+
+    layers: int
+    width: int
+    heads: Heads
+    hidden: int
+    vocabulary: int = 128256
+    sequence: int = 8192
+    sequences: int = 1
+    scan: bool = True
+    remat: str = "full"
+    sequence_parallel: bool = False
+    dtype: Any = jnp.bfloat16
+
+
+TINY = Config(
+    layers=2, width=64, heads=Heads(queries=8, keys=4, size=8), hidden=128, vocabulary=256,
+    sequence=32,
+)  # fmt: skip
+LLAMA3_8B = Config(
+    layers=32, width=4096, heads=Heads(queries=32, keys=8, size=128), hidden=14336
+)
+LLAMA3_70B = Config(
+    layers=80, width=8192, heads=Heads(queries=64, keys=8, size=128), hidden=28672
+)
+LLAMA3_405B = Config(
+    layers=126, width=16384, heads=Heads(queries=128, keys=8, size=128), hidden=53248
+)
+
+#: Name -> wrapper of a block.  "dots" keeps the results of matrix products without batch dims.
+REMAT: dict[str, Callable[[Any], Any]] = {
+    "none": lambda block: block,
+    "full": jax.checkpoint,
+    "dots": functools.partial(
+        jax.checkpoint, policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable
+    ),
+    "outputs": functools.partial(
+        jax.checkpoint,
+        policy=jax.checkpoint_policies.save_only_these_names("attention_out", "mlp_out"),
+    ),
+}
+
+
+def parameters(config: Config) -> Tree:
+    """Everything that is learned; blocks in arrays with a leading dim where they are scanned."""
+    width = config.width
+    block = {
+        "attention_norm": Parameter((width,), (None,), scale=0.0, mean=1.0),
+        "attention": attention_parameters(width, config.heads),
+        "mlp_norm": Parameter((width,), (None,), scale=0.0, mean=1.0),
+        "mlp": swiglu_parameters(width, config.hidden),
+    }
+    blocks = stacked(block, config.layers) if config.scan else [block] * config.layers
+    return {
+        "embedding": Parameter((config.vocabulary, width), ("tensor", "fsdp")),
+        "blocks": blocks,
+        "norm": Parameter((width,), (None,), scale=0.0, mean=1.0),
+        "head": Parameter((width, config.vocabulary), ("fsdp", "tensor")),
+    }
+
+
+def block(config: Config, x: jax.Array, layer: Any) -> jax.Array:
+    """One transformer block; ``x`` (B, S, D)."""
+    sequence = "sequence_tensor" if config.sequence_parallel else "sequence"
+    positions = jnp.arange(x.shape[1], dtype=jnp.int32)
+    mixed = attention(
+        rms_norm(x, layer["attention_norm"]), layer["attention"], config.heads, positions
+    )
+    mixed = checkpoint_name(mixed, "attention_out")
+    x = constrain(x + mixed, "batch", sequence, None)
+    mixed = swiglu(rms_norm(x, layer["mlp_norm"]), layer["mlp"])
+    mixed = checkpoint_name(mixed, "mlp_out")
+    return constrain(x + mixed, "batch", sequence, None)
+
+
+def logits(config: Config, params: Any, tokens: jax.Array) -> jax.Array:
+    """Scores of the next token, float32 (B, S, V), of ``tokens`` (B, S)."""
+    with jax.named_scope("embedding"):
+        x = params["embedding"].astype(config.dtype)[tokens]
+        x = constrain(x, "batch", "sequence", None)
+    apply = REMAT[config.remat](functools.partial(block, config))
+    with jax.named_scope("blocks"):
+        if config.scan:
+            x, _ = jax.lax.scan(lambda x, layer: (apply(x, layer), None), x, params["blocks"])
+        else:
+            for number, layer in enumerate(params["blocks"]):
+                with jax.named_scope(f"block_{number}"):
+                    x = apply(x, layer)
+    with jax.named_scope("head"):
+        x = rms_norm(x, params["norm"])
+        scores = x @ params["head"].astype(config.dtype)
+        return constrain(scores.astype(jnp.float32), "batch", "sequence", "tensor")
+
+
+def loss(config: Config, params: Any, batch: Any) -> jax.Array:
+    """Mean cross entropy of the next token; batch: tokens and targets (B, S) of int32."""
+    return cross_entropy(logits(config, params, batch["tokens"]), batch["targets"])
+
+
+def abstract_arguments(config: Config, mesh: Any) -> tuple[Any, Any]:
+    """State and batch of a training step, abstract, split over a mesh."""
+    params = parameters(config)
+    state = abstract({"params": params, "opt_state": adamw.state(params)}, mesh)
+    size = config.sequences * parts("batch", mesh)
+    tokens = jax.ShapeDtypeStruct(
+        (size, config.sequence),
+        jnp.int32,
+        sharding=NamedSharding(mesh, spec(("batch", "sequence"), mesh)),
+    )
+    return state, {"tokens": tokens, "targets": tokens}
+
+
+def training(
+    config: Config, mesh: tuple[int, ...], axes: tuple[str, ...] = ("data", "model")
+) -> Any:
+    """A training step of a model: ``training(LLAMA3_8B, mesh=(64, 8)).capture()``.
+
+    Args:
+        config: the model.
+        mesh: devices per axis.
+        axes: their names, of those that ``sharding.AXES`` knows.
+
+    Returns:
+        ``step(state, batch) -> (state, loss)``, jitted, with the state donated.
+    """
+
+    @flint.capture(mesh=mesh, axes=axes, setup=functools.partial(abstract_arguments, config))
+    @functools.partial(jax.jit, donate_argnums=0)
+    def train_step(state: Any, batch: Any) -> tuple[Any, jax.Array]:
+        def objective(params: Any) -> jax.Array:
+            return loss(config, params, batch)
+
+        value, grads = jax.value_and_grad(objective)(state["params"])
+        params, optimizer = adamw.update(state["params"], grads, state["opt_state"])
+        return {"params": params, "opt_state": optimizer}, value
+
+    return train_step
+
+
+train_tiny = training(TINY, mesh=(4, 2))
+train_8b = training(LLAMA3_8B, mesh=(64, 8))
+train_70b = training(LLAMA3_70B, mesh=(64, 8))
+train_405b = training(LLAMA3_405B, mesh=(128, 16))
