@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tests.capture.comparing import run_on_host_devices
 
 HERE = Path(__file__).parent
 
@@ -42,15 +41,4 @@ def captured(steps):
 @pytest.fixture(scope="session")
 def executed(steps):
     """Step name -> what a run on host devices did."""
-    environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    run = subprocess.run(
-        [sys.executable, str(HERE / "executing.py"), *steps.EXECUTED],
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=300,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    return json.loads(run.stdout.splitlines()[-1])
+    return run_on_host_devices(steps.EXECUTED)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import glob
+import importlib
 import json
 import math
 import os
@@ -32,7 +33,9 @@ TYPE = re.compile(r"(\w+)\[([\d,]*)\]")
 GROUPS = re.compile(
     r"replica_groups=(\{(?:\{[\d,]+\},?)*\}|\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?)"
 )
-MESH = re.compile(r"replica_groups=mesh\[([^\]]*)\] \{([^}]*)\}")
+MESH = re.compile(
+    r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(\[([\d,]+)\]T\(([\d,]+)\)\))? \{([^}]*)\}"
+)
 AXIS = re.compile(r"'(\w+)'(?:=(\d+))?(?::\((\d+)\)(\d+))?")
 PAIRS = re.compile(r"source_target_pairs=(\{(?:\{[\d,]+\},?)*\})")
 INSTRUCTION = re.compile(r"%?([\w.\-]+) = (\(.*?\)|\S+) (\w[\w\-]*)\(")
@@ -48,8 +51,11 @@ def numbers(text):
     return [int(number) for number in text.split(",")]
 
 
-def along_axes(mesh, axes):
-    """Groups along axes of a mesh: ``'a'=4,'b'=2`` and ``'a'`` or, of a part, ``'a':(2)2``."""
+def along_axes(mesh, dims, order, axes):
+    """Groups along axes of a mesh: ``'a'=4,'b'=2`` and ``'a'`` or, of a part, ``'a':(2)2``.
+
+    The mesh's devices are in order, or (dims, order) an iota of other dims transposed.
+    """
     sizes = {name: int(size) for name, size, _, _ in AXIS.findall(mesh)}
     parts = {name: (1, size) for name, size in sizes.items()}
     along = []
@@ -64,7 +70,10 @@ def along_axes(mesh, axes):
         if name in along:
             grouped.append(len(shape) + 1)
         shape += [before, size, total // before // size]
-    devices = np.arange(math.prod(shape)).reshape(shape)
+    devices = np.arange(math.prod(shape))
+    if dims:
+        devices = devices.reshape(numbers(dims)).transpose(numbers(order))
+    devices = devices.reshape(shape)
     members = math.prod(shape[dim] for dim in grouped)
     rows = np.moveaxis(devices, grouped, range(-len(grouped), 0)).reshape(-1, members)
     return sorted(sorted(row) for row in rows.tolist())
@@ -74,7 +83,7 @@ def members(line, devices):
     """Groups of a collective, or pairs of a permute, as sorted lists."""
     found = PAIRS.search(line)
     if along := MESH.search(line):
-        return along_axes(along[1], along[2])
+        return along_axes(*along.groups())
     text = found[1] if found else GROUPS.search(line)[1]
     if text.startswith("["):
         shape, _, rest = text[1:].partition("]<=[")
@@ -142,10 +151,14 @@ def executed_ops(folder):
     return names
 
 
-def main(names):
-    import steps
+def found(name):
+    """``module:attribute``; a bare attribute is one of ``steps``."""
+    module, _, attribute = name.rpartition(":")
+    return getattr(importlib.import_module(module or "steps"), attribute)
 
-    print(json.dumps({name: executed(getattr(steps, name)) for name in names}))
+
+def main(names):
+    print(json.dumps({name: executed(found(name)) for name in names}))
 
 
 if __name__ == "__main__":
