@@ -76,12 +76,8 @@ TINY = Config(
     layers=2, width=64, heads=Heads(queries=8, keys=4, size=8), hidden=128, vocabulary=256,
     sequence=32,
 )  # fmt: skip
-LLAMA3_8B = Config(
-    layers=32, width=4096, heads=Heads(queries=32, keys=8, size=128), hidden=14336
-)
-LLAMA3_70B = Config(
-    layers=80, width=8192, heads=Heads(queries=64, keys=8, size=128), hidden=28672
-)
+LLAMA3_8B = Config(layers=32, width=4096, heads=Heads(queries=32, keys=8, size=128), hidden=14336)
+LLAMA3_70B = Config(layers=80, width=8192, heads=Heads(queries=64, keys=8, size=128), hidden=28672)
 LLAMA3_405B = Config(
     layers=126, width=16384, heads=Heads(queries=128, keys=8, size=128), hidden=53248
 )
@@ -135,8 +131,11 @@ def block(config: Config, x: jax.Array, layer: Any) -> jax.Array:
 def logits(config: Config, params: Any, tokens: jax.Array) -> jax.Array:
     """Scores of the next token, float32 (B, S, V), of ``tokens`` (B, S)."""
     with jax.named_scope("embedding"):
-        x = params["embedding"].astype(config.dtype)[tokens]
-        x = constrain(x, "batch", "sequence", None)
+        # Cast, then gathered over the data axis, then looked up: the other way round, XLA would
+        # send float32, or every token's row.
+        table = constrain(params["embedding"].astype(config.dtype), "tensor", "fsdp")
+        table = constrain(table, "tensor", None)
+        x = constrain(table[tokens], "batch", "sequence", None)
     apply = REMAT[config.remat](functools.partial(block, config))
     with jax.named_scope("blocks"):
         if config.scan:

@@ -21,15 +21,22 @@ from jaxlib import _jax, xla_client
 from flint.hlo.messages import parse_module
 
 
+def child_environment():
+    """For a script that sets its own number of devices and imports what the tests import."""
+    environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+    # A device that waits in a collective holds one of XLA's threads: with as many threads as cores
+    # or devices, all of them can wait for one that finds none.
+    environment["NPROC"] = "64"
+    return environment | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
 def run_on_host_devices(names):
     """``module:attribute`` of steps -> [[kind, groups, calls, result bytes], ...] of device 0."""
-    environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     run = subprocess.run(
         [sys.executable, str(Path(__file__).parent / "executing.py"), *names],
         capture_output=True,
         text=True,
-        env=environment,
+        env=child_environment(),
         timeout=600,
         check=False,
     )

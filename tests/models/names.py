@@ -4,4 +4,11 @@ from __future__ import annotations
 
 MODELS = {
     "llama3": ("flint.models.jax.llama3", "train_tiny"),
-}
+    **{
+        f"llama3_{name}": ("tests.models.variants", name)
+        for name in (
+            "unrolled", "no_remat", "dots", "outputs", "sequence_parallel", "data_parallel",
+            "hybrid", "context", "four_axes",
+        )
+    },
+}  # fmt: skip

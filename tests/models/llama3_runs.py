@@ -1,0 +1,67 @@
+"""Prints, as JSON, losses of three steps of tiny Llamas on 8 host devices, one per variant."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["XLA_FLAGS"] = (
+    "--xla_force_host_platform_device_count=8 "
+    "--xla_cpu_collective_call_terminate_timeout_seconds=600"
+)
+
+import jax
+import jax.numpy as jnp
+
+from flint.models.jax import adamw
+from flint.models.jax.llama3 import TINY, Config, abstract_arguments, parameters, training
+from flint.models.jax.parameters import initial
+
+#: Exact enough to tell a wrong program from another order of additions.
+BASE = replace(TINY, dtype=jnp.float32, sequences=1)
+
+VARIANTS = {
+    "one device": (BASE, (1,), ("data",)),
+    "fsdp and tensor": (BASE, (4, 2), ("data", "model")),
+    "unrolled": (replace(BASE, scan=False), (4, 2), ("data", "model")),
+    "no remat": (replace(BASE, remat="none"), (4, 2), ("data", "model")),
+    "dots": (replace(BASE, remat="dots"), (4, 2), ("data", "model")),
+    "outputs": (replace(BASE, remat="outputs"), (4, 2), ("data", "model")),
+    "sequence parallel": (replace(BASE, sequence_parallel=True), (4, 2), ("data", "model")),
+    "hybrid": (BASE, (2, 2, 2), ("replica", "data", "model")),
+    "context": (BASE, (2, 2, 2), ("data", "context", "model")),
+}
+
+
+def state_of(config: Config):
+    """The same weights for scanned and unrolled layers."""
+    params = initial(parameters(replace(config, scan=True)), jax.random.key(0))
+    if not config.scan:
+        layers = [jax.tree.map(lambda w, n=n: w[n], params["blocks"]) for n in range(config.layers)]
+        params = {**params, "blocks": layers}
+    moments = initial(adamw.state(parameters(config)), jax.random.key(1))
+    return {"params": params, "opt_state": moments}
+
+
+def losses(config: Config, shape, axes):
+    mesh = jax.make_mesh(shape, axes, axis_types=(jax.sharding.AxisType.Auto,) * len(axes))
+    total = 4  # sequences, on every mesh
+    tokens = jax.random.randint(jax.random.key(2), (total, config.sequence + 1), 0, 256)
+    batch = {"tokens": tokens[:, :-1], "targets": tokens[:, 1:]}
+    step = training(config, shape, axes)
+    found = []
+    with jax.set_mesh(mesh):
+        placed = jax.tree.map(lambda s: s.sharding, abstract_arguments(config, mesh))
+        state, batch = jax.device_put((state_of(config), batch), placed)
+        for _ in range(3):
+            # One step at a time: the devices share a few threads, and two steps can block them all.
+            state, loss = jax.block_until_ready(step(state, batch))
+            found.append(float(loss))
+        norm = float(adamw.global_norm(state["params"]))
+    return [*found, norm]
+
+
+if __name__ == "__main__":
+    print(json.dumps({name: losses(*variant) for name, variant in VARIANTS.items()}))
