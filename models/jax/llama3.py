@@ -56,6 +56,7 @@ class Config:
         remat: a key of ``REMAT``: what the backward pass finds instead of computing it again.
         sequence_parallel: split the residual stream's sequence over the tensor axis too, between
             attention and feed-forward network (Korthikanti et al., 2022).
+        mixer: self-attention: ``mixer(x, layer, heads, positions)``, as ``layers.attention``.
         dtype: of activations, and of weights in products; parameters are float32.
     """
 
@@ -69,6 +70,7 @@ class Config:
     scan: bool = True
     remat: str = "full"
     sequence_parallel: bool = False
+    mixer: Callable[[jax.Array, Any, Heads, jax.Array], jax.Array] = attention
     dtype: Any = jnp.bfloat16
 
 
@@ -118,7 +120,7 @@ def block(config: Config, x: jax.Array, layer: Any) -> jax.Array:
     """One transformer block; ``x`` (B, S, D)."""
     sequence = "sequence_tensor" if config.sequence_parallel else "sequence"
     positions = jnp.arange(x.shape[1], dtype=jnp.int32)
-    mixed = attention(
+    mixed = config.mixer(
         rms_norm(x, layer["attention_norm"]), layer["attention"], config.heads, positions
     )
     mixed = checkpoint_name(mixed, "attention_out")
