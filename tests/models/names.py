@@ -4,6 +4,7 @@ from __future__ import annotations
 
 MODELS = {
     "llama3": ("flint.models.jax.llama3", "train_tiny"),
+    "decode": ("flint.models.jax.decode", "decode_tiny"),
     **{
         f"llama3_{name}": ("tests.models.variants", name)
         for name in (
