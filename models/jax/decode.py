@@ -86,7 +86,7 @@ def block(
 def logits(
     config: llama3.Config, params: Any, cache: Any, tokens: jax.Array, positions: jax.Array
 ) -> tuple[jax.Array, Any]:
-    """Scores (B, V) of the tokens after ``tokens`` (B,) at ``positions`` (B,), and the new cache."""
+    """Scores (B, V) of what follows ``tokens`` (B,) at ``positions`` (B,), and the new cache."""
     with jax.named_scope("embedding"):
         x = constrain(params["embedding"][tokens][:, None], "batch", None, None)
 
