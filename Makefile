@@ -1,4 +1,4 @@
-# make demo    set up, convert the saved Llama-3 8B training step (512 ranks), check it, look at it
+# make demo    set up, capture Llama-3 8B's training step on 64x8 devices, check its traces, look at it
 # make test    set up with the development tools; lint, types, tests
 # make lint    ruff and mypy alone              make format  let ruff rewrite the layout
 # make bench   time and memory, as tables and plots
@@ -17,7 +17,7 @@ RUN     := $(VENV)/.installed
 DEV     := $(VENV)/.installed-dev
 TYPING  := build/typing/flint
 
-MODEL   := models/saved/llama3_8b_scan_fsdp64_tp8.mlirbc
+STEP    := models/jax/llama3.py:train_8b
 OUT     := out/llama3-8b
 
 .PHONY: demo test lint format types bench clean
@@ -25,7 +25,7 @@ OUT     := out/llama3-8b
 
 demo: $(RUN)
 	rm -rf $(OUT)
-	$(BIN)/flint convert $(MODEL) -o $(OUT) --mesh 64,8 --axes data,model
+	$(BIN)/flint capture $(STEP) --mesh 64,8 -o $(OUT)
 	$(BIN)/flint check $(OUT)
 	$(BIN)/flint inspect $(OUT)
 

@@ -20,3 +20,26 @@ def test_look_at_a_step() -> None:
     total = sum(float(line.split()[-6].replace(",", "")) for line in gathered)
     assert abs(total - 56872960 / 2**20) < 0.2
     assert "loop of 32 x" in run.stdout
+
+
+def test_the_readmes_training_step_is_captured(tmp_path: Path) -> None:
+    """Its gradient is summed over the 64 data ranks: (4096, 4096 / 8) of float32, 8 MiB."""
+    page = (ROOT / "README.md").read_text()
+    blocks = [part.partition("```")[0] for part in page.split("```python\n")[1:]]
+    [code] = [block for block in blocks if "@flint.capture" in block]
+    (tmp_path / "train.py").write_text(code)
+    commands = [line.split("#")[0].split() for line in page.splitlines()
+                if line.startswith("flint capture train.py")]  # fmt: skip
+    assert len(commands) == 3
+    run = subprocess.run(
+        [sys.executable, "-m", *commands[0], "--json"],
+        capture_output=True, text=True, check=True, cwd=tmp_path, timeout=120,
+    )  # fmt: skip
+    assert '"ranks": 512' in run.stdout
+    looked_at = subprocess.run(
+        [sys.executable, "-m", "flint", "inspect", "out"],
+        capture_output=True, text=True, check=True, cwd=tmp_path, timeout=120,
+    )  # fmt: skip
+    summed = [line for line in looked_at.stdout.splitlines() if "add " in line and " data " in line]
+    assert len(summed) == 1
+    assert "8.0 MiB" in summed[0]
