@@ -1,0 +1,149 @@
+"""What one rank did in one step: ops on views of storages, streams, groups.
+
+The idea: a tensor is a strided view of a storage, an op reads views and writes views, and nothing
+here needs torch, so that recordings can be compared, emitted and tested without it.  Order is issue
+order; what must have finished first beyond an op's own stream is written on it.
+
+    Op("aten.mm.default", args=(View(3, 0, (8, 16), (16, 1), "bfloat16"), View(4, ...)),
+       results=(View(9, ...),), stream=0, ...)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A tensor.
+
+    Attributes:
+        storage: number of its storage in the recording.
+        offset: of the first element, in elements of ``dtype``.
+        shape, stride: in elements; a stride of 0 repeats.
+        dtype: torch's name without its prefix: "bfloat16", "int64", "bool".
+    """
+
+    storage: int
+    offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: str
+
+
+#: An op's argument: a view, a plain value, or a tuple of arguments.  Dtypes, devices, layouts and
+#: memory formats are their names as text ("torch.bfloat16", "flint:0").
+Argument = Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """A dispatched op (after DTensor, autograd and composite ops have been resolved).
+
+    Attributes:
+        name: "namespace.op.overload": "aten.mm.default", "c10d.allreduce_.default",
+            "_c10d_functional.all_gather_into_tensor.default", "fsdp.all_gather_copy_in.default".
+        args: positional arguments, in the schema's order.
+        kwargs: keyword arguments.
+        results: what it returned: views, None or plain values, flat; an in-place op returns the
+            views that it wrote.
+        writes: views of existing storages that it writes (in-place, out=, c10d's outputs).
+        group: number of the process group in ``Recording.groups``; -1: not a communication.
+        peer: global rank at the other end of a send or receive; -1 otherwise.
+        reduction: "sum", "avg", "max", "min", "product" of a reducing collective, else "".
+        tag: of a send or receive.
+        stream: 0 is the device's default stream; a collective of a process group that runs on a
+            stream of its own has that one.
+        after: earlier ops, by number, that it waits for beyond those before it on its stream: event
+            waits, stream waits, waited-for works, and every earlier reader or writer of bytes that
+            it writes (write after read, write after write).
+        phase: "forward", "backward", "recompute", "optimizer" or "".
+        module: path of the module whose code ran ("layers.3.attention.wq"); in the backward pass,
+            of the module whose forward pass it differentiates; "" unknown.
+        file, line: the user's line that caused it; of the forward op in the backward pass.
+    """
+
+    name: str
+    args: tuple[Argument, ...]
+    kwargs: Mapping[str, Argument]
+    results: tuple[Argument, ...]
+    writes: tuple[View, ...] = ()
+    group: int = -1
+    peer: int = -1
+    reduction: str = ""
+    tag: int = 0
+    stream: int = 0
+    after: tuple[int, ...] = ()
+    phase: str = ""
+    module: str = ""
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A process group: its name, what the program calls it (mesh dim), its global ranks in order."""
+
+    name: str
+    description: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A storage that exists before the step.
+
+    Attributes:
+        view: the whole tensor that the program knows it by.
+        role: "parameter", "optimizer state", "batch", "constant" or "unknown".
+        name: "model.layers.0.wq.weight", "optimizer.layers.0.wq.weight.exp_avg", "batch[0]".
+    """
+
+    view: View
+    role: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """One rank's step.
+
+    Attributes:
+        rank, world_size: whose it is, and of how many.
+        ops: in issue order.
+        storage_bytes: size of every storage, bytes, the largest that it ever had.
+        inputs: storages that exist before the step, those that are read or written.
+        results: views that the step returned.
+        groups: process groups, those that are used.
+        mesh: ((axis, size), ...) of the device mesh.
+        constants: storage -> bytes of small CPU tensors whose values the step made (indices, say).
+        warnings: what was assumed or could not be told, text -> count.
+    """
+
+    rank: int
+    world_size: int
+    ops: tuple[Op, ...]
+    storage_bytes: tuple[int, ...]
+    inputs: tuple[Input, ...] = ()
+    results: tuple[View, ...] = ()
+    groups: tuple[Group, ...] = ()
+    mesh: tuple[tuple[str, int], ...] = ()
+    constants: Mapping[int, bytes] = field(default_factory=dict)
+    warnings: Mapping[str, int] = field(default_factory=dict)
+
+
+def views_in(argument: Argument) -> Iterator[View]:
+    """Every view in an argument, tuples opened."""
+    if isinstance(argument, View):
+        yield argument
+    elif isinstance(argument, tuple | list):
+        for item in argument:
+            yield from views_in(item)
+
+
+def reads(op: Op) -> Iterator[View]:
+    """Views that an op takes, those that it writes included."""
+    yield from views_in(op.args)
+    yield from views_in(tuple(op.kwargs.values()))
