@@ -1,0 +1,229 @@
+"""Ring attention: Llama 3 on sequences that are split over devices (Liu et al., 2023).
+
+The idea: every device keeps the queries of its part of the sequence, and the keys and values go
+round in a ring over the axis "context".  While a device attends to the block that it has, the block
+goes on to the next device; what was seen of several blocks is put together as an online softmax
+does (Milakov and Gimelshein, 2018).  No device ever holds the keys of the whole sequence.
+
+    forward    keys and values of n devices: n - 1 hops
+    backward   again, but what came first is kept: n - 2 hops; their gradients go with them and
+               home: n hops
+
+The backward pass recomputes scores from the logs of the softmax' sums, block by block, as
+FlashAttention does (Dao et al., 2022).  Blocks are contiguous parts of the sequence; those of later
+positions are masked, not left out, so that all devices do the same work.
+
+    flint capture models/jax/ring_attention.py:train_8b --mesh 8,8,8 -o out/
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+
+from flint.models.jax.layers import Heads, attention, projections
+from flint.models.jax.llama3 import LLAMA3_8B, TINY, training
+from flint.models.jax.sharding import constrain, spec
+
+#: The mesh axis along which keys and values go round.
+AXIS = "context"
+
+#: What scores of hidden positions become; of its own block, every query sees a key.
+_HIDDEN = -1e30
+
+#: Of queries and the keys that they have met: largest scores and sums of exponentials
+#: (B, K, H / K, S), unscaled output (B, K, H / K, S, size), all float32.
+State = tuple[jax.Array, jax.Array, jax.Array]
+
+
+def _rotated(*arrays: jax.Array) -> list[jax.Array]:
+    """What the device before this one had; the last one's goes to the first."""
+    size = jax.lax.axis_size(AXIS)
+    hops = [(rank, (rank + 1) % size) for rank in range(size)]
+    with jax.named_scope("ring"):
+        return [jax.lax.ppermute(array, AXIS, hops) for array in arrays]
+
+
+def _grouped(x: jax.Array, groups: int) -> jax.Array:
+    """(B, S, H, size) as (B, S, K, H / K, size): the queries of each key head."""
+    batch, length, heads, size = x.shape
+    return x.reshape(batch, length, groups, heads // groups, size)
+
+
+def _scores(q: jax.Array, k: jax.Array, visible: jax.Array) -> jax.Array:
+    """Scaled float32 scores (B, K, H / K, S, S) of queries and the keys of one block.
+
+    Args:
+        q: (B, S, K, H / K, size).
+        k: (B, S, K, size).
+        visible: bool, scalar or (S, S).
+    """
+    scores = jnp.einsum("bsgqh,btgh->bgqst", q, k, preferred_element_type=jnp.float32)
+    return jnp.where(visible, scores / math.sqrt(q.shape[-1]), _HIDDEN)
+
+
+def _own(length: int) -> jax.Array:
+    """What queries see of the keys of their own block; other blocks are seen wholly or not."""
+    return jnp.tril(jnp.ones((length, length), bool))
+
+
+def _attended(q: jax.Array, k: jax.Array, v: jax.Array, visible: jax.Array) -> State:
+    """Largest scores, sums of exponentials and unscaled output of one block."""
+    scores = _scores(q, k, visible)
+    top = scores.max(-1)
+    weights = jnp.exp(scores - top[..., None])
+    mixed = jnp.einsum(
+        "bgqst,btgh->bgqsh", weights.astype(v.dtype), v, preferred_element_type=jnp.float32
+    )
+    return top, weights.sum(-1), mixed
+
+
+def _joined(one: State, other: State) -> State:
+    """The state of two sets of keys together."""
+    top = jnp.maximum(one[0], other[0])
+    old, new = jnp.exp(one[0] - top), jnp.exp(other[0] - top)
+    total = one[1] * old + other[1] * new
+    return top, total, one[2] * old[..., None] + other[2] * new[..., None]
+
+
+def _forward(q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, ...]:
+    """One device's part.
+
+    Returns:
+        Output (B, S, H, size), logs of the softmax' sums (B, K, H / K, S), and the keys and values
+        of the device before this one.
+    """
+    size, rank = jax.lax.axis_size(AXIS), jax.lax.axis_index(AXIS)
+    grouped = _grouped(q, k.shape[2])
+
+    def hop(carry: Any, step: jax.Array) -> tuple[Any, None]:
+        k, v, state = carry
+        return (*_rotated(k, v), _joined(state, _attended(grouped, k, v, rank >= step))), None
+
+    state = _attended(grouped, k, v, _own(q.shape[1]))
+    steps = jnp.arange(1, size - 1, dtype=jnp.int32)
+    next_k, next_v = _rotated(k, v)
+    (k, v, state), _ = jax.lax.scan(hop, (next_k, next_v, state), steps)
+    top, total, mixed = _joined(state, _attended(grouped, k, v, rank >= size - 1))
+    out = jnp.moveaxis(mixed / total[..., None], 3, 1).reshape(q.shape)
+    return out.astype(q.dtype), top + jnp.log(total), next_k, next_v
+
+
+def _backward(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    out: jax.Array,
+    logs: jax.Array,
+    next_k: jax.Array,
+    next_v: jax.Array,
+    slope: jax.Array,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """One device's part: gradients of q, k and v.
+
+    Args:
+        q, k, v: operands of ``_forward``.
+        out, logs, next_k, next_v: its results.
+        slope: gradient of ``out``.
+    """
+    size, rank = jax.lax.axis_size(AXIS), jax.lax.axis_index(AXIS)
+    groups = k.shape[2]
+    grouped, slopes = _grouped(q, groups), _grouped(slope, groups)
+    shift = jnp.sum(slope.astype(jnp.float32) * out.astype(jnp.float32), -1, keepdims=True)
+    shift = jnp.moveaxis(_grouped(shift, groups), 1, 3)[..., 0]  # (B, K, H / K, S), as logs
+    product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
+
+    def slopes_of(k: jax.Array, v: jax.Array, visible: jax.Array) -> tuple[jax.Array, ...]:
+        """What one block adds to the gradients, float32."""
+        weights = jnp.exp(_scores(grouped, k, visible) - logs[..., None])
+        inner = product("bsgqh,btgh->bgqst", slopes, v)
+        inner = (weights * (inner - shift[..., None]) / math.sqrt(q.shape[-1])).astype(q.dtype)
+        return (
+            product("bgqst,btgh->bsgqh", inner, k),
+            product("bgqst,bsgqh->btgh", inner, grouped),
+            product("bgqst,bsgqh->btgh", weights.astype(v.dtype), slopes),
+        )
+
+    def hop(carry: Any, step: jax.Array) -> tuple[Any, None]:
+        # Three things at once: this block's products, its keys and values on their way to the
+        # next device, and what the device before this one has made of their gradients.
+        k, v, dq, dk, dv = carry
+        dk, dv = _rotated(dk, dv)
+        more_q, more_k, more_v = slopes_of(k, v, rank >= step)
+        return (*_rotated(k, v), dq + more_q, dk + more_k, dv + more_v), None
+
+    first = slopes_of(k, v, _own(q.shape[1]))
+    steps = jnp.arange(1, size - 1, dtype=jnp.int32)
+    (k, v, dq, dk, dv), _ = jax.lax.scan(hop, (next_k, next_v, *first), steps)
+    dk, dv = _rotated(dk, dv)
+    last = slopes_of(k, v, rank >= size - 1)
+    dq, dk, dv = (total + more for total, more in zip((dq, dk, dv), last, strict=True))
+    dk, dv = _rotated(dk, dv)
+    return dq.reshape(q.shape).astype(q.dtype), dk.astype(k.dtype), dv.astype(v.dtype)
+
+
+def _split() -> tuple[PartitionSpec, PartitionSpec]:
+    """How queries, keys and values (B, S, heads, size) and sums (B, K, H / K, S) are split."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return (
+        spec(("batch", "sequence", "tensor", None), mesh),
+        spec(("batch", "tensor", None, "sequence"), mesh),
+    )
+
+
+@jax.custom_vjp
+def ring(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+    """Causal attention over the axis "context", of two or more devices, of the mesh in context.
+
+    Args:
+        q: (B, S, H, size), global.
+        k, v: (B, S, K, size), K divides H.
+
+    Returns:
+        (B, S, H, size).
+    """
+    return _ring_forward(q, k, v)[0]
+
+
+def _ring_forward(q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, Any]:
+    heads, sums = _split()
+    results = heads, sums, heads, heads
+    kept = jax.shard_map(_forward, in_specs=(heads, heads, heads), out_specs=results)(q, k, v)
+    return kept[0], (q, k, v, *kept)
+
+
+def _ring_backward(kept: Any, slope: jax.Array) -> Any:
+    heads, sums = _split()
+    operands = heads, heads, heads, heads, sums, heads, heads, heads
+    results = heads, heads, heads
+    return jax.shard_map(_backward, in_specs=operands, out_specs=results)(*kept, slope)
+
+
+ring.defvjp(_ring_forward, _ring_backward)
+
+
+def ring_attention(x: jax.Array, layer: Any, heads: Heads, positions: jax.Array) -> jax.Array:
+    """``layers.attention`` with a ring where the mesh in context splits the sequence."""
+    if dict(jax.sharding.get_abstract_mesh().shape).get(AXIS, 1) == 1:
+        return attention(x, layer, heads, positions)
+    with jax.named_scope("attention"):
+        q, k, v = projections(x, layer, heads, positions)
+        mixed = ring(q, k, v).reshape(*x.shape[:2], -1)
+        out: jax.Array = constrain(mixed, "batch", "sequence", "tensor") @ layer["wo"].astype(
+            x.dtype
+        )
+        return out
+
+
+AXES = ("data", AXIS, "model")
+RING_TINY = replace(TINY, mixer=ring_attention)
+RING_8B = replace(LLAMA3_8B, mixer=ring_attention, sequence=131072)
+
+train_tiny = training(RING_TINY, mesh=(2, 2, 2), axes=AXES)
+train_8b = training(RING_8B, mesh=(8, 8, 8), axes=AXES)

@@ -1,0 +1,111 @@
+"""Prints, as JSON, how far ring attention is from ``layers.attention`` on 8 host devices.
+
+Loss and gradients of the tiny Llama, and attention alone, in float32: per mesh, the largest
+difference over the largest element, of every array.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["XLA_FLAGS"] = (
+    "--xla_force_host_platform_device_count=8 "
+    "--xla_cpu_collective_call_terminate_timeout_seconds=600"
+)
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AxisType, NamedSharding
+
+from flint.models.jax.layers import attend
+from flint.models.jax.llama3 import TINY, Config, loss, parameters
+from flint.models.jax.parameters import abstract, initial
+from flint.models.jax.ring_attention import RING_TINY, ring
+from flint.models.jax.sharding import spec
+
+MESHES = {
+    "2x2x2": ((2, 2, 2), ("data", "context", "model")),
+    "ring of 8": ((8,), ("context",)),
+    "2x4": ((2, 4), ("data", "context")),
+    "ring of 1": ((4, 1, 2), ("data", "context", "model")),
+    "no ring": ((4, 2), ("data", "model")),
+}
+
+
+def mesh_of(shape, axes):
+    return jax.make_mesh(shape, axes, axis_types=(AxisType.Auto,) * len(axes))
+
+
+def distance(ours, theirs):
+    """Path -> largest difference over the largest element."""
+    ours, theirs = jax.tree.map(jax.device_get, (ours, theirs))
+    paths = jax.tree.leaves_with_path(jax.tree.map(lambda a, b: abs(a - b).max(), ours, theirs))
+    largest = jax.tree.leaves(jax.tree.map(lambda b: abs(b).max(), theirs))
+    return {
+        jax.tree_util.keystr(path): float(far / size)
+        for (path, far), size in zip(paths, largest, strict=True)
+    }
+
+
+def loss_and_gradients(config: Config, shape, axes):
+    """Of a model on a mesh, with weights large enough that attention is far from uniform."""
+    config = replace(config, dtype=jnp.float32)
+    params = jax.tree.map(lambda w: w * 4, initial(parameters(config), jax.random.key(0)))
+    tokens = jax.random.randint(jax.random.key(2), (4, config.sequence + 1), 0, config.vocabulary)
+    batch = {"tokens": tokens[:, :-1], "targets": tokens[:, 1:]}
+    mesh = mesh_of(shape, axes)
+    with jax.set_mesh(mesh):
+        placed = jax.tree.map(lambda s: s.sharding, abstract(parameters(config), mesh))
+        params = jax.device_put(params, placed)
+        batch = jax.device_put(batch, NamedSharding(mesh, spec(("batch", "sequence"), mesh)))
+        step = jax.jit(jax.value_and_grad(lambda p, b: loss(config, p, b)))
+        return jax.block_until_ready(step(params, batch))
+
+
+def plain(q, k, v):
+    length = q.shape[1]
+    return attend(q, k, v, jnp.tril(jnp.ones((length, length), bool))).reshape(q.shape)
+
+
+def attention_alone(function, shape, axes, dtype):
+    """Output and gradients of queries, keys and values with scores of up to about 30."""
+    keys = jax.random.split(jax.random.key(3), 4)
+    sizes = [(4, 32, 8, 8), (4, 32, 4, 8), (4, 32, 4, 8), (4, 32, 8, 8)]
+    drawn = [jax.random.normal(key, size) * 3 for key, size in zip(keys, sizes, strict=True)]
+    drawn = [array.astype(dtype) for array in drawn]
+    mesh = mesh_of(shape, axes)
+    with jax.set_mesh(mesh):
+        split = NamedSharding(mesh, spec(("batch", "sequence", "tensor", None), mesh))
+        *operands, slope = jax.device_put(drawn, split)
+
+        def all_of_it(slope, *operands):
+            out, pull = jax.vjp(function, *operands)
+            return out, *pull(slope)
+
+        found = jax.block_until_ready(jax.jit(all_of_it)(slope, *operands))
+    names = ("out", "dq", "dk", "dv")
+    return {name: x.astype(jnp.float32) for name, x in zip(names, found, strict=True)}
+
+
+def main():
+    one = (1,), ("data",)
+    whole = loss_and_gradients(TINY, *one)
+    exact = attention_alone(plain, *one, jnp.float32)
+    found = {}
+    for name, (shape, axes) in MESHES.items():
+        value, grads = loss_and_gradients(RING_TINY, shape, axes)
+        found[name] = distance({"loss": value, **grads}, {"loss": whole[0], **whole[1]})
+        if dict(zip(axes, shape, strict=True)).get("context", 1) > 1:
+            for dtype in (jnp.float32, jnp.bfloat16):
+                parts = attention_alone(ring, shape, axes, dtype)
+                found[f"{name}, attention, {dtype.__name__}"] = distance(parts, exact)
+    one_type = attention_alone(plain, *one, jnp.bfloat16)
+    found["plain, attention, bfloat16"] = distance(one_type, exact)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
