@@ -296,5 +296,5 @@ def _options(options: CaptureOptions | Mapping[str, Any] | None) -> CaptureOptio
 
 
 _WALK_WORDS = (
-    "trip_count", "branch", "reduce_scatter", "keep_barriers", "strict", "loop_lookahead",
+    "trip_count", "branch", "reduce_scatter", "keep_barriers", "strict", "loop_lookahead", "fuse",
 )  # fmt: skip

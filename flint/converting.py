@@ -23,7 +23,7 @@ from flint.passes.order import issue_order
 from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.records import Module
 from flint.stablehlo.walker import Walked, walk
-from flint.workload import Level, Program, ProgramInput, Workload, with_communicators
+from flint.workload import Level, Order, Program, ProgramInput, Workload, with_communicators
 
 
 def convert(
@@ -37,6 +37,7 @@ def convert(
     keep_barriers: bool = False,
     strict: bool = False,
     loop_lookahead: int | None = 0,
+    fuse: bool = False,
     entry: str | None = None,
 ) -> Workload:
     """Convert a saved per-device program.
@@ -55,6 +56,7 @@ def convert(
         keep_barriers: optimization barriers join their operands.
         strict: unknown ops and custom calls are errors.
         loop_lookahead: loop iterations that may overlap; None for no limit.
+        fuse: open composites (PyTorch's kernels) as a compiler would; False keeps each a kernel.
         entry: function to start from, where a module has several and no ``@main``.
 
     Raises:
@@ -69,6 +71,7 @@ def convert(
         keep_barriers=keep_barriers,
         strict=strict,
         loop_lookahead=loop_lookahead,
+        fuse=fuse,
     )
     grid = _mesh(mesh, axes)
     read: Callable[..., Module] = registry.frontend("saved")
@@ -94,6 +97,7 @@ def walk_options(
     keep_barriers: bool = False,
     strict: bool = False,
     loop_lookahead: int | None = 0,
+    fuse: bool = False,
 ) -> WalkOptions:
     """The walk's options in the words of ``convert``, which explains them."""
     return WalkOptions(
@@ -103,6 +107,7 @@ def walk_options(
         keep_barriers=keep_barriers,
         strict=strict,
         lookahead=loop_lookahead,
+        fuse=fuse,
     )
 
 
@@ -129,10 +134,10 @@ def workload_of(
     """
     inputs = program_inputs(module) if inputs is None else inputs
     world = walked.world
+    recorded = bool(module.issues) and not options.fuse
     # Ordered before the split: programs of one module must issue what they share in one order.
-    splits = split_by_rank(
-        issue_order(mark_optimizer(walked.graph)), world.partitions, world.replicas
-    )
+    graph = walked.graph if recorded else issue_order(mark_optimizer(walked.graph))
+    splits = split_by_rank(graph, world.partitions, world.replicas)
     programs = tuple(
         Program(
             name="main" if len(splits) == 1 else f"main_{number}",
@@ -148,6 +153,7 @@ def workload_of(
         mesh=walked.mesh,
         programs=with_communicators(programs),
         level=Level.PARTITIONED if module.partitioned else Level.LOGICAL,
+        order=Order.RECORDED if recorded else Order.MODELLED,
         options={key: _plain(value) for key, value in asdict(options).items()},
         input=source,
         warnings=walked.warnings | _remarks(walked),
@@ -173,6 +179,7 @@ def program_inputs(module: Module) -> tuple[ProgramInput, ...]:
     return tuple(
         ProgramInput(
             type=module.type_of(argument),
+            role=of(module.input_roles, number) or "unknown",
             name=of(module.input_names, number),
             donated=module.donated.get(number, -1),
             sharding=of(module.input_shardings, number),

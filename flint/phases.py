@@ -24,6 +24,14 @@ _RULES: tuple[tuple[re.Pattern[str], Phase], ...] = (
      Phase.OPTIMIZER),
 )  # fmt: skip
 
+#: Phases as recorded modules state them.
+_STATED = {
+    "forward": Phase.FORWARD,
+    "backward": Phase.BACKWARD,
+    "recompute": Phase.RECOMPUTE,
+    "optimizer": Phase.OPTIMIZER,
+}
+
 #: Parts of a path that are transformations and control flow, not the user's modules.
 _TRANSFORM = re.compile(
     r"^(jit|pjit|jvp|transpose|vmap|shard_map|while|body|body_fun|cond|cond_fun|scan|closed_call|"
@@ -63,6 +71,8 @@ def layer_of(path: str) -> str:
 
 def source_of(info: SourceInfo) -> Source:
     """Layer, line and phase of an op's origin."""
+    if info.layer or info.phase:
+        return Source(info.layer, info.file, info.line, _STATED.get(info.phase, Phase.UNKNOWN))
     if not info.name and not info.file:
         return Source()
     return Source(layer_of(info.name), info.file, info.line, phase_of(info.name))

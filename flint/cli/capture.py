@@ -22,6 +22,7 @@ from flint.cli.saving import (
 from flint.cli.shared import (
     AxesOption,
     BranchOption,
+    FuseOption,
     JsonOption,
     KeepBarriersOption,
     LookaheadOption,
@@ -66,6 +67,7 @@ def capture_command(
     keep_barriers: KeepBarriersOption = False,
     strict: StrictOption = False,
     loop_lookahead: LookaheadOption = "0",
+    fuse: FuseOption = False,
     time_limit: Annotated[
         float, typer.Option("--time-limit", help="Seconds that the compiler may take.")
     ] = TIME_LIMIT,
@@ -84,6 +86,7 @@ def capture_command(
         "keep_barriers": keep_barriers,
         "strict": strict,
         "loop_lookahead": lookahead(loop_lookahead),
+        "fuse": fuse,
         "time_limit": time_limit,
         "memory_limit": int(memory_limit * 2**30),
     }

@@ -19,6 +19,7 @@ from flint.cli.shared import (
     AxesOption,
     BranchOption,
     EntryOption,
+    FuseOption,
     JsonOption,
     KeepBarriersOption,
     LookaheadOption,
@@ -44,6 +45,7 @@ def convert_command(
     keep_barriers: KeepBarriersOption = False,
     strict: StrictOption = False,
     loop_lookahead: LookaheadOption = "0",
+    fuse: FuseOption = False,
     entry: EntryOption = None,
     annotate: AnnotateOption = False,
     json_output: JsonOption = False,
@@ -60,6 +62,7 @@ def convert_command(
         keep_barriers,
         strict,
         loop_lookahead,
+        fuse,
         entry,
     )
     save_and_report(

@@ -14,6 +14,7 @@ from flint.cli.shared import (
     AxesOption,
     BranchOption,
     EntryOption,
+    FuseOption,
     JsonOption,
     KeepBarriersOption,
     LookaheadOption,
@@ -78,6 +79,7 @@ def inspect_command(
     keep_barriers: KeepBarriersOption = False,
     strict: StrictOption = False,
     loop_lookahead: LookaheadOption = "0",
+    fuse: FuseOption = False,
     entry: EntryOption = None,
     json_output: JsonOption = False,
 ) -> None:
@@ -86,7 +88,8 @@ def inspect_command(
         given = {
             "--mesh": mesh, "--axes": axes, "--trip-count": trip_count, "--branch": branch,
             "--no-reduce-scatter": no_reduce_scatter, "--keep-barriers": keep_barriers,
-            "--strict": strict, "--loop-lookahead": loop_lookahead != "0", "--entry": entry,
+            "--strict": strict, "--loop-lookahead": loop_lookahead != "0", "--fuse": fuse,
+            "--entry": entry,
         }  # fmt: skip
         for option, value in given.items():
             if value:
@@ -95,7 +98,7 @@ def inspect_command(
     else:
         workload = convert_file(
             path, mesh, axes, trip_count, branch, no_reduce_scatter, keep_barriers, strict,
-            loop_lookahead, entry,
+            loop_lookahead, fuse, entry,
         )  # fmt: skip
     if (graphml or dot) and program is None and len(workload.programs) > 1:
         names = ", ".join(item.name for item in workload.programs[:8])

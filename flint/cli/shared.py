@@ -45,6 +45,12 @@ NoReduceScatterOption = Annotated[
 KeepBarriersOption = Annotated[
     bool, typer.Option("--keep-barriers", help="Optimization barriers join their operands.")
 ]
+FuseOption = Annotated[
+    bool,
+    typer.Option(
+        "--fuse", help="Open PyTorch's kernels, as a compiler would, in a modelled order."
+    ),
+]
 StrictOption = Annotated[
     bool, typer.Option("--strict", help="Unknown ops and custom calls are errors.")
 ]
@@ -68,6 +74,7 @@ def convert_file(
     keep_barriers: bool,
     strict: bool,
     loop_lookahead: str,
+    fuse: bool,
     entry: str | None,
 ) -> Workload:
     """``flint.convert`` with the command line's words."""
@@ -83,6 +90,7 @@ def convert_file(
         keep_barriers=keep_barriers,
         strict=strict,
         loop_lookahead=lookahead(loop_lookahead),
+        fuse=fuse,
         entry=entry,
     )
 

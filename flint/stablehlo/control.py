@@ -117,10 +117,10 @@ def dynamic_slice(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
 
 
 def composite(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
-    """One kernel with its decomposition's FLOPs; opened when it communicates."""
+    """One kernel with its decomposition's FLOPs; opened when it communicates, or on demand."""
     function = op.attr("decomposition")
     decomposition = walker.module.functions[function]
-    if communicates(walker, decomposition):
+    if walker.options.fuse or communicates(walker, decomposition):
         open_block(walker, scope, decomposition, op.operands)
         for value, result in zip(decomposition.yields, op.results, strict=True):
             walker.alias(scope, value, result)

@@ -11,6 +11,7 @@ until somebody asks.  Only functions that are reachable from ``@main`` are read.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,18 @@ from flint.collection import uncollected
 from flint.errors import FlintError, UsageError
 from flint.stablehlo.attributes import DECODERS, entries
 from flint.stablehlo.bindings import attribute_text, ir, parse, sdy
+from flint.stablehlo.issue_attributes import (
+    NAME,
+    RECORDED,
+    ROLE,
+    issue_of,
+    location_of,
+    recorded_source,
+    text,
+)
 from flint.stablehlo.locations import source_info, source_of_attribute
 from flint.stablehlo.mlir_types import TypeTable
-from flint.stablehlo.records import Block, Module, Op, ReplicaGroups
+from flint.stablehlo.records import Block, Issue, Module, Op, ReplicaGroups
 
 #: Ops that declare something and compute nothing.
 _DECLARATIONS = frozenset({"sdy.mesh", "mhlo.mesh", "stablehlo.mesh"})
@@ -68,6 +78,8 @@ class _Reader:
         self.short_names: dict[str, str] = {}
         self.meshes: dict[str, tuple[tuple[str, int], ...]] = {}
         self.device_orders: dict[str, tuple[int, ...]] = {}
+        self.recorded = RECORDED in module.operation.attributes
+        self.issues: dict[int, Issue] = {}
 
     def read(self, wanted: str | None) -> Module:
         functions = {}
@@ -129,6 +141,7 @@ class _Reader:
         donated = _module_aliases(attributes)
         shardings = [""] * arguments
         names = [""] * arguments
+        roles = [""] * arguments
         if "arg_attrs" in main.attributes:
             for number, attribute in enumerate(ir.ArrayAttr(main.attributes["arg_attrs"])):
                 named = {item.name: item.attr for item in entries(attribute)}
@@ -137,8 +150,9 @@ class _Reader:
                         shardings[number] = attribute_text(named[key])
                 if "tf.aliasing_output" in named:
                     donated[number] = ir.IntegerAttr(named["tf.aliasing_output"]).value
+                roles[number], names[number] = text(named, ROLE), text(named, NAME)
         for number, argument in enumerate(main.regions[0].blocks[0].arguments):
-            names[number] = source_info(argument.location).name
+            names[number] = names[number] or source_info(argument.location).name
         outputs: list[str] = []
         if "res_attrs" in main.attributes:
             for attribute in ir.ArrayAttr(main.attributes["res_attrs"]):
@@ -161,7 +175,9 @@ class _Reader:
             partitioned="mhlo.spmd_parameters_shardings" in attributes
             or not any(map(is_sharded, shardings)),
             input_names=tuple(names),
-            location=source_of_attribute,
+            input_roles=tuple(roles),
+            issues=self.issues,
+            location=recorded_source if self.recorded else source_of_attribute,
             warnings=self.warnings | self.types.warnings,
         )
 
@@ -199,10 +215,20 @@ class _Reader:
                         [self._block(region.blocks[0]) for region in op.regions if region.blocks]
                     )
                 # Equal locations have equal attributes, but are distinct objects.
-                append(Op(name, operands, tuple(results), attrs, regions, op.location.attr))
+                location = op.location.attr
+                if self.recorded:
+                    location = self._issue(op, results)
+                append(Op(name, operands, tuple(results), attrs, regions, location))
         except RecursionError:
             raise FlintError(f"{self.name}: regions are nested too deeply") from None
         return Block(tuple(arguments), ops, yields)
+
+    def _issue(self, op: Any, results: list[int]) -> Hashable:
+        """Keep how an op was issued; returns where it comes from."""
+        issue = issue_of(op)
+        if issue is not None and results:
+            self.issues[results[0]] = issue
+        return location_of(op)
 
     def _short_name(self, full_name: str) -> str:
         name = _RENAMED.get(full_name)

@@ -131,11 +131,32 @@ class ReplicaGroups:
 
 @dataclass(frozen=True, slots=True)
 class SourceInfo:
-    """Where an op comes from: the framework's op path and the user's source line ("" unknown)."""
+    """Where an op comes from: the framework's op path and the user's source line ("" unknown).
+
+    ``layer`` and ``phase`` are stated by recorded modules; elsewhere the op path tells.
+    """
 
     name: str = ""
     file: str = ""
     line: int = 0
+    layer: str = ""
+    phase: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """How a framework issued an op that a recorder has seen.
+
+    Attributes:
+        number: its place in the recording; -1 for plumbing between kernels (a view), which takes
+            no time.
+        stream: the stream it ran on.
+        after: numbers of the ops that it waited for, beyond those before it on its stream.
+    """
+
+    number: int = -1
+    stream: int = 0
+    after: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -157,6 +178,9 @@ class Module:
             devices and no partitioner has run.
         warnings: what the reader noticed, text -> count.
         scheduled: the ops of a block stand in the order in which a backend issues them.
+        input_roles: role per entry parameter, where the source states it ("" unknown).
+        issues: first result of an op of ``main`` -> how it was issued; only recorded modules have
+            them, and their ops stand in the order in which a framework issued them.
     """
 
     name: str
@@ -174,6 +198,8 @@ class Module:
     partitioned: bool = True
     warnings: dict[str, int] = field(default_factory=dict)
     scheduled: bool = False
+    input_roles: tuple[str, ...] = ()
+    issues: dict[int, Issue] = field(default_factory=dict)
 
     def type_of(self, value: int) -> TensorType:
         """The type of a value id."""

@@ -33,6 +33,7 @@ from flint.stablehlo.control import HANDLERS, Handler
 from flint.stablehlo.exchange import KINDS, Exchange
 from flint.stablehlo.opening import communicates, free_values
 from flint.stablehlo.options import WalkOptions
+from flint.stablehlo.recorded import issued_as_recorded
 from flint.stablehlo.records import Block, Module, Op, SourceInfo
 from flint.stablehlo.reduce_scatter import Finder
 from flint.stablehlo.rules import RULES, flops_known, rule_for
@@ -157,8 +158,10 @@ class Walker:
         except RecursionError:
             raise FlintError("the module nests calls or regions too deeply") from None
         outputs = [scope.use(value) for value in main.yields]
-        graph = scope.builder.finish(outputs)
-        return with_tables(graph, self.tables.finish())
+        graph = with_tables(scope.builder.finish(outputs), self.tables.finish())
+        if self.module.issues and not self.options.fuse:
+            return issued_as_recorded(graph, self.module, scope)
+        return graph
 
     def check_options(self) -> None:
         """Count options that named no loop or conditional as warnings."""
@@ -316,7 +319,7 @@ class Walker:
             raise FlintError(f"{self.where(op)}: {error}") from error
         operands = [scope.use(value) for value in op.operands]
         types = [self.module.type_of(value) for value in op.results]
-        if kind == "all_reduce" and self.options.reduce_scatter:
+        if kind == "all_reduce" and self.options.reduce_scatter and not self.module.issues:
             item, types = self._scatter(scope, op, block, item, types)
         if not item.exact:
             self.warnings[f"{kind} of data-dependent size: counted at its upper bound"] += 1
