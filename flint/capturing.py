@@ -23,6 +23,7 @@ from typing import Any
 from flint import registry
 from flint.converting import walk_options
 from flint.errors import UsageError
+from flint.frameworks import uses
 from flint.mesh import Mesh
 from flint.stablehlo.options import WalkOptions
 from flint.workload import Level, Workload
@@ -200,9 +201,18 @@ class Capture:
         if request.arguments is None and setup is None:
             # A step without parameters needs no arguments; the frontend says when others do.
             request = replace(request, arguments=((), {}))
-        name = framework or registry.framework_of(request.arguments) or registry.DEFAULT_FRAMEWORK
+        name = framework or registry.framework_of(request.arguments) or _by_code(request)
         frontend: Callable[[Request], Workload] = registry.frontend(name)
         return frontend(request)
+
+
+def _by_code(request: Request) -> str:
+    """The framework that setup and step are written in."""
+    for function in (request.setup, request.function):
+        found = uses(function, registry.FRAMEWORKS)
+        if len(found) == 1:
+            return found.pop()
+    return registry.DEFAULT_FRAMEWORK
 
 
 def _variant(capture: Capture, *settings: Any) -> Capture:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from flint.mesh import Mesh
 from flint.passes.branches import split_by_rank
 from flint.passes.optimizer_phase import mark_optimizer
 from flint.passes.order import issue_order
+from flint.ranks import RankSet
 from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.records import Module
 from flint.stablehlo.walker import Walked, walk
@@ -157,6 +158,58 @@ def workload_of(
         options={key: _plain(value) for key, value in asdict(options).items()},
         input=source,
         warnings=walked.warnings | _remarks(walked),
+    )
+    workload.verify()
+    return workload
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of several programs of a workload: a walked module and the ranks that run it."""
+
+    walked: Walked
+    module: Module
+    ranks: RankSet
+    saved: tuple[bytes, str]
+
+
+def workload_of_parts(
+    parts: Sequence[Part],
+    mesh: Mesh,
+    *,
+    options: WalkOptions,
+    source: dict[str, str],
+    warnings: dict[str, int],
+) -> Workload:
+    """The workload of several recorded modules, verified over all of them.
+
+    Args:
+        parts: one per distinct behaviour; together they have every rank once.
+        mesh: the device grid.
+        options: the walk's options, for the record.
+        source: name and hash of the input.
+        warnings: what capturing noticed, text -> count.
+    """
+    recorded = not options.fuse
+    programs = tuple(
+        Program(
+            name="main" if len(parts) == 1 else f"main_{number}",
+            graph=part.walked.graph if recorded else issue_order(mark_optimizer(part.walked.graph)),
+            ranks=part.ranks,
+            inputs=program_inputs(part.module),
+            module=part.saved,
+        )
+        for number, part in enumerate(parts)
+    )
+    for part in parts:
+        warnings = warnings | part.walked.warnings
+    workload = Workload(
+        mesh=mesh,
+        programs=with_communicators(programs),
+        order=Order.RECORDED if recorded else Order.MODELLED,
+        options={key: _plain(value) for key, value in asdict(options).items()},
+        input=source,
+        warnings=warnings | _remarks(parts[0].walked),
     )
     workload.verify()
     return workload

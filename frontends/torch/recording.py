@@ -84,7 +84,7 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A process group: its name, what the program calls it (mesh dim), its global ranks in order."""
+    """A process group: name, what the program calls it (a mesh dim), its global ranks in order."""
 
     name: str
     description: str

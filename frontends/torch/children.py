@@ -1,0 +1,174 @@
+"""Tasks in forked children with limits: several ranks at a time.
+
+The idea: a capture changes torch's state everywhere (devices, process groups, shims), so it runs in
+a copy of the user's process, which has the user's functions without asking for their files.  A
+child leaves its result in files of a folder; what it raises, and how it dies, become one line.
+
+    folders = run_all(work, [0, 511], limits)     # work(task, folder) in a child each
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from flint.errors import FlintError, UsageError
+
+#: Name of the file in which a child leaves an error.
+_ERROR = "error.json"
+_POLL = 0.02
+
+#: What a child does: a task and the folder for its result.
+Work = Callable[[int, Path], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one child may take: seconds, and bytes of resident memory."""
+
+    seconds: float
+    memory: int
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder for results, removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="flint-") as folder:
+        yield Path(folder)
+
+
+def run_all(
+    work: Work, tasks: Sequence[int], folder: Path, limits: Limits, jobs: int | None = None
+) -> dict[int, Path]:
+    """Run ``work(task, folder of its own)`` for every task, each in a child.
+
+    Args:
+        work: called in the child; must leave its result in the folder.
+        tasks: ranks.
+        folder: for the folders of the tasks.
+        limits: of each child.
+        jobs: children at a time; default: processors.
+
+    Returns:
+        The folder of each task.
+
+    Raises:
+        UsageError, FlintError: what a child raised, or how it died; the others are stopped.
+    """
+    if not hasattr(os, "fork"):
+        raise FlintError("capturing PyTorch needs a system that can fork (Linux, macOS)")
+    jobs = jobs or os.cpu_count() or 1
+    waiting = list(dict.fromkeys(tasks))
+    folders = {task: folder / f"rank{task}" for task in waiting}
+    running: dict[int, tuple[int, float]] = {}  # process -> task, start
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                task = waiting.pop(0)
+                folders[task].mkdir()
+                running[_fork(work, task, folders[task])] = task, time.monotonic()
+            for process, (task, started) in list(running.items()):
+                ended, status = os.waitpid(process, os.WNOHANG)
+                if ended:
+                    del running[process]
+                    _raise_from(status, task, folders[task])
+                else:
+                    _check(process, task, time.monotonic() - started, limits)
+            time.sleep(_POLL)
+    finally:
+        for process in running:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+    return folders
+
+
+def _fork(work: Work, task: int, folder: Path) -> int:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    process = os.fork()
+    if process:
+        return process
+    # From here on in the child; it must not come back.
+    status = 1
+    try:
+        words = os.open(folder / "stderr", os.O_WRONLY | os.O_CREAT)
+        os.dup2(words, 2)
+        work(task, folder)
+        status = 0
+    except KeyboardInterrupt:
+        pass
+    except BaseException as error:
+        _leave(error, folder)
+    finally:
+        sys.stdout.flush()
+        os._exit(status)
+
+
+def _leave(error: BaseException, folder: Path) -> None:
+    """Write down what went wrong, for the parent."""
+    kind = "usage" if isinstance(error, UsageError) else "failure"
+    text = str(error) if isinstance(error, FlintError) else _unexpected(error)
+    trace = "".join(traceback.format_exception(error))
+    (folder / _ERROR).write_text(json.dumps({"kind": kind, "text": text, "trace": trace}))
+
+
+def _unexpected(error: BaseException) -> str:
+    return f"the capture failed: {type(error).__name__}: {' '.join(str(error).split())[:400]}"
+
+
+def _raise_from(status: int, task: int, folder: Path) -> None:
+    """Raise what a child that has ended left, if it failed."""
+    if os.WIFSIGNALED(status):
+        name = signal.Signals(os.WTERMSIG(status)).name
+        more = ", most likely because the machine ran out of memory" if name == "SIGKILL" else ""
+        raise FlintError(f"the capture of rank {task:,} died of {name}{more}{_said(folder)}")
+    if os.WEXITSTATUS(status) == 0:
+        return
+    left = folder / _ERROR
+    if not left.is_file():
+        raise FlintError(f"the capture of rank {task:,} ended without a result{_said(folder)}")
+    document = json.loads(left.read_text())
+    error = UsageError if document["kind"] == "usage" else FlintError
+    raise error(document["text"]) from ChildError(document["trace"])
+
+
+class ChildError(Exception):
+    """The traceback of a child, shown by ``--debug``."""
+
+
+def _said(folder: Path) -> str:
+    lines = (folder / "stderr").read_text(errors="replace").strip().splitlines()
+    return f": {lines[-1][:300]}" if lines else ""
+
+
+def _check(process: int, task: int, seconds: float, limits: Limits) -> None:
+    if seconds > limits.seconds:
+        raise FlintError(
+            f"the capture of rank {task:,} took more than {limits.seconds:g} s and was stopped: "
+            "raise the time limit"
+        )
+    occupied = resident_bytes(process)
+    if occupied > limits.memory:
+        raise FlintError(
+            f"the capture of rank {task:,} took {occupied / 2**30:.1f} GiB, more than the limit of "
+            f"{limits.memory / 2**30:.1f} GiB, and was stopped: raise the memory limit, or build "
+            "the model on the meta device"
+        )
+
+
+def resident_bytes(process: int) -> int:
+    """Resident set of a process, bytes; 0 where the system has no /proc to tell."""
+    try:
+        pages = Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]
+    except (OSError, IndexError):
+        return 0
+    return int(pages) * os.sysconf("SC_PAGESIZE")

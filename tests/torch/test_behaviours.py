@@ -1,0 +1,87 @@
+"""Which ranks do the same, on made-up ranks whose behaviour is known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flint.errors import FlintError
+from flint.frontends.torch.behaviours import behaviours
+
+SHAPES = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple)
+
+
+class Cluster:
+    """Ranks that do what ``behaviour`` of their coordinates says; counts who is recorded."""
+
+    def __init__(self, shape, behaviour):
+        self.shape = shape
+        self.behaviour = behaviour
+        self.recorded = []
+
+    def sign(self, ranks):
+        self.recorded += ranks
+        return {rank: self.at(rank) for rank in ranks}
+
+    def at(self, rank):
+        return str(self.behaviour(tuple(np.unravel_index(rank, self.shape))))
+
+
+@given(SHAPES)
+def test_equal_ranks_are_one_program_and_three_recordings_show_it(shape):
+    cluster = Cluster(shape, lambda at: "same")
+    [found] = behaviours(shape, cluster.sign)
+    assert found.ranks.all()
+    assert len(cluster.recorded) <= 3
+
+
+@given(SHAPES, st.data())
+def test_every_rank_gets_the_program_that_it_runs(shape, data):
+    """Behaviour depends on the places along some axes: all of them, or the first and last."""
+    axes = data.draw(st.sets(st.integers(0, len(shape) - 1)))
+    ends = data.draw(st.booleans())
+
+    def behaviour(at):
+        if ends:
+            return [(at[axis] == 0, at[axis] == shape[axis] - 1) for axis in sorted(axes)]
+        return [int(at[axis]) for axis in sorted(axes)]
+
+    cluster = Cluster(shape, behaviour)
+    found = behaviours(shape, cluster.sign)
+    owners = np.stack([item.ranks for item in found])
+    assert (owners.sum(0) == 1).all()
+    for item in found:
+        for rank in np.flatnonzero(item.ranks):
+            assert cluster.at(rank) == cluster.at(item.representative)
+    assert len({cluster.at(rank) for rank in range(math.prod(shape))}) == len(found)
+
+
+def test_no_rank_is_recorded_twice():
+    cluster = Cluster((4, 2, 8), lambda at: int(at[0]))
+    behaviours(cluster.shape, cluster.sign)
+    assert len(cluster.recorded) == len(set(cluster.recorded))
+
+
+def test_recordings_do_not_grow_with_axes_along_which_nothing_changes():
+    counts = []
+    for size in (8, 64, 512):
+        cluster = Cluster((4, size), lambda at: int(at[0]))
+        assert len(behaviours(cluster.shape, cluster.sign)) == 4
+        counts.append(len(cluster.recorded))
+    assert counts[0] == counts[1] == counts[2]
+
+
+def test_a_rank_that_breaks_the_pattern_is_an_error():
+    cluster = Cluster((4, 4, 4), lambda at: "odd" if at == (0, 3, 3) else int(at[0]))
+    with pytest.raises(FlintError, match="something else than rank"):
+        behaviours(cluster.shape, cluster.sign)
+
+
+def test_too_many_behaviours_are_refused():
+    cluster = Cluster((1024, 2), lambda at: int(at[0]))
+    with pytest.raises(FlintError, match="1,024 places together; at most 256"):
+        behaviours(cluster.shape, cluster.sign)
