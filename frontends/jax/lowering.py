@@ -26,6 +26,7 @@ from flint.errors import UsageError
 from flint.frontends.jax.arguments import is_array, mesh_of, on_mesh
 from flint.frontends.jax.failures import explained
 from flint.frontends.jax.internals import check_versions, mesh_context
+from flint.frontends.jax.manual_bodies import name_bodies
 from flint.frontends.jax.mlir_interface import Interface, interface_of
 from flint.mesh import Mesh
 from flint.user_frames import one_line
@@ -86,15 +87,23 @@ def lower(request: Request) -> Lowered:
     interface = interface_of(module)
     if not interface.sharded and mesh.size > 1:
         warnings["nothing is sharded: every rank does the whole step"] = 1
-    written = io.BytesIO()
-    module.operation.write_bytecode(written)
+    bytecode = _bytecode(module)
+    if b"manual_computation" in bytecode:  # in its table of op names: much faster than a walk
+        name_bodies(module)
+        bytecode = _bytecode(module)
     return Lowered(
-        written.getvalue(),
+        bytecode,
         Mesh(tuple(mesh.axis_sizes), tuple(map(str, mesh.axis_names))),
         interface,
         bool(jax.config.values["jax_use_shardy_partitioner"]),
         warnings,
     )
+
+
+def _bytecode(module: Any) -> bytes:
+    written = io.BytesIO()
+    module.operation.write_bytecode(written)
+    return written.getvalue()
 
 
 def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
