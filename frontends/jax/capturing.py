@@ -18,6 +18,7 @@ from flint.converting import workload_of
 from flint.frontends.jax.listing import listing_of, listing_of_hlo
 from flint.frontends.jax.lowering import Lowered, OtherFrameworkError, lower
 from flint.frontends.jax.mlir_interface import inputs_of
+from flint.frontends.jax.partitioner_remarks import remarks
 from flint.frontends.jax.partitioning import Partitioner
 from flint.hlo.reader import read_hlo
 from flint.stablehlo.reader import read_mlir
@@ -55,6 +56,7 @@ def capture(request: Request) -> Workload:
             proto = _partitioned(lowered, partitioner)
             module, saved = read_hlo(proto, request.name), (proto, ".hlo.pb")
             text = listing_of_hlo(proto)
+            module.warnings |= remarks(partitioner.log())
     module.partitioned = request.level is not Level.LOGICAL
     module.warnings = module.warnings | lowered.warnings
     options = request.options.walk

@@ -121,6 +121,10 @@ class Partitioner:
             return data
         raise FlintError(f"XLA's partitioner failed for {self.devices:,} devices: {self._reason()}")
 
+    def log(self) -> str:
+        """What the child has written on stderr so far."""
+        return self._words.read_text(encoding="utf-8", errors="replace")
+
     def _result(self) -> bytes | None:
         """The dump, as soon as it is whole; None when the child has ended without one.
 
@@ -163,8 +167,7 @@ class Partitioner:
 
     def _reason(self) -> str:
         status = self._child.poll()
-        lines = self._words.read_text(encoding="utf-8", errors="replace").splitlines()
-        lines = [" ".join(line.split()) for line in lines if line.strip()]
+        lines = [" ".join(line.split()) for line in self.log().splitlines() if line.strip()]
         said = next(
             (line for word in _LAST_WORDS for line in reversed(lines) if word in line), ""
         ).removeprefix("reason: ")
