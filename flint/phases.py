@@ -69,6 +69,21 @@ def layer_of(path: str) -> str:
     return "/".join(kept)
 
 
+def path_inside(call: str, path: str) -> str:
+    """The whole path of an op in a function, from the path of the function's call.
+
+    JAX names what is in a function relative to it; XLA, when it has opened calls, does not.
+
+    >>> path_inside("jit(step)/jvp(Net)/while/body/closed_call", "mlp/dot_general")
+    'jit(step)/jvp(Net)/while/body/closed_call/mlp/dot_general'
+    >>> path_inside("jit(step)/jvp(Net)/jit(silu)", "jit(step)/jvp(Net)/jit(silu)/mul")
+    'jit(step)/jvp(Net)/jit(silu)/mul'
+    """
+    if not call or not path or path.split("/")[0] == call.split("/")[0]:
+        return path
+    return f"{call}/{path}"
+
+
 def source_of(info: SourceInfo) -> Source:
     """Layer, line and phase of an op's origin."""
     if info.layer or info.phase:

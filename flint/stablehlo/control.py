@@ -34,7 +34,9 @@ def call(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
             f"{walker.where(op)}: calls nest deeper than {MAX_CALL_DEPTH}; "
             f"does @{op.attr('callee')} call itself?"
         )
+    outer = walker.origins.enter(op)
     open_block(walker, scope, callee, op.operands)
+    walker.origins.leave(outer)
     walker.call_depth -= 1
     for value, result in zip(callee.yields, op.results, strict=True):
         walker.alias(scope, value, result)

@@ -26,15 +26,15 @@ from flint.communication import Communication
 from flint.errors import FlintError
 from flint.graph import NodeKind, WorkloadGraph
 from flint.mesh import Mesh
-from flint.phases import source_of
 from flint.scalars import Scalar
 from flint.stablehlo.constant_arrays import array_of, is_array
 from flint.stablehlo.control import HANDLERS, Handler
 from flint.stablehlo.exchange import KINDS, Exchange
 from flint.stablehlo.opening import communicates, free_values
 from flint.stablehlo.options import WalkOptions
+from flint.stablehlo.origins import Origins
 from flint.stablehlo.recorded import issued_as_recorded
-from flint.stablehlo.records import Block, Module, Op, SourceInfo
+from flint.stablehlo.records import Block, Module, Op
 from flint.stablehlo.reduce_scatter import Finder
 from flint.stablehlo.rules import RULES, flops_known, rule_for
 from flint.stablehlo.scalar_rules import is_scalar_integer, scalar_of
@@ -101,6 +101,7 @@ class Walker:
     Attributes:
         module, world, options: as given to ``walk``.
         tables: the program's tables; type ``i`` of the module is type ``i`` there.
+        origins: where ops come from.
         warnings: text -> count.
         ops: ops walked.
         constants: integer constant arrays by value id.
@@ -113,6 +114,7 @@ class Walker:
         self.world = world
         self.options = options
         self.tables = TableBuilder()
+        self.origins = Origins(module, self.tables)
         for item in module.types:
             self.tables.type(item)
         self.warnings: Counter[str] = Counter(module.warnings)
@@ -140,7 +142,6 @@ class Walker:
         self.communicating: dict[int, bool] = {}
         self._definitions: dict[int, dict[int, Op]] = {}
         self._rows: dict[tuple[object, ...], tuple[int, int, bool, bool]] = {}
-        self._sources: dict[object, int] = {None: 0}
         self._types_suffice = {
             name for name, rule in RULES.items() if rule.types_only and rule.view is None
         }
@@ -230,7 +231,7 @@ class Walker:
                 self._rows[key] = found
         row, results, integer, array = found
         loc = op.loc
-        source = self._sources.get(loc)
+        source = self.origins.known.get(loc)
         if source is None:
             source = self.source(loc)
         order = scope.order(operands) if scope.gates else ()
@@ -450,20 +451,12 @@ class Walker:
         return number
 
     def source(self, loc: object) -> int:
-        """Index of an op's origin; each distinct location is resolved once."""
-        index = self._sources.get(loc)
-        if index is None:
-            info = self.module.location(loc) if self.module.location else SourceInfo()
-            index = self._sources[loc] = self.tables.source(source_of(info))
-        return index
+        """Index of an op's origin."""
+        return self.origins.index(loc)
 
     def where(self, op: Op) -> str:
-        """Where an op stands, for messages: op, source line and name path as far as known."""
-        info = self.module.location(op.loc) if self.module.location and op.loc else SourceInfo()
-        place = f"{info.file}:{info.line}" if info.file else info.name
-        return (
-            f"{op.name} at {place}" if place else f"{op.name} in module {self.module.name or '?'}"
-        )
+        """Where an op stands, for messages."""
+        return self.origins.where(op)
 
     def name(self, kind: str) -> str:
         """The next name of a loop or conditional: ``while_0``, ``while_1`` ..."""

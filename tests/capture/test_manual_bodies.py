@@ -72,6 +72,15 @@ def test_hops_have_the_layers_and_phases_of_their_calls():
     )
 
 
+def test_at_the_logical_level_too():
+    """JAX makes a function of the loop's body, whose names are relative to the call."""
+    step_ = flint.capture(step, mesh=(4,), axes=("data",))
+    partitioned, logical = (
+        hops(step_.capture(*arguments(), level=level)) for level in ("partitioned", "logical")
+    )
+    assert logical == partitioned
+
+
 def test_a_body_in_a_scan_and_in_a_function_has_the_path_of_both():
     @jax.jit
     def inner(x):
