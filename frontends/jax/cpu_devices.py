@@ -10,30 +10,39 @@ run, so nobody misses it.
     len(client.devices())          # 1048576, one of them addressable
 
 Private: ``jaxlib._jax.get_distributed_runtime_service``, the keys of the exchange and the messages
-``DeviceProto``, ``LocalTopologyProto``, ``GlobalTopologyProto`` (xla/pjrt/distributed/protocol.proto),
-as of jaxlib 0.10.2.
+``DeviceProto``, ``LocalTopologyProto`` and ``GlobalTopologyProto``, of which
+xla/pjrt/distributed/protocol.proto tells, as of jaxlib 0.10.2.
 """
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from jaxlib import _jax, xla_client
+
+Numbers = npt.NDArray[np.int64]
 
 #: Where a process with node number 1 looks for everybody's devices.
 _TOPOLOGY_KEY = "cpu:global_topology/cpu"
 #: Number of the one device that is here: XLA numbers a process's devices from 2048 x its node.
 OWN_DEVICE = 2048
+#: Address of the key-value store, in a folder of its own.
+_STORE = "unix:store"
 _CONNECT_SECONDS = 60
 #: Stores of the clients that there are: XLA ends the process when a client's store goes away.
 _KEPT: list[Any] = []
 
 
-def device_numbers(devices: int) -> list[int]:
-    """Global numbers of the devices of ``make_client(devices)``, ascending, ``OWN_DEVICE`` in it."""
-    others = list(range(devices - 1)) if devices <= OWN_DEVICE else list(range(devices))
-    return others if devices > OWN_DEVICE else [*others, OWN_DEVICE]
+def device_numbers(devices: int) -> Numbers:
+    """Global numbers of the devices of ``make_client(devices)``, ascending."""
+    numbers = np.arange(devices)
+    if devices <= OWN_DEVICE:
+        numbers[-1] = OWN_DEVICE
+    return numbers
 
 
 def make_client(devices: int, folder: Path) -> Any:
@@ -41,15 +50,17 @@ def make_client(devices: int, folder: Path) -> Any:
 
     Args:
         devices: how many.
-        folder: for the socket of the key-value store; its path must be short (100 characters).
+        folder: for the socket of the key-value store; nobody else should be able to write there.
 
     Raises:
-        RuntimeError: the exchange is not as it is known to be.
+        RuntimeError: the exchange is not as it is known to be, or there can be no socket.
     """
-    address = f"unix:{folder / 'store'}"
-    service = _jax.get_distributed_runtime_service(address, 1)
-    store = _jax.get_distributed_runtime_client(address, 0, init_timeout=_CONNECT_SECONDS)
-    store.connect()
+    # A socket's path has at most 107 characters, a temporary folder's may have more.
+    with contextlib.chdir(folder):
+        service = _jax.get_distributed_runtime_service(_STORE, 1)
+        store = _jax.get_distributed_runtime_client(_STORE, 0, init_timeout=_CONNECT_SECONDS)
+        store.connect()
+    _KEPT.append((service, store))
     store.key_value_set_bytes(_TOPOLOGY_KEY, topology(device_numbers(devices)))
     client: Any = xla_client.make_cpu_client(
         asynchronous=False,
@@ -61,30 +72,51 @@ def make_client(devices: int, folder: Path) -> Any:
     )
     if len(client.devices()) != devices:
         raise RuntimeError(f"{len(client.devices())} devices instead of {devices}")
-    _KEPT.append((service, store))
     return client
 
 
-def topology(numbers: list[int]) -> bytes:
+def topology(numbers: Numbers) -> bytes:
     """A ``GlobalTopologyProto``: ``OWN_DEVICE`` in process 1, every other device in process 0."""
-    others = [number for number in numbers if number != OWN_DEVICE]
-    return _bytes(1, _process(0, others)) + _bytes(1, _process(1, [OWN_DEVICE]))
+    own = numbers == OWN_DEVICE
+    return _bytes(1, _process(0, numbers[~own])) + _bytes(1, _process(1, numbers[own]))
 
 
-def _process(node: int, numbers: list[int]) -> bytes:
-    devices = [_bytes(3, _device(place, number)) for place, number in enumerate(numbers)]
-    return _integer(1, node) + _bytes(2, b"process %d" % node) + b"".join(devices)
+def _process(node: int, numbers: Numbers) -> bytes:
+    return _integer(1, node) + _bytes(2, b"process %d" % node) + _devices(numbers)
 
 
-def _device(place: int, number: int) -> bytes:
-    name, kind = b"CpuDevice(id=%d)" % number, b"cpu:%d" % number
-    return (
-        _integer(1, place)
-        + _integer(4, number)
-        + b"\x42\x03cpu"
-        + _bytes(9, name)
-        + _bytes(10, kind)
-    )
+def _devices(numbers: Numbers) -> bytes:
+    """``DeviceProto`` (field 3) of each: 1, place in its process, and 4, number.
+
+    Messages of equal length are rows of one table: a million by themselves take seconds.
+    """
+    places = np.arange(len(numbers))
+    sizes = _varint_sizes(places), _varint_sizes(numbers)
+    ends = np.flatnonzero(np.diff(sizes[0]) | np.diff(sizes[1])) + 1
+    rows = []
+    for rows_of in np.split(places, ends):
+        first, second = (int(size[rows_of[0]]) if len(rows_of) else 0 for size in sizes)
+        table = np.empty((len(rows_of), 4 + first + second), np.uint8)
+        table[:, :3] = 3 << 3 | 2, 2 + first + second, 1 << 3
+        table[:, 3 : 3 + first] = _varints(rows_of, first)
+        table[:, 3 + first] = 4 << 3
+        table[:, 4 + first :] = _varints(numbers[rows_of], second)
+        rows.append(table.tobytes())
+    return b"".join(rows)
+
+
+def _varint_sizes(values: Numbers) -> Numbers:
+    sizes = np.ones_like(values)
+    for bits in range(7, 35, 7):
+        sizes += values >> bits > 0
+    return sizes
+
+
+def _varints(values: Numbers, size: int) -> npt.NDArray[np.uint8]:
+    """Each value in ``size`` bytes: seven bits a byte, the top bit in all but the last."""
+    table = (values[:, None] >> (7 * np.arange(size)) & 0x7F).astype(np.uint8)
+    table[:, :-1] |= 0x80
+    return table
 
 
 def _integer(field: int, value: int) -> bytes:
@@ -96,8 +128,5 @@ def _bytes(field: int, value: bytes) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    if value < 0x80:
-        return bytes((value,))
-    if value < 0x4000:
-        return bytes((value & 0x7F | 0x80, value >> 7))
-    return bytes((value & 0x7F | 0x80,)) + _varint(value >> 7)
+    values = np.array([value])
+    return _varints(values, int(_varint_sizes(values)[0])).tobytes()

@@ -1,7 +1,7 @@
 """The child process that runs XLA's partitioner: ``python -m flint.frontends.jax.partition_child``.
 
 The idea: XLA can abort or hang, so it runs where it can be stopped.  The arguments are engine
-(``cpu`` or ``gpu``), devices and the folder for the dump.  The client is made while the parent
+(a name in ``ENGINES``), devices and the folder for the dump.  The client is made while the parent
 still traces; when stdin ends, the folder holds the request: one line of JSON with the options and
 then the module as MLIR bytecode.  The result is the dumped file, whatever becomes of the process.
 """
@@ -13,22 +13,31 @@ import os
 import sys
 from pathlib import Path
 
+from flint.errors import UsageError
 from flint.frontends.jax import xla
 
 #: Name of the file with options and module.
 REQUEST = "request"
 
-_COMPILERS = {"cpu": xla.cpu_compiler, "gpu": xla.gpu_compiler}
+#: Clients by name: what is used, and two others whose result must be the same.
+ENGINES = {
+    "cpu": xla.cpu_compiler,
+    "cpu, own devices": xla.own_devices_compiler,
+    "gpu": xla.gpu_compiler,
+}
 
 
 def main(engine: str, devices: int, folder: Path) -> None:
     """Partition the module on stdin."""
-    compile_ = _COMPILERS[engine](devices)
+    try:
+        compiler = ENGINES[engine](devices, folder)
+    except UsageError as error:
+        sys.exit(f"reason: {error}")
     sys.stdin.buffer.read()
     header, _, module = (folder / REQUEST).read_bytes().partition(b"\n")
-    options = xla.partitioner_only(devices, folder, **json.loads(header))
+    options = xla.partitioner_only(compiler.numbers, folder, **json.loads(header))
     try:
-        compile_(module, options)
+        compiler.run(module, options)
     except Exception as error:  # as planned, unless there is no dump; then this is the reason
         sys.stderr.write(f"\nreason: {' '.join(str(error).split())}\n")
     sys.stderr.flush()

@@ -24,13 +24,9 @@ from types import TracebackType
 
 from google.protobuf.message import DecodeError
 
-from flint.errors import FlintError, UsageError
-from flint.frontends.jax import xla
+from flint.errors import FlintError
 from flint.frontends.jax.partition_child import REQUEST
 from flint.hlo.messages import parse_module
-
-#: The CPU client has threads for every device and does not start with many more.
-MAX_CPU_DEVICES = 8192
 
 _DUMP = "*after_spmd-partitioning*.hlo.pb"
 _POLL = 0.02
@@ -46,16 +42,15 @@ class Partitioner:
         devices: partitions.
         time_limit: seconds from the module's arrival to the result.
         memory_limit: bytes that the child may occupy (resident set).
-
-    Raises:
-        UsageError: more devices than the CPU client can have, and no GPU plugin.
+        engine: which client; a name in ``partition_child.ENGINES``.
     """
 
-    def __init__(self, devices: int, *, time_limit: float, memory_limit: int) -> None:
+    def __init__(
+        self, devices: int, *, time_limit: float, memory_limit: int, engine: str = "cpu"
+    ) -> None:
         self.devices = devices
         self.time_limit = time_limit
         self.memory_limit = memory_limit
-        self.engine = _engine(devices)
         self._scratch = tempfile.TemporaryDirectory(prefix="flint-")
         self._folder = Path(self._scratch.name)
         self._words = self._folder / "stderr"
@@ -68,7 +63,7 @@ class Partitioner:
         command = [sys.executable, "-P", "-m", "flint.frontends.jax.partition_child"]
         with self._words.open("wb") as words:
             self._child = subprocess.Popen(
-                [*command, self.engine, str(devices), str(self._folder)],
+                [*command, engine, str(devices), str(self._folder)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=words,
@@ -187,18 +182,6 @@ def resident_bytes(process: int) -> int:
     except (OSError, IndexError):
         return 0
     return int(pages) * os.sysconf("SC_PAGESIZE")
-
-
-def _engine(devices: int) -> str:
-    if devices <= MAX_CPU_DEVICES:
-        return "cpu"
-    if xla.gpu_plugin() is None:
-        raise UsageError(
-            f"a mesh of {devices:,} devices: XLA's CPU client has at most {MAX_CPU_DEVICES:,}; the "
-            "compile-only GPU client, which needs no GPU, takes any number: "
-            "pip install 'flint-workload[gpu]'"
-        )
-    return "gpu"
 
 
 def _is_whole(data: bytes) -> bool:

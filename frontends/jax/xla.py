@@ -4,21 +4,24 @@ The idea: only the passes up to the SPMD partitioner are enabled and its result 
 compilation then fails, because code generation was not prepared, and that is as planned.  All
 private parts of jaxlib that the child process uses stand here.
 
-    compile_ = cpu_compiler(512)
-    compile_(module, partitioner_only(512, folder, shardy=True))
+    compiler = cpu_compiler(512, folder)
+    compiler.run(module, partitioner_only(compiler.numbers, folder, shardy=True))
 """
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from jaxlib import _jax, xla_client
 
 from flint.errors import UsageError
+from flint.frontends.jax import cpu_devices
 
 #: Up to the partitioner, and what belongs to its pipeline.
 PASSES = ",".join(
@@ -32,16 +35,24 @@ PASSES = ",".join(
 
 #: Devices beyond which the CPU client wants a communication library to be named; none is used.
 _NEEDS_COLLECTIVES = 2048
+#: With more devices of its own, each with its threads, the CPU client does not start reliably.
+MAX_OWN_DEVICES = 8192
 #: GPUs per host, in topologies that nobody looks at before the backend's own passes.
 _GPUS_PER_HOST = 8
 _GPU_PLUGIN = "jax_plugins.xla_cuda12"
 _GPU_TARGET = Path(__file__).parent / "targets" / "h100.txtpb"
 
-Compiler = Callable[[bytes, Any], None]
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A client: ``run`` compiles MLIR bytecode with options; ``numbers`` of its devices."""
+
+    run: Callable[[bytes, Any], None]
+    numbers: npt.NDArray[np.int64]
 
 
 def partitioner_only(
-    devices: int,
+    numbers: npt.NDArray[np.int64],
     folder: Path,
     *,
     shardy: bool = True,
@@ -51,7 +62,7 @@ def partitioner_only(
     """Compile options that stop after the partitioner.
 
     Args:
-        devices: partitions; there is one replica.
+        numbers: of the devices that the partitions are on; there is one replica.
         folder: where the dump goes.
         shardy: propagate with Shardy, as JAX does by default, instead of GSPMD.
         inputs_free, outputs_free: parameters and results whose sharding XLA may choose.
@@ -59,13 +70,12 @@ def partitioner_only(
     options = xla_client.CompileOptions()
     build = options.executable_build_options
     options.num_replicas = build.num_replicas = 1
-    options.num_partitions = build.num_partitions = devices
+    options.num_partitions = build.num_partitions = len(numbers)
     build.use_spmd_partitioning = True
     build.use_shardy_partitioner = shardy
     build.allow_spmd_sharding_propagation_to_parameters = list(inputs_free)
     build.allow_spmd_sharding_propagation_to_output = list(outputs_free)
-    numbers = np.arange(devices).reshape(1, devices)
-    assignment = xla_client.DeviceAssignment.create(numbers)
+    assignment = xla_client.DeviceAssignment.create(numbers.reshape(1, -1))
     options.device_assignment = build.device_assignment = assignment
     debug = build.debug_options
     debug.xla_dump_to = str(folder)
@@ -75,21 +85,51 @@ def partitioner_only(
     return options
 
 
-def cpu_compiler(devices: int) -> Compiler:
-    """The CPU client with that many devices."""
+def cpu_compiler(devices: int, folder: Path) -> Compiler:
+    """The CPU client with that many devices, next to none of them its own.
+
+    Where that client cannot be made, because the system refuses a socket, say, all devices are its
+    own while there are few of them, and beyond that the GPU's compile-only client does it.
+
+    Args:
+        devices: how many.
+        folder: for the client's socket.
+
+    Raises:
+        UsageError: no client takes that many devices here.
+    """
+    try:
+        return _cpu(cpu_devices.make_client(devices, folder), cpu_devices.device_numbers(devices))
+    except RuntimeError as error:
+        if devices <= MAX_OWN_DEVICES:
+            return own_devices_compiler(devices, folder)
+        if gpu_plugin() is not None:
+            return gpu_compiler(devices, folder)
+        raise UsageError(
+            f"a mesh of {devices:,} devices: XLA's CPU client takes at most {MAX_OWN_DEVICES:,} "
+            f"here ({' '.join(str(error).split())}); the compile-only GPU client, which needs no "
+            "GPU, takes any number: pip install 'flint-workload[gpu]'"
+        ) from error
+
+
+def own_devices_compiler(devices: int, folder: Path) -> Compiler:
+    """The CPU client with threads for each of its devices; ``folder`` is not needed."""
     more: dict[str, Any] = {}
     if devices > _NEEDS_COLLECTIVES:
         more["collectives"] = _jax.make_mpi_collectives()
-    client: Any = xla_client.make_cpu_client(num_devices=devices, asynchronous=False, **more)
+    client = xla_client.make_cpu_client(num_devices=devices, asynchronous=False, **more)
+    return _cpu(client, np.arange(devices))
 
-    def compile_(module: bytes, options: Any) -> None:
+
+def _cpu(client: Any, numbers: npt.NDArray[np.int64]) -> Compiler:
+    def run(module: bytes, options: Any) -> None:
         client.compile_and_load(module, _jax.DeviceList(tuple(client.devices())), options)
 
-    return compile_
+    return Compiler(run, numbers)
 
 
-def gpu_compiler(devices: int) -> Compiler:
-    """The compile-only GPU client, which needs neither GPU nor driver.
+def gpu_compiler(devices: int, folder: Path) -> Compiler:
+    """The compile-only GPU client, which needs neither GPU nor driver; nor ``folder``.
 
     Raises:
         UsageError: the plugin is not installed.
@@ -106,12 +146,12 @@ def gpu_compiler(devices: int) -> Compiler:
     )
     found = topology._make_compile_only_devices()[:devices]
 
-    def compile_(module: bytes, options: Any) -> None:
+    def run(module: bytes, options: Any) -> None:
         from flint.stablehlo.bindings import parse
 
         found[0].client.compile(parse(module, "program"), _jax.DeviceList(tuple(found)), options)
 
-    return compile_
+    return Compiler(run, np.arange(devices))
 
 
 def gpu_plugin() -> Path | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import signal
+import tempfile
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 import flint
 from flint.errors import FlintError, UsageError
-from flint.frontends.jax import partitioning, xla
+from flint.frontends.jax import cpu_devices, partitioning, xla
 from flint.frontends.jax.partitioning import Partitioner
 from flint.hlo.reader import read_hlo
 
@@ -90,10 +92,44 @@ def test_the_memory_of_a_process_is_seen():
     assert partitioning.resident_bytes(os.getpid()) > 2**20
 
 
-def test_too_many_devices_for_the_cpu_name_the_extra(monkeypatch):
-    monkeypatch.setattr(xla, "gpu_plugin", lambda: None)
-    with pytest.raises(UsageError, match=r"16,384 devices: .*flint-workload\[gpu\]"):
-        Partitioner(16384, **LIMITS)
+@pytest.mark.parametrize("devices", [8, 512, 2048, 4096])
+def test_devices_of_another_process_partition_as_own_devices_do(devices):
+    module = lowered(AbstractMesh((devices // 8, 8), ("data", "model")))
+    with Partitioner(devices, **LIMITS, engine="cpu, own devices") as partitioner:
+        own = partitioner.run(module)
+    with Partitioner(devices, **LIMITS) as partitioner:
+        assert operations(partitioner.run(module)) == operations(own)
+
+
+def test_a_long_temporary_folder_is_no_obstacle(tmp_path, monkeypatch):
+    """A socket's path has at most 107 characters."""
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    with Partitioner(4096, **LIMITS) as partitioner:
+        proto = partitioner.run(lowered(AbstractMesh((512, 8), ("data", "model"))))
+    assert operations(proto)
+
+
+@pytest.mark.parametrize(
+    ("devices", "plugin", "client"),
+    [(8192, None, "own"), (16384, Path("plugin.so"), "gpu"), (16384, None, "none")],
+)
+def test_without_sockets_there_are_own_devices_then_the_gpu_client(
+    devices, plugin, client, monkeypatch, tmp_path
+):
+    def refuse(devices, folder):
+        raise RuntimeError("Permission denied")
+
+    monkeypatch.setattr(cpu_devices, "make_client", refuse)
+    monkeypatch.setattr(xla, "own_devices_compiler", lambda devices, folder: "own")
+    monkeypatch.setattr(xla, "gpu_compiler", lambda devices, folder: "gpu")
+    monkeypatch.setattr(xla, "gpu_plugin", lambda: plugin)
+    if client == "none":
+        with pytest.raises(UsageError, match=r"16,384 devices: .*denied.*flint-workload\[gpu\]"):
+            xla.cpu_compiler(devices, tmp_path)
+    else:
+        assert xla.cpu_compiler(devices, tmp_path) == client
 
 
 @pytest.mark.parametrize("data", [2, 256, 2048])
@@ -108,19 +144,9 @@ def test_the_program_of_a_larger_mesh_has_the_same_shape(data):
 
 
 @needs_gpu_plugin
-def test_the_gpu_client_partitions_as_the_cpu_client_does(monkeypatch):
+def test_the_gpu_client_partitions_as_the_cpu_client_does():
     module = lowered(AbstractMesh((64, 8), ("data", "model")))
     with Partitioner(512, **LIMITS) as partitioner:
         on_cpu = operations(partitioner.run(module))
-    monkeypatch.setattr(partitioning, "MAX_CPU_DEVICES", 1)
-    with Partitioner(512, **LIMITS) as partitioner:
-        assert partitioner.engine == "gpu"
+    with Partitioner(512, **LIMITS, engine="gpu") as partitioner:
         assert operations(partitioner.run(module)) == on_cpu
-
-
-@needs_gpu_plugin
-def test_a_million_devices():
-    mesh = AbstractMesh((131072, 8), ("data", "model"))
-    with Partitioner(2**20, **LIMITS) as partitioner:
-        names = {name for name, _ in operations(partitioner.run(lowered(mesh)))}
-    assert "all_reduce" in names
