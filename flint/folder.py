@@ -16,7 +16,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from flint.errors import FlintError, UsageError
 from flint.graph_io import graph_from_bytes, graph_to_bytes
 from flint.mesh import Mesh
 from flint.passes import apply
-from flint.ranks import RankSet, parse_ranks
+from flint.ranks import RankSet, chosen_ranks
 from flint.tensor_types import TensorType
 from flint.workload import Level, Order, Program, ProgramInput, Workload
 
@@ -63,7 +63,7 @@ def save(
     folder: Path,
     *,
     system: str | System = "dgx-h100",
-    ranks: str = "all",
+    ranks: str | Iterable[int] = "all",
     granularity: str = "kernel",
     annotate: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -74,7 +74,7 @@ def save(
         workload: what to write.
         folder: where; a workload folder that is there is replaced, anything else is left alone.
         system: name or TOML file of the cluster that durations are computed for.
-        ranks: ``"all"``, ``"0-7"``, ``"0,3,8-11"``: the ranks that get a trace.
+        ranks: the ranks that get a trace: numbers, ``"all"``, ``"0-7"`` or ``"0,3,8-11"``.
         granularity: ``"op"``, ``"kernel"`` or ``"region"``.
         annotate: put op, layer, source, dtype and shapes into every ET node.
         progress: called with (ranks written, ranks to write).
@@ -90,7 +90,7 @@ def save(
             "execution traces need the per-device program that XLA's partitioner makes of it"
         )
     described = system if isinstance(system, System) else load_system(system)
-    chosen = parse_ranks(ranks, workload.mesh.size)
+    chosen = chosen_ranks(ranks, workload.mesh.size)
     graphs = [apply(program.graph, granularity) for program in workload.programs]
     write = registry.converter("chakra")
     with _whole(folder) as partial_folder:

@@ -11,6 +11,8 @@ runs of consecutive ranks within a period.  A million-rank pipeline stage is a h
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,6 +90,23 @@ def from_mask(mask: NDArray[np.bool_]) -> RankSet:
 def _divisors(number: int) -> list[int]:
     small = [i for i in range(1, int(number**0.5) + 1) if number % i == 0]
     return sorted({*small, *(number // i for i in small)})
+
+
+def chosen_ranks(ranks: str | Iterable[int], world: int) -> Ranks:
+    """Ranks by number, or as the command line has them: ``all``, ``0-7`` or ``0,3,8-11``.
+
+    Raises:
+        UsageError: no such ranks.
+    """
+    if isinstance(ranks, str):
+        return parse_ranks(ranks, world)
+    try:
+        numbers = sorted({operator.index(rank) for rank in ranks})
+    except TypeError:
+        raise UsageError(f"ranks={ranks!r}: expected numbers, or text such as '0,3,8-11'") from None
+    if not numbers or numbers[0] < 0 or numbers[-1] >= world:
+        raise UsageError(f"ranks={ranks!r}: ranks go from 0 to {world - 1}, one at least")
+    return np.array(numbers, dtype=np.int64)
 
 
 def parse_ranks(text: str, world: int) -> Ranks:

@@ -159,3 +159,19 @@ def test_a_program_whose_inputs_are_replicated_is_per_device(tmp_path: Path) -> 
     text = GLOBAL.replace('[{"data"}, {}]', "[{}, {}]")
     (tmp_path / "replicated.mlir").write_text(text)
     assert flint.convert(tmp_path / "replicated.mlir").level == "partitioned"
+
+
+@pytest.mark.parametrize("ranks", [[], [64], [-1], ["0"], 3, [0.5]])
+def test_ranks_that_are_no_ranks_are_refused(
+    ranks: object, workload: Workload, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=r"ranks="):
+        workload.save(tmp_path / "out", ranks=ranks)
+
+
+def test_ranks_may_be_numbers(workload: Workload, tmp_path: Path) -> None:
+    workload.save(tmp_path / "out", ranks=np.array([5, 2, 5]))
+    assert sorted(path.name for path in (tmp_path / "out/et").glob("*.et")) == [
+        "trace.2.et",
+        "trace.5.et",
+    ]
