@@ -98,7 +98,7 @@ def distance(ours, theirs):
 
 
 def loss_and_gradients(config: Config, shape, axes):
-    """Of a model on a mesh, with weights large enough that experts differ and some are preferred."""
+    """Of a model on a mesh, with weights large enough that some experts are preferred."""
     params = jax.tree.map(lambda w: w * 4, initial(parameters(config), jax.random.key(0)))
     tokens = jax.random.randint(jax.random.key(2), (8, config.sequence + 1), 0, config.vocabulary)
     batch = {"tokens": tokens[:, :-1], "targets": tokens[:, 1:]}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tests.models import names_ring_resnet
+from tests.models import names_moe, names_ring_resnet
 
 MODELS = {
+    **names_moe.MODELS,
     **names_ring_resnet.MODELS,
     "llama3": ("flint.models.jax.llama3", "train_tiny"),
     "decode": ("flint.models.jax.decode", "decode_tiny"),
