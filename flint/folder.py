@@ -66,6 +66,7 @@ def save(
     ranks: str | Iterable[int] = "all",
     granularity: str = "kernel",
     annotate: bool = False,
+    announce: Callable[[int, int], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Saved:
     """Write a workload folder.
@@ -77,6 +78,7 @@ def save(
         ranks: the ranks that get a trace: numbers, ``"all"``, ``"0-7"`` or ``"0,3,8-11"``.
         granularity: ``"op"``, ``"kernel"`` or ``"region"``.
         annotate: put op, layer, source, dtype and shapes into every ET node.
+        announce: called with (bytes, traces) before the first trace is written.
         progress: called with (ranks written, ranks to write).
 
     Raises:
@@ -105,6 +107,7 @@ def save(
             ranks=None if len(chosen) == workload.mesh.size else chosen,
             annotate=annotate,
             metadata={"granularity": granularity, "order": str(workload.order)},
+            announce=announce,
             progress=progress,
         ).to_json()
         saved = Saved(

@@ -71,6 +71,7 @@ def write(
     annotate: bool = False,
     lookahead: Lookahead = "own",
     metadata: Mapping[str, str] | None = None,
+    announce: Callable[[int, int], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Manifest:
     """Write the traces of a workload and ASTRA-sim's files beside them.
@@ -84,6 +85,8 @@ def write(
         annotate: put op, layer, source, phase, shapes and dtype into every node.
         lookahead: iterations that may overlap, for all loops; each loop's own by default.
         metadata: further texts for the traces' metadata.
+        announce: called with (bytes, files) once it is known that the disk has room for them,
+            before the first is written.
         progress: called with (ranks written, ranks to write).
 
     Raises:
@@ -107,10 +110,12 @@ def write(
     table = build.table.content()
     needed = sum(item.bytes for item in build.files) + len(table) + len(groups_text(groups))
     _check_space(folder, needed)
+    total = sum(len(item.ranks) for item in build.files)
+    if announce is not None:
+        announce(needed, total)
     try:
         (folder / "et").mkdir()
         (folder / "astra-sim").mkdir()
-        total = sum(len(item.ranks) for item in build.files)
         writer = FileWriter(folder / "et", total, progress)
         for item in build.files:
             writer.write(item)

@@ -24,6 +24,15 @@ AnnotateOption = Annotated[
 ]
 
 
+#: Bytes of traces from which on they are announced.
+_MUCH = 1 << 30
+
+
+def _announce(size: int, traces: int) -> None:
+    if size >= _MUCH:
+        sys.stderr.write(f"flint: writing {traces:,} traces, {human_bytes(size)}\n")
+
+
 def save_and_report(
     workload: Workload,
     output: Path,
@@ -44,6 +53,7 @@ def save_and_report(
             ranks=ranks,
             granularity=granularity,
             annotate=annotate,
+            announce=_announce,
             progress=report,
         )
     writing = time.perf_counter() - started

@@ -82,6 +82,20 @@ def test_a_full_disk_is_found_before_writing(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_bytes_and_files_are_announced_before_the_first_is_written(tmp_path):
+    announced = []
+
+    def announce(size, files):
+        announced.append((size, files, list(tmp_path.iterdir())))
+
+    graph = chain(communication("collective_permute", peers=_ring(MESH)))
+    write_all(tmp_path, graph, MESH, announce=announce)
+    ((size, files, there),) = announced
+    assert (files, there) == (MESH.size, [])
+    distinct = {path.stat().st_ino: path.stat().st_size for path in tmp_path.rglob("et/*")}
+    assert size == pytest.approx(sum(distinct.values()), abs=100)  # besides the text of groups
+
+
 def test_a_class_is_encoded_once_however_many_ranks_it_has(tmp_path, monkeypatch):
     encoded = []
     real = records.encode

@@ -152,3 +152,18 @@ def test_a_read_only_place_is_one_line(tmp_path: Path) -> None:
 def test_no_module_writes_outside_its_folder(converted: Path) -> None:
     assert not [path for path in converted.parent.iterdir() if path != converted]
     assert os.access(converted / "workload.json", os.R_OK)
+
+
+def test_much_is_announced_and_little_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from flint.cli import main, saving
+
+    def said(name: str) -> str:
+        with pytest.raises(SystemExit, match="0"):
+            main(["convert", str(TINY), "-o", str(tmp_path / name)])
+        return capsys.readouterr().err
+
+    assert said("little") == ""
+    monkeypatch.setattr(saving, "_MUCH", 1000)
+    assert said("much").startswith("flint: writing 8 traces, ")
