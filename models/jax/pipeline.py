@@ -1,0 +1,194 @@
+"""Pipeline-parallel Llama 3: layers split into stages, batches into microbatches.
+
+The idea: the devices along the axis "stage" hold consecutive layers.  One SPMD program runs on all
+of them: a loop of ticks, in each of which a stage applies its layers to the microbatch that it has
+and hands the result on to the next stage (collective-permute).  Stage s works on microbatch t - s
+in tick t; m microbatches on n stages take m + n - 1 ticks, and n - 1 ticks of every stage are the
+bubble, in which it computes on what nobody reads.  The backward pass is the loop's transpose: all
+microbatches forward, then all backward, as in GPipe (Huang et al., 2019).
+
+    tick       0   1   2   3   4   5   6            m = 4 microbatches, n = 4 stages
+    stage 0    0   1   2   3   .   .   .
+    stage 1    .   0   1   2   3   .   .
+    stage 2    .   .   0   1   2   3   .
+    stage 3    .   .   .   0   1   2   3
+
+Embedding and head are not part of a stage: microbatches are split over the stages for them, so
+that no stage waits while another one does all of it.  Microbatches come to the first stage, and
+results go from the last one to where they belong, one hop towards the first stage per tick.
+
+Only "stage" is manual; what the other axes split, XLA's partitioner does, as in ``llama3.py``.
+It gathers the weights that "data" splits in every tick: call the axis "replica" to keep them whole.
+
+    flint capture models/jax/pipeline.py:train_70b --mesh 8,8,8 -o out/
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+
+import flint
+from flint.models.jax import adamw, llama3
+from flint.models.jax.layers import cross_entropy, rms_norm
+from flint.models.jax.llama3 import LLAMA3_70B, REMAT, TINY, Config
+from flint.models.jax.parameters import Tree, abstract, stacked
+from flint.models.jax.sharding import constrain, parts, spec
+
+#: The mesh axis along which activations go from stage to stage.
+AXIS = "stage"
+
+
+def parameters(config: Config, stages: int) -> Tree:
+    """``llama3.parameters`` with blocks of leading dims (stages, layers of a stage).
+
+    Raises:
+        ValueError: the stages do not divide the layers.
+    """
+    if config.layers % stages:
+        raise ValueError(f"{config.layers} layers cannot be split into {stages} equal stages")
+    tree = llama3.parameters(replace(config, layers=config.layers // stages, scan=True))
+    return {**tree, "blocks": stacked(tree["blocks"], stages, "stages")}
+
+
+def _shifted(x: jax.Array, by: int) -> jax.Array:
+    """What the stage ``by`` before this one has; zeros where there is none."""
+    size = jax.lax.axis_size(AXIS)
+    hops = [(stage, stage + by) for stage in range(size) if 0 <= stage + by < size]
+    return jax.lax.ppermute(x, AXIS, hops)
+
+
+def _stage(config: Config, layers: Any, x: jax.Array) -> jax.Array:
+    """One stage's layers, arrays with a leading dim, applied to a microbatch ``x`` (B, S, D)."""
+    apply = REMAT[config.remat](functools.partial(llama3.block, config))
+    x, _ = jax.lax.scan(lambda x, layer: (apply(x, layer), None), x, layers, unroll=not config.scan)
+    return x
+
+
+def _ticks(config: Config, blocks: Any, stream: jax.Array) -> jax.Array:
+    """One stage's part of the pipeline.
+
+    The stream is a queue over all stages: in tick t, slot t mod its slots moves one stage towards
+    the first, which works on what was there, and the last stage's result comes in at the end.  So
+    the first stage reads microbatch t in tick t.  The result of microbatch i enters in tick
+    i + n - 1, in slot (i + n - 1) mod slots, and comes back to the stage that microbatch i was on.
+
+    Args:
+        blocks: parameters with leading dims (1, layers).
+        stream: this stage's microbatches (slots, B, S, D).
+
+    Returns:
+        Results of the same microbatches.
+    """
+    stages, stage, slots = jax.lax.axis_size(AXIS), jax.lax.axis_index(AXIS), stream.shape[0]
+    layers = jax.tree.map(lambda weights: weights[0], blocks)
+
+    def tick(carry: tuple[jax.Array, jax.Array], number: jax.Array) -> tuple[Any, None]:
+        stream, arrived = carry
+        slot = number % slots
+        waiting = jax.lax.dynamic_index_in_dim(stream, slot, keepdims=False)
+        with jax.named_scope("stage"):
+            x = _stage(config, layers, jnp.where(stage == 0, waiting, arrived))
+        with jax.named_scope("next"):
+            arrived = _shifted(x, 1)
+        with jax.named_scope("stream"):
+            waiting = jnp.where(stage == stages - 1, x, _shifted(waiting, -1))
+            stream = jax.lax.dynamic_update_index_in_dim(stream, waiting, slot, 0)
+        return (stream, arrived), None
+
+    first = jax.lax.pcast(jnp.zeros(stream.shape[1:], stream.dtype), AXIS, to="varying")
+    ticks = jnp.arange(slots * stages + stages - 1, dtype=jnp.int32)
+    (stream, _), _ = jax.lax.scan(tick, (stream, first), ticks)
+    return jnp.roll(stream, 1 - stages, 0)
+
+
+def logits(config: Config, params: Any, tokens: jax.Array) -> jax.Array:
+    """Scores of the next token, float32 (M, B, S, V), of M microbatches of ``tokens`` (M, B, S)."""
+    residual = "sequence_tensor" if config.sequence_parallel else "sequence"
+    with jax.named_scope("embedding"):
+        # Gathered in bfloat16 before it is looked up in, as in llama3.logits.
+        table = constrain(params["embedding"].astype(config.dtype), "tensor", "fsdp")
+        table = constrain(table, "tensor", None)
+        x = constrain(table[tokens], "stages", "batch", "sequence", None)
+        x = constrain(x, "stages", "batch", residual, None)
+    with jax.named_scope("pipeline"):
+        split = PartitionSpec(AXIS)
+        x = jax.shard_map(
+            functools.partial(_ticks, config),
+            in_specs=(split, split),
+            out_specs=split,
+            axis_names={AXIS},
+        )(params["blocks"], x)
+        x = constrain(x, "stages", "batch", residual, None)
+    with jax.named_scope("head"):
+        x = rms_norm(x, params["norm"])
+        scores = x @ params["head"].astype(config.dtype)
+        return constrain(scores.astype(jnp.float32), "stages", "batch", "sequence", "tensor")
+
+
+def loss(config: Config, params: Any, batch: Any) -> jax.Array:
+    """Mean cross entropy of the next token; batch: tokens and targets (M, B, S) of int32."""
+    return cross_entropy(logits(config, params, batch["tokens"]), batch["targets"])
+
+
+def abstract_arguments(config: Config, microbatches: int, mesh: Any) -> tuple[Any, Any]:
+    """State and batch of a training step, abstract, split over a mesh.
+
+    Raises:
+        ValueError: the stages do not divide the layers or the microbatches.
+    """
+    stages = parts("stages", mesh)
+    if microbatches % stages:
+        raise ValueError(f"{microbatches} microbatches cannot be split over {stages} stages")
+    params = parameters(config, stages)
+    state = abstract({"params": params, "opt_state": adamw.state(params)}, mesh)
+    tokens = jax.ShapeDtypeStruct(
+        (microbatches, config.sequences * parts("batch", mesh), config.sequence),
+        jnp.int32,
+        sharding=NamedSharding(mesh, spec(("stages", "batch", "sequence"), mesh)),
+    )
+    return state, {"tokens": tokens, "targets": tokens}
+
+
+def training(
+    config: Config,
+    microbatches: int,
+    mesh: tuple[int, ...],
+    axes: tuple[str, ...] = (AXIS, "data", "model"),
+) -> Any:
+    """A training step of a pipelined model: ``training(LLAMA3_70B, 32, mesh=(8, 8, 8)).capture()``.
+
+    Args:
+        config: the model; ``sequences`` are those of a microbatch per part of the batch dim.
+        microbatches: of a step; a multiple of the stages.
+        mesh: devices per axis.
+        axes: their names, of those that ``sharding.AXES`` knows; "stage" is one of them.
+
+    Returns:
+        ``step(state, batch) -> (state, loss)``, jitted, with the state donated.
+    """
+    setup = functools.partial(abstract_arguments, config, microbatches)
+
+    @flint.capture(mesh=mesh, axes=axes, setup=setup)
+    @functools.partial(jax.jit, donate_argnums=0)
+    def train_step(state: Any, batch: Any) -> tuple[Any, jax.Array]:
+        def objective(params: Any) -> jax.Array:
+            return loss(config, params, batch)
+
+        value, grads = jax.value_and_grad(objective)(state["params"])
+        params, optimizer = adamw.update(state["params"], grads, state["opt_state"])
+        return {"params": params, "opt_state": optimizer}, value
+
+    return train_step
+
+
+PIPELINE_TINY = replace(TINY, layers=4)
+PIPELINE_70B = replace(LLAMA3_70B, sequence_parallel=True)
+
+train_tiny = training(PIPELINE_TINY, 4, mesh=(2, 2, 2))
+train_70b = training(PIPELINE_70B, 32, mesh=(8, 8, 8))

@@ -1,0 +1,137 @@
+"""Prints, as JSON, how far pipelines are from plain Llama on 8 host devices.
+
+Of the tiny Llama in float32: per mesh, the largest difference over the largest element of every
+array; of the loss and the gradients, and of the loss and the state after two training steps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["XLA_FLAGS"] = (
+    "--xla_force_host_platform_device_count=8 "
+    "--xla_cpu_collective_call_terminate_timeout_seconds=600"
+)
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AxisType
+
+from flint.models.jax import adamw, llama3, pipeline
+from flint.models.jax.parameters import initial
+from flint.models.jax.pipeline import PIPELINE_TINY
+
+BASE = replace(PIPELINE_TINY, dtype=jnp.float32)
+AXES = ("stage", "data", "model")
+SEQUENCES = 8
+
+#: Config, microbatches, mesh, axes.
+PIPELINES = {
+    "2x2x2": (BASE, 4, (2, 2, 2), AXES),
+    "one per stage": (BASE, 2, (2, 2, 2), AXES),
+    "sequence parallel": (replace(BASE, sequence_parallel=True), 4, (2, 2, 2), AXES),
+    "4 stages": (BASE, 4, (4, 2), ("stage", "data")),
+    "4 stages, 8 microbatches": (BASE, 8, (4,), ("stage",)),
+    "8 stages": (replace(BASE, layers=8), 8, (8,), ("stage",)),
+    "replicas": (BASE, 2, (2, 4), ("stage", "replica")),
+    "unrolled, no remat": (replace(BASE, scan=False, remat="none"), 4, (2, 2), ("stage", "model")),
+    "1 stage": (BASE, 2, (1, 4, 2), AXES),
+}
+
+
+def mesh_of(shape, axes):
+    return jax.make_mesh(shape, axes, axis_types=(AxisType.Auto,) * len(axes))
+
+
+def with_stages(tree, stages):
+    """A state of plain Llama, (layers, ...) as (stages, layers of a stage, ...)."""
+
+    def split(path, leaf):
+        blocks = any(getattr(key, "key", None) == "blocks" for key in path)
+        return leaf.reshape(stages, -1, *leaf.shape[1:]) if blocks else leaf
+
+    return jax.tree.map_with_path(split, tree)
+
+
+def state_of(config):
+    """Of plain Llama, with weights large enough that attention is far from uniform."""
+    described = llama3.parameters(config)
+    params = jax.tree.map(lambda w: w * 4, initial(described, jax.random.key(0)))
+    return {"params": params, "opt_state": initial(adamw.state(described), jax.random.key(1))}
+
+
+def batch_of(config):
+    shape = (SEQUENCES, config.sequence + 1)
+    tokens = jax.random.randint(jax.random.key(2), shape, 0, config.vocabulary)
+    return {"tokens": tokens[:, :-1], "targets": tokens[:, 1:]}
+
+
+def results(model_loss, step, state, batch):
+    """Loss and gradients; loss and state after two steps."""
+    value, grads = jax.block_until_ready(
+        jax.jit(jax.value_and_grad(model_loss))(state["params"], batch)
+    )
+    for _ in range(2):
+        # One step at a time: the devices share a few threads, and two steps can block them all.
+        state, after = jax.block_until_ready(step(state, batch))
+    return jax.device_get({"loss": value, "grads": grads, "loss of step 2": after, "state": state})
+
+
+def plain(config):
+    """Of one device; layers in the arrays' leading dim."""
+    config = replace(config, scan=True, remat="full", sequence_parallel=False)
+    one = (1,), ("data",)
+    with jax.set_mesh(mesh_of(*one)):
+        return results(
+            lambda params, batch: llama3.loss(config, params, batch),
+            llama3.training(config, *one),
+            state_of(config),
+            batch_of(config),
+        )
+
+
+def pipelined(config, microbatches, shape, axes):
+    mesh = mesh_of(shape, axes)
+    stages = mesh.shape["stage"]
+    with jax.set_mesh(mesh):
+        placed = jax.tree.map(
+            lambda leaf: leaf.sharding, pipeline.abstract_arguments(config, microbatches, mesh)
+        )
+        state = with_stages(state_of(replace(config, scan=True)), stages)
+        batch = jax.tree.map(
+            lambda x: x.reshape(microbatches, -1, config.sequence), batch_of(config)
+        )
+        state, batch = jax.device_put((state, batch), placed)
+        return results(
+            lambda params, batch: pipeline.loss(config, params, batch),
+            pipeline.training(config, microbatches, shape, axes),
+            state,
+            batch,
+        )
+
+
+def distance(ours, theirs):
+    """Path -> largest difference over the largest element."""
+    return {
+        jax.tree_util.keystr(path): float(abs(one - other).max() / abs(other).max())
+        for (path, one), other in zip(
+            jax.tree.leaves_with_path(ours), jax.tree.leaves(theirs), strict=True
+        )
+    }
+
+
+def main():
+    exact = {layers: plain(replace(BASE, layers=layers)) for layers in (4, 8)}
+    found = {}
+    for name, (config, *rest) in PIPELINES.items():
+        stages = dict(zip(rest[2], rest[1], strict=True))["stage"]
+        whole = with_stages(exact[config.layers], stages)
+        found[name] = distance(pipelined(config, *rest), whole)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
