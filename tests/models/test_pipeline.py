@@ -12,6 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flint.converters.chakra.consumer import execute
+from flint.converters.chakra.schema import NodeType
+from flint.converters.chakra.trace_set import load_trace_set
 from flint.errors import FlintError
 from flint.graph import Phase
 from flint.models.jax.parameters import count
@@ -132,6 +135,23 @@ def test_hops_of_every_tick_and_their_bytes(case):
         (Phase.BACKWARD, "pipeline/next", -1): ticks,
         (Phase.BACKWARD, "pipeline/stream", 1): ticks,
     }
+
+
+def test_traces_of_stages_send_to_the_neighbours_that_they_have(tmp_path):
+    """To the next stage, results in the forward pass and the stream's gradients in the backward
+    pass: twice per tick; to the stage before, the stream and the results' gradients.  Executed with
+    random durations, all ranks finish."""
+    stage_only.capture().save(tmp_path / "out")
+    traces = load_trace_set(tmp_path / "out")
+    stages, ticks = 4, 8 + 4 - 1
+    for rank in range(stages):
+        trace = traces.trace_of(rank)
+        expected = {other: 2 * ticks for other in (rank - 1, rank + 1) if 0 <= other < stages}
+        sent = trace.comm_dst[trace.type == NodeType.SEND]
+        received = trace.comm_src[trace.type == NodeType.RECV]
+        assert collections.Counter(sent.tolist()) == expected
+        assert collections.Counter(received.tolist()) == expected
+    assert execute(traces, seed=7).complete
 
 
 def among_stages(node, workload):
