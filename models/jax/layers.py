@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from flint.models.jax.parameters import Parameter, Tree
-from flint.models.jax.sharding import constrain
+from flint.models.jax.sharding import constrain, parts
 
 #: What attention scores of hidden positions become before the softmax.
 _HIDDEN = -1e30
@@ -80,11 +80,23 @@ def attention_parameters(width: int, heads: Heads) -> Tree:
 def projections(
     x: jax.Array, layer: Any, heads: Heads, positions: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Queries (B, S, H, size), keys and values (B, S, K, size) of ``x`` (B, S, D)."""
+    """Queries (B, S, H, size), keys and values (B, S, K, size) of ``x`` (B, S, D).
+
+    On a mesh with more tensor-parallel parts than key heads, K is the number of parts: every part
+    attends with a whole key head, so that several have the same one.
+    """
     batch, length, _ = x.shape
+    mesh = jax.sharding.get_abstract_mesh()
+    split = 1 if mesh.empty else parts("tensor", mesh)
 
     def project(name: str, count: int) -> jax.Array:
-        made = (x @ layer[name].astype(x.dtype)).reshape(batch, length, count, heads.size)
+        made = x @ layer[name].astype(x.dtype)
+        copies = split // count if split % count == 0 else 1
+        if copies > 1:  # gathered while heads lie side by side: nobody has a whole one
+            made = constrain(made, "batch", "sequence", None)
+        made = made.reshape(batch, length, count, heads.size)
+        if copies > 1:
+            made = jnp.repeat(made, copies, axis=2)
         return constrain(made, "batch", "sequence", "tensor", None)
 
     q = rotary(project("wq", heads.queries), positions, heads.theta)

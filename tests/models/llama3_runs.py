@@ -32,6 +32,7 @@ VARIANTS = {
     "sequence parallel": (replace(BASE, sequence_parallel=True), (4, 2), ("data", "model")),
     "hybrid": (BASE, (2, 2, 2), ("replica", "data", "model")),
     "context": (BASE, (2, 2, 2), ("data", "context", "model")),
+    "shared keys": (BASE, (1, 8), ("data", "model")),
 }
 
 

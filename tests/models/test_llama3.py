@@ -25,6 +25,7 @@ from flint.models.jax.llama3 import (
 from flint.models.jax.parameters import Parameter, count, initial
 from flint.work import Unit
 from tests.capture.comparing import child_environment
+from tests.models import variants
 
 pytestmark = pytest.mark.xdist_group("models")
 
@@ -56,7 +57,7 @@ def runs():
     "variant",
     [
         "fsdp and tensor", "unrolled", "no remat", "dots", "outputs", "sequence parallel",
-        "hybrid", "context",
+        "hybrid", "context", "shared keys",
     ],
 )  # fmt: skip
 def test_every_form_and_mesh_gives_the_losses_of_one_device(variant, runs):
@@ -143,3 +144,9 @@ def test_weights_are_gathered_in_bfloat16_once_per_use():
     assert all(kind.dtype == "bf16" for _, kind in gathered)
     assert sum(kind.bytes for _, kind in gathered) == 2 * weights
     assert jnp.bfloat16 == LLAMA3_8B.dtype
+
+
+@pytest.mark.parametrize("step", [variants.shared_keys, train_405b])
+def test_more_parts_than_key_heads_make_xla_replicate_nothing(step):
+    """XLA says in its log where it gathers a whole tensor for lack of a better way."""
+    assert step.capture().warnings == {}

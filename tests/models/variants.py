@@ -19,3 +19,5 @@ four_axes = training(
     mesh=(2, 2, 2, 2),
     axes=("replica", "data", "context", "model"),
 )
+#: TINY has 4 key heads: every one is on two parts.
+shared_keys = training(TINY, mesh=(1, 8))
