@@ -1,0 +1,86 @@
+"""A cluster that is not there: one process that is any rank of any number of ranks.
+
+The idea: PyTorch's fake process group answers every collective at once.  With it, and with the
+environment variables that launchers set, a program believes to be one rank of a running job; all
+that is real is the rank's own view of the mesh.
+
+    mesh = start(rank=3, shape=(64, 8), axes=("dp", "tp"), device="flint")
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from flint.errors import FlintError, UsageError
+
+#: Ranks per host that LOCAL_RANK is told from.
+LOCAL_WORLD_SIZE = 8
+
+
+def environment(rank: int, world_size: int, per_host: int = LOCAL_WORLD_SIZE) -> dict[str, str]:
+    """The variables that torchrun sets for a rank.
+
+    Args:
+        rank, world_size: of the process.
+        per_host: processes per host.
+    """
+    local = min(per_host, world_size)
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_RANK": str(rank % local),
+        "LOCAL_WORLD_SIZE": str(local),
+        "GROUP_RANK": str(rank // local),
+        "GROUP_WORLD_SIZE": str(-(-world_size // local)),
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(world_size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+        "TORCHELASTIC_RUN_ID": "flint",
+    }
+
+
+def start(
+    rank: int,
+    shape: tuple[int, ...],
+    axes: tuple[str, ...],
+    device: str,
+    per_host: int = LOCAL_WORLD_SIZE,
+) -> DeviceMesh:
+    """Become a rank of a fake cluster and make its mesh.
+
+    Args:
+        rank: of this process, row-major in the mesh.
+        shape, axes: of the mesh.
+        device: device type of the mesh.
+        per_host: ranks per host, for LOCAL_RANK.
+
+    Raises:
+        UsageError: a rank outside the mesh.
+        FlintError: the process is already part of a real group.
+    """
+    world_size = math.prod(shape)
+    if not 0 <= rank < world_size:
+        raise UsageError(f"rank {rank} is outside the mesh of {world_size} ranks")
+    if dist.is_initialized():
+        raise FlintError(
+            "this process already has a process group: capture before init_process_group, or call "
+            "init_process_group in setup only"
+        )
+    os.environ.update(environment(rank, world_size, per_host))
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    store: Any = FakeStore()
+    dist.init_process_group("fake", rank=rank, world_size=world_size, store=store)
+    return init_device_mesh(device, shape, mesh_dim_names=axes)
+
+
+def stop() -> None:
+    """Leave the cluster."""
+    if dist.is_initialized():
+        dist.destroy_process_group()

@@ -1,0 +1,34 @@
+"""Dispatch and function modes of PyTorch made from plain functions.
+
+with dispatch_mode(lambda op, types, args, kwargs: op(*args, **kwargs)): ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+#: What sees an op: the op, types of its tensors, arguments.
+Handler = Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]
+
+
+def dispatch_mode(handler: Handler) -> AbstractContextManager[Any]:
+    """A mode that sees every op that reaches the dispatcher below autograd."""
+    return _mode(TorchDispatchMode, "__torch_dispatch__", handler)
+
+
+def function_mode(handler: Handler) -> AbstractContextManager[Any]:
+    """A mode that sees every function of PyTorch that is called."""
+    return _mode(TorchFunctionMode, "__torch_function__", handler)
+
+
+def _mode(kind: Any, method: str, handler: Handler) -> AbstractContextManager[Any]:
+    def see(_: Any, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        return handler(op, types, args, kwargs or {})
+
+    made: AbstractContextManager[Any] = type(kind.__name__, (kind,), {method: see})()
+    return made

@@ -1,0 +1,221 @@
+"""One rank's capture from beginning to end: cluster, setup, warm-up, recorded step.
+
+The idea: the user's setup builds model, optimizer and batch on a rank of a fake cluster, under fake
+tensors that take no memory.  The step runs twice: the first time everything is made that is made
+once (FSDP's buffers, the optimizer's state, DDP's buckets), the second time is recorded.  All of it
+changes the process, which therefore is one that ends afterwards.
+
+    recording = record(train_step, setup, (64, 8), ("dp", "tp"), rank=0)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from flint.errors import FlintError, UsageError
+from flint.frontends.torch import cluster, device, shims
+from flint.frontends.torch.cuda import cuda_names
+from flint.frontends.torch.naming import Named, Names, names_of
+from flint.frontends.torch.recorder import Recorder, tensors_in
+from flint.frontends.torch.recording import Input, Recording
+from flint.frontends.torch.shims import values, work
+from flint.frontends.torch.tracking import Tracker, tracking, users_line_of
+
+#: Positional and keyword arguments of a step.
+_Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def record(
+    function: Callable[..., Any],
+    setup: Callable[..., Any] | None,
+    shape: tuple[int, ...],
+    axes: tuple[str, ...],
+    rank: int,
+    *,
+    arguments: _Arguments | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Recording:
+    """Record one step of one rank.  Changes this process for good: run it in a child.
+
+    Args:
+        function: the step.
+        setup: called with the DeviceMesh; returns the step's positional arguments, or
+            ``(args, kwargs)``; None when ``arguments`` are given.
+        shape, axes: of the mesh.
+        rank: of the mesh, row-major.
+        arguments: the step's, when there is no setup.
+        settings: ``local_world_size``: ranks per host (default 8).
+
+    Raises:
+        UsageError: a setting that there is not, a rank outside the mesh.
+        FlintError: setup or step cannot run on fake tensors; the text names the user's line.
+    """
+    given = dict(settings or {})
+    per_host = given.pop("local_world_size", cluster.LOCAL_WORLD_SIZE)
+    if given:
+        unknown = ", ".join(sorted(given))
+        raise UsageError(f"no setting {unknown} for PyTorch; there is: local_world_size")
+    warnings.filterwarnings("ignore")
+    device.register()
+    shims.apply_all()
+    torch.manual_seed(0)
+    mesh = cluster.start(rank, shape, axes, device.NAME, per_host)
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    tracker = Tracker()
+    # The engine's own threads number nodes anew, and serve devices known before they start only.
+    one_thread = torch.autograd.set_multithreading_enabled(False)
+    with one_thread, fake, cuda_names(), tracking(tracker):
+        with _users("setup"):
+            args, kwargs = _prepare(setup, mesh, arguments)
+        by_name = _by_name(function, args, kwargs)
+        tracker.names.update(names_of(by_name).modules)
+        with _users("the step's first run"):
+            function(*args, **kwargs)
+        names = names_of(by_name, tracker.roots, tracker.optimizers)
+        tracker.names.update(names.modules)
+        tracker.restart()
+        device.restart()
+        values.assumed.clear()
+        recorder = Recorder(tracker, device.NAME)
+        with _users("the step"), work.waiting(recorder.wait_work), recorder:
+            result = function(*args, **kwargs)
+    return _recording(recorder, names, result, rank, shape, axes)
+
+
+def _prepare(
+    setup: Callable[..., Any] | None, mesh: Any, arguments: _Arguments | None
+) -> _Arguments:
+    if setup is None:
+        return _moved(arguments or ((), {}))
+    made = setup(mesh)
+    if (
+        isinstance(made, tuple)
+        and len(made) == 2
+        and isinstance(made[0], tuple)
+        and isinstance(made[1], dict)
+    ):
+        return made
+    if made is None:
+        return (), {}
+    return (tuple(made) if isinstance(made, tuple | list) else (made,)), {}
+
+
+def _moved(arguments: _Arguments) -> _Arguments:
+    """Arguments that were made before the capture, on the recording device."""
+
+    def move(item: Any) -> Any:
+        if isinstance(item, torch.nn.Module):
+            return item.to(device.NAME)
+        if isinstance(item, torch.optim.Optimizer):
+            raise UsageError(
+                "an optimizer as an argument holds real parameters: make model, optimizer and "
+                "batch in setup=..., which runs on the recording device"
+            )
+        if isinstance(item, torch.Tensor):
+            return item.to(device.NAME)
+        if isinstance(item, list | tuple) and type(item) in (list, tuple):
+            return type(item)(move(part) for part in item)
+        if type(item) is dict:
+            return {key: move(value) for key, value in item.items()}
+        return item
+
+    args, kwargs = arguments
+    return tuple(move(item) for item in args), {key: move(item) for key, item in kwargs.items()}
+
+
+def _by_name(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Arguments by the names of the step's parameters, and what the step's closure holds."""
+    named: dict[str, Any] = {}
+    try:
+        bound = inspect.signature(function).bind(*args, **kwargs)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"setup's result does not fit the step: {error}; it has {len(args)} positional "
+            f"arguments: {', '.join(type(item).__name__ for item in args)}"
+        ) from None
+    for name, value in bound.arguments.items():
+        named[name] = value
+    held = inspect.getclosurevars(function).nonlocals if inspect.isfunction(function) else {}
+    for name, value in held.items():
+        named.setdefault(name, value)
+    return named
+
+
+@contextlib.contextmanager
+def _users(what: str) -> Iterator[None]:
+    """Errors of the user's code say where in it."""
+    try:
+        yield
+    except FlintError:
+        raise
+    except Exception as error:
+        file, line = users_line_of(error.__traceback__)
+        at = f" at {os.path.relpath(file)}:{line}" if file else ""
+        said = " ".join(str(error).split())[:500]
+        raise FlintError(f"{what} failed{at}: {type(error).__name__}: {said}") from error
+
+
+def _recording(
+    recorder: Recorder,
+    names: Names,
+    result: Any,
+    rank: int,
+    shape: tuple[int, ...],
+    axes: tuple[str, ...],
+) -> Recording:
+    results = tuple(
+        recorder.view(item) for item in _result_tensors(result) if item.device.type == device.NAME
+    )
+    warned = recorder.warnings + values.assumed
+    return Recording(
+        rank=rank,
+        world_size=torch.distributed.get_world_size(),
+        ops=tuple(recorder.ops),
+        storage_bytes=tuple(recorder.storage_bytes),
+        inputs=tuple(_inputs(recorder, names)),
+        results=results,
+        groups=tuple(recorder.groups.used),
+        mesh=tuple(zip(axes, shape, strict=True)),
+        constants=dict(recorder.constants),
+        warnings=dict(warned),
+    )
+
+
+def _result_tensors(result: Any) -> Iterator[torch.Tensor]:
+    from flint.frontends.torch.naming import roots
+
+    for _, item in roots({"result": result}):
+        if isinstance(item, torch.Tensor):
+            yield from tensors_in(item)
+
+
+def _inputs(recorder: Recorder, names: Names) -> Iterator[Input]:
+    """Storages whose value from before the step is read, and named ones that are written."""
+    known: dict[int, Named] = {}
+    for item in names.tensors:
+        number = recorder.number_of(item.tensor)
+        if number is not None:
+            known.setdefault(number, item)
+    for number in sorted({*recorder.exposed, *recorder.written} - recorder.made):
+        named = known.get(number)
+        if named is not None:
+            role = named.role
+            if role == "constant" and number in recorder.written:
+                role = "unknown"  # a buffer that the step changes: running statistics, say
+            yield Input(recorder.view(named.tensor), role, named.name)
+        elif number in recorder.exposed:
+            where = recorder.host.get(number)
+            if where is not None:
+                yield Input(recorder.exposed[number], "constant", f"made by {where}")
+            else:
+                yield Input(recorder.exposed[number], "unknown", f"storage {number}")

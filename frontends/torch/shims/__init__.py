@@ -1,0 +1,53 @@
+"""What PyTorch needs to run on a cluster and a device that are not there.
+
+The idea: PyTorch is used as it is; where it asks for values, for other ranks or for a compiled
+backend, one small file here answers.  Each says why it is needed and for which versions; all are
+applied together, once, in the process of a capture, which ends with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flint.frontends.torch.shims import (
+    attention,
+    chunk,
+    coalesced,
+    foreach,
+    mesh,
+    objects,
+    parameters,
+    process_group,
+    values,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shim:
+    """A shim: what it does, and the versions of torch that it is known to fit."""
+
+    apply: Callable[[], None]
+    versions: str
+    reason: str
+
+
+_KNOWN = ">=2.13,<2.14"
+
+SHIMS: tuple[Shim, ...] = (
+    Shim(mesh.apply, _KNOWN, "meshes compute with rank numbers: real tensors, also in fake mode"),
+    Shim(values.apply, _KNOWN, "fake tensors have no values: reading one follows a policy"),
+    Shim(attention.apply, _KNOWN, "attention is one fused kernel, as on an accelerator"),
+    Shim(parameters.apply, _KNOWN, "parameters that are fake tensors are moved by swapping"),
+    Shim(process_group.apply, _KNOWN, "programs make the process group that is already there"),
+    Shim(objects.apply, _KNOWN, "Python objects of other ranks are not there"),
+    Shim(coalesced.apply, _KNOWN, "coalesced collectives have no kernels for fake tensors"),
+    Shim(chunk.apply, _KNOWN, "FSDP makes the shards of all ranks to keep one"),
+    Shim(foreach.apply, _KNOWN, "DTensor works out the sharding of every tensor of a list anew"),
+)
+
+
+def apply_all() -> None:
+    """Apply every shim to this process."""
+    for shim in SHIMS:
+        shim.apply()

@@ -1,0 +1,56 @@
+"""Scaled dot product attention as fused kernels.
+
+On a device of its own kind PyTorch would take attention apart into matrix products.  On a GPU it
+picks a kernel by the arguments: flash attention for half precision without a mask, the
+memory-efficient one for a mask or single precision, both unless the user switched them off.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+_library: Any = None
+_new_library: Any = torch.library.Library
+
+#: Largest head that flash attention takes (its CUDA kernels').
+_FLASH_HEAD = 256
+
+
+def apply() -> None:
+    """Give the recording device its attention kernels."""
+    global _library
+    _library = _new_library("aten", "IMPL")
+    _library.impl("scaled_dot_product_attention", _attention, "AutogradPrivateUse1")
+    _library.impl("scaled_dot_product_attention", _attention, "PrivateUse1")
+
+
+def _attention(
+    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
+    is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
+) -> Any:  # fmt: skip
+    aten: Any = torch.ops.aten
+    half = query.dtype in (torch.float16, torch.bfloat16)
+    fits = query.dim() == 4 and query.shape[-1] <= _FLASH_HEAD
+    switches: Any = torch.backends.cuda
+    if half and fits and attn_mask is None and switches.flash_sdp_enabled():
+        return aten._scaled_dot_product_flash_attention(
+            query, key, value, dropout_p, is_causal, False, scale=scale
+        )[0]
+    if query.dim() == 4 and switches.mem_efficient_sdp_enabled():
+        if enable_gqa:
+            groups = query.shape[-3] // key.shape[-3]
+            key, value = (item.repeat_interleave(groups, -3) for item in (key, value))
+        if attn_mask is not None:
+            if attn_mask.dtype == torch.bool:
+                bias = torch.zeros_like(attn_mask, dtype=query.dtype)
+                attn_mask = bias.masked_fill_(attn_mask.logical_not(), float("-inf"))
+            attn_mask = attn_mask.expand(*query.shape[:-1], key.shape[-2])
+        needs = torch.is_grad_enabled() and any(item.requires_grad for item in (query, key, value))
+        return aten._scaled_dot_product_efficient_attention(
+            query, key, value, attn_mask, needs, dropout_p, is_causal, scale=scale
+        )[0]
+    return aten._scaled_dot_product_attention_math(
+        query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
+    )[0]

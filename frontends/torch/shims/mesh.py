@@ -1,0 +1,43 @@
+"""DeviceMesh under fake tensors.
+
+A mesh computes with a tensor of rank numbers (``nonzero``, ``tolist``); under FakeTensorMode those
+are data dependent.  Its methods run with real CPU tensors instead.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.utils._python_dispatch import _disable_current_modes
+
+#: Methods that touch the tensor of ranks.
+_METHODS = ("__init__", "_flatten", "_unflatten", "_concatenate", "_get_all_submeshes")
+
+
+def apply() -> None:
+    """Let meshes compute with real tensors."""
+    from torch.distributed import device_mesh
+
+    for name in _METHODS:
+        method = getattr(device_mesh.DeviceMesh, name, None)
+        if method is not None:
+            setattr(device_mesh.DeviceMesh, name, really(method))
+
+
+def really(function: Any) -> Any:
+    """The function with real tensors on the CPU, whatever modes are on."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with (
+            unset_fake_temporarily(),
+            _disable_current_modes(),
+            torch._C.DisableTorchFunctionSubclass(),
+            torch.device("cpu"),
+        ):
+            return function(*args, **kwargs)
+
+    return call

@@ -1,0 +1,58 @@
+"""Reading a tensor's value: ``.item()``, ``bool(tensor)``, ``.tolist()``.
+
+Fake tensors have none.  What is read is, by a policy that is told with every use: False for a bool
+(a loop that waits for something ends, nothing was infinite), 1.0 for a float (a loss or norm, an
+optimizer's first step).  An integer is a count or an index on which shapes may depend: it must be
+known, or it is an error that names the line.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import Any
+
+import torch
+from torch._subclasses import fake_impls
+
+from flint.errors import FlintError
+from flint.frontends.torch.tracking import users_line
+
+#: What has been assumed: text -> how often.
+assumed: Counter[str] = Counter()
+
+
+def apply() -> None:
+    """Let values be read by the policy."""
+    table: Any = fake_impls.op_implementations_dict
+    for op in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default):
+        table[op] = _read
+    table[torch.ops.aten.equal.default] = _equal
+
+
+def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
+    file, line = users_line(sys._getframe(1))
+    at = f" at {file}:{line}" if file else ""
+    if tensor.constant is not None:
+        known: bool | int | float | complex = tensor.constant.item()
+        return known
+    if tensor.dtype == torch.bool:
+        assumed[f"a bool tensor's value is read{at}: taken to be False"] += 1
+        return False
+    if tensor.dtype.is_floating_point:
+        assumed[f"a float tensor's value is read{at}: taken to be 1.0"] += 1
+        return 1.0
+    if tensor.dtype.is_complex:
+        assumed[f"a complex tensor's value is read{at}: taken to be 1.0"] += 1
+        return complex(1.0)
+    raise FlintError(
+        f"an integer tensor's value is read{at} ({op}): a captured step has no values, and shapes "
+        "may depend on it; compute it from Python numbers, or keep it on the device"
+    )
+
+
+def _equal(_: Any, __: Any, first: Any, second: Any) -> bool:
+    file, line = users_line(sys._getframe(1))
+    at = f" at {file}:{line}" if file else ""
+    assumed[f"two tensors are compared{at}: taken to be equal if their shapes are"] += 1
+    return bool(first.shape == second.shape)
