@@ -19,7 +19,8 @@ def plot(growth: dict[str, Results], path: Path) -> None:
     from matplotlib import pyplot
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    figure, grid = pyplot.subplots(2, 2, figsize=(9, 6.4))
+    rows = -(-len(growth) // 2)
+    figure, grid = pyplot.subplots(rows, 2, figsize=(9, 3.2 * rows))
     for panel, item in zip(grid.flat, growth.values(), strict=True):
         sizes = item["sizes"]
         for name, values in item["columns"].items():

@@ -5,6 +5,8 @@ python benchmarks/probes.py kernels model.mlirbc       ... and the passes to ker
 python benchmarks/probes.py stages model.mlirbc        reader and walker apart
 python benchmarks/probes.py writing model.mlirbc 64,8 FOLDER 5
                                                        trace files against plain writes
+python benchmarks/probes.py partitioner train.py:step 64,8 data,model
+                                                       what a capture waits for XLA
 """
 
 from __future__ import annotations
@@ -106,6 +108,29 @@ def writing(path: str, mesh: str, folder: str, rounds: str) -> dict[str, Any]:
     }
 
 
+def partitioner(step: str, mesh: str, axes: str) -> dict[str, Any]:
+    """A capture, and how long it waited for its child's result; its start beforehand included."""
+    import runpy
+
+    from flint.frontends.jax.partitioning import Partitioner
+
+    file, _, name = step.rpartition(":")
+    capture = runpy.run_path(file)[name]
+    waited = []
+    run = Partitioner.run
+
+    def timed(self: Partitioner, module: bytes, **options: Any) -> bytes:
+        begin = time.perf_counter()
+        result = run(self, module, **options)
+        waited.append(time.perf_counter() - begin)
+        return result
+
+    Partitioner.run = timed  # type: ignore[method-assign]  # to look at it, in this process only
+    shape = tuple(map(int, mesh.split(",")))
+    workload = capture.at(mesh=shape, axes=tuple(axes.split(","))).capture()
+    return {"partitioner": waited[0], "nodes": len(workload.graph)}
+
+
 def plain(folder: Path, content: bytes, sizes: list[int]) -> float:
     """Seconds to write files of these sizes to ``folder``, one call each, from one buffer."""
     folder.mkdir()
@@ -126,7 +151,13 @@ def _import_readers() -> None:
     import flint.stablehlo.reader  # noqa: F401
 
 
-PROBES = {"graph": graph, "kernels": kernels, "stages": stages, "writing": writing}
+PROBES = {
+    "graph": graph,
+    "kernels": kernels,
+    "stages": stages,
+    "writing": writing,
+    "partitioner": partitioner,
+}
 
 
 def main() -> None:

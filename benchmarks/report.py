@@ -20,7 +20,7 @@ STAGE_SECONDS, STAGE_BYTES = 128, 521e6
 
 
 def write(results: Results, folder: Path) -> None:
-    """Write README.md and growth.png into ``folder``.
+    """Write README.md, growth.png and captures.png into ``folder``.
 
     Raises:
         ValueError: README.md has no markers.
@@ -28,6 +28,7 @@ def write(results: Results, folder: Path) -> None:
     from plots import plot
 
     plot(results["growth"], folder / "growth.png")
+    plot(results["capture_growth"], folder / "captures.png")
     page = folder / "README.md"
     page.write_text(between(page.read_text(), text(results)))
 
@@ -51,6 +52,7 @@ def text(results: Results) -> str:
         machine(results["machine"]),
         table(HEAD, [*unrolled_rows(results["unrolled"]), *_trace_rows(results)]),
         _writing(results),
+        _captures(results),
         "## Growth\n\n![Seconds against ops, ranks, written ranks and trip count](growth.png)\n",
         "The last two rows of each table are exponents *a* of size^*a*: fitted to all points "
         "(log-log least squares), and between the last two, where start-up counts least. "
@@ -162,6 +164,52 @@ def _writing(results: Results) -> str:
         f"took {STAGE_SECONDS} s for 512 ranks and {STAGE_BYTES / 1e6:.0f} MB: "
         f"{STAGE_BYTES / STAGE_SECONDS / 1e6:.1f} MB/s against "
         f"{small['trace_bytes'] / small['wall'] / 1e6:,.0f} MB/s of whole command.\n"
+    )
+
+
+#: Capture -> seconds and bytes that it may take, and what to call it.
+CAPTURE_TARGETS = {
+    "8B": (5, None),
+    "405B": (10, 1.5e9),
+    "405B on 16,384": (60, None),
+    "8B on 1,048,576": (None, None),
+}
+
+
+def _captures(results: Results) -> str:
+    rows = []
+    for name, item in results["captures"].items():
+        seconds, size = CAPTURE_TARGETS[name]
+        wanted = [f"{seconds} s"] if seconds else []
+        wanted += [f"{size / 1e9:g} GB"] if size else []
+        met = item["wall"] <= (seconds or item["wall"]) and item["peak"] <= (size or item["peak"])
+        rows.append(
+            [
+                f"Llama-3 {name.split(' ')[0]} on {item['mesh'].replace(',', ' x ')}",
+                f"{item['wall']:.2f} s",
+                f"{item['fastest']:.2f} - {item['slowest']:.2f} s",
+                f"{item['partitioner']:.2f} s",
+                f"{item['peak'] / 1e6:,.0f} MB",
+                " and ".join(wanted),
+                verdict(met if wanted else None),
+            ]
+        )
+    whole = results["everybody"]
+    size = whole["bytes"]
+    head = ["step", "whole command", "fastest - slowest", "of it waiting for XLA"]
+    head += ["peak of all processes", "target", "met"]
+    return (
+        "## Captures\n\n`flint capture`, from the step's source to the graph and the traces of "
+        "ranks 0 to 7. XLA's partitioner runs in a child process; memory is that of parent and "
+        "child together.\n\n"
+        + table(head, rows)
+        + f"\nAll {whole['ranks']:,} traces of the 405B step on 128 x 8 x 16, "
+        f"{size / 1e9:,.1f} GB: {whole['wall']:.1f} s, of which {whole['save']:.1f} s go to "
+        f"writing ({size / whole['save'] / 1e6:,.0f} MB/s); one plain write per file of as many bytes "
+        f"took {whole['plain']:.1f} s ({size / whole['plain'] / 1e6:,.0f} MB/s) in the same run."
+        "\n\n"
+        "![Seconds against devices and unrolled layers](captures.png)\n\n"
+        + "\n".join(growth_table(item) for item in results["capture_growth"].values())
     )
 
 

@@ -1,6 +1,7 @@
 """Run the benchmarks: whole commands, medians, against targets and limits measured in the same run.
 
-    python benchmarks/run.py            all, some eight minutes; writes results.json and README.md
+    python benchmarks/run.py            all, some fifteen minutes and 40 GB of disk; writes
+                                        results.json, README.md and the plots
     python benchmarks/run.py --quick    one run each of the smaller cases, writes nothing
 
 What is measured stands in ``cases.py`` and ``growth.py``; ``report.py`` makes the tables and
@@ -21,7 +22,8 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-import cases  # noqa: E402  # the folder is no package: its scripts are run as files
+import captures  # noqa: E402  # the folder is no package: its scripts are run as files
+import cases  # noqa: E402
 import growth  # noqa: E402
 import machine  # noqa: E402
 import report  # noqa: E402
@@ -46,6 +48,16 @@ def run(folder: Path, *, quick: bool) -> dict[str, Any]:
     if not quick:
         results["llama_405b"] = cases.traces(folder, cases.LLAMA_405B, "128,16", runs=3, rounds=3)
         done("Llama-3 405B")
+    results["captures"] = captures.captures(folder, min(runs, 3), quick=quick)
+    done("captures")
+    if not quick:
+        results["everybody"] = captures.everybody(folder)
+        done("all traces of 16,384 ranks")
+        results["capture_growth"] = {
+            "devices": captures.with_devices(folder),
+            "layers": captures.with_layers(folder),
+        }
+        done("growth of captures")
     results["growth"] = growth.grow(folder, quick=quick)
     done("growth")
     results["machine"]["others"] = watch.others()

@@ -12,6 +12,7 @@ from flint.mesh import Mesh
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 
+import captures
 import growth
 import machine
 import measure
@@ -113,3 +114,26 @@ def test_a_missed_target_is_said() -> None:
         "5 s",
         "**no**",
     ]
+
+
+def test_memory_of_a_child_counts_with_its_parents() -> None:
+    """Both hold 64 MiB until the child ends, which it does when its parent says so."""
+    child = "x = bytearray(2**26); print(1, flush=True); input()"
+    parent = (
+        "import subprocess, sys, time\n"
+        "x = bytearray(2**26)\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {child!r}], text=True,\n"
+        "    stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
+        "child.stdout.readline()\n"
+        "time.sleep(0.5)\n"
+        "child.communicate('go')\n"
+    )
+    alone = captures.peak_of_tree([sys.executable, "-c", "import time; x = bytearray(2**26)"])
+    together = captures.peak_of_tree([sys.executable, "-c", parent])
+    assert together > 2**27
+    assert together > alone
+
+
+def test_a_command_that_fails_has_no_memory() -> None:
+    with pytest.raises(RuntimeError, match="status 3"):
+        captures.peak_of_tree([sys.executable, "-c", "raise SystemExit(3)"])

@@ -6,7 +6,7 @@ processes exchange through a key-value store.  So the client is told that it is 
 the other one, which does not exist, has all the other devices, as the store says.  Nothing is ever
 run, so nobody misses it.
 
-    client = make_client(1_048_576, Path("/tmp/scratch"))
+    client = make_client(1_048_576, folder)
     len(client.devices())          # 1048576, one of them addressable
 
 Private: ``jaxlib._jax.get_distributed_runtime_service``, the keys of the exchange and the messages
