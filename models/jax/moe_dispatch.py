@@ -167,6 +167,27 @@ def by_einsum(x: jax.Array, layer: Any, routing: Routing, experts: Experts) -> j
         return constrain(mixed, "batch", "sequence", None)
 
 
+def _in_places(x: jax.Array, index: jax.Array, places: int) -> jax.Array:
+    """Tokens ``x`` (B, S, D) in their places (B, places, D); elsewhere zeros.
+
+    Args:
+        x: tokens.
+        index: (B, S, k) of int32; beyond the last place: dropped.
+        places: number of places of a sequence.
+    """
+    batch, _, width = x.shape
+    tokens = jnp.repeat(x, index.shape[2], axis=1)  # as often as they have experts
+    empty = jnp.zeros((places, width), x.dtype)
+    fill = jax.vmap(lambda index, tokens: empty.at[index].add(tokens, mode="drop"))
+    return fill(index.reshape(batch, -1), tokens)
+
+
+def _from_places(made: jax.Array, index: jax.Array) -> jax.Array:
+    """What is in the places (B, S, k) of ``made`` (B, places, D): (B, S, k, D); dropped: zeros."""
+    take = jax.vmap(lambda made, index: made.at[index].get(mode="fill", fill_value=0))
+    return take(made, index)
+
+
 def by_all_to_all(x: jax.Array, layer: Any, routing: Routing, experts: Experts) -> jax.Array:
     """The experts' results for ``x`` (B, S, D), with explicit all-to-alls over the axis "expert".
 
@@ -176,7 +197,8 @@ def by_all_to_all(x: jax.Array, layer: Any, routing: Routing, experts: Experts) 
     mesh = jax.sharding.get_abstract_mesh()
     if AXIS not in mesh.axis_names:
         raise ValueError(f'the dispatch "all_to_all" needs a mesh with the axis "{AXIS}"')
-    places = experts.capacity(x.shape[1])
+    capacity = experts.capacity(x.shape[1])
+    places = experts.count * capacity
     tensor = tuple(axis for axis in AXES["tensor"] if axis in mesh.axis_names)
     fsdp = tuple(axis for axis in AXES["fsdp"] if axis in mesh.axis_names)
     replicas = tuple(axis for axis in _sequence_axes(mesh) if axis not in fsdp)
@@ -191,37 +213,33 @@ def by_all_to_all(x: jax.Array, layer: Any, routing: Routing, experts: Experts) 
     def device(
         x: jax.Array, expert: jax.Array, place: jax.Array, weight: jax.Array, *weights: jax.Array
     ) -> jax.Array:
-        batch, length, width = x.shape
+        """One device's part: its sequences, its experts, its part of F."""
+        batch, _, width = x.shape
         # Each device of the tensor axis has a part of every result; said here, the gradient is
         # summed over them once per token and not once per place.
         x = jax.lax.pcast(x, tensor, to="varying") if tensor else x
-        gate, up, down = (whole(w, dim) for w, dim in zip(weights, (1, 1, 2), strict=True))
+        index = jnp.where(place < capacity, expert * capacity + place, places)
         with jax.named_scope("dispatch"):
-            # Dropped tokens get an index beyond the last one, which scatter and gather leave out.
-            end = experts.count * places
-            index = jnp.where(place < places, expert * places + place, end).reshape(batch, -1)
-            tokens = jnp.repeat(x, experts.chosen, axis=1)
-            empty = jnp.zeros((end, width), x.dtype)
-            fill = jax.vmap(lambda index, tokens: empty.at[index].add(tokens, mode="drop"))
-            sent = fill(index, tokens).reshape(batch, experts.count, places, width)
+            sent = _in_places(x, index, places).reshape(batch, experts.count, capacity, width)
             sent = jax.lax.all_to_all(sent, AXIS, split_axis=1, concat_axis=0, tiled=True)
             sent = checkpoint_name(sent, "sent")
+        gate, up, down = (whole(w, dim) for w, dim in zip(weights, (1, 1, 2), strict=True))
         made = apply_experts(sent, gate, up, down)
         with jax.named_scope("combine"):
             made = jax.lax.all_to_all(made, AXIS, split_axis=0, concat_axis=1, tiled=True)
-            made = checkpoint_name(made, "returned").reshape(batch, end, width)
-            take = jax.vmap(lambda made, index: made.at[index].get(mode="fill", fill_value=0))
-            taken = take(made, index).reshape(batch, length, experts.chosen, width)
-            mixed = (taken * weight[..., None].astype(x.dtype)).sum(2)
+            made = checkpoint_name(made, "returned").reshape(batch, places, width)
+            mixed = (_from_places(made, index) * weight[..., None].astype(x.dtype)).sum(2)
             return jax.lax.psum(mixed, tensor) if tensor else mixed
 
-    described = expert_parameters(x.shape[2], experts)
+    dims = expert_parameters(x.shape[2], experts)
     names = ("gate", "up", "down")
     tokens = spec(("batch", None, None), mesh)
-    split = [spec(described[name].dims, mesh) for name in names]
-    return jax.shard_map(device, in_specs=(tokens, *[tokens] * 3, *split), out_specs=tokens)(
-        x, *routing[:3], *(layer[name].astype(x.dtype) for name in names)
+    split = tokens, tokens, tokens, tokens, *(spec(dims[name].dims, mesh) for name in names)
+    weights = (layer[name].astype(x.dtype) for name in names)
+    mixed: jax.Array = jax.shard_map(device, in_specs=split, out_specs=tokens)(
+        x, routing.expert, routing.place, routing.weight, *weights
     )
+    return mixed
 
 
 #: Name -> how tokens get to their experts and back.

@@ -24,7 +24,6 @@ MODELS = {
         f"moe_{name}": ("tests.models.names_moe", name)
         for name in (
             "three_axes", "three_axes_einsum", "four_axes", "four_axes_einsum", "exchanged",
-            "no_remat",
         )
     },
 }  # fmt: skip

@@ -189,7 +189,9 @@ def test_a_layer_sends_there_and_back_in_the_forward_and_the_backward_pass(case)
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("step", [names_moe.exchanged, names_moe.no_remat])
+@pytest.mark.parametrize(
+    "step", [names_moe.exchanged, names_moe.no_remat], ids=["exchanged", "no remat"]
+)
 def test_what_is_kept_is_not_sent_again(step):
     twice = 2 * TINY.layers
     assert exchanges(step.capture(), TINY) == {Phase.FORWARD: twice, Phase.BACKWARD: twice}
