@@ -1,0 +1,202 @@
+"""Recording -> StableHLO module.
+
+The idea: ops are emitted in issue order onto one SSA value per storage.  What an op reads is read
+out of the storages, its composite computes, what it writes is written back.  Whatever is in
+``@main`` besides composites and collectives is plumbing and marked ``flint.view``.
+
+    data, warnings = emitted(recording)
+"""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxlib.mlir.dialects import func
+
+from flint.errors import FlintError
+from flint.frontends.torch.emission import effects
+from flint.frontends.torch.emission.collectives import Collectives, is_communication
+from flint.frontends.torch.emission.decompositions import Decompositions
+from flint.frontends.torch.emission.issue import Issue
+from flint.frontends.torch.emission.storages import Storages
+from flint.frontends.torch.lowerings import operations as build
+from flint.frontends.torch.recording import Op, Recording, View, reads, views_in
+from flint.stablehlo.bindings import ir, make_context
+from flint.stablehlo.issue_attributes import ID, NAME, RECORDED, ROLE, VIEW
+
+_ALIASING = "tf.aliasing_output"
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """A module and what had to be assumed to write it.
+
+    Attributes:
+        data: MLIR bytecode.
+        warnings: text -> how many ops.
+    """
+
+    data: bytes
+    warnings: dict[str, int]
+
+
+def emitted(recording: Recording, strict: bool = False) -> Emitted:
+    """A recording as StableHLO.
+
+    Args:
+        recording: one rank's step.
+        strict: refuse ops without a lowering instead of estimating their FLOPs.
+
+    Raises:
+        FlintError: an op that cannot be written truthfully: which, and where it was called.
+    """
+    with make_context(), ir.Location.unknown():
+        emission = _Emission(recording, strict)
+        module = emission.module()
+        buffer = io.BytesIO()
+        module.operation.write_bytecode(buffer)
+    return Emitted(buffer.getvalue(), dict(emission.warnings))
+
+
+class _Emission:
+    def __init__(self, recording: Recording, strict: bool) -> None:
+        self.recording = recording
+        self.made = ir.Module.create()
+        self.storages = Storages(recording.storage_bytes)
+        self.issue = Issue()
+        self.decompositions = Decompositions(self.made, strict)
+        self.collectives = Collectives(recording, self.storages)
+        self.warnings: Counter[str] = Counter()
+
+    def module(self) -> Any:
+        attributes = self.made.operation.attributes
+        attributes["sym_name"] = ir.StringAttr.get("step")
+        attributes[RECORDED] = ir.UnitAttr.get()
+        world = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), self.recording.world_size)
+        attributes["mhlo.num_partitions"] = world
+        attributes["mhlo.num_replicas"] = ir.IntegerAttr.get(world.type, 1)
+        inputs = self._inputs()
+        types = [build.tensor(view.shape, view.dtype) for view in inputs]
+        with ir.InsertionPoint(self.made.body):
+            main: Any = func.FuncOp("main", ir.FunctionType.get(types, []))
+        block = main.add_entry_block()
+        for view, argument in zip(inputs, block.arguments, strict=True):
+            self.storages.write(view, argument)
+        with ir.InsertionPoint(block):
+            self._constants()
+            for number, op in enumerate(self.recording.ops):
+                try:
+                    self._emit(number, op)
+                except FlintError as error:
+                    where = f" at {op.file}:{op.line}" if op.file else ""
+                    raise FlintError(f"op {number} ({op.name}){where}: {error}") from error
+            mutated = [at for at, view in enumerate(inputs) if self._is_mutated(view)]
+            returned = [self.storages.read(inputs[at]) for at in mutated]
+            returned += [self.storages.read(view) for view in self.recording.results]
+            func.ReturnOp(returned)
+        kind = ir.FunctionType.get(types, [value.type for value in returned])
+        main.attributes["function_type"] = ir.TypeAttr.get(kind)
+        main.attributes["arg_attrs"] = self._argument_attributes(mutated)
+        self._mark_plumbing(block)
+        self._sum_up()
+        return self.made
+
+    def _inputs(self) -> list[View]:
+        return [self.storages.whole(item.view) for item in self.recording.inputs]
+
+    def _is_mutated(self, view: View) -> bool:
+        return self.storages.version(view.storage) > 1
+
+    def _constants(self) -> None:
+        """Small tensors whose values the recording knows."""
+        firsts = {
+            view.storage: view
+            for op in reversed(self.recording.ops)
+            for view in reads(op)
+            if view.storage in self.recording.constants
+        }
+        for storage, view in firsts.items():
+            whole = self.storages.whole(view)
+            data = np.frombuffer(self.recording.constants[storage], np.uint8)
+            vector = build.bitcast(build.literal(data, "uint8"), whole.dtype)
+            flat = View(storage, 0, build.shape_of(vector), (1,), whole.dtype)
+            self.storages.write(flat, vector)
+
+    def _emit(self, number: int, op: Op) -> None:
+        if is_communication(op):
+            location = self.issue.location(op)
+            self.collectives.emit(op, self.issue.attributes(number, op), location)
+        elif effects.is_allocation(op):
+            for view in views_in(op.results):
+                self.storages.allocate(view.storage)
+            self.issue.skip(number, op)
+        elif effects.is_forwarding(op):
+            self._forward(op)
+            self.issue.skip(number, op)
+        elif effects.is_view(op):
+            self.issue.skip(number, op)
+        else:
+            targets = effects.targets(op)
+            if targets:
+                self._kernel(number, op, targets)
+            else:
+                self.issue.skip(number, op)
+
+    def _forward(self, op: Op) -> None:
+        source = next(views_in(op.args), None)
+        for view in views_in(op.results):
+            if source is not None and view.storage != source.storage:
+                self.storages.write(view, self.storages.read(source))
+
+    def _kernel(self, number: int, op: Op, targets: tuple[View, ...]) -> None:
+        found = self.decompositions.of(op, targets)
+        views = list(reads(op))
+        operands = [self.storages.read(views[at]) for at in found.operands]
+        if not found.targets:
+            self.issue.skip(number, op)
+            return
+        attributes = self.issue.attributes(number, op)
+        attributes["name"] = found.name
+        attributes["decomposition"] = found.function
+        made = ir.Operation.create(
+            "stablehlo.composite",
+            results=list(found.results),
+            operands=operands,
+            attributes=attributes,
+            loc=self.issue.location(op),
+        )
+        # All is read by now: ops over lists read everything before they write anything.
+        for at, value in zip(found.targets, made.results, strict=True):
+            self.storages.write(targets[at], value)
+
+    def _argument_attributes(self, mutated: list[int]) -> Any:
+        output = {at: number for number, at in enumerate(mutated)}
+        made = []
+        for at, item in enumerate(self.recording.inputs):
+            entry: dict[str, Any] = {
+                ROLE: self.issue.text(item.role),
+                NAME: self.issue.text(item.name),
+            }
+            if at in output:
+                kind = ir.IntegerType.get_signless(32)
+                entry[_ALIASING] = ir.IntegerAttr.get(kind, output[at])
+            made.append(ir.DictAttr.get(entry))
+        return ir.ArrayAttr.get(made)
+
+    def _mark_plumbing(self, block: Any) -> None:
+        unit = ir.UnitAttr.get()
+        for item in block.operations:
+            attributes = item.operation.attributes
+            if ID not in attributes and item.operation.name != "func.return":
+                attributes[VIEW] = unit
+
+    def _sum_up(self) -> None:
+        self.warnings.update(self.decompositions.warnings)
+        self.warnings.update(self.collectives.warnings)
+        unwritten = sum(self.storages.unwritten.values())
+        if unwritten:
+            self.warnings["storages read before anything in the step wrote them"] += unwritten

@@ -1,0 +1,158 @@
+"""Functionalisation: one SSA value per storage.
+
+The idea: whoever reads a tensor reads its view out of the storage's present value, whoever writes
+one gives the storage a new value.  Aliasing needs no analysis then: views are never kept in step,
+they are read again.  What has been read since the last write is remembered, so that a view costs
+its ops once.
+
+    value = storages.read(view)
+    storages.write(view, new)
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+
+from flint.errors import FlintError
+from flint.frontends.torch.emission import strided
+from flint.frontends.torch.lowerings import dtypes
+from flint.frontends.torch.lowerings import operations as op
+from flint.frontends.torch.lowerings.operations import Value
+from flint.frontends.torch.recording import View
+
+
+@dataclass(slots=True)
+class _Storage:
+    """A storage's present value, as the whole dense view that it was last written through.
+
+    Attributes:
+        value, view: the value, and the view whose value it is.
+        vectors: dtype -> the storage in memory order [n].
+        views: what has been read.
+        version: how many times it has been written.
+    """
+
+    value: Value
+    view: View
+    version: int
+    vectors: dict[str, Value] = field(default_factory=dict)
+    views: dict[View, Value] = field(default_factory=dict)
+
+
+class Storages:
+    """The storages of a program and their values as it goes on."""
+
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        """``sizes``: of every storage, bytes."""
+        self.sizes = sizes
+        #: Storages that were read before anything was written, with the readers' views.
+        self.unwritten: Counter[int] = Counter()
+        self._known: dict[int, _Storage] = {}
+        self._allocated: set[int] = set()
+
+    def allocate(self, storage: int) -> None:
+        """Memory without values (``torch.empty``): reading it is no mistake of the recording."""
+        self._allocated.add(storage)
+
+    def length(self, storage: int, dtype: str) -> int:
+        """How many elements of a dtype a storage holds."""
+        return self.sizes[storage] // dtypes.size(dtype)
+
+    def version(self, storage: int) -> int:
+        """How many times a storage has been written; 0 when it has no value yet."""
+        known = self._known.get(storage)
+        return known.version if known else 0
+
+    def covers(self, view: View) -> bool:
+        """Whether a view is the whole of its storage, once."""
+        whole = math.prod(view.shape) == self.length(view.storage, view.dtype)
+        return (
+            whole and not view.offset and strided.dense_order(view.shape, view.stride) is not None
+        )
+
+    def whole(self, view: View) -> View:
+        """``view`` when it covers its storage, else the storage as a vector of its dtype."""
+        if self.covers(view):
+            return view
+        return View(view.storage, 0, (self.length(view.storage, view.dtype),), (1,), view.dtype)
+
+    def read(self, view: View) -> Value:
+        """The present value of a view."""
+        known = self._known.get(view.storage) or self._unknown(view)
+        value = known.views.get(view)
+        if value is None:
+            value = known.views[view] = self._read(known, view)
+        return value
+
+    def _read(self, known: _Storage, view: View) -> Value:
+        if not math.prod(view.shape):
+            return op.constant(0, view.shape, view.dtype)
+        if view.dtype == known.view.dtype and self.covers(view):
+            own = strided.dense_order(known.view.shape, known.view.stride)
+            order = strided.dense_order(view.shape, view.stride)
+            assert own is not None and order is not None
+            if view.shape == known.view.shape and order == own:
+                return known.value
+            return strided.from_memory(op.transpose(known.value, own), view.shape, order)
+        self._check(view)
+        return strided.read(self._vector(known, view.dtype), view)
+
+    def write(self, view: View, value: Value) -> None:
+        """Give a view a new value.
+
+        Raises:
+            FlintError: the value is of another shape or dtype, or the view repeats memory.
+        """
+        if op.shape_of(value) != view.shape or op.dtype_of(value) != view.dtype:
+            found = f"{op.dtype_of(value)}{list(op.shape_of(value))}"
+            raise FlintError(f"{found} is written to {view.dtype}{list(view.shape)}")
+        version = self.version(view.storage) + 1
+        if not math.prod(view.shape):
+            return
+        if self.covers(view):
+            self._known[view.storage] = _Storage(value, view, version, views={view: value})
+            return
+        self._check(view)
+        self.allocate(view.storage)  # what is not written now is nobody's mistake
+        known = self._known.get(view.storage) or self._unknown(view)
+        dtype = known.view.dtype
+        vector = strided.write(self._vector(known, view.dtype), view, value)
+        if dtype != view.dtype and op.shape_of(vector)[0] * dtypes.size(view.dtype) % dtypes.size(
+            dtype
+        ):
+            dtype = view.dtype
+        vector = op.bitcast(vector, dtype)
+        whole = View(view.storage, 0, op.shape_of(vector), (1,), dtype)
+        fresh = _Storage(vector, whole, version, {dtype: vector}, {whole: vector, view: value})
+        self._known[view.storage] = fresh
+
+    def _vector(self, known: _Storage, dtype: str) -> Value:
+        """A storage in memory order, as a dtype."""
+        own = known.view.dtype
+        if own not in known.vectors:
+            order = strided.dense_order(known.view.shape, known.view.stride)
+            assert order is not None
+            known.vectors[own] = strided.to_memory(known.value, order)
+        if dtype not in known.vectors:
+            known.vectors[dtype] = op.bitcast(known.vectors[own], dtype)
+        return known.vectors[dtype]
+
+    def _check(self, view: View) -> None:
+        steps = zip(view.shape, view.stride, strict=True)
+        last = view.offset + sum((size - 1) * step for size, step in steps)
+        if last >= self.length(view.storage, view.dtype):
+            raise FlintError(
+                f"a view reaches element {last} of storage {view.storage}, "
+                f"which has {self.length(view.storage, view.dtype)} of {view.dtype}"
+            )
+
+    def _unknown(self, view: View) -> _Storage:
+        """Zeros, for memory that nothing has written."""
+        if view.storage not in self._allocated:
+            self.unwritten[view.storage] += 1
+        whole = View(view.storage, 0, (self.length(view.storage, view.dtype),), (1,), view.dtype)
+        value = op.constant(0, whole.shape, view.dtype)
+        known = self._known[view.storage] = _Storage(value, whole, 0, {view.dtype: value})
+        return known

@@ -1,0 +1,206 @@
+"""Fused attention, forward and backward: softmax(scale Q K^T + mask) V.
+
+The idea: the kernels of all backends compute the same; they differ in what else they return
+(log-sum-exp, random state).  The backward pass makes the probabilities again from the saved
+log-sum-exp, as flash attention does: five products of scores' size.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from flint.frontends.torch.lowerings import dtypes
+from flint.frontends.torch.lowerings import operations as op
+from flint.frontends.torch.lowerings.calls import Call, Operand, Unsupported, value_at
+from flint.frontends.torch.lowerings.normalisation import softmax_parts
+from flint.frontends.torch.lowerings.operations import Value
+from flint.frontends.torch.lowerings.table import lowers
+
+_HEADS = ((0, 1), (0, 1))
+
+
+def _grouped(value: Value, heads: int) -> Value:
+    """Keys or values of fewer heads, repeated for the queries' heads (grouped-query attention)."""
+    batch, own, length, size = op.shape_of(value)
+    if own == heads:
+        return value
+    if not own or heads % own:
+        raise Unsupported(f"attention of {heads} query heads and {own} key heads")
+    spread = op.broadcast(value, (batch, own, heads // own, length, size), [0, 1, 3, 4])
+    return op.reshape(spread, (batch, heads, length, size))
+
+
+def _ungrouped(value: Value, heads: int) -> Value:
+    """Gradients of repeated heads, summed."""
+    batch, own, length, size = op.shape_of(value)
+    if own == heads:
+        return value
+    return op.reduce(op.reshape(value, (batch, heads, own // heads, length, size)), [2])
+
+
+def _scores(q: Value, k: Value, scale: float, causal: bool, bias: Any) -> Value:
+    """Scaled, masked scores [batch, heads, queries, keys] in float32 (float64 for doubles)."""
+    dtype = dtypes.compute_dtype(op.dtype_of(q))
+    scores = op.dot(q, k, ([3], [3]), _HEADS, dtype)
+    scores = op.multiply(scores, op.like(scale, scores))
+    shape = op.shape_of(scores)
+    if causal:
+        seen = op.compare("GE", op.iota(shape, 2), op.iota(shape, 3))
+        scores = op.select(seen, scores, op.like(-math.inf, scores))
+    if bias is not None and bias.dtype == "bool":
+        seen = value_at(bias, shape, "bool")
+        scores = op.select(seen, scores, op.like(-math.inf, scores))
+    elif bias is not None:
+        scores = op.add(scores, value_at(bias, shape, dtype))
+    return scores
+
+
+def _forward(
+    call: Call, query: Operand, key: Operand, value: Operand, bias: Any, dropout_p: float,
+    is_causal: bool, scale: float | None, lse: bool = True,
+) -> list[Value]:  # fmt: skip
+    _no_dropout(call, dropout_p)
+    q, heads = query.value, query.shape[1]
+    k, v = _grouped(key.value, heads), _grouped(value.value, heads)
+    scale = 1 / math.sqrt(query.shape[3]) if scale is None else scale
+    scores = _scores(q, k, scale, is_causal, bias)
+    weights, best, total = softmax_parts(scores, 3)
+    dtype = op.dtype_of(scores)
+    out = op.dot(op.convert(weights, op.dtype_of(v)), v, ([3], [2]), _HEADS, dtype)
+    results = [out]
+    if lse and len(call.targets) > 1:
+        level = op.add(best, op.log(total))
+        wanted = call.targets[1].shape
+        if op.shape_of(level) != wanted and math.prod(wanted) > math.prod(op.shape_of(level)):
+            # The memory-efficient kernel pads the queries.
+            high = [a - b for a, b in zip(wanted, op.shape_of(level), strict=True)]
+            level = op.pad(level, [0] * len(high), high)
+        results.append(op.reshape(level, wanted) if math.prod(wanted) else None)
+    for spec in call.targets[len(results) :]:
+        results.append(op.constant(0, spec.shape, spec.dtype))
+    return results
+
+
+def _no_dropout(call: Call, probability: float) -> None:
+    if probability:
+        raise Unsupported(f"{call.name} with dropout")
+
+
+def _backward(
+    call: Call, grad_out: Operand, query: Operand, key: Operand, value: Operand, out: Operand,
+    logsumexp: Operand, bias: Any, dropout_p: float, is_causal: bool, scale: float | None,
+) -> list[Value]:  # fmt: skip
+    _no_dropout(call, dropout_p)
+    q, heads = query.value, query.shape[1]
+    k, v = _grouped(key.value, heads), _grouped(value.value, heads)
+    grad = value_at(grad_out, out.shape, query.dtype)
+    scale = 1 / math.sqrt(query.shape[3]) if scale is None else scale
+    scores = _scores(q, k, scale, is_causal, bias)
+    shape, dtype = op.shape_of(scores), op.dtype_of(scores)
+    level = op.convert(logsumexp.value, dtype)
+    if op.shape_of(level) != shape[:3]:
+        level = op.slice_(level, [0, 0, 0], shape[:3])
+    weights = op.exponential(op.subtract(scores, op.keep(level, shape, [3])))
+    low = op.dtype_of(q)
+    grad_v = op.dot(op.convert(weights, low), grad, ([2], [2]), _HEADS, dtype)
+    grad_weights = op.dot(grad, v, ([3], [3]), _HEADS, dtype)
+    weighted = op.multiply(value_at(grad, out.shape, dtype), value_at(out, out.shape, dtype))
+    drift = op.keep(op.reduce(weighted, [3]), shape, [3])
+    grad_scores = op.multiply(weights, op.subtract(grad_weights, drift))
+    scaled = op.convert(op.multiply(grad_scores, op.like(scale, grad_scores)), low)
+    grad_q = op.dot(scaled, k, ([3], [2]), _HEADS, dtype)
+    grad_k = op.dot(scaled, q, ([2], [2]), _HEADS, dtype)
+    grads = [grad_q, _ungrouped(grad_k, key.shape[1]), _ungrouped(grad_v, value.shape[1])]
+    if len(call.targets) > 3:
+        if bias is None:
+            grads += [op.constant(0, spec.shape, spec.dtype) for spec in call.targets[3:]]
+        else:
+            lone = [at for at in range(4) if call.targets[3].shape[at] == 1 < shape[at]]
+            grads.append(op.reshape(op.reduce(grad_scores, lone), call.targets[3].shape))
+    return grads
+
+
+@lowers("aten._scaled_dot_product_flash_attention")
+def _flash(
+    call: Call, query: Any, key: Any, value: Any, dropout_p: float = 0.0,
+    is_causal: bool = False, return_debug_mask: bool = False, *, scale: float | None = None,
+) -> list[Value]:  # fmt: skip
+    return _forward(call, query, key, value, None, dropout_p, is_causal, scale)
+
+
+@lowers("aten._scaled_dot_product_flash_attention_backward")
+def _flash_backward(
+    call: Call, grad_out: Any, query: Any, key: Any, value: Any, out: Any, logsumexp: Any,
+    _cum_seq_q: Any, _cum_seq_k: Any, _max_q: Any, _max_k: Any, dropout_p: float,
+    is_causal: bool, *_: Any, scale: float | None = None,
+) -> list[Value]:  # fmt: skip
+    return _backward(
+        call, grad_out, query, key, value, out, logsumexp, None, dropout_p, is_causal, scale
+    )
+
+
+@lowers("aten._scaled_dot_product_flash_attention_for_cpu")
+def _flash_for_cpu(
+    call: Call, query: Any, key: Any, value: Any, dropout_p: float = 0.0,
+    is_causal: bool = False, *, attn_mask: Any = None, scale: float | None = None,
+) -> list[Value]:  # fmt: skip
+    return _forward(call, query, key, value, attn_mask, dropout_p, is_causal, scale)
+
+
+@lowers("aten._scaled_dot_product_flash_attention_for_cpu_backward")
+def _flash_for_cpu_backward(
+    call: Call, grad_out: Any, query: Any, key: Any, value: Any, out: Any, logsumexp: Any,
+    dropout_p: float, is_causal: bool, *, attn_mask: Any = None, scale: float | None = None,
+) -> list[Value]:  # fmt: skip
+    return _backward(
+        call, grad_out, query, key, value, out, logsumexp, attn_mask, dropout_p, is_causal, scale
+    )
+
+
+@lowers("aten._scaled_dot_product_efficient_attention")
+def _efficient(
+    call: Call, query: Any, key: Any, value: Any, attn_bias: Any, compute_log_sumexp: bool,
+    dropout_p: float = 0.0, is_causal: bool = False, *, scale: float | None = None,
+) -> list[Value]:  # fmt: skip
+    return _forward(call, query, key, value, attn_bias, dropout_p, is_causal, scale)
+
+
+@lowers("aten._scaled_dot_product_efficient_attention_backward")
+def _efficient_backward(
+    call: Call, grad_out: Any, query: Any, key: Any, value: Any, attn_bias: Any, out: Any,
+    logsumexp: Any, _seed: Any, _offset: Any, dropout_p: float, _mask: Any,
+    is_causal: bool = False, *, scale: float | None = None,
+) -> list[Value]:  # fmt: skip
+    return _backward(
+        call, grad_out, query, key, value, out, logsumexp, attn_bias, dropout_p, is_causal, scale
+    )
+
+
+@lowers("aten._scaled_dot_product_cudnn_attention")
+def _cudnn(
+    call: Call, query: Any, key: Any, value: Any, attn_bias: Any, compute_log_sumexp: bool,
+    dropout_p: float = 0.0, is_causal: bool = False, return_debug_mask: bool = False, *,
+    scale: float | None = None,
+) -> list[Value]:  # fmt: skip
+    return _forward(call, query, key, value, attn_bias, dropout_p, is_causal, scale)
+
+
+@lowers("aten._scaled_dot_product_fused_attention_overrideable")
+def _overrideable(
+    call: Call, query: Any, key: Any, value: Any, attn_bias: Any = None, dropout_p: float = 0.0,
+    is_causal: bool = False, return_debug_mask: bool = False, *, scale: float | None = None,
+) -> list[Value]:  # fmt: skip
+    return _forward(call, query, key, value, attn_bias, dropout_p, is_causal, scale)
+
+
+@lowers("aten._scaled_dot_product_fused_attention_overrideable_backward")
+def _overrideable_backward(
+    call: Call, grad_out: Any, query: Any, key: Any, value: Any, attn_bias: Any,
+    _grad_input_mask: Any, out: Any, logsumexp: Any, _cum_seq_q: Any, _cum_seq_k: Any,
+    _max_q: Any, _max_k: Any, dropout_p: float, is_causal: bool, *_: Any,
+    scale: float | None = None,
+) -> list[Value]:  # fmt: skip
+    return _backward(
+        call, grad_out, query, key, value, out, logsumexp, attn_bias, dropout_p, is_causal, scale
+    )

@@ -1,0 +1,174 @@
+"""What a lowering is given: the call of one ATen op, by types.
+
+The idea: a lowering is a function whose parameters are those of the op's schema, in its order and
+with its defaults, after the ``Call``; it adds StableHLO ops and returns a value per target, None
+for a target that it leaves as it is.  Tensors come as ``Operand``: a type whose ``value`` becomes a
+parameter of the decomposition when it is first asked for, so that what an op only writes is not
+read.
+
+    @lowers("aten.mm")
+    def mm(call, self, mat2):
+        return dot(self.value, mat2.value, ([1], [0]), dtype=call.accumulate)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from flint.errors import FlintError
+from flint.frontends.torch.lowerings import dtypes
+from flint.frontends.torch.lowerings import operations as op
+from flint.frontends.torch.lowerings.operations import Value
+
+
+class Unsupported(FlintError):
+    """A lowering does not know a variant of its op: the text says which."""
+
+
+class Spec(NamedTuple):
+    """A tensor's type: shape, and dtype by torch's name."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def elements(self) -> int:
+        """How many elements it has."""
+        return math.prod(self.shape)
+
+
+class Operand:
+    """A tensor that an op is given.
+
+    Attributes:
+        spec: its type; ``shape`` and ``dtype`` are its parts.
+    """
+
+    __slots__ = ("_ask", "_value", "spec")
+
+    def __init__(self, spec: Spec, ask: Callable[[], Value]) -> None:
+        self.spec = spec
+        self._ask = ask
+        self._value: Value = None
+
+    @property
+    def value(self) -> Value:
+        """Its value; asking makes the op a reader of it."""
+        if self._value is None:
+            self._value = self._ask()
+        return self._value
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        return self.spec.shape
+
+    @property
+    def dtype(self) -> str:
+        """Its dtype."""
+        return self.spec.dtype
+
+    @property
+    def rank(self) -> int:
+        """How many dims it has."""
+        return len(self.spec.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The call of an op.
+
+    Attributes:
+        name: "aten.add.Tensor".
+        targets: types of what it writes or returns, in the order in which a lowering returns
+            values: existing tensors that it writes first, by their place in the arguments, then
+            new results.
+    """
+
+    name: str
+    targets: tuple[Spec, ...]
+
+    @property
+    def overload(self) -> str:
+        """The part of the name after the last dot."""
+        return self.name.rpartition(".")[2]
+
+    @property
+    def base(self) -> str:
+        """The op's name without namespace, overload and the underscore of in-place ops."""
+        name = self.name.split(".")[1]
+        return name[:-1] if name.endswith("_") and not name.endswith("__") else name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the first target."""
+        return self.targets[0].shape
+
+    @property
+    def dtype(self) -> str:
+        """Of the first target."""
+        return self.targets[0].dtype
+
+    @property
+    def compute(self) -> str:
+        """What a kernel with the first target's dtype computes in."""
+        return dtypes.compute_dtype(self.dtype)
+
+
+def value_at(item: Any, shape: Sequence[int], dtype: str) -> Value:
+    """An operand, value or Python number, converted and broadcast."""
+    if isinstance(item, Operand):
+        item = item.value
+    if isinstance(item, bool | int | float | complex):
+        return op.constant(item, shape, dtype)
+    return op.broadcast(op.convert(item, dtype), shape)
+
+
+def common_dtype(items: Sequence[Any]) -> str:
+    """What torch computes a pointwise op of these in (``torch.result_type``).
+
+    Tensors with dims count before those without, which count before Python numbers; a lower rank
+    decides only if its category (bool, integer, float, complex) is higher.
+    """
+    levels: list[str | None] = [None, None, None]
+    for item in items:
+        if isinstance(item, Operand):
+            level, dtype = (0 if item.shape else 1), item.dtype
+        elif isinstance(item, bool):
+            level, dtype = 2, "bool"
+        elif isinstance(item, int):
+            level, dtype = 2, "int64"
+        elif isinstance(item, float):
+            level, dtype = 2, "float32"
+        elif isinstance(item, complex):
+            level, dtype = 2, "complex64"
+        else:
+            continue
+        known = levels[level]
+        levels[level] = dtypes.promote(known, dtype) if known else dtype
+    result = ""
+    for found in levels:
+        if not found:
+            continue
+        if not result:
+            result = found
+        elif dtypes.category(found) > dtypes.category(result):
+            higher_float = dtypes.is_complex(found) and dtypes.is_float(result)
+            result = dtypes.promote(found, result) if higher_float else found
+    return result
+
+
+def axis(dim: int, rank: int) -> int:
+    """A dim counted from the front."""
+    return dim % rank if rank else 0
+
+
+def axes(dims: Any, rank: int) -> list[int]:
+    """Dims counted from the front; None and an empty list mean all."""
+    if dims is None or (isinstance(dims, tuple | list) and not dims):
+        return list(range(rank))
+    listed = dims if isinstance(dims, tuple | list) else [dims]
+    return sorted({axis(dim, rank) for dim in listed}) if rank else []

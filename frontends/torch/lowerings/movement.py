@@ -1,0 +1,205 @@
+"""Ops that move elements to other places: concatenation, padding, copies of views, repetition.
+
+Views themselves launch nothing and have no lowering; their ``_copy`` variants and derivatives do.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from flint.frontends.torch.lowerings import dtypes
+from flint.frontends.torch.lowerings import operations as op
+from flint.frontends.torch.lowerings.calls import Call, Unsupported, axes, axis, value_at
+from flint.frontends.torch.lowerings.operations import Value
+from flint.frontends.torch.lowerings.table import lowers
+
+
+@lowers("aten.cat", "aten.concat")
+def _cat(call: Call, tensors: Any, dim: int = 0, **_: Any) -> Value:
+    filled = [item for item in tensors if item.shape != (0,) or len(call.shape) == 1]
+    along = axis(dim, len(call.shape))
+    return op.concatenate([value_at(item, item.shape, call.dtype) for item in filled], along)
+
+
+@lowers("aten.stack")
+def _stack(call: Call, tensors: Any, dim: int = 0, **_: Any) -> Value:
+    along = axis(dim, len(call.shape))
+    rows = []
+    for item in tensors:
+        value = value_at(item, item.shape, call.dtype)
+        rows.append(op.reshape(value, (*item.shape[:along], 1, *item.shape[along:])))
+    return op.concatenate(rows, along)
+
+
+@lowers("aten.constant_pad_nd")
+def _constant_pad(call: Call, self: Any, pad: Any, value: Any = 0, **_: Any) -> Value:
+    low, high = [0] * self.rank, [0] * self.rank
+    for at in range(len(pad) // 2):
+        low[-1 - at], high[-1 - at] = pad[2 * at], pad[2 * at + 1]
+    return op.pad(self.value, low, high, value)
+
+
+@lowers("aten.slice_backward")
+def _slice_backward(
+    call: Call, grad_output: Any, input_sizes: Any, dim: int, start: int, end: int, step: int
+) -> Value:
+    rank = len(input_sizes)
+    along, size = axis(dim, rank), input_sizes[axis(dim, rank)]
+    first = 0 if start is None else min(max(start + size if start < 0 else start, 0), size)
+    count = grad_output.shape[along]
+    used = (count - 1) * step + 1 if count else 0
+    low, high, inside = [0] * rank, [0] * rank, [0] * rank
+    low[along], high[along], inside[along] = first, size - first - used, step - 1
+    if not count:
+        return op.constant(0, call.shape, call.dtype)
+    return op.pad(grad_output.value, low, high, 0, inside)
+
+
+@lowers("aten.select_backward")
+def _select_backward(call: Call, grad_output: Any, input_sizes: Any, dim: int, index: int) -> Value:
+    along = axis(dim, len(input_sizes))
+    size = input_sizes[along]
+    shape = tuple(1 if at == along else n for at, n in enumerate(input_sizes))
+    low, high = [0] * len(shape), [0] * len(shape)
+    low[along] = index % size
+    high[along] = size - 1 - low[along]
+    return op.pad(op.reshape(grad_output.value, shape), low, high)
+
+
+@lowers("aten.slice_scatter")
+def _slice_scatter(
+    call: Call, self: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None,
+    step: int = 1, **_: Any,
+) -> Value:  # fmt: skip
+    if step != 1:
+        raise Unsupported("aten.slice_scatter with a step")
+    along = axis(dim, self.rank)
+    size = self.shape[along]
+    first = 0 if start is None else min(max(start + size if start < 0 else start, 0), size)
+    place = [first if at == along else 0 for at in range(self.rank)]
+    return op.update_slice(self.value, value_at(src, src.shape, call.dtype), place)
+
+
+@lowers("aten.select_scatter")
+def _select_scatter(call: Call, self: Any, src: Any, dim: int, index: int, **_: Any) -> Value:
+    along = axis(dim, self.rank)
+    shape = tuple(1 if at == along else n for at, n in enumerate(self.shape))
+    place = [index % self.shape[along] if at == along else 0 for at in range(self.rank)]
+    return op.update_slice(self.value, op.reshape(src.value, shape), place)
+
+
+@lowers("aten.flip")
+def _flip(call: Call, self: Any, dims: Any, **_: Any) -> Value:
+    return op.reverse(self.value, axes(tuple(dims), self.rank) if dims else [])
+
+
+@lowers("aten.roll")
+def _roll(call: Call, self: Any, shifts: Any, dims: Any = (), **_: Any) -> Value:
+    shifts = shifts if isinstance(shifts, tuple | list) else (shifts,)
+    dims = dims if isinstance(dims, tuple | list) else (dims,)
+    value = self.value
+    shape = self.shape
+    if not dims:
+        value, dims = op.reshape(value, (math.prod(shape),)), (0,)
+    for shift, dim in zip(shifts, dims, strict=True):
+        along = axis(dim, len(op.shape_of(value)))
+        size = op.shape_of(value)[along]
+        cut = -shift % size if size else 0
+        if cut:
+            parts = [op.slice_dim(value, along, cut, size), op.slice_dim(value, along, 0, cut)]
+            value = op.concatenate(parts, along)
+    return op.reshape(value, shape)
+
+
+@lowers("aten.repeat")
+def _repeat(call: Call, self: Any, repeats: Any, **_: Any) -> Value:
+    own = (1,) * (len(repeats) - self.rank) + self.shape
+    pairs = [size for pair in zip(repeats, own, strict=True) for size in pair]
+    places = [2 * at + 1 for at in range(len(own))]
+    return op.reshape(op.broadcast(op.reshape(self.value, own), pairs, places), call.shape)
+
+
+@lowers("aten.repeat_interleave")
+def _repeat_interleave(
+    call: Call, self: Any, repeats: Any = None, dim: Any = None, **_: Any
+) -> Value:
+    """Row indices: entry i ``repeats[i]`` times, found by counting the ends that lie before."""
+    if call.overload != "Tensor":
+        raise Unsupported(call.name)
+    counts = op.convert(self.value, "int64")
+    size, length = self.shape[0], call.shape[0]
+    row, column = op.iota((size, size), 0), op.iota((size, size), 1)
+    upto = op.convert(op.compare("GE", row, column), "int64")
+    ends = op.dot(upto, counts, ([1], [0]))
+    place = op.iota((length, size), 0)
+    passed = op.compare("GE", place, op.broadcast(ends, (length, size), [1]))
+    return op.reduce(op.convert(passed, "int64"), [1])
+
+
+@lowers(
+    "aten.view_copy", "aten._reshape_copy", "aten.squeeze_copy", "aten.unsqueeze_copy",
+    "aten._unsafe_view", "aten.reshape",
+)  # fmt: skip
+def _reshaped(call: Call, self: Any, *_: Any, **__: Any) -> Value:
+    if dtypes.size(self.dtype) * math.prod(self.shape) != dtypes.size(call.dtype) * math.prod(
+        call.shape
+    ):
+        raise Unsupported(f"{call.name} to another size")
+    if self.dtype != call.dtype:
+        flat = op.bitcast(op.reshape(self.value, (math.prod(self.shape),)), call.dtype)
+        return op.reshape(flat, call.shape)
+    return op.reshape(self.value, call.shape)
+
+
+@lowers("aten.permute_copy")
+def _permuted(call: Call, self: Any, dims: Any, **_: Any) -> Value:
+    return op.transpose(self.value, [axis(dim, self.rank) for dim in dims])
+
+
+@lowers("aten.transpose_copy")
+def _transposed(call: Call, self: Any, dim0: int, dim1: int, **_: Any) -> Value:
+    order = list(range(self.rank))
+    a, b = axis(dim0, self.rank), axis(dim1, self.rank)
+    order[a], order[b] = order[b], order[a]
+    return op.transpose(self.value, order)
+
+
+@lowers("aten.expand_copy")
+def _expanded(call: Call, self: Any, *_: Any, **__: Any) -> Value:
+    return op.broadcast(self.value, call.shape)
+
+
+@lowers("aten.split_with_sizes_copy", "aten.split_copy", "aten.unbind_copy")
+def split_along(call: Call, self: Any, sizes: Any = None, dim: int = 0, **_: Any) -> list[Value]:
+    """Parts along a dim, one per target; ``sizes`` is their length, or one length for all."""
+    if call.base == "unbind_copy":
+        dim, sizes = (sizes or 0), (1,) * len(call.targets)
+    along = axis(dim, self.rank)
+    if isinstance(sizes, int):
+        sizes = [spec.shape[along] for spec in call.targets]
+    value, start, parts = self.value, 0, []
+    for size, spec in zip(sizes, call.targets, strict=True):
+        part = op.slice_dim(value, along, start, start + size)
+        parts.append(op.reshape(part, spec.shape))
+        start += size
+    return parts
+
+
+@lowers("aten._chunk_cat")
+def chunk_cat(call: Call, tensors: Any, dim: int, num_chunks: int, **_: Any) -> Value:
+    """Each tensor padded to whole chunks along ``dim``, the chunks side by side."""
+    rows = []
+    for item in tensors:
+        along = axis(dim, item.rank)
+        value = value_at(item, item.shape, call.dtype)
+        size = -(-item.shape[along] // num_chunks)
+        high = [0] * item.rank
+        high[along] = size * num_chunks - item.shape[along]
+        value = op.pad(value, [0] * item.rank, high)
+        shape = op.shape_of(value)
+        leading = shape[:along]
+        rest = math.prod(shape[along:]) // num_chunks
+        rows.append(op.reshape(value, (*leading, num_chunks, rest)))
+    joined = op.concatenate(rows, len(op.shape_of(rows[0])) - 1)
+    return op.reshape(joined, call.shape)

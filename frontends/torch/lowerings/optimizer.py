@@ -1,0 +1,111 @@
+"""Fused optimiser kernels: the update rules of torch's documentation, list by list."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flint.frontends.torch.lowerings import operations as op
+from flint.frontends.torch.lowerings.calls import Call, Operand, Unsupported, value_at
+from flint.frontends.torch.lowerings.operations import Value
+from flint.frontends.torch.lowerings.table import lowers
+
+
+def _targets(call: Call, lists: list[tuple[Any, list[Value]]]) -> list[Value | None]:
+    """Values list by list in the schema's order; gradients stay as they are unless scaled."""
+    values: list[Value | None] = [value for _, new in lists for value in new]
+    if len(values) == len(call.targets):
+        return values
+    without = [value for at, (_, new) in enumerate(lists) if at != 1 for value in new]
+    if len(without) == len(call.targets):
+        return list(without)
+    raise Unsupported(f"{call.name}: {len(call.targets)} written tensors")
+
+
+def _gradient(grad: Operand, spec: Any, dtype: str, maximize: bool, scale: Any) -> Value:
+    value = value_at(grad, spec.shape, dtype)
+    if scale is not None:
+        value = op.divide(value, value_at(scale, spec.shape, dtype))
+    return op.negate(value) if maximize else value
+
+
+@lowers("aten._fused_adamw", "aten._fused_adam")
+def _adam(
+    call: Call, self: Any, grads: Any, exp_avgs: Any, exp_avg_sqs: Any, max_exp_avg_sqs: Any,
+    state_steps: Any, *, lr: Any, beta1: float, beta2: float, weight_decay: float, eps: float,
+    amsgrad: bool, maximize: bool, grad_scale: Any = None, found_inf: Any = None,
+) -> list[Value | None]:  # fmt: skip
+    """Adam; with decoupled weight decay as AdamW.
+
+    ``state_steps`` are counted up before, by an op of their own.
+    """
+    if amsgrad:
+        raise Unsupported(f"{call.name} with amsgrad")
+    if found_inf is not None:
+        raise Unsupported(f"{call.name} with found_inf")
+    new: list[list[Value]] = [[], [], [], []]
+    for at, param in enumerate(self):
+        spec = param.spec
+        dtype = Call(call.name, (spec,)).compute
+        p = value_at(param, spec.shape, dtype)
+        raw = _gradient(grads[at], spec, dtype, False, grad_scale)
+        grad = op.negate(raw) if maximize else raw
+        m, v = (value_at(item[at], spec.shape, dtype) for item in (exp_avgs, exp_avg_sqs))
+        step = value_at(state_steps[at], (), "float32")
+        rate = value_at(lr, (), "float32")
+        if weight_decay:
+            decay = op.multiply(rate, op.like(weight_decay, rate))
+            if call.base == "_fused_adamw":
+                p = op.subtract(p, op.multiply(value_at(decay, spec.shape, dtype), p))
+            else:
+                grad = op.add(grad, op.multiply(p, op.like(weight_decay, p)))
+        m = op.add(m, op.multiply(op.subtract(grad, m), op.like(1 - beta1, m)))
+        v = op.add(
+            op.multiply(v, op.like(beta2, v)),
+            op.multiply(op.multiply(grad, grad), op.like(1 - beta2, v)),
+        )
+        one = op.like(1, step)
+        first = op.subtract(one, op.power(op.like(beta1, step), step))
+        second = op.sqrt(op.subtract(one, op.power(op.like(beta2, step), step)))
+        size = value_at(op.divide(rate, first), spec.shape, dtype)
+        root = op.divide(op.sqrt(v), value_at(second, spec.shape, dtype))
+        update = op.divide(op.multiply(size, m), op.add(root, op.like(eps, root)))
+        for values, value in zip(new, (op.subtract(p, update), raw, m, v), strict=True):
+            values.append(value)
+    if grad_scale is None:
+        new[1] = [None] * len(new[1])
+    return _targets(call, list(enumerate(new)))
+
+
+@lowers("aten._fused_sgd")
+def _sgd(
+    call: Call, self: Any, grads: Any, momentum_buffer_list: Any, *, weight_decay: float,
+    momentum: float, lr: Any, dampening: float, nesterov: bool, maximize: bool,
+    is_first_step: bool, grad_scale: Any = None, found_inf: Any = None,
+) -> list[Value | None]:  # fmt: skip
+    if found_inf is not None:
+        raise Unsupported(f"{call.name} with found_inf")
+    new: list[list[Value]] = [[], [], []]
+    for at, param in enumerate(self):
+        spec = param.spec
+        dtype = Call(call.name, (spec,)).compute
+        p = value_at(param, spec.shape, dtype)
+        raw = _gradient(grads[at], spec, dtype, False, grad_scale)
+        new[1].append(None if grad_scale is None else raw)
+        grad = op.negate(raw) if maximize else raw
+        if weight_decay:
+            grad = op.add(grad, op.multiply(p, op.like(weight_decay, p)))
+        if momentum:
+            if is_first_step:
+                buffer = grad
+            else:
+                old = value_at(momentum_buffer_list[at], spec.shape, dtype)
+                buffer = op.add(
+                    op.multiply(old, op.like(momentum, old)),
+                    op.multiply(grad, op.like(1 - dampening, grad)),
+                )
+            new[2].append(buffer)
+            ahead = op.add(grad, op.multiply(buffer, op.like(momentum, buffer)))
+            grad = ahead if nesterov else buffer
+        rate = value_at(lr, spec.shape, dtype)
+        new[0].append(op.subtract(p, op.multiply(rate, grad)))
+    return _targets(call, list(enumerate(new)))

@@ -1,0 +1,201 @@
+"""Reductions over dims: sums, means, extremes, norms, variances, scans."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from flint.frontends.torch.lowerings import dtypes
+from flint.frontends.torch.lowerings import operations as op
+from flint.frontends.torch.lowerings.calls import Call, Unsupported, axes, axis, value_at
+from flint.frontends.torch.lowerings.operations import Value
+from flint.frontends.torch.lowerings.table import lowers
+from flint.stablehlo.bindings import stablehlo as hlo
+
+
+def _count(shape: tuple[int, ...], dims: list[int]) -> int:
+    return math.prod(shape[dim] for dim in dims)
+
+
+@lowers("aten.sum", "aten.mean", "aten.nansum")
+def _total(call: Call, self: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Value:
+    dims = axes(dim, self.rank)
+    value = op.reduce(value_at(self, self.shape, call.compute), dims)
+    if call.base == "nansum":
+        raise Unsupported(call.name)
+    if call.base == "mean":
+        value = op.divide(value, op.like(_count(self.shape, dims), value))
+    return op.reshape(value, call.shape)
+
+
+@lowers("aten.prod")
+def _product(call: Call, self: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Value:
+    value = value_at(self, self.shape, call.compute)
+    return op.reshape(op.reduce(value, axes(dim, self.rank), "multiply"), call.shape)
+
+
+@lowers("aten.amax", "aten.amin")
+def _extreme(call: Call, self: Any, dim: Any = (), keepdim: bool = False, **_: Any) -> Value:
+    kind = "maximum" if call.base == "amax" else "minimum"
+    return op.reshape(op.reduce(self.value, axes(dim, self.rank), kind), call.shape)
+
+
+@lowers("aten.all", "aten.any")
+def _truth(call: Call, self: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Value:
+    kind = "and" if call.base == "all" else "or"
+    value = value_at(self, self.shape, "bool")
+    return op.reshape(op.reduce(value, axes(dim, self.rank), kind), call.shape)
+
+
+@lowers("aten.max", "aten.min")
+def _maximum(call: Call, self: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Any:
+    """Of all elements, along a dim with the places, or (``other``) of two tensors."""
+    kind = "maximum" if call.base == "max" else "minimum"
+    if hasattr(dim, "spec"):
+        function = op.maximum if kind == "maximum" else op.minimum
+        return function(*(value_at(item, call.shape, call.dtype) for item in (self, dim)))
+    if dim is None:
+        return op.reshape(op.reduce(self.value, axes(None, self.rank), kind), call.shape)
+    best, place = _with_place(self.value, axis(dim, self.rank), kind)
+    return [op.reshape(item, call.shape) for item in (best, place)]
+
+
+@lowers("aten.argmax", "aten.argmin")
+def _place_of_extreme(
+    call: Call, self: Any, dim: Any = None, keepdim: bool = False, **_: Any
+) -> Value:
+    value = self.value
+    if dim is None:
+        value = op.reshape(value, (math.prod(self.shape),))
+    kind = "maximum" if call.base == "argmax" else "minimum"
+    along = axis(dim or 0, len(op.shape_of(value)))
+    return op.reshape(_with_place(value, along, kind)[1], call.shape)
+
+
+def _with_place(value: Value, dim: int, kind: str) -> tuple[Value, Value]:
+    """An extreme along a dim, and the first place where it is."""
+    shape = op.shape_of(value)
+    if not shape:
+        return value, op.constant(0, (), "int64")
+    best = op.reduce(value, [dim], kind)
+    here = op.compare("EQ", value, op.keep(best, shape, [dim]))
+    place = op.iota(shape, dim)
+    return best, op.reduce(op.select(here, place, op.like(shape[dim], place)), [dim], "minimum")
+
+
+def norm(value: Value, order: Any, dims: list[int]) -> Value:
+    """A vector norm over dims.
+
+    Raises:
+        Unsupported: an order that is none of 0, 1, 2, other positive numbers and the infinities.
+    """
+    if order == 2:
+        return op.sqrt(op.reduce(op.multiply(value, value), dims))
+    size = hlo.abs(value)
+    if order == 1:
+        return op.reduce(size, dims)
+    if order in (math.inf, -math.inf):
+        return op.reduce(size, dims, "maximum" if order > 0 else "minimum")
+    if order == 0:
+        present = op.compare("NE", value, op.like(0, value))
+        return op.reduce(op.convert(present, op.dtype_of(value)), dims)
+    if order < 0:
+        raise Unsupported(f"a norm of order {order}")
+    powered = op.reduce(op.power(size, op.like(order, size)), dims)
+    return op.power(powered, op.like(1 / order, powered))
+
+
+@lowers("aten.linalg_vector_norm")
+def _vector_norm(
+    call: Call, self: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, **_: Any
+) -> Value:
+    value = value_at(self, self.shape, call.compute)
+    return op.reshape(norm(value, ord, axes(dim, self.rank)), call.shape)
+
+
+@lowers("aten.norm")
+def _old_norm(
+    call: Call, self: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, **_: Any
+) -> Value:
+    value = value_at(self, self.shape, call.compute)
+    return op.reshape(norm(value, 2 if p is None else p, axes(dim, self.rank)), call.shape)
+
+
+@lowers("aten.var", "aten.std", "aten.var_mean", "aten.std_mean")
+def _variance(
+    call: Call, self: Any, dim: Any = None, unbiased: Any = True, keepdim: Any = False, *,
+    correction: Any = 1, **_: Any,
+) -> Any:  # fmt: skip
+    if call.overload != "correction":
+        if isinstance(dim, bool):
+            dim, unbiased = None, dim
+        correction = int(bool(unbiased))
+    dims = axes(dim, self.rank)
+    count = _count(self.shape, dims)
+    value = value_at(self, self.shape, call.compute)
+    mean = op.reduce(value, dims)
+    mean = op.divide(mean, op.like(count, mean))
+    centred = op.subtract(value, op.keep(mean, self.shape, dims))
+    spread = op.reduce(op.multiply(centred, centred), dims)
+    free = count - (1 if correction is None else correction)
+    spread = op.divide(spread, op.like(max(free, 0), spread))
+    if call.base.startswith("std"):
+        spread = op.sqrt(spread)
+    both = [op.reshape(item, call.shape) for item in (spread, mean)]
+    return both if call.base.endswith("_mean") else both[0]
+
+
+@lowers("aten.logsumexp")
+def _logsumexp(call: Call, self: Any, dim: Any, keepdim: bool = False, **_: Any) -> Value:
+    dims = axes(dim, self.rank)
+    value = value_at(self, self.shape, call.compute)
+    best = op.reduce(value, dims, "maximum")
+    finite = op.select(hlo.is_finite(best), best, op.like(0, best))
+    shifted = op.exponential(op.subtract(value, op.keep(finite, self.shape, dims)))
+    return op.reshape(op.add(op.log(op.reduce(shifted, dims)), finite), call.shape)
+
+
+@lowers("aten.cumsum", "aten.cumprod")
+def _running(call: Call, self: Any, dim: int, **_: Any) -> Value:
+    """A running total along a dim: a window that reaches back to the start."""
+    value = value_at(self, self.shape, call.dtype)
+    if not self.shape:
+        return value
+    along, rank = axis(dim, self.rank), self.rank
+    kind = "add" if call.base == "cumsum" else "multiply"
+    compute = op.convert(value, dtypes.compute_dtype(call.dtype))
+    return window(
+        compute,
+        [self.shape[at] if at == along else 1 for at in range(rank)],
+        [1] * rank,
+        [(self.shape[at] - 1 if at == along else 0, 0) for at in range(rank)],
+        kind,
+    )
+
+
+def window(
+    value: Value, size: list[int], stride: list[int], padding: list[tuple[int, int]], kind: str,
+    dilation: list[int] | None = None,
+) -> Value:  # fmt: skip
+    """Reduction over sliding windows, padded with the reduction's neutral element."""
+    import numpy as np
+
+    dtype = op.dtype_of(value)
+    dilation = dilation or [1] * len(size)
+    shape = [
+        (own + low + high - (reach - 1) * step - 1) // pitch + 1
+        for own, (low, high), reach, step, pitch in zip(
+            op.shape_of(value), padding, size, dilation, stride, strict=True
+        )
+    ]
+    made = hlo.ReduceWindowOp(
+        [op.tensor(shape, dtype)],
+        [value],
+        [op.initial(kind, dtype)],
+        op.integers(size),
+        window_strides=op.integers(stride),
+        window_dilations=op.integers(dilation),
+        padding=np.array(padding, np.int64),
+    )
+    op.body_of(made.regions[0], [dtype], kind)
+    return made.results[0]

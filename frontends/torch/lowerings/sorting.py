@@ -1,0 +1,104 @@
+"""Sorting, the largest k, and counting."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from flint.frontends.torch.lowerings import dtypes
+from flint.frontends.torch.lowerings import operations as op
+from flint.frontends.torch.lowerings.calls import Call, Unsupported, axis
+from flint.frontends.torch.lowerings.operations import Value
+from flint.frontends.torch.lowerings.table import lowers
+from flint.stablehlo.bindings import ir
+from flint.stablehlo.bindings import stablehlo as hlo
+
+
+def sorted_along(value: Value, along: int, descending: bool) -> tuple[Value, Value]:
+    """Values in order along a dim, stable, and where they were."""
+    shape, dtype = op.shape_of(value), op.dtype_of(value)
+    if not shape:
+        return value, op.constant(0, (), "int64")
+    place = op.iota(shape, along)
+    made = hlo.SortOp([value.type, place.type], [value, place], dimension=along, is_stable=True)
+    kinds = [op.tensor((), dtype)] * 2 + [op.tensor((), "int64")] * 2
+    block = made.regions[0].blocks.append(*kinds)
+    with ir.InsertionPoint(block):
+        a, b = block.arguments[0], block.arguments[1]
+        hlo.return_([op.compare("GT" if descending else "LT", a, b)])
+    return made.results[0], made.results[1]
+
+
+@lowers("aten.sort", "aten.sort.stable")
+def _sort(
+    call: Call, self: Any, dim: Any = -1, descending: bool = False, *, stable: Any = None, **_: Any
+) -> list[Value]:
+    return list(sorted_along(self.value, axis(dim, self.rank), descending))
+
+
+@lowers("aten.argsort")
+def _argsort(call: Call, self: Any, dim: int = -1, descending: bool = False, **_: Any) -> Value:
+    return sorted_along(self.value, axis(dim, self.rank), descending)[1]
+
+
+@lowers("aten.topk")
+def _topk(
+    call: Call, self: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True,
+    **_: Any,
+) -> list[Value]:  # fmt: skip
+    along = axis(dim, self.rank)
+    both = sorted_along(self.value, along, largest)
+    if not self.shape:
+        return list(both)
+    return [op.slice_dim(item, along, 0, k) for item in both]
+
+
+@lowers("aten.bincount")
+def _bincount(call: Call, self: Any, weights: Any = None, minlength: int = 0) -> Value:
+    """How often each value occurs; the recording says how many there are."""
+    count, bins = self.spec.elements, call.shape[0]
+    ones = op.constant(1, (count,), call.dtype) if weights is None else weights.value
+    index = op.reshape(op.convert(self.value, "int64"), (count, 1))
+    return op.scatter(op.constant(0, (bins,), call.dtype), index, ones, "add")
+
+
+@lowers("aten.histc")
+def _histc(call: Call, self: Any, bins: int = 100, min: Any = 0, max: Any = 0, **_: Any) -> Value:
+    """Counts of equal intervals; what lies outside is not counted."""
+    if min == max:
+        raise Unsupported(f"{call.name} with bounds that depend on data")
+    dtype = "float32" if not dtypes.is_float(self.dtype) else dtypes.compute_dtype(self.dtype)
+    count = self.spec.elements
+    value = op.reshape(op.convert(self.value, dtype), (count,))
+    from_min = op.subtract(value, op.like(min, value))
+    place = hlo.floor(op.multiply(from_min, op.like(bins / (max - min), value)))
+    place = op.minimum(place, op.like(bins - 1, place))
+    low = op.compare("GE", value, op.like(min, value))
+    high = op.compare("LE", value, op.like(max, value))
+    ones = op.convert(op.and_(low, high), "float32")
+    index = op.reshape(op.convert(op.maximum(place, op.like(0, place)), "int64"), (count, 1))
+    return op.scatter(op.constant(0, (bins,), "float32"), index, ones, "add")
+
+
+@lowers("aten.searchsorted", "aten.bucketize")
+def _searchsorted(
+    call: Call, sorted_sequence: Any, self: Any, *, out_int32: bool = False, right: bool = False,
+    **_: Any,
+) -> Value:  # fmt: skip
+    """How many entries of a sorted vector lie before each value."""
+    edges, values = sorted_sequence, self
+    if call.base == "bucketize":
+        edges, values = self, sorted_sequence
+    if edges.rank != 1 or not hasattr(values, "spec"):
+        raise Unsupported(f"{call.name} of several sequences")
+    count, size = values.spec.elements, edges.shape[0]
+    dtype = dtypes.promote(edges.dtype, values.dtype)
+    left = op.broadcast(op.convert(edges.value, dtype), (count, size), [1])
+    flat = op.reshape(op.convert(values.value, dtype), (count,))
+    before = op.compare("LE" if right else "LT", left, op.broadcast(flat, (count, size), [0]))
+    return op.reshape(op.reduce(op.convert(before, "int64"), [1]), call.shape)
+
+
+@lowers("aten.nonzero", "aten.unique_consecutive", "aten._unique2", "aten.masked_select")
+def _data_dependent(call: Call, *_: Any, **__: Any) -> Value:
+    raise Unsupported(f"{call.name}: its size depends on data ({math.prod(call.shape)} recorded)")

@@ -1,0 +1,41 @@
+"""The table of lowerings: "aten.op.overload" or "aten.op" (every overload) -> function.
+
+The idea: an op is looked up by its full name, then without the overload, then as the out-of-place
+op that it is a variant of: ``aten.add_.Tensor`` and ``aten.add.out`` are ``aten.add``, since who is
+written is not the lowering's business.
+
+    @lowers("aten.mm", "aten.bmm")
+    def product(call, self, mat2): ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Lowering = Callable[..., Any]
+
+TABLE: dict[str, Lowering] = {}
+
+
+def lowers(*names: str) -> Callable[[Lowering], Lowering]:
+    """Enter a function as the lowering of ops."""
+
+    def enter(function: Lowering) -> Lowering:
+        for name in names:
+            if name in TABLE:
+                raise ValueError(f"{name} has a lowering")
+            TABLE[name] = function
+        return function
+
+    return enter
+
+
+def lowering_of(name: str) -> Lowering | None:
+    """The lowering of "namespace.op.overload", or None."""
+    namespace, base = name.split(".")[:2]
+    plain = base[:-1] if base.endswith("_") and not base.endswith("__") else base
+    for key in (name, f"{namespace}.{base}", f"{namespace}.{plain}"):
+        if key in TABLE:
+            return TABLE[key]
+    return None
