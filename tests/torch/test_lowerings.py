@@ -707,11 +707,12 @@ def test_a_grouped_product_has_the_flops_of_one_product_of_all_rows():
 
 def test_an_op_without_a_lowering_is_a_kernel_with_torchs_own_flops_and_a_warning():
     x, w = normal(3, 4), normal(5, 4)
-    recording = by_hand("aten._scaled_mm.default", [x, w.t()], [normal(3, 5)], {0}, {1})
+    tensors = [x, w.t(), normal(), normal()]
+    recording = by_hand("aten._scaled_mm.default", tensors, [normal(3, 5)], {0}, {1}, {2}, {3})
     made = emitted(recording)
     assert list(made.warnings.values()) == [1]
     text = str(parse(made.data))
-    assert "custom_call @flint.aten._scaled_mm.default(%arg0, %arg1)" in text
+    assert "custom_call @flint.aten._scaled_mm.default(%arg0, %arg1, %arg2, %arg3)" in text
     assert f"\\22flops\\22: {2 * 3 * 4 * 5}}}" in text
 
 

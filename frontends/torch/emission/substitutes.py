@@ -42,6 +42,7 @@ def _flops(call: Call, args: list[Any], kwargs: Mapping[str, Any]) -> tuple[int,
             shapes = [_shapes(item) for item in args]
             named = {name: _shapes(item) for name, item in kwargs.items() if name != "out"}
             outs = tuple(spec.shape for spec in call.targets)
+            outs = outs[0] if len(outs) == 1 else outs
             return int(formula(*shapes, **named, out_val=outs)), "FLOPs by torch's formula"
         except Exception:
             # The formulas are not for every overload; the estimate below is for those.
@@ -55,8 +56,7 @@ def _formula(name: str) -> Any:
 
     namespace, base, _ = name.split(".", 2)
     packet = getattr(getattr(torch.ops, namespace), base, None)
-    found = flop_registry.get(packet)
-    return getattr(found, "__wrapped__", None) if found is not None else None
+    return flop_registry.get(packet)
 
 
 def _shapes(item: Any) -> Any:
