@@ -41,6 +41,8 @@ def _see(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     if func is torch.Tensor.cuda:
         rest = {key: value for key, value in kwargs.items() if key == "non_blocking"}
         return args[0].to(recording_device(), **rest)
+    if func is torch.device:
+        return mapped(torch.device(*args, **kwargs))
     if func is torch.tensor:
         return _tensor(args, kwargs)
     if func is torch.Tensor.pin_memory:

@@ -35,7 +35,8 @@ class Names:
     """Names of what exists before a step.
 
     Attributes:
-        modules: path of every module; without the argument's name where there is one model.
+        modules: path of every module; without the argument's name where the models'
+            own names tell them apart.
         tensors: in the order of the arguments; the local shards of distributed ones.
     """
 
@@ -69,6 +70,9 @@ def roots(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             seen.add(id(item))
             for index, value in enumerate(item):
                 yield from walk(f"{name}[{index}]", value, depth + 1)
+        elif hasattr(item, "stage_index") and hasattr(item, "submod"):
+            seen.add(id(item))
+            yield from walk(f"stage[{item.stage_index}]", item.submod, depth + 1)
         elif hasattr(item, "__dict__") and not isinstance(item, type) and not callable(item):
             seen.add(id(item))
             for key, value in vars(item).items():
@@ -95,8 +99,9 @@ def names_of(
     found += [("optimizer", item) for item in optimizers if id(item) not in known]
     names = Names()
     models = _outermost([(name, item) for name, item in found if isinstance(item, torch.nn.Module)])
+    alone = _distinct([model for _, model in models])
     for name, model in models:
-        _name_model(names, name, model, alone=len(models) == 1)
+        _name_model(names, name, model, alone)
     for name, item in found:
         if isinstance(item, torch.optim.Optimizer):
             _name_optimizer(names, name, item)
@@ -112,6 +117,12 @@ def _outermost(
     """Modules that are not part of another one."""
     inner = {id(child) for _, model in models for child in list(model.modules())[1:]}
     return [(name, model) for name, model in models if id(model) not in inner]
+
+
+def _distinct(models: list[torch.nn.Module]) -> bool:
+    """Whether the models' parameters can be told apart by their own names."""
+    paths = [path for model in models for path, _ in model.named_parameters()]
+    return len(set(paths)) == len(paths)
 
 
 def _name_model(names: Names, prefix: str, model: torch.nn.Module, alone: bool) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import ctypes
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -237,6 +237,8 @@ class Recorder:
             self._host_op(place, taken, given)
             return
         message = communication.message(func, args, kwargs, self.groups)
+        if message is not None and message.peer >= 0 and self._tracker.is_gradient(taken[0]):
+            place = replace(place, phase="backward")
         written = self._written(rule, args, kwargs, given)
         known = {self.storage(item) for item in taken}
         in_known = bool(given) and all(self.storage(item) in known for item in given)

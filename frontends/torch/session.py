@@ -21,12 +21,12 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from flint.errors import FlintError, UsageError
-from flint.frontends.torch import cluster, device, shims
+from flint.frontends.torch import cluster, device, peers, shims
 from flint.frontends.torch.cuda import cuda_names
 from flint.frontends.torch.naming import Named, Names, names_of
 from flint.frontends.torch.recorder import Recorder, tensors_in
 from flint.frontends.torch.recording import Input, Recording
-from flint.frontends.torch.shims import values, work
+from flint.frontends.torch.shims import allocation, pipeline, values, work
 from flint.frontends.torch.tracking import Tracker, tracking, users_line_of
 
 #: Positional and keyword arguments of a step.
@@ -63,31 +63,78 @@ def record(
     if given:
         unknown = ", ".join(sorted(given))
         raise UsageError(f"no setting {unknown} for PyTorch; there is: local_world_size")
-    warnings.filterwarnings("ignore")
-    device.register()
-    shims.apply_all()
-    torch.manual_seed(0)
-    mesh = cluster.start(rank, shape, axes, device.NAME, per_host)
-    fake = FakeTensorMode(allow_non_fake_inputs=True)
-    tracker = Tracker()
-    # The engine's own threads number nodes anew, and serve devices known before they start only.
-    one_thread = torch.autograd.set_multithreading_enabled(False)
-    with one_thread, fake, cuda_names(), tracking(tracker):
-        with _users("setup"):
-            args, kwargs = _prepare(setup, mesh, arguments)
-        by_name = _by_name(function, args, kwargs)
-        tracker.names.update(names_of(by_name).modules)
-        with _users("the step's first run"):
-            function(*args, **kwargs)
+
+    def become(rank: int, stage: int, known: peers.Known, tell: Callable[..., None]) -> None:
+        """Be another rank until it has told what it sends to a pipeline stage."""
+
+        def told(target: int, looks: Any) -> None:
+            others.known[target] = looks
+            if target == stage:
+                tell(others.known)
+
+        with peers.waiting(become, known) as others, _running(rank, others, told) as mesh:
+            _first_run(function, setup, mesh, arguments, Tracker())
+
+    def nothing(target: int, looks: Any) -> None:
+        others.known[target] = looks
+
+    def _running(rank: int, others: peers.Peers, told: Any) -> Any:
+        return _cluster(rank, shape, axes, per_host, others, told)
+
+    with peers.waiting(become, {}) as others, _running(rank, others, nothing) as mesh:
+        tracker = Tracker()
+        args, kwargs, by_name = _first_run(function, setup, mesh, arguments, tracker)
         names = names_of(by_name, tracker.roots, tracker.optimizers)
         tracker.names.update(names.modules)
         tracker.restart()
         device.restart()
         values.assumed.clear()
         recorder = Recorder(tracker, device.NAME)
-        with _users("the step"), work.waiting(recorder.wait_work), recorder:
+        with tracking(tracker), _users("the step"), work.waiting(recorder.wait_work), recorder:
             result = function(*args, **kwargs)
-    return _recording(recorder, names, result, rank, shape, axes)
+        return _recording(recorder, names, result, rank, shape, axes)
+
+
+@contextlib.contextmanager
+def _cluster(
+    rank: int,
+    shape: tuple[int, ...],
+    axes: tuple[str, ...],
+    per_host: int,
+    others: peers.Peers,
+    told: Callable[[int, Any], None],
+) -> Iterator[Any]:
+    """This process as a rank of a cluster, under fake tensors: the mesh."""
+    warnings.filterwarnings("ignore")
+    device.register()
+    shims.apply_all()
+    pipeline.use(others.ask, told)
+    torch.manual_seed(0)
+    mesh = cluster.start(rank, shape, axes, device.NAME, per_host)
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    allocation.use(fake)
+    # The engine's own threads number nodes anew, and serve devices known before they start only.
+    one_thread = torch.autograd.set_multithreading_enabled(False)
+    with one_thread, fake, cuda_names():
+        yield mesh
+
+
+def _first_run(
+    function: Callable[..., Any],
+    setup: Callable[..., Any] | None,
+    mesh: Any,
+    arguments: _Arguments | None,
+    tracker: Tracker,
+) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
+    """Set up and run the step once: its arguments, positional, by keyword, and by name."""
+    with tracking(tracker):
+        with _users("setup"):
+            args, kwargs = _prepare(setup, mesh, arguments)
+        by_name = _by_name(function, args, kwargs)
+        tracker.names.update(names_of(by_name).modules)
+        with _users("the step's first run"):
+            function(*args, **kwargs)
+    return args, kwargs, by_name
 
 
 def _prepare(

@@ -19,7 +19,7 @@ import os
 import sys
 import sysconfig
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Any
@@ -107,6 +107,7 @@ class Tracker:
         self.optimizers: list[torch.optim.Optimizer] = []
         self._stack: list[tuple[str, bool]] = []  # path, whether entered during a backward pass
         self._owners: list[str] = []
+        self._gradients: dict[int, Any] = {}  # storages of gradients that pipeline stages exchange
         self._backward = 0
         self._ran_backward = False
         self._optimizer = 0
@@ -168,6 +169,16 @@ class Tracker:
         finally:
             if path is not None:
                 self._owners.pop()
+
+    def exchanges(self, gradients: Iterable[torch.Tensor]) -> None:
+        """Pipeline stages are about to send or receive gradients."""
+        for item in gradients:
+            storage = item.untyped_storage()
+            self._gradients[storage._cdata] = storage
+
+    def is_gradient(self, tensor: torch.Tensor) -> bool:
+        """Whether a message of pipeline stages is a gradient."""
+        return tensor.untyped_storage()._cdata in self._gradients
 
     def call_module(self, module: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
         """A module is called; the first one outside of any known module is a root."""
@@ -264,15 +275,19 @@ _Make = Callable[[Any, Tracker], Any]
 def _watched() -> Iterator[tuple[Any, str, _Make]]:
     """Functions of PyTorch that are watched: owner, name, how it is wrapped (torch 2.13)."""
     from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
+    from torch.distributed.pipelining.stage import _PipelineStageBase
     from torch.utils import checkpoint
 
+    for name in ("get_bwd_send_ops", "get_bwd_recv_ops"):
+        yield _PipelineStageBase, name, _exchanges_gradients
     yield torch.nn.Module, "__call__", _calls_module
     yield torch.autograd, "_engine_run_backward", _runs_backward
     yield torch.autograd.graph, "_engine_run_backward", _runs_backward
     yield checkpoint._recomputation_hook, "__enter__", _enters_recompute
     yield checkpoint._recomputation_hook, "__exit__", _leaves_recompute
-    for name in ("unshard", "wait_for_unshard", "reshard", "post_backward"):
+    for name in ("unshard", "wait_for_unshard", "reshard"):
         yield FSDPParamGroup, name, _works_for_group
+    yield FSDPParamGroup, "post_backward", _ends_backward_of_group
 
 
 def _calls_module(original: Any, tracker: Tracker) -> Any:
@@ -291,6 +306,28 @@ def _runs_backward(original: Any, tracker: Tracker) -> Any:
             return original(*args, **kwargs)
 
     return run
+
+
+def _ends_backward_of_group(original: Any, tracker: Tracker) -> Any:
+    """Pipeline schedules reduce gradients themselves, after the engine's last run."""
+    work = _works_for_group(original, tracker)
+
+    @functools.wraps(original)
+    def end(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with tracker.backward():
+            return work(self, *args, **kwargs)
+
+    return end
+
+
+def _exchanges_gradients(original: Any, tracker: Tracker) -> Any:
+    @functools.wraps(original)
+    def make(self: Any, *args: Any, **kwargs: Any) -> Any:
+        messages = original(self, *args, **kwargs)
+        tracker.exchanges(item.tensor for item in messages)
+        return messages
+
+    return make
 
 
 def _enters_recompute(original: Any, tracker: Tracker) -> Any:

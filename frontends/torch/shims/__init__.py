@@ -11,13 +11,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from flint.frontends.torch.shims import (
+    allocation,
     attention,
     chunk,
     coalesced,
+    data_parallel,
     foreach,
+    foreach_support,
     mesh,
     objects,
     parameters,
+    pipeline,
     process_group,
     values,
 )
@@ -37,12 +41,16 @@ _KNOWN = ">=2.13,<2.14"
 SHIMS: tuple[Shim, ...] = (
     Shim(mesh.apply, _KNOWN, "meshes compute with rank numbers: real tensors, also in fake mode"),
     Shim(values.apply, _KNOWN, "fake tensors have no values: reading one follows a policy"),
+    Shim(allocation.apply, _KNOWN, "the recording device has no memory to allocate"),
     Shim(attention.apply, _KNOWN, "attention is one fused kernel, as on an accelerator"),
     Shim(parameters.apply, _KNOWN, "parameters that are fake tensors are moved by swapping"),
+    Shim(pipeline.apply, _KNOWN, "pipeline stages ask their neighbours for shapes"),
     Shim(process_group.apply, _KNOWN, "programs make the process group that is already there"),
     Shim(objects.apply, _KNOWN, "Python objects of other ranks are not there"),
     Shim(coalesced.apply, _KNOWN, "coalesced collectives have no kernels for fake tensors"),
     Shim(chunk.apply, _KNOWN, "FSDP makes the shards of all ranks to keep one"),
+    Shim(foreach_support.apply, _KNOWN, "fake parameters do not count as tensors for foreach"),
+    Shim(data_parallel.apply, _KNOWN, "DDP's reducer works below the dispatcher"),
     Shim(foreach.apply, _KNOWN, "DTensor works out the sharding of every tensor of a list anew"),
 )
 

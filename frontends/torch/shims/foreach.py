@@ -40,7 +40,7 @@ def _handler(dispatcher: Any) -> Callable[..., Any]:
             handlers = dispatcher._custom_op_handlers
             mine = handlers.pop(op)
             try:
-                return dispatcher.dispatch(op, args, kwargs)
+                return op(*args, **kwargs)
             finally:
                 handlers[op] = mine
         local = op(*(_local(item) for item in args), **kwargs)

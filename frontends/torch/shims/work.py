@@ -7,6 +7,7 @@ current stream comes after the collective from then on.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,9 +20,9 @@ _WAITS = ("wait", "synchronize", "block_current_stream")
 @contextlib.contextmanager
 def waiting(told: Callable[[Any], None]) -> Iterator[None]:
     """Within it, ``told(work)`` is called for every work that is waited for."""
-    kind: Any = _distributed_c10d.FakeWork
+    kinds: tuple[Any, ...] = (_distributed_c10d.Work, _distributed_c10d.FakeWork)
     with contextlib.ExitStack() as stack:
-        for name in _WAITS:
+        for kind, name in itertools.product(kinds, _WAITS):
             original = getattr(kind, name)
 
             def wait(self: Any, *args: Any, _original: Any = original, **kwargs: Any) -> Any:

@@ -1,0 +1,120 @@
+"""What another rank would send, found by being that rank in another process.
+
+The idea: pipeline stages tell each other the shapes of what they send before the first step.  The
+rank of a capture is alone; so a copy of the process, forked while it was still nobody, waits to
+become the neighbour: it runs setup and step until the message is to be sent, and answers with it.
+What is known already goes along, so that each stage is asked once.
+
+    with Peers(become) as peers: peers.ask(rank=0, stage=1)   # what reaches stage 1 from rank 0
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from flint.errors import FlintError
+
+#: Stage -> what reaches it: plain data that JSON can tell.
+Known = dict[int, Any]
+
+#: Runs a rank until it has told what reaches a stage: ``become(rank, stage, known, tell)``.
+Become = Callable[[int, int, Known, Callable[[Known], None]], None]
+
+
+@dataclass(slots=True)
+class Peers:
+    """The waiting copy of this process.
+
+    Attributes:
+        known: what has been learned.
+    """
+
+    known: Known
+    _asking: int
+    _answers: Any
+
+    def ask(self, rank: int, stage: int) -> Any:
+        """What reaches a stage from a rank.
+
+        Raises:
+            FlintError: the rank failed before it came to send it.
+        """
+        if stage not in self.known:
+            question = {"rank": rank, "stage": stage, "known": self.known}
+            os.write(self._asking, (json.dumps(question) + "\n").encode())
+            line = self._answers.readline()
+            answer: dict[str, Any] = {"error": "it ended without an answer"}
+            if line:
+                answer = json.loads(line)
+            if "error" in answer:
+                raise FlintError(
+                    f"stage {stage} of the pipeline waits for rank {rank}: {answer['error']}"
+                )
+            self.known.update({int(key): value for key, value in answer["known"].items()})
+        return self.known[stage]
+
+
+@contextmanager
+def waiting(become: Become, known: Known) -> Iterator[Peers]:
+    """Fork the copy that waits; it ends with the block, or when this process dies."""
+    questions, asking = os.pipe()
+    answers, telling = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    process = os.fork()
+    if process == 0:
+        os.close(asking)
+        os.close(answers)
+        _serve(become, questions, telling)
+    os.close(questions)
+    os.close(telling)
+    reader = os.fdopen(answers, "r", encoding="utf-8")
+    try:
+        yield Peers(dict(known), asking, reader)
+    finally:
+        os.close(asking)
+        reader.close()
+        os.waitpid(process, 0)
+
+
+def _serve(become: Become, questions: int, telling: int) -> None:
+    """In the copy: a child for every question.  Does not return."""
+    try:
+        with os.fdopen(questions, "r", encoding="utf-8") as lines:
+            for line in lines:
+                question = json.loads(line)
+                process = os.fork()
+                if process == 0:
+                    _answer(become, question, telling)
+                _, status = os.waitpid(process, 0)
+                if status:
+                    os.write(telling, b'{"error": "its process died"}\n')
+    finally:
+        os._exit(0)
+
+
+def _answer(become: Become, question: dict[str, Any], telling: int) -> None:
+    """In a child: become the rank, tell, end."""
+
+    def tell(known: Known) -> None:
+        os.write(telling, (json.dumps({"known": known}) + "\n").encode())
+        os._exit(0)
+
+    status = 1
+    try:
+        known = {int(key): value for key, value in question["known"].items()}
+        become(question["rank"], question["stage"], known, tell)
+        text = "it ran its step without sending it"
+        os.write(telling, (json.dumps({"error": text}) + "\n").encode())
+        status = 0
+    except FlintError as error:
+        os.write(telling, (json.dumps({"error": str(error)[:2000]}) + "\n").encode())
+        status = 0
+    finally:
+        os._exit(status)

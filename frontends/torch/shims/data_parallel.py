@@ -1,0 +1,69 @@
+"""DistributedDataParallel without other ranks.
+
+When it is made it compares and broadcasts parameters, reading memory that fake tensors do not have.
+Its reducer (C++) makes real tensors of its own when it rebuilds its buckets after the first step:
+this runs outside of fake mode.  And it takes the sum out of the work's future, which the fake
+group's works leave empty.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch._C import _distributed_c10d
+from torch.nn.parallel import distributed
+
+from flint.frontends.torch.shims.mesh import really
+
+
+class _Reducer:
+    """A reducer, with one method outside of fake mode."""
+
+    def __init__(self, reducer: Any) -> None:
+        self.__dict__["_reducer"] = reducer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reducer, name)
+
+    def _rebuild_buckets(self) -> bool:
+        return bool(really(self._reducer._rebuild_buckets)())
+
+
+def apply() -> None:
+    """Let DDP be made, reduce gradients and rebuild its buckets."""
+    _fill_futures()
+    module: Any = distributed
+
+    def nothing(*_: Any, **__: Any) -> None:
+        return None
+
+    module._verify_param_shape_across_processes = nothing
+    original = module.DistributedDataParallel._ddp_init_helper
+
+    @functools.wraps(original)
+    def helper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        self.reducer = _Reducer(self.reducer)
+        return result
+
+    module.DistributedDataParallel._ddp_init_helper = helper
+
+
+_library: Any = None
+_new_library: Any = torch.library.Library
+
+
+def _fill_futures() -> None:
+    """Works of all-reduces hold the reduced tensors, as those of real process groups do."""
+    global _library
+    _library = _new_library("c10d", "IMPL")
+    c10d: Any = _distributed_c10d
+
+    def allreduce(tensors: list[torch.Tensor], *_: Any, **__: Any) -> Any:
+        future: Any = torch.futures.Future()
+        future.set_result(tensors)
+        return tensors, c10d._create_work_from_future(future).boxed()
+
+    _library.impl("allreduce_", allreduce, "Meta", allow_override=True)

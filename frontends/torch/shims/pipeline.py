@@ -1,0 +1,88 @@
+"""Pipeline stages without their neighbours.
+
+Before the first step the stages vote whether shapes are known, and if not send each other what
+their outputs look like.  The vote is this rank's own; what reaches a stage is asked of the rank
+that would send it; gradients look like what they are gradients of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from flint.errors import FlintError
+
+#: Asks a rank what reaches a stage, and is told what a stage sends: set for every capture.
+_ask: Callable[[int, int], Any] | None = None
+_told: Callable[[int, Any], None] | None = None
+
+
+def use(ask: Callable[[int, int], Any], told: Callable[[int, Any], None]) -> None:
+    """Let stages ask ``ask(rank, stage)`` for what reaches them, and tell what they send."""
+    global _ask, _told
+    _ask, _told = ask, told
+
+
+def apply() -> None:
+    """Let stages find out alone what their neighbours would tell them."""
+    import torch.distributed.pipelining as pipelining
+
+    schedules: Any = pipelining.schedules
+    stage: Any = pipelining.stage
+    base: Any = schedules._PipelineSchedule
+    original = base._warmup_p2p
+
+    def vote(self: Any, stages: list[Any], has_backward: bool, p2p_done: bool) -> None:
+        if not all(isinstance(item, stage.PipelineStage) for item in stages):
+            original(self, stages, has_backward, p2p_done)
+            return
+        mode: Any = schedules.InferenceMode
+        dynamic = any(mode.needs_dynamic(item._user_meta, has_backward) for item in stages)
+        for item in stages:
+            item._inference_mode = mode.DYNAMIC if dynamic else mode.STATIC
+
+    def receive(self: Any, source: int) -> Any:
+        if source > self.stage_index:
+            gradients = stage._derive_grad_metas(self._stage_meta.outputs)
+            return stage._StageBackwardMeta(backward_metas=gradients)
+        assert _ask is not None
+        told = _ask(self._resolve_peer_global_rank(source), self.stage_index)
+        return stage._StageForwardMeta(forward_metas=tuple(_meta(item) for item in told))
+
+    def send(self: Any, meta: Any, target: int) -> None:
+        if target > self.stage_index and _told is not None:
+            _told(target, [_plain(item) for item in meta.forward_metas])
+
+    base._warmup_p2p = vote
+    kind: Any = stage.PipelineStage
+    kind._recv_meta = receive
+    kind._send_meta = send
+
+
+def _plain(meta: Any) -> dict[str, Any]:
+    """A tensor's looks as JSON can tell them."""
+    if type(meta).__name__ != "_TensorMeta":
+        raise FlintError(
+            "a pipeline stage sends a DTensor: send local tensors, or give the stages input_args "
+            "and output_args"
+        )
+    return {
+        "shape": list(meta.shape),
+        "stride": list(meta.stride),
+        "dtype": str(meta.dtype).removeprefix("torch."),
+        "requires_grad": bool(meta.requires_grad),
+    }
+
+
+def _meta(told: dict[str, Any]) -> Any:
+    from torch.distributed.pipelining import _utils
+
+    kind: Any = _utils._TensorMeta
+    return kind(
+        shape=torch.Size(told["shape"]),
+        stride=tuple(told["stride"]),
+        dtype=getattr(torch, told["dtype"]),
+        requires_grad=told["requires_grad"],
+    )
