@@ -205,9 +205,9 @@ def _captures(results: Results) -> str:
         + table(head, rows)
         + f"\nAll {whole['ranks']:,} traces of the 405B step on 128 x 8 x 16, "
         f"{size / 1e9:,.1f} GB: {whole['wall']:.1f} s, of which {whole['save']:.1f} s go to "
-        f"writing ({size / whole['save'] / 1e6:,.0f} MB/s); one plain write per file of as many bytes "
-        f"took {whole['plain']:.1f} s ({size / whole['plain'] / 1e6:,.0f} MB/s) in the same run."
-        "\n\n"
+        f"writing ({size / whole['save'] / 1e6:,.0f} MB/s); one plain write per file of as many "
+        f"bytes took {whole['plain']:.1f} s ({size / whole['plain'] / 1e6:,.0f} MB/s) in the same "
+        "run.\n\n"
         "![Seconds against devices and unrolled layers](captures.png)\n\n"
         + "\n".join(growth_table(item) for item in results["capture_growth"].values())
     )

@@ -135,6 +135,8 @@ def attention(x: jax.Array, layer: Any, heads: Heads, positions: jax.Array) -> j
         v = constrain(v, "batch", None, "tensor", None)
         length = x.shape[1]
         mixed = attend(q, k, v, jnp.tril(jnp.ones((length, length), bool)))
+        # Or the backward pass of a sequence-parallel block exchanges scores instead of this.
+        mixed = constrain(mixed, "batch", "sequence", "tensor")
         return mixed @ layer["wo"].astype(x.dtype)
 
 
