@@ -33,6 +33,7 @@ class Recorder(TorchDispatchMode):
         self.first = {}
         self.ops = []
         self.groups = {}
+        self.world = 1
 
     def storage(self, tensor):
         own = tensor.untyped_storage()
@@ -75,7 +76,7 @@ class Recorder(TorchDispatchMode):
         name = str(function)
         if name.startswith(_SKIPPED):
             return function(*args, **kwargs)
-        if any(kind.__name__ == "DTensor" for kind in types):
+        if any(kind.__name__ in ("DTensor", "AsyncCollectiveTensor") for kind in types):
             return NotImplemented
         opened = self.opened(args, self.given)
         named = {key: self.opened(item, self.given) for key, item in kwargs.items()}
@@ -167,7 +168,7 @@ def record(step, *args, recorder=None, names=None):
         mutated[number] = strided(recorder.kept[storage], shown).clone()
     recording = Recording(
         rank=0,
-        world_size=1,
+        world_size=recorder.world,
         ops=tuple(recorder.ops),
         storage_bytes=tuple(recorder.sizes),
         inputs=tuple(inputs),

@@ -41,7 +41,7 @@ def _flops(call: Call, args: list[Any], kwargs: Mapping[str, Any]) -> tuple[int,
         try:
             shapes = [_shapes(item) for item in args]
             named = {name: _shapes(item) for name, item in kwargs.items() if name != "out"}
-            outs = tuple(spec.shape for spec in call.targets)
+            outs: Any = tuple(spec.shape for spec in call.targets)
             outs = outs[0] if len(outs) == 1 else outs
             return int(formula(*shapes, **named, out_val=outs)), "FLOPs by torch's formula"
         except Exception:
