@@ -23,6 +23,7 @@ from flint.errors import FlintError, UsageError
 FRONTENDS: Mapping[str, str] = {
     "saved": "flint.frontends.saved:read",
     "jax": "flint.frontends.jax.capturing:capture",
+    "torch": "flint.frontends.torch.capturing:capture",
 }
 
 #: Capturing frontend -> the packages whose types its arguments are made of.

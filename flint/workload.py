@@ -52,7 +52,8 @@ class ProgramInput:
 
     Attributes:
         type: its tensor type on one rank.
-        role: "parameter", "optimizer state", "batch" or "constant"; "unknown" where nobody says.
+        role: "parameter", "optimizer state", "batch", "cache" (of an inference step) or "constant";
+            "unknown" where nobody says.
         name: the source's name for it ("" unknown).
         donated: the output that reuses its buffer, -1 for none.
         sharding: the sharding as the module writes it ("" unknown).

@@ -28,7 +28,7 @@ _ROLES: dict[str, str] = {
     **dict.fromkeys(
         (
             "opt_state", "opt", "optimizer", "optimizer_state", "optim", "mu", "nu", "momentum",
-            "adam", "m", "v",
+            "adam", "m", "v", "count", "step", "global_step",
         ),
         "optimizer state",
     ),
@@ -39,6 +39,7 @@ _ROLES: dict[str, str] = {
         ),
         "batch",
     ),
+    **dict.fromkeys(("cache", "kv_cache", "kv", "caches"), "cache"),
 }  # fmt: skip
 _WORD = re.compile(r"[A-Za-z_]\w*")
 

@@ -58,3 +58,4 @@ def test_the_cache_is_updated_in_place_of_the_old_one():
     [program] = decode_8b.capture().programs
     donated = [item for item in program.inputs if item.donated >= 0]
     assert [item.type.bytes for item in donated] == [32 * 32 * 8192 * 128 * 2] * 2
+    assert [item.role for item in donated] == ["cache"] * 2

@@ -1,0 +1,117 @@
+"""A PyTorch step -> a workload: recorded rank by rank, emitted, walked.
+
+The idea: a child per recorded rank builds the user's model on the fake cluster, records one step
+and writes it as StableHLO; here it is found which ranks do the same, and each distinct program is
+read and walked as any saved module is.
+
+    workload = capture(request)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from flint.capturing import Request
+from flint.converting import Part, workload_of_parts
+from flint.environment import check_version
+from flint.errors import FlintError, UsageError
+from flint.frontends.torch.behaviours import Behaviour, behaviours
+from flint.frontends.torch.children import Limits, run_all, scratch
+from flint.mesh import Mesh
+from flint.ranks import from_mask
+from flint.stablehlo.reader import read_mlir
+from flint.stablehlo.walker import walk
+from flint.workload import Level, Workload
+
+#: Versions of torch whose private parts are known to be as used here.
+KNOWN_VERSIONS = ">=2.13,<2.14"
+
+_MODULE, _REPORT = "module.mlirbc", "report.json"
+
+
+def capture(request: Request) -> Workload:
+    """Capture a PyTorch step.
+
+    Raises:
+        UsageError, FlintError: as ``flint.capturing.Capture.capture``.
+    """
+    if request.level is not Level.PARTITIONED:
+        raise UsageError(
+            f"level {request.level!s}: PyTorch runs op by op and has one level, partitioned"
+        )
+    check_version("torch", KNOWN_VERSIONS)
+    mesh = Mesh(request.shape, request.axes or ())
+    limits = Limits(request.options.time_limit, request.options.memory_limit)
+    with scratch() as folder:
+        recorded: dict[int, Path] = {}
+
+        def sign(ranks: Sequence[int]) -> dict[int, str]:
+            def work(rank: int, place: Path) -> None:
+                _record(request, mesh, rank, place)
+
+            recorded.update(run_all(work, ranks, folder, limits))
+            return {rank: _report(recorded[rank])["signature"] for rank in ranks}
+
+        found = behaviours(mesh.shape, sign)
+        parts = [_part(request, mesh, item, recorded) for item in found]
+        warnings: Counter[str] = Counter()
+        for item in found:
+            for text, count in _report(recorded[item.representative])["warnings"].items():
+                warnings[text] = max(warnings[text], count)
+        checked = ", ".join(str(rank) for rank in sorted(recorded)[:8])
+        more = ", ..." if len(recorded) > 8 else ""
+    return workload_of_parts(
+        parts,
+        mesh,
+        options=request.options.walk,
+        source={
+            "function": request.name,
+            "framework": "torch",
+            "ranks recorded": f"{checked}{more} of {mesh.size}",
+            "sha256": hashlib.sha256(b"".join(part.saved[0] for part in parts)).hexdigest(),
+        },
+        warnings=dict(warnings),
+    )
+
+
+def _record(request: Request, mesh: Mesh, rank: int, folder: Path) -> None:
+    """In a child: record one rank's step and leave its module and a report."""
+    from flint.frontends.torch.emission import emit
+    from flint.frontends.torch.session import record
+    from flint.frontends.torch.signatures import signature
+
+    recording = record(
+        request.function,
+        request.setup,
+        mesh.shape,
+        mesh.axes,
+        rank,
+        arguments=request.arguments,
+        settings=dict(request.settings),
+    )
+    (folder / _MODULE).write_bytes(emit(recording, strict=request.options.walk.strict))
+    report = {"signature": signature(recording), "warnings": dict(recording.warnings)}
+    (folder / _REPORT).write_text(json.dumps(report))
+
+
+def _report(folder: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((folder / _REPORT).read_text())
+    return document
+
+
+def _part(request: Request, mesh: Mesh, item: Behaviour, recorded: dict[int, Path]) -> Part:
+    """The program of ranks that do the same."""
+    data = (recorded[item.representative] / _MODULE).read_bytes()
+    module = read_mlir(data, f"{request.name} (rank {item.representative})")
+    if module.num_partitions != math.prod(mesh.shape):
+        raise FlintError(
+            f"rank {item.representative} was recorded for {module.num_partitions} ranks"
+        )
+    walked = walk(module, mesh, request.options.walk)
+    return Part(walked, module, from_mask(item.ranks), (data, ".mlirbc"))
