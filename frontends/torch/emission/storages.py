@@ -29,7 +29,7 @@ class _Storage:
 
     Attributes:
         value, view: the value, and the view whose value it is.
-        vectors: dtype -> the storage in memory order [n].
+        memory: dtype -> the storage's elements in memory order, in any shape.
         views: what has been read.
         version: how many times it has been written.
     """
@@ -37,7 +37,7 @@ class _Storage:
     value: Value
     view: View
     version: int
-    vectors: dict[str, Value] = field(default_factory=dict)
+    memory: dict[str, Value] = field(default_factory=dict)
     views: dict[View, Value] = field(default_factory=dict)
 
 
@@ -90,14 +90,13 @@ class Storages:
         if not math.prod(view.shape):
             return op.constant(0, view.shape, view.dtype)
         if view.dtype == known.view.dtype and self.covers(view):
-            own = strided.dense_order(known.view.shape, known.view.stride)
             order = strided.dense_order(view.shape, view.stride)
-            assert own is not None and order is not None
-            if view.shape == known.view.shape and order == own:
+            assert order is not None
+            if view.shape == known.view.shape and order == _order(known.view):
                 return known.value
-            return strided.from_memory(op.transpose(known.value, own), view.shape, order)
+            return strided.from_memory(self._memory(known, view.dtype), view.shape, order)
         self._check(view)
-        return strided.read(self._vector(known, view.dtype), view)
+        return strided.read(self._memory(known, view.dtype), view)
 
     def write(self, view: View, value: Value) -> None:
         """Give a view a new value.
@@ -117,27 +116,22 @@ class Storages:
         self._check(view)
         self.allocate(view.storage)  # what is not written now is nobody's mistake
         known = self._known.get(view.storage) or self._unknown(view)
-        dtype = known.view.dtype
-        vector = strided.write(self._vector(known, view.dtype), view, value)
-        if dtype != view.dtype and op.shape_of(vector)[0] * dtypes.size(view.dtype) % dtypes.size(
-            dtype
-        ):
-            dtype = view.dtype
-        vector = op.bitcast(vector, dtype)
-        whole = View(view.storage, 0, op.shape_of(vector), (1,), dtype)
-        fresh = _Storage(vector, whole, version, {dtype: vector}, {whole: vector, view: value})
+        memory = strided.write(self._memory(known, view.dtype), view, value)
+        shape = op.shape_of(memory)
+        whole = View(view.storage, 0, shape, _contiguous(shape), view.dtype)
+        fresh = _Storage(memory, whole, version, {view.dtype: memory}, {view: value})
         self._known[view.storage] = fresh
 
-    def _vector(self, known: _Storage, dtype: str) -> Value:
+    def _memory(self, known: _Storage, dtype: str) -> Value:
         """A storage in memory order, as a dtype."""
         own = known.view.dtype
-        if own not in known.vectors:
-            order = strided.dense_order(known.view.shape, known.view.stride)
-            assert order is not None
-            known.vectors[own] = strided.to_memory(known.value, order)
-        if dtype not in known.vectors:
-            known.vectors[dtype] = op.bitcast(known.vectors[own], dtype)
-        return known.vectors[dtype]
+        if own not in known.memory:
+            known.memory[own] = op.transpose(known.value, _order(known.view))
+        if dtype not in known.memory:
+            memory = known.memory[own]
+            flat = op.reshape(memory, (math.prod(op.shape_of(memory)),))
+            known.memory[dtype] = op.bitcast(flat, dtype)
+        return known.memory[dtype]
 
     def _check(self, view: View) -> None:
         steps = zip(view.shape, view.stride, strict=True)
@@ -156,3 +150,13 @@ class Storages:
         value = op.constant(0, whole.shape, view.dtype)
         known = self._known[view.storage] = _Storage(value, whole, 0, {view.dtype: value})
         return known
+
+
+def _order(view: View) -> list[int]:
+    order = strided.dense_order(view.shape, view.stride)
+    assert order is not None, "a storage's value is that of a dense view"
+    return order
+
+
+def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))

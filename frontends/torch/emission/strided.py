@@ -1,11 +1,13 @@
-"""Strided views of a flat storage as StableHLO: read one out of a vector, write one into it.
+"""Strided views of a storage as StableHLO: read one out of its value, write one into it.
 
-The idea: a view is one of four things, tried in this order.  Dense (a permutation of a contiguous
-range): slice, reshape, transpose.  A grid (every stride divides the next larger one): slice of the
-range reshaped to the grid.  Neither, as overlapping windows are: a gather or scatter with computed
-places.  Repeated dims (stride 0) are read once and broadcast.
+The idea: a storage is a value whose elements are in memory order, in any shape.  A view of it is
+one of four things, tried in this order.  A box in a grid that the whole storage is reshaped to
+(every stride divides the next larger one): reshape, slice, transpose.  Dense (a permutation of a
+contiguous range): the same of the flat range.  A box in a grid that ends before the storage does:
+the same of the storage cut or padded to whole rows.  Anything else, as overlapping windows are: a
+gather or scatter with computed places.  Repeated dims (stride 0) are read once and broadcast.
 
-    read(flat, View(storage=3, offset=4, shape=(4, 2), stride=(1, 4), dtype="float32"))
+    read(value, View(storage=3, offset=4, shape=(4, 2), stride=(1, 4), dtype="float32"))
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ class Grid:
     Attributes:
         order: the view's dims of size > 1, from the largest stride to the smallest.
         start, size: of the box, per dim of the grid.
-        dims: the grid's shape; the first only as long as the box.
+        dims: the grid's shape without its first dim, which is as long as the storage lets it be.
         pitch: elements from one step of the first dim to the next.
     """
 
@@ -67,10 +69,14 @@ def grid_of(view: View) -> Grid | None:
     for stride in strides:
         start.append(rest // stride)
         rest %= stride
-    start.append(rest)
-    size = [view.shape[dim] for dim in order] + [1]
-    dims = [size[0]] + [a // b for a, b in itertools.pairwise(strides)] + [strides[-1]]
-    if any(a + b > c for a, b, c in list(zip(start, size, dims, strict=True))[1:]):
+    size = [view.shape[dim] for dim in order]
+    dims = [a // b for a, b in itertools.pairwise(strides)]
+    if strides[-1] > 1:
+        # The elements between those of the view are one more dim, of which it has one place.
+        start.append(rest)
+        size.append(1)
+        dims.append(strides[-1])
+    if any(a + b > c for a, b, c in zip(start[1:], size[1:], dims, strict=True)):
         return None
     return Grid(tuple(order), tuple(start), tuple(size), tuple(dims), strides[0])
 
@@ -80,11 +86,11 @@ def overlaps_itself(view: View) -> bool:
     return any(not step and size > 1 for size, step in zip(view.shape, view.stride, strict=True))
 
 
-def read(flat: Value, view: View) -> Value:
+def read(memory: Value, view: View) -> Value:
     """A view's value.
 
     Args:
-        flat: the storage [n] in the view's dtype.
+        memory: the storage's elements of the view's dtype in memory order, in any shape.
         view: not empty, inside the storage.
     """
     if overlaps_itself(view):
@@ -100,69 +106,100 @@ def read(flat: Value, view: View) -> Value:
             tuple(view.stride[dim] for dim in kept),
             view.dtype,
         )
-        return op.broadcast(read(flat, once), view.shape, kept)
-    count = math.prod(view.shape)
+        return op.broadcast(read(memory, once), view.shape, kept)
+    count, length = math.prod(view.shape), _length(memory)
+    grid = grid_of(view)
+    if grid is not None and length % grid.pitch == 0:
+        whole = op.reshape(memory, (length // grid.pitch, *grid.dims))
+        return _out_of_box(_box(whole, grid.start, grid.size), grid, view.shape)
     order = dense_order(view.shape, view.stride)
     if order is not None:
-        part = op.slice_dim(flat, 0, view.offset, view.offset + count)
+        part = op.slice_dim(_flat(memory), 0, view.offset, view.offset + count)
         return from_memory(part, view.shape, order)
-    grid = grid_of(view)
     if grid is None:
-        return op.reshape(op.take(flat, _places(view)), view.shape)
-    box = _in_grid(_padded(flat, grid), grid)
-    stop = [grid.size[0], *(a + b for a, b in zip(grid.start, grid.size, strict=True))][1:]
-    box = op.slice_(box, [0, *grid.start[1:]], [grid.size[0], *stop[1:]])
-    box = op.reshape(box, grid.size[:-1])
-    box = op.transpose(box, [grid.order.index(dim) for dim in sorted(grid.order)])
-    return op.reshape(box, view.shape)
+        return op.reshape(op.take(_flat(memory), _places(view)), view.shape)
+    rows = _rows(_padded(_flat(memory), grid), grid)
+    box = _box(rows, (0, *grid.start[1:]), grid.size)
+    return _out_of_box(box, grid, view.shape)
 
 
-def write(flat: Value, view: View, value: Value) -> Value:
-    """The storage [n] with a view's value replaced.
+def write(memory: Value, view: View, value: Value) -> Value:
+    """The storage with a view's value replaced: its elements in memory order, in any shape.
 
     Raises:
         FlintError: elements of the view share memory, so that the result depends on an order.
     """
     if overlaps_itself(view):
         raise FlintError(f"a write through a view that repeats memory: {view}")
-    count = math.prod(view.shape)
+    count, length = math.prod(view.shape), _length(memory)
+    grid = grid_of(view)
+    if grid is not None and length % grid.pitch == 0:
+        whole = op.reshape(memory, (length // grid.pitch, *grid.dims))
+        return op.update_slice(whole, _into_box(value, grid, view.shape), grid.start)
     order = dense_order(view.shape, view.stride)
     if order is not None:
-        return op.update_slice(flat, to_memory(value, order), [view.offset])
-    grid = grid_of(view)
+        return op.update_slice(_flat(memory), to_memory(value, order), [view.offset])
     if grid is None:
-        return op.scatter(flat, _places(view), op.reshape(value, (count,)))
-    length = op.shape_of(flat)[0]
-    padded = _padded(flat, grid)
-    by_dim = sorted(grid.order)
-    part = op.reshape(value, [view.shape[dim] for dim in by_dim])
-    part = op.transpose(part, [by_dim.index(dim) for dim in grid.order])
-    box = op.update_slice(_in_grid(padded, grid), op.reshape(part, grid.size), [0, *grid.start[1:]])
-    rows = op.reshape(box, (math.prod(grid.dims),))
-    whole = op.update_slice(padded, rows, [grid.start[0] * grid.pitch])
+        flat = op.reshape(value, (count,))
+        return op.scatter(_flat(memory), _places(view), flat)
+    padded = _padded(_flat(memory), grid)
+    box = op.update_slice(
+        _rows(padded, grid), _into_box(value, grid, view.shape), (0, *grid.start[1:])
+    )
+    whole = op.update_slice(padded, _flat(box), [grid.start[0] * grid.pitch])
     return op.slice_dim(whole, 0, 0, length)
 
 
-def from_memory(vector: Value, shape: tuple[int, ...], order: list[int]) -> Value:
+def from_memory(memory: Value, shape: tuple[int, ...], order: list[int]) -> Value:
     """Elements in memory order, in any shape -> a dense view's value."""
-    value = op.reshape(vector, [shape[dim] for dim in order])
+    value = op.reshape(memory, [shape[dim] for dim in order])
     return op.transpose(value, [order.index(dim) for dim in range(len(order))])
 
 
 def to_memory(value: Value, order: list[int]) -> Value:
     """A dense view's value -> its elements in memory order [n]."""
-    return op.reshape(op.transpose(value, order), (math.prod(op.shape_of(value)),))
+    return _flat(op.transpose(value, order))
+
+
+def _length(memory: Value) -> int:
+    return math.prod(op.shape_of(memory))
+
+
+def _flat(memory: Value) -> Value:
+    return op.reshape(memory, (_length(memory),))
+
+
+def _box(grid: Value, start: tuple[int, ...], size: tuple[int, ...]) -> Value:
+    stop = [first + count for first, count in zip(start, size, strict=True)]
+    return op.slice_(grid, start, stop)
+
+
+def _out_of_box(box: Value, grid: Grid, shape: tuple[int, ...]) -> Value:
+    """A box in its grid's order -> the view's value."""
+    value = op.reshape(box, [shape[dim] for dim in grid.order])
+    value = op.transpose(value, [grid.order.index(dim) for dim in sorted(grid.order)])
+    return op.reshape(value, shape)
+
+
+def _into_box(value: Value, grid: Grid, shape: tuple[int, ...]) -> Value:
+    """A view's value -> a box in its grid's order."""
+    by_dim = sorted(grid.order)
+    part = op.reshape(value, [shape[dim] for dim in by_dim])
+    part = op.transpose(part, [by_dim.index(dim) for dim in grid.order])
+    return op.reshape(part, grid.size)
 
 
 def _padded(flat: Value, grid: Grid) -> Value:
-    """The storage, long enough that the grid's last row is whole."""
+    """The storage, long enough that the box's last row is whole."""
     missing = (grid.start[0] + grid.size[0]) * grid.pitch - op.shape_of(flat)[0]
     return op.pad(flat, [0], [missing]) if missing > 0 else flat
 
 
-def _in_grid(flat: Value, grid: Grid) -> Value:
+def _rows(flat: Value, grid: Grid) -> Value:
+    """The rows of the grid that the box lies in."""
     first = grid.start[0] * grid.pitch
-    return op.reshape(op.slice_dim(flat, 0, first, first + grid.size[0] * grid.pitch), grid.dims)
+    part = op.slice_dim(flat, 0, first, first + grid.size[0] * grid.pitch)
+    return op.reshape(part, (grid.size[0], *grid.dims))
 
 
 def _places(view: View) -> Value:
