@@ -18,6 +18,9 @@ from flint.cli import capture, check, convert, inspect
 from flint.environment import refuse_namesake
 from flint.errors import FlintError, UsageError
 
+#: Exit status after Ctrl-C: 128 and the number of its signal, as shells have it.
+_INTERRUPTED = 130
+
 app = typer.Typer(
     name="flint",
     help="From model code and saved StableHLO/HLO to per-rank workload graphs and Chakra traces.",
@@ -64,11 +67,13 @@ def _run(arguments: list[str], debug: bool) -> int:
         refuse_namesake()
         status = app(args=arguments, prog_name="flint", standalone_mode=False)
         sys.stdout.flush()
+        if status == _INTERRUPTED:  # what typer makes of Ctrl-C in a command
+            return _say("interrupted", _INTERRUPTED, debug)
         return status if isinstance(status, int) else 0
     except typer.Abort:
-        return _say("interrupted", 130, debug)
+        return _say("interrupted", _INTERRUPTED, debug)
     except KeyboardInterrupt:
-        return _say("interrupted", 130, debug)
+        return _say("interrupted", _INTERRUPTED, debug)
     except typer.TyperException as error:
         text = error.format_message().rstrip(".")
         context = getattr(error, "ctx", None)
