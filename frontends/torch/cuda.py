@@ -43,10 +43,10 @@ def _see(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         return args[0].to(recording_device(), **rest)
     if func is torch.device:
         return mapped(torch.device(*args, **kwargs))
-    if func is torch.tensor:
-        return _tensor(args, kwargs)
     if func is torch.Tensor.pin_memory:
         return args[0]  # pages of fake tensors cannot be pinned
+    if func is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
+        args = (args[0], recording_device(), *args[2:])
     for item in args:
         if isinstance(item, torch.device | str):
             args = tuple(mapped(part) for part in args)
@@ -58,18 +58,6 @@ def _see(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     if kwargs.get("pin_memory"):
         kwargs = {**kwargs, "pin_memory": False}
     return func(*args, **kwargs)
-
-
-def _tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``torch.tensor(data, device=...)``: made by the host, then moved, as it is really done."""
-    device = mapped(kwargs.get("device"))
-    if device is None:
-        device = torch.get_default_device()
-    if torch.device(device).type != NAME:
-        return torch.tensor(*args, **kwargs)
-    rest = {key: value for key, value in kwargs.items() if key != "requires_grad"}
-    made = torch.tensor(*args, **{**rest, "device": "cpu"}).to(device)
-    return made.requires_grad_(bool(kwargs.get("requires_grad", False)))
 
 
 @contextlib.contextmanager

@@ -1,7 +1,9 @@
 """Allocation on the recording device outside of fake mode.
 
 C++ code that needs real CPU tensors (DDP's reducer when it rebuilds its buckets) runs outside of
-fake mode and still allocates on the device: it gets fake tensors of the capture's mode.
+fake mode and still allocates on the device: it gets fake tensors of the capture's mode.  And what
+fake mode knows the value of (``torch.tensor(3)``) is not really moved to the device, which has no
+memory, but forgotten on the way.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 _library: Any = None
 _new_library: Any = torch.library.Library
@@ -26,6 +29,8 @@ def apply() -> None:
     global _library
     _library = _new_library("aten", "IMPL")
     _library.impl("empty.memory_format", _empty, "PrivateUse1")
+    kind: Any = FakeTensorMode
+    kind.avoid_device_init = property(lambda _: True)
     _library.impl("empty_strided", _empty_strided, "PrivateUse1")
 
 
