@@ -24,6 +24,7 @@ class View:
         offset: of the first element, in elements of ``dtype``.
         shape, stride: in elements; a stride of 0 repeats.
         dtype: torch's name without its prefix: "bfloat16", "int64", "bool".
+        conjugate: its values are the conjugates of what lies in memory (torch's conjugate views).
     """
 
     storage: int
@@ -31,6 +32,7 @@ class View:
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: str
+    conjugate: bool = False
 
 
 #: An op's argument: a view, a plain value, or a tuple of arguments.  Dtypes, devices, layouts and

@@ -15,6 +15,11 @@ from flint.stablehlo.bindings import ir, parse
 
 ALIASING = "tf.aliasing_output"
 
+#: Ops whose groups are of partitions when they have a channel, of replicas when they have none.
+AMONG_PARTITIONS = {
+    "stablehlo.all_to_all", "stablehlo.collective_broadcast", "stablehlo.collective_permute",
+}  # fmt: skip
+
 
 def to_numpy(tensor):
     if tensor.dtype == torch.bfloat16:
@@ -46,6 +51,9 @@ def as_replicas(data):
         for item in module.body.operations:
             if ir.StringAttr(item.attributes["sym_name"]).value != "main":
                 continue
+            for op in item.regions[0].blocks[0].operations:
+                if op.operation.name in AMONG_PARTITIONS:
+                    del op.operation.attributes["channel_handle"]
             plain = []
             for number, entry in enumerate(ir.ArrayAttr(item.attributes["arg_attrs"])):
                 named = {pair.name: pair.attr for pair in ir.DictAttr(entry)}

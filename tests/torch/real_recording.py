@@ -52,6 +52,7 @@ class Recorder(TorchDispatchMode):
             tuple(tensor.shape),
             tuple(tensor.stride()),
             dtype_name(tensor.dtype),
+            tensor.is_conj(),
         )
 
     def given(self, tensor):

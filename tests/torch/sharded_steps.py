@@ -32,6 +32,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from flint.frontends.torch.emission import emitted
 from flint.stablehlo.bindings import parse
+from tests.torch.exchanges import differences
 from tests.torch.executing import execute_on
 from tests.torch.real_recording import Recorder, record
 from tests.torch.tiny_models import Llama, token_batch
@@ -199,6 +200,7 @@ def main():
                 "fsdp": compared(fsdp, split_batch=True),
                 "hsdp": compared(hsdp, split_batch=True),
                 "tensor parallel": compared(tensor_parallel, split_batch=False),
+                "exchanges": differences(),
             }
         )
     )

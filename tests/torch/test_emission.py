@@ -17,13 +17,15 @@ from hypothesis import given
 from flint.errors import FlintError
 from flint.frontends.torch.emission import emit, emitted
 from flint.frontends.torch.emission.replica_groups import full_groups, full_pairs
-from flint.frontends.torch.recording import Group, Input, Op, Recording, View
+from flint.frontends.torch.recording import Group, Input, Op, Recording, View, views_in
 from flint.graph import EdgeKind, NodeKind, Phase
 from flint.stablehlo.bindings import parse
 from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.reader import read_mlir
 from flint.stablehlo.walker import walk
 from flint.work import Role
+from tests.torch.exchanges import ALONG
+from tests.torch.exchanges import CASES as EXCHANGES
 from tests.torch.executing import execute
 from tests.torch.real_recording import record
 from tests.torch.test_lowerings import TOLERANCE, assert_equal, check
@@ -120,6 +122,15 @@ def test_parallel_steps_have_the_collectives_of_their_wrapping(sharded):
     }  # fmt: skip
 
 
+@pytest.mark.xdist_group("sharded_steps")
+@pytest.mark.parametrize("along", ALONG)
+@pytest.mark.parametrize("name", EXCHANGES)
+def test_a_communication_on_four_devices_does_what_torch_distributed_says(sharded, name, along):
+    found = sharded["exchanges"][f"{name} along {along}"]
+    assert isinstance(found, float), found
+    assert found < 1e-6
+
+
 # How ops were issued.
 
 
@@ -137,10 +148,7 @@ def relu(source, target, **how):
 def recording(ops, inputs, results, **fields):
     """A recording of float32 storages [4, 4]."""
     storages = 1 + max(
-        item.storage
-        for op in ops
-        for item in [*op.args, *op.results, *op.writes]
-        if isinstance(item, View)
+        item.storage for op in ops for item in views_in((op.args, op.results, op.writes))
     )
     return Recording(
         **{
@@ -207,6 +215,51 @@ def test_who_waits_for_a_vanished_op_waits_for_what_that_one_came_after():
     assert waits(graph)[1] == {(0, EdgeKind.ORDER)}
 
 
+@st.composite
+def issues(draw):
+    """Kernels and ops that vanish, on streams, waiting for earlier ones."""
+    count = draw(st.integers(1, 12))
+    return [
+        (
+            draw(st.booleans()),
+            draw(st.integers(0, 2)),
+            tuple(draw(st.sets(st.integers(0, at - 1), max_size=3))) if at else (),
+        )
+        for at in range(count)
+    ]
+
+
+def reached(edges, count):
+    """[later, earlier]: whether there is a path, of edges later -> earlier."""
+    paths = np.zeros((count, count), bool)
+    for later in range(count):
+        for earlier in edges.get(later, ()):
+            paths[later, earlier] = True
+            paths[later] |= paths[earlier]
+    return paths
+
+
+@given(issues())
+def test_any_two_kernels_are_ordered_as_they_were_issued(found):
+    """Reachability in the recording, vanished ops included, against the graph's order edges."""
+    last, truth, ops = {}, {}, []
+    for at, (vanishes, stream, after) in enumerate(found):
+        truth[at] = {*after, *([last[stream]] if stream in last else [])}
+        last[stream] = at
+        if vanishes:
+            kwargs = {"name": "aten.empty.memory_format", "args": (), "kwargs": {}}
+            ops.append(Op(**kwargs, results=(view(1 + at, 4, 4),), stream=stream, after=after))
+        else:
+            ops.append(relu(X, view(1 + at, 4, 4), stream=stream, after=after))
+    kernels = [at for at, (vanishes, _, _) in enumerate(found) if not vanishes]
+    made = recording(ops, [Input(X, "batch", "x")], [], storage_bytes=(64,) * (1 + len(found)))
+    graph = graph_of(made)
+    edges = {node: {earlier for earlier, _ in items} for node, items in waits(graph).items()}
+    ours = reached(edges, len(graph))
+    assert len(graph) == len(kernels)
+    assert np.array_equal(ours, reached(truth, len(found))[np.ix_(kernels, kernels)])
+
+
 def test_a_value_passes_a_wait_that_returns_other_memory():
     wait = Op(name="_c10d_functional.wait_tensor.default", args=(A,), kwargs={}, results=(B,))
     ops = [relu(X, A), wait, relu(B, C)]
@@ -261,7 +314,7 @@ def test_bytes_per_op_do_not_grow_with_the_number_of_layers():
 
 def communicated(name, args, results, writes=(), ranks=(0, 1), rank=0, **fields):
     op = Op(name=name, args=args, kwargs={}, results=results, writes=writes, group=0, **fields)
-    inputs = [Input(item, "batch", "") for item in args if isinstance(item, View)]
+    inputs = [Input(item, "batch", "") for item in views_in(args)]
     made = recording(
         [op], inputs, [], groups=(Group("g", "tp", ranks),), rank=rank,
         storage_bytes=(1024,) * 8,
@@ -311,6 +364,13 @@ def test_a_communication_has_the_bytes_and_every_ranks_group(name, args, results
     assert found.kind == kind
     assert (sum(found.operand_bytes), sum(found.result_bytes)) == bytes_
     assert [tuple(row) for row in np.array(found.groups.table()).tolist()] == [(0, 1), (2, 3)]
+
+
+def test_a_coalesced_all_reduce_is_one_of_several_operands():
+    found = communicated(
+        "c10d.allreduce_coalesced_.default", ((X, view(1, 2, 4)),), (), reduction="sum"
+    )
+    assert (found.kind, found.operand_bytes) == ("all_reduce", (64, 32))
 
 
 @pytest.mark.parametrize("side", ["send", "receive"])

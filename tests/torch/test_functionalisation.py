@@ -106,6 +106,17 @@ def complex_as_pairs(x, y):
     return [torch.view_as_real(pairs) * 1, x + 0]
 
 
+def conjugate_views(x, y):
+    turns = torch.polar(torch.ones(5, 4), x[:, :4].clone())
+    given = x.detach().contiguous().clone().requires_grad_()
+    turned = torch.view_as_real(torch.view_as_complex(given.view(5, 4, 2)) * turns)
+    with torch.enable_grad():
+        (turned * turned * turned).sum().backward()
+    seen = turns.conj()
+    seen.mul_(2j)
+    return [given.grad, torch.view_as_real(turns) * 1]
+
+
 def statistics_that_the_schema_hides(x, y):
     mean, variance = y[:3].clone(), y[:3].abs() + 1
     data = torch.stack([x, x * 2, x - 1], 1)
@@ -129,7 +140,7 @@ PROGRAMS = [
     write_through_a_chain_of_views, fill_fresh_memory_piece_by_piece,
     write_an_input_and_read_its_old_views, copy_between_views_of_one_storage, lists_that_alias,
     list_that_reads_what_it_writes, bytes_as_another_type, complex_as_pairs,
-    statistics_that_the_schema_hides, scalars_and_nothing,
+    conjugate_views, statistics_that_the_schema_hides, scalars_and_nothing,
 ]  # fmt: skip
 
 

@@ -30,6 +30,14 @@ def positive(*shape, dtype=torch.float32):
     return (torch.rand(shape, generator=SEEDED) + 0.1).to(dtype)
 
 
+def shallow(*shape, dtype=torch.float32):
+    return (torch.rand(shape, generator=SEEDED) * 1.8 - 0.9).to(dtype)
+
+
+def steep(*shape, dtype=torch.float32):
+    return (torch.rand(shape, generator=SEEDED) + 1.1).to(dtype)
+
+
 def index(high, *shape):
     return torch.randint(0, high, shape, generator=SEEDED)
 
@@ -98,6 +106,11 @@ def layer_norm_backward(grad, x, w, b):
     return aten.native_layer_norm_backward.default(grad, x, [6], mean, rstd, w, b, [True] * 3)
 
 
+def group_norm_backward(grad, x, w, b):
+    _, mean, rstd = aten.native_group_norm.default(x, w, b, 2, 6, 20, 3, 1e-5)
+    return aten.native_group_norm_backward.default(grad, x, mean, rstd, w, 2, 6, 20, 3, [True] * 3)
+
+
 def nll(reduction):
     def run(x, target, w=None):
         out, total = aten.nll_loss_forward.default(x, target, w, reduction, 2)
@@ -145,7 +158,11 @@ UNARY = {
     "log2": positive, "neg": normal, "reciprocal": positive, "relu": normal, "rsqrt": positive,
     "sigmoid": normal, "sign": normal, "silu": normal, "sin": normal, "sqrt": positive,
     "tan": normal, "tanh": normal, "trunc": normal, "gelu": normal, "softplus": normal,
-    "leaky_relu": normal, "isnan": normal, "isinf": normal, "logical_not": normal,
+    "leaky_relu": normal, "acos": shallow,
+    "acosh": steep, "asin": shallow, "asinh": normal, "atan": normal, "atanh": shallow,
+    "cosh": normal, "sinh": normal, "log10": positive, "exp2": normal, "elu": normal,
+    "hardsigmoid": normal, "hardswish": normal, "mish": normal, "isnan": normal,
+    "isinf": normal, "logical_not": normal,
 }  # fmt: skip
 BINARY = (
     "add.Tensor", "sub.Tensor", "mul.Tensor", "div.Tensor", "maximum.default", "minimum.default",
@@ -169,7 +186,7 @@ CASES = {
         )
         for name, make in UNARY.items()
         for kind in ("float32", "bfloat16")
-        if not (kind == "bfloat16" and name in ("tan", "isinf"))
+        if not (kind == "bfloat16" and name in ("tan", "isinf", "atanh"))
     },
     **{name: (named(name), [positive(3, 5), positive(5)]) for name in BINARY},
     "add of bf16 and f32": (aten.add.Tensor, [half(3, 4), normal(3, 4)]),
@@ -330,6 +347,30 @@ CASES = {
         )
         for train in (True, False)
     },
+    "native_group_norm": (
+        lambda x, w, b: aten.native_group_norm.default(x, w, b, 2, 6, 20, 3, 1e-5),
+        [normal(2, 6, 4, 5), normal(6), normal(6)],
+    ),
+    "native_group_norm_backward": (
+        group_norm_backward, [normal(2, 6, 4, 5), normal(2, 6, 4, 5), normal(6), normal(6)],
+    ),
+    "upsample_nearest2d": (
+        lambda x: aten.upsample_nearest2d.default(x, [8, 15]), [normal(2, 3, 4, 5)],
+    ),
+    "upsample_nearest2d_backward": (
+        lambda g: aten.upsample_nearest2d_backward.default(g, [8, 15], [2, 3, 4, 5]),
+        [normal(2, 3, 8, 15)],
+    ),
+    "leaky_relu_backward": (
+        lambda g, x: aten.leaky_relu_backward.default(g, x, 0.1, False), [normal(6), normal(6)],
+    ),
+    "hardtanh_backward": (
+        lambda g, x: aten.hardtanh_backward.default(g, x, -0.5, 0.5), [normal(6), normal(6)],
+    ),
+    "softplus_backward": (
+        lambda g, x: aten.softplus_backward.default(g, x, 2, 1), [normal(6), normal(6)],
+    ),
+    "elu with scales": (lambda x: aten.elu.default(x, 1.5, 2.0, 0.5), [normal(6)]),
     # Attention.
     "flash attention": (flash, [normal(2, 3, 8, 4) for _ in range(3)]),
     "flash attention without mask": (

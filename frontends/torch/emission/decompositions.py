@@ -111,7 +111,7 @@ class Decompositions:
         args = [opened(item) for item in op.args]
         kwargs = {name: opened(item) for name, item in op.kwargs.items()}
         with ir.Location.unknown(), ir.InsertionPoint(block):
-            values = self._values(key, call, args, kwargs)
+            values = self._values(key, call, args, kwargs, block)
             fitted = [
                 (at, _fitted(call, value, spec))
                 for at, (value, spec) in enumerate(zip(values, specs, strict=True))
@@ -129,7 +129,9 @@ class Decompositions:
             tuple(at for at, _ in fitted),
         )
 
-    def _values(self, key: Any, call: Call, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
+    def _values(
+        self, key: Any, call: Call, args: list[Any], kwargs: dict[str, Any], block: Any
+    ) -> list[Any]:
         lowering = lowering_of(call.name)
         reason = f"{call.name} has no lowering"
         if lowering is not None:
@@ -138,10 +140,9 @@ class Decompositions:
             except Unsupported as error:
                 reason = f"no lowering: {error}"
             except (TypeError, ValueError, IndexError, KeyError, ir.MLIRError) as error:
-                shown = str(error).splitlines()[0][:_SHOWN] if str(error) else type(error).__name__
-                raise FlintError(
-                    f"{call.name} cannot be lowered with these arguments: {shown}"
-                ) from error
+                # An overload that takes other arguments than those that are known.
+                shown = (str(error).splitlines() or [type(error).__name__])[0][:_SHOWN]
+                reason = f"{call.name} cannot be lowered with its arguments ({shown})"
             else:
                 values = list(values) if isinstance(values, tuple | list) else [values]
                 if len(values) != len(call.targets):
@@ -149,6 +150,8 @@ class Decompositions:
                         f"{call.name}: {len(values)} values for {len(call.targets)} targets"
                     )
                 return values
+        for begun in reversed(list(block.operations)):
+            begun.operation.erase()
         if self.strict:
             raise FlintError(f"{reason}; without --strict it is a kernel of estimated FLOPs")
         values, how = substitute(call, args, kwargs)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from flint.errors import FlintError
 from flint.frontends.torch.emission import strided
@@ -83,7 +83,11 @@ class Storages:
         known = self._known.get(view.storage) or self._unknown(view)
         value = known.views.get(view)
         if value is None:
-            value = known.views[view] = self._read(known, view)
+            if view.conjugate:
+                value = op.conjugate(self.read(replace(view, conjugate=False)))
+            else:
+                value = self._read(known, view)
+            known.views[view] = value
         return value
 
     def _read(self, known: _Storage, view: View) -> Value:
@@ -107,6 +111,9 @@ class Storages:
         if op.shape_of(value) != view.shape or op.dtype_of(value) != view.dtype:
             found = f"{op.dtype_of(value)}{list(op.shape_of(value))}"
             raise FlintError(f"{found} is written to {view.dtype}{list(view.shape)}")
+        if view.conjugate:
+            self.write(replace(view, conjugate=False), op.conjugate(value))
+            return
         version = self.version(view.storage) + 1
         if not math.prod(view.shape):
             return

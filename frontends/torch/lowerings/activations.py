@@ -97,3 +97,57 @@ def _gelu_backward(
         op.like(1 / math.sqrt(2 * math.pi), x),
     )
     return op.multiply(grad, op.add(cdf, op.multiply(x, density)))
+
+
+@lowers("aten.leaky_relu_backward")
+def _leaky_relu_backward(
+    call: Call, grad_output: Any, self: Any, negative_slope: Any, *_: Any
+) -> Value:
+    grad, x = _values(call, grad_output, self)
+    positive = op.compare("GT", x, op.like(0, x))
+    return op.select(positive, grad, op.multiply(grad, op.like(negative_slope, x)))
+
+
+@lowers("aten.hardtanh_backward")
+def _hardtanh_backward(
+    call: Call, grad_output: Any, self: Any, min_val: Any, max_val: Any
+) -> Value:
+    grad, x = _values(call, grad_output, self)
+    inside = op.and_(
+        op.compare("GT", x, op.like(min_val, x)), op.compare("LT", x, op.like(max_val, x))
+    )
+    return op.select(inside, grad, op.like(0, grad))
+
+
+@lowers("aten.elu")
+def _elu(
+    call: Call, self: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1, **_: Any
+) -> Value:
+    (x,) = _values(call, self)
+    low = op.multiply(
+        op.like(alpha, x), hlo.exponential_minus_one(op.multiply(x, op.like(input_scale, x)))
+    )
+    positive = op.compare("GT", x, op.like(0, x))
+    return op.multiply(op.like(scale, x), op.select(positive, x, low))
+
+
+@lowers("aten.softplus_backward")
+def _softplus_backward(call: Call, grad_output: Any, self: Any, beta: Any, threshold: Any) -> Value:
+    grad, x = _values(call, grad_output, self)
+    scaled = op.multiply(x, op.like(beta, x))
+    soft = op.multiply(grad, op.logistic(scaled))
+    return op.select(op.compare("GT", scaled, op.like(threshold, x)), grad, soft)
+
+
+@lowers("aten.hardsigmoid", "aten.hardswish")
+def _hard(call: Call, self: Any, **_: Any) -> Value:
+    (x,) = _values(call, self)
+    gate = op.minimum(op.maximum(op.add(x, op.like(3, x)), op.like(0, x)), op.like(6, x))
+    gate = op.divide(gate, op.like(6, x))
+    return op.multiply(x, gate) if call.base == "hardswish" else gate
+
+
+@lowers("aten.mish")
+def _mish(call: Call, self: Any, **_: Any) -> Value:
+    (x,) = _values(call, self)
+    return op.multiply(x, hlo.tanh(hlo.log_plus_one(op.exponential(x))))

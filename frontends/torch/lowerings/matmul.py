@@ -28,12 +28,12 @@ def _accumulated(dtype: str) -> str:
 
 
 @lowers("aten.mm")
-def _mm(call: Call, self: Any, mat2: Any, **_: Any) -> Value:
+def _mm(call: Call, self: Any, mat2: Any, *_: Any, **__: Any) -> Value:
     return op.dot(self.value, mat2.value, ([1], [0]), dtype=_accumulated(self.dtype))
 
 
 @lowers("aten.bmm")
-def _bmm(call: Call, self: Any, mat2: Any, **_: Any) -> Value:
+def _bmm(call: Call, self: Any, mat2: Any, *_: Any, **__: Any) -> Value:
     return op.dot(self.value, mat2.value, ([2], [1]), ([0], [0]), dtype=_accumulated(self.dtype))
 
 

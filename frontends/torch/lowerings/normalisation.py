@@ -260,3 +260,53 @@ def _batch_norm_backward(call: Call, *args: Any) -> list[Value]:
     if output_mask[2]:
         results.append(level)
     return results
+
+
+def _in_groups(count: int, channels: int, space: int, groups: int) -> tuple[int, ...]:
+    """[batch, groups, channels per group, places]."""
+    return count, groups, channels // groups, space
+
+
+@lowers("aten.native_group_norm")
+def _group_norm(
+    call: Call, input: Any, weight: Any, bias: Any, N: int, C: int, HxW: int, group: int,
+    eps: float,
+) -> list[Value]:  # fmt: skip
+    shape = _in_groups(N, C, HxW, group)
+    x = op.reshape(value_at(input, input.shape, call.compute), shape)
+    mean = _mean(x, [2, 3])
+    centred = op.subtract(x, op.keep(mean, shape, [2, 3]))
+    variance = _mean(op.multiply(centred, centred), [2, 3])
+    scale = op.rsqrt(op.add(variance, op.like(eps, variance)))
+    y = op.multiply(centred, op.keep(scale, shape, [2, 3]))
+    for item, combine in ((weight, op.multiply), (bias, op.add)):
+        if item is not None:
+            channels = op.reshape(op.convert(item.value, call.compute), shape[1:3])
+            y = combine(y, op.broadcast(channels, shape, [1, 2]))
+    return [op.reshape(y, call.shape), mean, scale]
+
+
+@lowers("aten.native_group_norm_backward")
+def _group_norm_backward(
+    call: Call, grad_out: Any, input: Any, mean: Any, rstd: Any, weight: Any, N: int, C: int,
+    HxW: int, group: int, output_mask: Any,
+) -> list[Value]:  # fmt: skip
+    shape = _in_groups(N, C, HxW, group)
+    dtype = dtypes.compute_dtype(input.dtype)
+    grad, x = (op.reshape(value_at(item, input.shape, dtype), shape) for item in (grad_out, input))
+    level, scale = (op.keep(op.convert(item.value, dtype), shape, [2, 3]) for item in (mean, rstd))
+    normal = op.multiply(op.subtract(x, level), scale)
+    results = []
+    if output_mask[0]:
+        weighted = grad
+        if weight is not None:
+            channels = op.reshape(op.convert(weight.value, dtype), shape[1:3])
+            weighted = op.multiply(grad, op.broadcast(channels, shape, [1, 2]))
+        pulled = op.keep(_mean(op.multiply(weighted, normal), [2, 3]), shape, [2, 3])
+        rest = op.subtract(weighted, op.keep(_mean(weighted, [2, 3]), shape, [2, 3]))
+        rest = op.subtract(rest, op.multiply(normal, pulled))
+        results.append(op.reshape(op.multiply(rest, scale), input.shape))
+    for wanted, value in zip(output_mask[1:], (op.multiply(grad, normal), grad), strict=True):
+        if wanted:
+            results.append(op.reshape(op.reduce(value, [0, 3]), (C,)))
+    return results

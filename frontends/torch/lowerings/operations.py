@@ -320,6 +320,11 @@ def update_slice(value: Value, part: Value, start: Sequence[int]) -> Value:
     return hlo.dynamic_update_slice(value, part, [constant(at, (), "int64") for at in start])
 
 
+def conjugate(value: Value) -> Value:
+    """Complex conjugates."""
+    return hlo.complex(hlo.real(value), negate(hlo.imag(value)))
+
+
 def bitcast(value: Value, dtype: str) -> Value:
     """The bytes of a vector [n] as another dtype of any size; gives a vector."""
     own = dtype_of(value)

@@ -15,6 +15,7 @@ from flint.frontends.torch.lowerings import operations as op
 from flint.frontends.torch.lowerings.calls import Call, Unsupported, common_dtype, value_at
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.table import TABLE, lowers
+from flint.stablehlo.bindings import chlo
 from flint.stablehlo.bindings import stablehlo as hlo
 
 
@@ -37,6 +38,16 @@ def _clamped_sign(x: Value) -> Value:
 #: One argument, computed in the result's compute dtype.
 _UNARY: dict[str, Callable[[Value], Value]] = {
     "abs": hlo.abs,
+    "acos": chlo.acos,
+    "acosh": chlo.acosh,
+    "asin": chlo.asin,
+    "asinh": chlo.asinh,
+    "atan": chlo.atan,
+    "atanh": chlo.atanh,
+    "cosh": chlo.cosh,
+    "sinh": chlo.sinh,
+    "log10": lambda x: op.divide(op.log(x), op.like(math.log(10), x)),
+    "exp2": lambda x: op.exponential(op.multiply(x, op.like(math.log(2), x))),
     "cos": hlo.cosine,
     "erf": op.erf,
     "exp": op.exponential,
@@ -358,5 +369,4 @@ def _polar(call: Call, abs: Any, angle: Any, **_: Any) -> Value:
 
 @lowers("aten._conj_physical", "aten.conj_physical")
 def _conjugate(call: Call, self: Any, **_: Any) -> Value:
-    value = self.value
-    return hlo.complex(hlo.real(value), op.negate(hlo.imag(value)))
+    return op.conjugate(self.value)
