@@ -10,7 +10,7 @@ import functools
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._python_dispatch import _disable_current_modes
 
 #: Methods that touch the tensor of ranks.
@@ -25,6 +25,21 @@ def apply() -> None:
         method = getattr(device_mesh.DeviceMesh, name, None)
         if method is not None:
             setattr(device_mesh.DeviceMesh, name, really(method))
+    device_mesh.DeviceMesh.__init__ = _with_real_ranks(device_mesh.DeviceMesh.__init__)
+
+
+def _with_real_ranks(init: Any) -> Any:
+    """``__init__`` as ``init_device_mesh`` calls it, which counts ranks from 0 in fake tensors."""
+
+    @functools.wraps(init)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        ranks = kwargs.get("_rank_map")
+        if isinstance(ranks, FakeTensor):
+            with unset_fake_temporarily(), _disable_current_modes(), torch.device("cpu"):
+                kwargs["_rank_map"] = torch.arange(ranks.numel(), dtype=torch.int)
+        return init(*args, **kwargs)
+
+    return call
 
 
 def really(function: Any) -> Any:
