@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from flint.frontends.torch.emission.replica_groups import full_groups
 from flint.frontends.torch.recording import Group, Recording, View
 
 
@@ -24,11 +25,13 @@ def signature(recording: Recording) -> str:
     digest = hashlib.sha256()
     for op in recording.ops:
         peer = _step(recording.rank, op.peer, shape) if op.peer >= 0 else None
+        # The other groups of the same kind have other names.
+        own = recording.groups[op.group].name if op.group >= 0 else None
         parts = (
             op.name,
-            _form(op.args),
-            _form(tuple(sorted(op.kwargs.items()))),
-            _form(op.results),
+            _form(op.args, own),
+            _form(tuple(sorted(op.kwargs.items())), own),
+            _form(op.results, own),
             groups[op.group] if op.group >= 0 else None,
             peer,
             op.reduction,
@@ -52,12 +55,14 @@ def _step(rank: int, peer: int, shape: tuple[int, ...]) -> Any:
     return [(axis, *ends[axis].tolist()) for axis in np.flatnonzero(ends[:, 0] != ends[:, 1])]
 
 
-def _form(argument: Any) -> Any:
-    """An argument without numbers that may name a rank."""
+def _form(argument: Any, group: str | None = None) -> Any:
+    """An argument without numbers that may name a rank, and without its group's name."""
     if isinstance(argument, View):
         return argument.storage, argument.shape, argument.stride, argument.dtype
     if isinstance(argument, tuple | list):
-        return tuple(_form(item) for item in argument)
+        return tuple(_form(item, group) for item in argument)
+    if argument == group and group is not None:
+        return "its group"
     if isinstance(argument, bool) or argument is None or isinstance(argument, str):
         return argument
     return type(argument).__name__
@@ -69,7 +74,9 @@ def _place(group: Group, rank: int, shape: tuple[int, ...]) -> Any:
     own = np.array(np.unravel_index(rank, shape))
     if rank not in group.ranks:
         return (places - own[:, None]).tolist()
-    # Members along whole axes look the same from each of them; anything else is kept as it is.
+    # Members along whole axes look the same from each of them, and so do the equal parts that tile
+    # an axis; anything else is kept as it is.
     varying = tuple(np.flatnonzero((places != places[:, :1]).any(1)).tolist())
-    whole = len(group.ranks) == int(np.prod([shape[axis] for axis in varying], initial=1))
-    return (varying, "whole") if whole else (places - own[:, None]).tolist()
+    if len(group.ranks) == int(np.prod([shape[axis] for axis in varying], initial=1)):
+        return varying, "whole"
+    return hashlib.sha256(full_groups(group.ranks, shape).tobytes()).hexdigest()

@@ -66,6 +66,32 @@ def test_anything_else_is(changes):
     assert signature(recording(0, op=mm())) != signature(recording(0, op=mm(**changes)))
 
 
+def own_mesh(rank, ranks):
+    """A group of a mesh that the program has made itself, of 8 ranks in one axis."""
+    name = f"group {ranks[0]}"
+    reduce = Op(
+        name="c10d.allreduce_.default", args=(view(4, 2), name), kwargs={}, results=(),
+        group=0, reduction="sum",
+    )  # fmt: skip
+    return Recording(
+        rank=rank, world_size=8, ops=(reduce,), storage_bytes=(32,),
+        groups=(Group(name, "shard", ranks),), mesh=(("dp", 8),),
+    )  # fmt: skip
+
+
+def test_parts_that_tile_an_axis_are_one_behaviour_whatever_their_names():
+    halves = [tuple(range(4)), tuple(range(4, 8))]
+    strided = [(0, 4), (1, 5), (2, 6), (3, 7)]
+    for groups in (halves, strided):
+        signs = {signature(own_mesh(ranks[-1], ranks)) for ranks in groups}
+        assert len(signs) == 1
+
+
+def test_parts_that_do_not_tile_an_axis_are_behaviours_of_their_own():
+    signs = {signature(own_mesh(rank, ranks)) for rank, ranks in ((0, (0, 1, 3)), (5, (4, 5, 7)))}
+    assert len(signs) == 2
+
+
 def test_another_axis_of_the_group_is_another_behaviour():
     assert signature(recording(0, op=mm())) != signature(recording(0, op=mm(), ranks=(0, 1)))
 
