@@ -13,6 +13,7 @@ import math
 import os
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
@@ -72,6 +73,8 @@ def start(
             "this process already has a process group: capture before init_process_group, or call "
             "init_process_group in setup only"
         )
+    # Threads that a parent's computations started are not in a forked child, but waited for.
+    torch.set_num_threads(1)
     os.environ.update(environment(rank, world_size, per_host))
     from torch.testing._internal.distributed.fake_pg import FakeStore
 

@@ -149,6 +149,7 @@ def register() -> None:
     if _registered:
         return
     import torch.distributed as dist
+    import torch.testing._internal.distributed.fake_pg  # says what its groups are for
     from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
     from flint.frontends.torch.device_module import DeviceModule

@@ -5,8 +5,8 @@ with dispatch_mode(lambda op, types, args, kwargs: op(*args, **kwargs)): ...
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from torch.overrides import TorchFunctionMode
@@ -16,9 +16,24 @@ from torch.utils._python_dispatch import TorchDispatchMode
 Handler = Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
+_DISPATCH = "__torch_dispatch__"
+_hidden = 0
+
+
+@contextmanager
+def unseen() -> Iterator[None]:
+    """Within it, dispatch modes of this module see nothing."""
+    global _hidden
+    _hidden += 1
+    try:
+        yield
+    finally:
+        _hidden -= 1
+
+
 def dispatch_mode(handler: Handler) -> AbstractContextManager[Any]:
     """A mode that sees every op that reaches the dispatcher below autograd."""
-    return _mode(TorchDispatchMode, "__torch_dispatch__", handler)
+    return _mode(TorchDispatchMode, _DISPATCH, handler)
 
 
 def function_mode(handler: Handler) -> AbstractContextManager[Any]:
@@ -28,6 +43,8 @@ def function_mode(handler: Handler) -> AbstractContextManager[Any]:
 
 def _mode(kind: Any, method: str, handler: Handler) -> AbstractContextManager[Any]:
     def see(_: Any, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        if _hidden and method == _DISPATCH:
+            return op(*args, **(kwargs or {}))
         return handler(op, types, args, kwargs or {})
 
     made: AbstractContextManager[Any] = type(kind.__name__, (kind,), {method: see})()

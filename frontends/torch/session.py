@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -28,6 +27,14 @@ from flint.frontends.torch.recorder import Recorder, tensors_in
 from flint.frontends.torch.recording import Input, Recording
 from flint.frontends.torch.shims import allocation, pipeline, values, work
 from flint.frontends.torch.tracking import Tracker, tracking, users_line_of
+from flint.user_frames import short_path
+
+#: Name of an exception -> what to do about it.
+_ADVICE = dict.fromkeys(
+    ("DynamicOutputShapeException", "DataDependentOutputException"),
+    ": the result's shape depends on values, which a captured step has none of: keep shapes fixed "
+    "(torch.where, masks, padding to a capacity)",
+) | {"MemoryError": "out of memory: build the model on the meta device or raise the memory limit"}
 
 #: Positional and keyword arguments of a step.
 _Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -207,9 +214,10 @@ def _users(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         file, line = users_line_of(error.__traceback__)
-        at = f" at {os.path.relpath(file)}:{line}" if file else ""
+        at = f" at {short_path(file)}:{line}" if file else ""
         said = " ".join(str(error).split())[:500]
-        raise FlintError(f"{what} failed{at}: {type(error).__name__}: {said}") from error
+        advice = _ADVICE.get(type(error).__name__, "")
+        raise FlintError(f"{what} failed{at}: {type(error).__name__}: {said}{advice}") from error
 
 
 def _recording(

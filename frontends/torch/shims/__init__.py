@@ -24,6 +24,7 @@ from flint.frontends.torch.shims import (
     parameters,
     pipeline,
     process_group,
+    sharding,
     values,
 )
 
@@ -47,6 +48,7 @@ SHIMS: tuple[Shim, ...] = (
     Shim(fused.apply, _KNOWN, "ops that a GPU has one kernel for are not taken apart"),
     Shim(parameters.apply, _KNOWN, "parameters that are fake tensors are moved by swapping"),
     Shim(pipeline.apply, _KNOWN, "pipeline stages ask their neighbours for shapes"),
+    Shim(sharding.apply, _KNOWN, "DTensor runs ops of global shapes to know their results"),
     Shim(process_group.apply, _KNOWN, "programs make the process group that is already there"),
     Shim(objects.apply, _KNOWN, "Python objects of other ranks are not there"),
     Shim(coalesced.apply, _KNOWN, "coalesced collectives have no kernels for fake tensors"),
