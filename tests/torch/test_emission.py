@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -281,6 +282,19 @@ def test_inputs_have_their_roles_names_and_aliases():
     module = read_mlir(emit(made))
     assert (module.input_roles, module.input_names) == (("parameter",), ("net.w",))
     assert dict(module.donated) == {0: 0}
+
+
+def test_a_constant_whose_value_is_known_is_written_and_no_parameter():
+    ops = [Op(name="aten.mul.Tensor", args=(X, view(1)), kwargs={}, results=(B,))]
+    made = recording(
+        ops, [Input(X, "batch", "x"), Input(view(1), "constant", "")], [B],
+        # 2.5 in IEEE single precision is 0x40200000.
+        storage_bytes=(64, 4, 64), constants={1: bytes.fromhex("00002040")},
+    )  # fmt: skip
+    x = torch.arange(16.0).reshape(4, 4)
+    ((ours,), aliases) = execute(emit(dataclasses.replace(made, world_size=1)), [x])
+    assert aliases == {}
+    assert torch.equal(ours, 2.5 * x)
 
 
 def test_equal_calls_share_a_function():

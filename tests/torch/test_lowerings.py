@@ -243,6 +243,10 @@ CASES = {
     "complex mul": (
         aten.mul.Tensor, [normal(4, dtype=torch.complex64), normal(4, dtype=torch.complex64)],
     ),
+    "sgn of complex numbers": (aten.sgn.default, [normal(4, dtype=torch.complex64)]),
+    "sgn": (aten.sgn.default, [normal(4)]),
+    "angle": (aten.angle.default, [torch.polar(positive(4), normal(4))]),
+    "abs of complex numbers": (aten.abs.default, [torch.polar(positive(4), normal(4))]),
     "polar": (aten.polar.default, [positive(4), normal(4)]),
     **{
         name: (function, tensors)
@@ -734,6 +738,39 @@ def test_device_flash_attention_and_its_derivative_are_those_of_plain_attention(
     outputs, _ = execute(emitted(backward, strict=True).data, tensors)
     for ours, theirs in zip(outputs, (q.grad, k.grad, v.grad), strict=True):
         assert_equal(ours, theirs)
+
+
+def attention_by_hand(q, k, v, grad, probability):
+    """Forward and backward recordings of a device's kernel, and their tensors."""
+    lse = normal(*q.shape[:3])
+    forward = by_hand(
+        "aten._scaled_dot_product_flash_attention.default", [q, k, v], [q, lse],
+        {0}, {1}, {2}, probability, False, False,
+    )  # fmt: skip
+    backward = by_hand(
+        "aten._scaled_dot_product_flash_attention_backward.default",
+        [grad, q, k, v, q, lse], [q, k, v],
+        {0}, {1}, {2}, {3}, {4}, {5}, None, None, 8, 8, probability, False, None, None,
+    )  # fmt: skip
+    return emitted(forward, strict=True).data, emitted(backward, strict=True).data
+
+
+def test_attention_with_dropout_has_the_derivative_of_what_it_computes():
+    """Central differences along a random direction, in float64."""
+    q, k, v, grad = (normal(1, 2, 8, 4, dtype=torch.float64) for _ in range(4))
+    direction = [normal(1, 2, 8, 4, dtype=torch.float64) for _ in range(3)]
+    forward, backward = attention_by_hand(q, k, v, grad, 0.25)
+
+    def loss(step):
+        moved = [x + step * d for x, d in zip((q, k, v), direction, strict=True)]
+        return float((execute(forward, moved)[0][0] * grad).sum())
+
+    out, lse = execute(forward, [q, k, v])[0]
+    grads = execute(backward, [grad, q, k, v, out, lse.to(torch.float32)])[0]
+    slope = sum(float((g * d).sum()) for g, d in zip(grads, direction, strict=True))
+    assert slope == pytest.approx((loss(1e-4) - loss(-1e-4)) / 2e-4, rel=1e-4)
+    plain = execute(attention_by_hand(q, k, v, grad, 0.0)[0], [q, k, v])[0][0]
+    assert not torch.allclose(out, plain)
 
 
 def test_a_grouped_product_has_the_flops_of_one_product_of_all_rows():

@@ -65,6 +65,10 @@ def emitted(recording: Recording, strict: bool = False) -> Emitted:
 class _Emission:
     def __init__(self, recording: Recording, strict: bool) -> None:
         self.recording = recording
+        # What is known to be a constant is written as one, and no parameter.
+        self.inputs = [
+            item for item in recording.inputs if item.view.storage not in recording.constants
+        ]
         self.made = ir.Module.create()
         self.storages = Storages(recording.storage_bytes)
         self.issue = Issue()
@@ -106,7 +110,7 @@ class _Emission:
         return self.made
 
     def _inputs(self) -> list[View]:
-        return [self.storages.whole(item.view) for item in self.recording.inputs]
+        return [self.storages.whole(item.view) for item in self.inputs]
 
     def _is_mutated(self, view: View) -> bool:
         return self.storages.version(view.storage) > 1
@@ -116,14 +120,13 @@ class _Emission:
         firsts = {
             view.storage: view
             for op in reversed(self.recording.ops)
-            for view in reads(op)
+            for view in reversed(list(reads(op)))
             if view.storage in self.recording.constants
         }
         for storage, view in firsts.items():
-            whole = self.storages.whole(view)
             data = np.frombuffer(self.recording.constants[storage], np.uint8)
-            vector = build.bitcast(build.literal(data, "uint8"), whole.dtype)
-            flat = View(storage, 0, build.shape_of(vector), (1,), whole.dtype)
+            vector = build.bitcast(build.literal(data, "uint8"), view.dtype)
+            flat = View(storage, 0, build.shape_of(vector), (1,), view.dtype)
             self.storages.write(flat, vector)
 
     def _emit(self, number: int, op: Op) -> None:
@@ -176,7 +179,7 @@ class _Emission:
     def _argument_attributes(self, mutated: list[int]) -> Any:
         output = {at: number for number, at in enumerate(mutated)}
         made = []
-        for at, item in enumerate(self.recording.inputs):
+        for at, item in enumerate(self.inputs):
             entry: dict[str, Any] = {
                 ROLE: self.issue.text(item.role),
                 NAME: self.issue.text(item.name),

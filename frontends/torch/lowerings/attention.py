@@ -2,7 +2,8 @@
 
 The idea: the kernels of all backends compute the same; they differ in what else they return
 (log-sum-exp, random state).  The backward pass makes the probabilities again from the saved
-log-sum-exp, as flash attention does: five products of scores' size.
+log-sum-exp, as flash attention does: five products of scores' size.  Dropout draws the same numbers
+in both passes, as the saved random state makes it in torch.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from flint.frontends.torch.lowerings import operations as op
 from flint.frontends.torch.lowerings.calls import Call, Operand, Unsupported, value_at
 from flint.frontends.torch.lowerings.normalisation import softmax_parts
 from flint.frontends.torch.lowerings.operations import Value
+from flint.frontends.torch.lowerings.random import kept_values
 from flint.frontends.torch.lowerings.table import lowers
 
 _HEADS = ((0, 1), (0, 1))
@@ -60,13 +62,13 @@ def _forward(
     call: Call, query: Operand, key: Operand, value: Operand, bias: Any, dropout_p: float,
     is_causal: bool, scale: float | None, lse: bool = True,
 ) -> list[Value]:  # fmt: skip
-    _no_dropout(call, dropout_p)
     q, heads = query.value, query.shape[1]
     k, v = _grouped(key.value, heads), _grouped(value.value, heads)
     scale = 1 / math.sqrt(query.shape[3]) if scale is None else scale
     scores = _scores(q, k, scale, is_causal, bias)
     weights, best, total = softmax_parts(scores, 3)
     dtype = op.dtype_of(scores)
+    weights = _dropped(weights, dropout_p)
     out = op.dot(op.convert(weights, op.dtype_of(v)), v, ([3], [2]), _HEADS, dtype)
     results = [out]
     if lse and len(call.targets) > 1:
@@ -82,16 +84,19 @@ def _forward(
     return results
 
 
-def _no_dropout(call: Call, probability: float) -> None:
-    if probability:
-        raise Unsupported(f"{call.name} with dropout")
+def _dropped(value: Value, probability: float) -> Value:
+    """Without a share of the values, the others scaled up."""
+    if not probability:
+        return value
+    scaled = op.multiply(value, op.like(1 / (1 - probability) if probability < 1 else 0.0, value))
+    kept = kept_values(op.shape_of(value), probability)
+    return op.select(kept, scaled, op.like(0, scaled))
 
 
 def _backward(
     call: Call, grad_out: Operand, query: Operand, key: Operand, value: Operand, out: Operand,
     logsumexp: Operand, bias: Any, dropout_p: float, is_causal: bool, scale: float | None,
 ) -> list[Value]:  # fmt: skip
-    _no_dropout(call, dropout_p)
     q, heads = query.value, query.shape[1]
     k, v = _grouped(key.value, heads), _grouped(value.value, heads)
     grad = value_at(grad_out, out.shape, query.dtype)
@@ -103,8 +108,9 @@ def _backward(
         level = op.slice_(level, [0, 0, 0], shape[:3])
     weights = op.exponential(op.subtract(scores, op.keep(level, shape, [3])))
     low = op.dtype_of(q)
-    grad_v = op.dot(op.convert(weights, low), grad, ([2], [2]), _HEADS, dtype)
-    grad_weights = op.dot(grad, v, ([3], [3]), _HEADS, dtype)
+    dropped = _dropped(weights, dropout_p)
+    grad_v = op.dot(op.convert(dropped, low), grad, ([2], [2]), _HEADS, dtype)
+    grad_weights = _dropped(op.dot(grad, v, ([3], [3]), _HEADS, dtype), dropout_p)
     weighted = op.multiply(value_at(grad, out.shape, dtype), value_at(out, out.shape, dtype))
     drift = op.keep(op.reduce(weighted, [3]), shape, [3])
     grad_scores = op.multiply(weights, op.subtract(grad_weights, drift))

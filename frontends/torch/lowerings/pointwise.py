@@ -37,7 +37,6 @@ def _clamped_sign(x: Value) -> Value:
 
 #: One argument, computed in the result's compute dtype.
 _UNARY: dict[str, Callable[[Value], Value]] = {
-    "abs": hlo.abs,
     "acos": chlo.acos,
     "acosh": chlo.acosh,
     "asin": chlo.asin,
@@ -370,3 +369,24 @@ def _polar(call: Call, abs: Any, angle: Any, **_: Any) -> Value:
 @lowers("aten._conj_physical", "aten.conj_physical")
 def _conjugate(call: Call, self: Any, **_: Any) -> Value:
     return op.conjugate(self.value)
+
+
+@lowers("aten.abs")
+def _abs(call: Call, self: Any, **_: Any) -> Value:
+    if dtypes.is_complex(self.dtype):
+        return hlo.abs(self.value)
+    return hlo.abs(value_at(self, call.shape, call.compute))
+
+
+@lowers("aten.sgn")
+def _sgn(call: Call, self: Any, **_: Any) -> Value:
+    """The sign, or a complex number's direction."""
+    value = self.value
+    return hlo.sign(value) if self.dtype != "bool" else value
+
+
+@lowers("aten.angle")
+def _angle(call: Call, self: Any, **_: Any) -> Value:
+    if not dtypes.is_complex(self.dtype):
+        raise Unsupported(f"{call.name} of a real tensor")
+    return hlo.atan2(hlo.imag(self.value), hlo.real(self.value))

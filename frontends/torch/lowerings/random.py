@@ -40,6 +40,11 @@ def uniform_values(shape: tuple[int, ...], dtype: str = "float32") -> Value:
     return op.multiply(number, op.like(2.0**-_MANTISSA, number))
 
 
+def kept_values(shape: tuple[int, ...], probability: float) -> Value:
+    """What a dropout with this probability keeps; bool."""
+    return op.compare("GE", uniform_values(shape), op.constant(probability, shape, "float32"))
+
+
 def normal_values(shape: tuple[int, ...], dtype: str = "float32") -> Value:
     """Standard normal."""
     both = uniform_values((2, *shape), dtype)
@@ -110,7 +115,7 @@ def _dropout(call: Call, input: Any, p: float, train: Any = None) -> list[Value]
     value = value_at(input, call.shape, call.compute)
     if train is False or p == 0:
         return [value, op.constant(True, call.shape, "bool")]
-    kept = op.compare("GE", uniform_values(call.shape), op.constant(p, call.shape, "float32"))
+    kept = kept_values(call.shape, p)
     scaled = op.multiply(value, op.like(1 / (1 - p) if p < 1 else 0.0, value))
     return [op.select(kept, scaled, op.like(0, scaled)), kept]
 
