@@ -1,0 +1,1 @@
+"""Real PyTorch training steps: what README, tests and benchmarks capture."""
