@@ -1,0 +1,134 @@
+"""``flint capture`` of PyTorch steps that cannot be captured: one line and a status."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("torch")
+
+FILE = """\
+import os
+import torch
+from torch import nn
+
+
+def build(mesh):
+    with torch.device("meta"):
+        model = nn.Linear(64, 64)
+    model.to_empty(device=mesh.device_type)
+    return model, torch.randn(8, 64, device=mesh.device_type)
+
+
+def reads_an_integer(model, x):
+    count = int((x > 0).sum().item())
+    return torch.relu(x[:count])
+
+
+def reads_a_mask(model, x):
+    return x[x > 0].sum()
+
+
+def does_not_fit(model, x):
+    return model(torch.relu(x)[:, :3])
+
+
+def to_numpy(model, x):
+    return torch.relu(x).cpu().numpy()
+
+
+def fails(model, x):
+    raise KeyError(torch.relu)
+
+
+def dies(model, x):
+    torch.relu(x)
+    os.abort()
+
+
+def good(model, x):
+    return torch.relu(model(x))
+
+
+def too_large_a_mesh(mesh):
+    torch.distributed.device_mesh.init_device_mesh("cuda", (4, 4))
+
+
+def not_divided(mesh):
+    from torch.distributed.pipelining import PipelineStage
+
+    return model  # noqa: F821
+"""
+COMMON = ("--mesh", "4", "--axes", "dp", "--setup", "build")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("torch_bad")
+    (path / "train.py").write_text(FILE)
+    return path
+
+
+def flint(*arguments, cwd):
+    return subprocess.run(
+        [sys.executable, "-m", "flint", "capture", *map(str, arguments)],
+        capture_output=True, text=True, cwd=cwd, timeout=300, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("train.py:reads_an_integer", *COMMON), "train.py:14"),
+        (("train.py:reads_a_mask", *COMMON),
+         "the step's first run failed at train.py:19: DynamicOutputShapeException: "
+         "aten.nonzero.default: the result's shape depends on values"),
+        (("train.py:does_not_fit", *COMMON), "failed at train.py:23: RuntimeError"),
+        (("train.py:to_numpy", *COMMON), "failed at train.py:27: RuntimeError"),
+        (("train.py:fails", *COMMON), "failed at train.py:31: KeyError"),
+        (("train.py:dies", *COMMON), "died of SIGABRT"),
+        (("train.py:good", *COMMON, "--setup", "too_large_a_mesh"),
+         "setup failed at train.py:44: RuntimeError: Mesh should not be bigger than default world "
+         "size 4, but found 16 ranks"),
+        (("train.py:good", *COMMON, "--setup", "not_divided"),
+         "setup failed at train.py:50: NameError"),
+        (("train.py:good", *COMMON, "--memory-limit", "0.01"), "raise the memory limit"),
+        (("train.py:good", *COMMON, "--time-limit", "0.001"), "raise the time limit"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line(arguments, said, folder, tmp_path):
+    run = flint(*arguments, "-o", tmp_path / "out", cwd=folder)
+    assert run.returncode == 1, run.stderr
+    lines = run.stderr.strip().splitlines()
+    assert len(lines) == 1, run.stderr
+    assert lines[0].startswith("flint: ")
+    assert said in lines[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("level", ["logical", "optimized"])
+def test_eager_pytorch_has_one_level(level, folder, tmp_path):
+    run = flint("train.py:good", *COMMON, "--level", level, "-o", tmp_path / "out", cwd=folder)
+    assert run.returncode == 2
+    assert "partitioned" in run.stderr
+    assert len(run.stderr.strip().splitlines()) == 1
+
+
+def test_another_version_of_torch_is_named(folder, tmp_path):
+    """The version check comes first, whatever is installed."""
+    code = (
+        "import sys\n"
+        "from flint.frontends.torch import capturing\n"
+        "capturing.KNOWN_VERSIONS = '>=9.9,<10'\n"
+        "from flint.cli import main\n"
+        f"main(['capture', 'train.py:good', *{COMMON!r}, '-o', {str(tmp_path / 'out')!r}])\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True, text=True, cwd=folder, timeout=300, check=False,
+    )  # fmt: skip
+    assert run.returncode == 1
+    assert "torch 2." in run.stderr
+    assert ">=9.9,<10" in run.stderr
