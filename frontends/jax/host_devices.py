@@ -3,6 +3,8 @@
 The idea: ``Mesh(jax.devices())`` in a user's file means the cluster's devices.  XLA's CPU client
 has as many as a flag says; it is made only when somebody asks for devices, so that the flag costs
 nothing otherwise.  It must be set before jax makes its client, hence no jax is imported here.
+Beyond what the machine has threads for, one device is here and the others seem to be elsewhere:
+code can build meshes of them and cannot run anything on them.
 
     prepare(512)      # then import the user's file
 """
@@ -13,7 +15,7 @@ import os
 
 _FLAG = "--xla_force_host_platform_device_count"
 
-#: With more, the client does not start reliably.
+#: With more devices of its own, each with its threads, the client does not start reliably.
 MAX_DEVICES = 8192
 
 
@@ -27,5 +29,12 @@ def prepare(devices: int | None) -> None:
     # Plugins for accelerators say on stderr that there are none.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     flags = os.environ.get("XLA_FLAGS", "")
-    if devices is not None and devices <= MAX_DEVICES and _FLAG not in flags:
+    if devices is None or _FLAG in flags:
+        return
+    if devices <= MAX_DEVICES:
         os.environ["XLA_FLAGS"] = f"{flags} {_FLAG}={devices}".strip()
+        return
+    from flint.frontends.jax.internals import check_versions, use_devices_of_another_process
+
+    check_versions()
+    use_devices_of_another_process(devices)

@@ -10,8 +10,10 @@ mesh into both, so that such code traces for a mesh of any size.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from jax.sharding import AbstractMesh
@@ -44,6 +46,23 @@ def mesh_context(mesh: AbstractMesh) -> Iterator[None]:
     finally:
         for setting, value in zip(settings, before, strict=True):
             setting.set_local(value)
+
+
+def use_devices_of_another_process(devices: int) -> None:
+    """Let ``jax.devices()`` be that many CPU devices, of which one can run something.
+
+    Raises:
+        RuntimeError: jax has made its client already.
+    """
+    from jax._src import xla_bridge
+
+    from flint.frontends.jax.cpu_devices import make_client
+
+    def client() -> Any:
+        with tempfile.TemporaryDirectory(prefix="flint-") as folder:
+            return make_client(devices, Path(folder))
+
+    xla_bridge.register_backend_factory("cpu", client, priority=0, fail_quietly=False)
 
 
 def stated_sharding(leaf: Any) -> Any:

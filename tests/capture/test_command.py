@@ -76,7 +76,8 @@ jax.set_mesh(mesh)
 
 
 def setup(_):
-    return (jax.ShapeDtypeStruct((1024, 64), jnp.float32, sharding=NamedSharding(mesh, P("data"))),)
+    over_data = NamedSharding(mesh, P("data"))
+    return (jax.ShapeDtypeStruct((16384, 64), jnp.float32, sharding=over_data),)
 
 
 @jax.jit
@@ -157,7 +158,7 @@ def test_the_logical_level_writes_the_program_without_traces(tmp_path):
     assert "logical program" in looked_at.stdout
 
 
-@pytest.mark.parametrize("mesh", ["4,2", "32,2"])
+@pytest.mark.parametrize("mesh", ["4,2", "32,2", "8192,2"])
 def test_code_that_builds_its_own_mesh_finds_that_many_devices(mesh, folder, tmp_path):
     run = flint(
         "capture", "own.py:step", "--setup", "setup", "--mesh", mesh, "--ranks", "0",

@@ -1,7 +1,9 @@
 """DeviceMesh under fake tensors.
 
 A mesh computes with a tensor of rank numbers (``nonzero``, ``tolist``); under FakeTensorMode those
-are data dependent.  Its methods run with real CPU tensors instead.
+are data dependent.  Its methods run with real CPU tensors instead.  So does the placement that
+``fully_shard`` gives to tensor-parallel parameters, which finds a shard's size and offset by
+splitting a tensor of indices.
 """
 
 from __future__ import annotations
@@ -20,12 +22,16 @@ _METHODS = ("__init__", "_flatten", "_unflatten", "_concatenate", "_get_all_subm
 def apply() -> None:
     """Let meshes compute with real tensors."""
     from torch.distributed import device_mesh
+    from torch.distributed.tensor import placement_types
 
     for name in _METHODS:
         method = getattr(device_mesh.DeviceMesh, name, None)
         if method is not None:
             setattr(device_mesh.DeviceMesh, name, really(method))
-    device_mesh.DeviceMesh.__init__ = _with_real_ranks(device_mesh.DeviceMesh.__init__)
+    mesh: Any = device_mesh.DeviceMesh
+    mesh.__init__ = _with_real_ranks(mesh.__init__)
+    strided: Any = placement_types._StridedShard
+    strided.local_shard_size_and_offset = really(strided.local_shard_size_and_offset)
 
 
 def _with_real_ranks(init: Any) -> Any:
