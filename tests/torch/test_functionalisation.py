@@ -126,6 +126,13 @@ def statistics_that_the_schema_hides(x, y):
     return [out[0], mean, variance]
 
 
+def tensors_turned_in_place(x, y):
+    turned = x.clone()
+    turned.t_().add_(y)
+    turned.unsqueeze_(0)
+    return [turned * 2]
+
+
 def scalars_and_nothing(x, y):
     total = x.sum()
     total.add_(1)
@@ -141,6 +148,7 @@ PROGRAMS = [
     write_an_input_and_read_its_old_views, copy_between_views_of_one_storage, lists_that_alias,
     list_that_reads_what_it_writes, bytes_as_another_type, complex_as_pairs,
     conjugate_views, statistics_that_the_schema_hides, scalars_and_nothing,
+    tensors_turned_in_place,
 ]  # fmt: skip
 
 

@@ -121,6 +121,14 @@ def nll(reduction):
     return run
 
 
+def nll2d(x, target, reduction):
+    out, total = aten.nll_loss2d_forward.default(x, target, None, reduction, -100)
+    grad = torch.ones_like(out)
+    return [
+        out, aten.nll_loss2d_backward.default(grad, x, target, None, reduction, -100, total)
+    ]  # fmt: skip
+
+
 def fused_adamw(p, g, m, v, step):
     aten._fused_adamw_.default(
         [p], [g], [m], [v], [], [step], lr=1e-2, beta1=0.9, beta2=0.99, weight_decay=0.1,
@@ -441,6 +449,13 @@ CASES = {
         for reduction in (0, 1, 2)
     },
     "nll_loss with weights": (nll(1), [normal(5, 4), index(4, 5), positive(4)]),
+    **{
+        f"nll_loss2d reduction={reduction}": (
+            lambda x, t, reduction=reduction: nll2d(x, t, reduction),
+            [normal(2, 4, 3, 5), index(4, 2, 3, 5)],
+        )
+        for reduction in (0, 1, 2)
+    },
     "mse_loss": (aten.mse_loss.default, [normal(3, 4), normal(3, 4)]),
     "mse_loss_backward": (
         lambda g, x, y: aten.mse_loss_backward.default(g, x, y, 1),
@@ -510,6 +525,8 @@ CASES = {
     "sort stable": (lambda x: aten.sort.stable(x, stable=True), [index(3, 9)]),
     "argsort": (aten.argsort.default, [normal(6)]),
     "topk": (lambda x: aten.topk.default(x, 2), [normal(4, 6)]),
+    "topk bf16": (lambda x: aten.topk.default(x, 2)[0], [half(4, 6)]),
+    "topk of ints": (lambda x: aten.topk.default(x, 2)[0], [index(99, 4, 6)]),
     "topk smallest": (lambda x: aten.topk.default(x, 2, 0, False), [normal(6, 2)]),
     "bincount": (lambda x: aten.bincount.default(x, None, 7), [index(7, 20)]),
     "histc": (lambda x: aten.histc.default(x, 4, 0, 4), [index(4, 20).float()]),
@@ -536,7 +553,7 @@ CASES = {
     "roll": (lambda x: aten.roll.default(x, [1, -2], [0, 1]), [normal(3, 4)]),
     "repeat": (lambda x: aten.repeat.default(x, [2, 1, 3]), [normal(2, 4)]),
     "repeat_interleave": (
-        lambda: aten.repeat_interleave.Tensor(torch.tensor([2, 0, 3])), [],
+        aten.repeat_interleave.Tensor, [torch.tensor([0, 2, 0, 3, 1, 0])],
     ),
     "split_with_sizes_copy": (
         lambda x: aten.split_with_sizes_copy.default(x, [1, 3], 1), [normal(3, 4)],

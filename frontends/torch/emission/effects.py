@@ -64,8 +64,12 @@ def is_forwarding(op: Op) -> bool:
 
 
 def is_view(op: Op) -> bool:
-    """Whether an op only looks at the memory of its arguments in another way."""
-    if op.writes or plain_name(op) not in _VIEWS:
+    """Whether an op only looks at the memory of its arguments in another way.
+
+    ``t_`` and its like change a tensor, but no memory.
+    """
+    name = plain_name(op)
+    if name not in _VIEWS or (op.writes and not _in_place(name)):
         return False
     own = {view.storage for view in views_in(op.args)}
     return all(view.storage in own for view in views_in(op.results))

@@ -66,8 +66,11 @@ class _Emission:
     def __init__(self, recording: Recording, strict: bool) -> None:
         self.recording = recording
         # What is known to be a constant is written as one, and no parameter.
+        known = {item.view.storage: item for item in reversed(recording.inputs)}
         self.inputs = [
-            item for item in recording.inputs if item.view.storage not in recording.constants
+            item
+            for item in recording.inputs
+            if known[item.view.storage] is item and item.view.storage not in recording.constants
         ]
         self.made = ir.Module.create()
         self.storages = Storages(recording.storage_bytes)

@@ -123,6 +123,15 @@ class Storages:
         self._check(view)
         self.allocate(view.storage)  # what is not written now is nobody's mistake
         known = self._known.get(view.storage) or self._unknown(view)
+        ends = [
+            self.length(view.storage, dtype) * dtypes.size(dtype)
+            for dtype in (view.dtype, known.view.dtype)
+        ]
+        if ends[0] < ends[1]:
+            raise FlintError(
+                f"a write as {view.dtype} into {ends[1]} bytes of {known.view.dtype}, "
+                f"of which {ends[1] - ends[0]} are left over"
+            )
         memory = strided.write(self._memory(known, view.dtype), view, value)
         shape = op.shape_of(memory)
         whole = View(view.storage, 0, shape, _contiguous(shape), view.dtype)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 from flint.frontends.torch.lowerings import operations as op
 from flint.frontends.torch.lowerings.calls import Call, Unsupported, value_at
@@ -12,29 +13,35 @@ from flint.frontends.torch.lowerings.table import lowers
 _NONE, _MEAN, _SUM = 0, 1, 2
 
 
-def _planes(shape: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-    """The class dim, and the shape of targets."""
-    along = 0 if len(shape) == 1 else 1
-    return along, tuple(size for at, size in enumerate(shape) if at != along)
+class _Targets(NamedTuple):
+    """What a loss takes of each target.
+
+    Attributes:
+        shape: of the targets: that of the input without its class dim.
+        places: where each target's class lies in the input, [n, rank].
+        weights: of each target's class, 0 of those that are ignored, [n].
+    """
+
+    shape: tuple[int, ...]
+    places: Value
+    weights: Value
 
 
-def _chosen(
-    self: Any, target: Any, weight: Any, ignore_index: int, dtype: str
-) -> tuple[Value, Value, Value]:
-    """One-hot mask [as self], weights by target, and the weight of each class spread like self."""
-    shape = self.shape
-    along, rest = _planes(shape)
-    index = target.value
-    dims = [at for at in range(len(shape)) if at != along]
-    hot = op.compare("EQ", op.broadcast(index, shape, dims), op.iota(shape, along, target.dtype))
+def _targets(self: Any, target: Any, weight: Any, ignore_index: int, dtype: str) -> _Targets:
+    along = 0 if self.rank == 1 else 1
+    shape = tuple(size for at, size in enumerate(self.shape) if at != along)
+    count = math.prod(shape)
+    index = op.reshape(op.convert(target.value, "int64"), (count,))
     kept = op.compare("NE", index, op.like(ignore_index, index))
-    mask = op.and_(hot, op.broadcast(kept, shape, dims))
+    index = op.select(kept, index, op.like(0, index))
+    places = [op.reshape(op.iota(shape, at), (count, 1)) for at in range(len(shape))]
+    places.insert(along, op.reshape(index, (count, 1)))
     if weight is None:
-        each = op.constant(1, shape, dtype)
+        each = op.constant(1, (count,), dtype)
     else:
-        each = op.broadcast(op.convert(weight.value, dtype), shape, [along])
-    per_target = op.reduce(op.select(mask, each, op.like(0, each)), [along])
-    return mask, op.reshape(per_target, rest), each
+        each = op.take(op.convert(weight.value, dtype), index)
+    weights = op.select(kept, each, op.like(0, each))
+    return _Targets(shape, op.concatenate(places, 1), weights)
 
 
 @lowers("aten.nll_loss_forward", "aten.nll_loss2d_forward")
@@ -42,15 +49,14 @@ def _nll_loss(
     call: Call, self: Any, target: Any, weight: Any, reduction: int, ignore_index: int, **_: Any
 ) -> list[Value]:
     dtype = call.compute
-    along, rest = _planes(self.shape)
-    mask, weights, each = _chosen(self, target, weight, ignore_index, dtype)
-    value = op.multiply(value_at(self, self.shape, dtype), each)
-    picked = op.reduce(op.select(mask, value, op.like(0, value)), [along])
-    loss = op.negate(op.reshape(picked, rest))
+    found = _targets(self, target, weight, ignore_index, dtype)
+    picked = op.convert(op.gather_points(self.value, found.places), dtype)
+    kept = op.compare("NE", found.weights, op.like(0, found.weights))
+    loss = op.negate(op.multiply(picked, found.weights))
+    loss = op.select(kept, loss, op.like(0, loss))
     if reduction == _NONE:
-        return [loss, op.constant(0, (), call.targets[1].dtype)]
-    everywhere = list(range(len(rest)))
-    total, amount = op.reduce(loss, everywhere), op.reduce(weights, everywhere)
+        return [op.reshape(loss, found.shape), op.constant(0, (), call.targets[1].dtype)]
+    total, amount = op.reduce(loss, [0]), op.reduce(found.weights, [0])
     return [op.divide(total, amount) if reduction == _MEAN else total, amount]
 
 
@@ -60,15 +66,14 @@ def _nll_loss_backward(
     ignore_index: int, total_weight: Any, **_: Any,
 ) -> Value:  # fmt: skip
     dtype = call.compute
-    shape = self.shape
-    along, _rest = _planes(shape)
-    mask, _weights, each = _chosen(self, target, weight, ignore_index, dtype)
+    found = _targets(self, target, weight, ignore_index, dtype)
     grad = op.negate(op.convert(grad_output.value, dtype))
     if reduction == _MEAN:
         grad = op.divide(grad, op.convert(total_weight.value, dtype))
-    dims = [at for at in range(len(shape)) if at != along] if reduction == _NONE else []
-    spread = op.multiply(op.broadcast(grad, shape, dims), each)
-    return op.select(mask, spread, op.like(0, spread))
+    count = op.shape_of(found.weights)
+    each = op.reshape(grad, count) if reduction == _NONE else op.broadcast(grad, count)
+    empty = op.constant(0, self.shape, dtype)
+    return op.scatter(empty, found.places, op.multiply(each, found.weights), "add")
 
 
 @lowers("aten.mse_loss")

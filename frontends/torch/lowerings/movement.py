@@ -12,6 +12,7 @@ from flint.frontends.torch.lowerings import dtypes
 from flint.frontends.torch.lowerings import operations as op
 from flint.frontends.torch.lowerings.calls import Call, Unsupported, axes, axis, value_at
 from flint.frontends.torch.lowerings.operations import Value
+from flint.frontends.torch.lowerings.reduction import scanned
 from flint.frontends.torch.lowerings.table import lowers
 
 
@@ -124,17 +125,19 @@ def _repeat(call: Call, self: Any, repeats: Any, **_: Any) -> Value:
 def _repeat_interleave(
     call: Call, self: Any, repeats: Any = None, dim: Any = None, **_: Any
 ) -> Value:
-    """Row indices: entry i ``repeats[i]`` times, found by counting the ends that lie before."""
+    """Row indices, entry i ``repeats[i]`` times: a running count of the entries that have begun."""
     if call.overload != "Tensor":
         raise Unsupported(call.name)
-    counts = op.convert(self.value, "int64")
     size, length = self.shape[0], call.shape[0]
-    row, column = op.iota((size, size), 0), op.iota((size, size), 1)
-    upto = op.convert(op.compare("GE", row, column), "int64")
-    ends = op.dot(upto, counts, ([1], [0]))
-    place = op.iota((length, size), 0)
-    passed = op.compare("GE", place, op.broadcast(ends, (length, size), [1]))
-    return op.reduce(op.convert(passed, "int64"), [1])
+    if size < 2 or not length:
+        return op.constant(0, call.shape, call.dtype)
+    ends = scanned(op.convert(self.value, "int64"), 0)
+    begins = op.reshape(op.slice_dim(ends, 0, 0, size - 1), (size - 1, 1))
+    # An entry that begins at the end has no row; an update out of bounds is none.
+    begun = op.scatter(
+        op.constant(0, (length,), "int64"), begins, op.constant(1, (size - 1,), "int64"), "add"
+    )
+    return scanned(begun, 0)
 
 
 @lowers(

@@ -157,20 +157,29 @@ def _logsumexp(call: Call, self: Any, dim: Any, keepdim: bool = False, **_: Any)
 
 @lowers("aten.cumsum", "aten.cumprod")
 def _running(call: Call, self: Any, dim: int, **_: Any) -> Value:
-    """A running total along a dim: a window that reaches back to the start."""
     value = value_at(self, self.shape, call.dtype)
-    if not self.shape:
+    if not self.shape or not self.spec.elements:
         return value
-    along, rank = axis(dim, self.rank), self.rank
     kind = "add" if call.base == "cumsum" else "multiply"
     compute = op.convert(value, dtypes.compute_dtype(call.dtype))
-    return window(
-        compute,
-        [self.shape[at] if at == along else 1 for at in range(rank)],
-        [1] * rank,
-        [(self.shape[at] - 1 if at == along else 0, 0) for at in range(rank)],
-        kind,
-    )
+    return scanned(compute, axis(dim, self.rank), kind)
+
+
+def scanned(value: Value, along: int, kind: str = "add") -> Value:
+    """A running sum or product along a dim, in log2(n) steps.
+
+    Each step combines what lies twice as far apart (Hillis and Steele, "Data parallel algorithms",
+    Communications of the ACM 29, 1986).
+    """
+    size = op.shape_of(value)[along]
+    combine, neutral = (op.add, 0) if kind == "add" else (op.multiply, 1)
+    distance = 1
+    while distance < size:
+        low = [distance if at == along else 0 for at in range(len(op.shape_of(value)))]
+        before = op.slice_dim(value, along, 0, size - distance)
+        value = combine(value, op.pad(before, low, [0] * len(low), neutral))
+        distance *= 2
+    return value
 
 
 def window(

@@ -10,7 +10,7 @@ from flint.frontends.torch.lowerings import operations as op
 from flint.frontends.torch.lowerings.calls import Call, Unsupported, axis
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.table import lowers
-from flint.stablehlo.bindings import ir
+from flint.stablehlo.bindings import chlo, ir
 from flint.stablehlo.bindings import stablehlo as hlo
 
 
@@ -47,6 +47,9 @@ def _topk(
     **_: Any,
 ) -> list[Value]:  # fmt: skip
     along = axis(dim, self.rank)
+    if largest and self.shape and along == self.rank - 1:
+        values, places = chlo.top_k(self.value, k)
+        return [values, op.convert(places, "int64")]
     both = sorted_along(self.value, along, largest)
     if not self.shape:
         return list(both)
