@@ -45,6 +45,7 @@ _IGNORED = frozenset(
         "aten.set_.default",
         "aten.is_pinned.default",
         "aten.sym_size.default",
+        "_c10d_functional._wrap_tensor_autograd.default",
     )
 )
 

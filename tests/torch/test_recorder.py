@@ -179,3 +179,40 @@ def test_attention_is_one_kernel():
     assert found == [
         "_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_backward",
     ]  # fmt: skip
+
+
+def autocast_setup(mesh):
+    layers = torch.nn.Linear(4, 4, bias=False), torch.nn.LayerNorm(4)
+    model = torch.nn.Sequential(*layers).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return model, optimizer, torch.ones(2, 4, device="cuda"), torch.amp.GradScaler("cuda")
+
+
+def autocast_step(model, optimizer, x, scaler):
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = model(model(x)).square().mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+
+
+def test_autocast_casts_as_pytorchs_op_reference_says():
+    """Linear: lower precision; layer_norm: float32; a weight is cast once for both uses."""
+    recording = record(autocast_step, autocast_setup)
+    forward = [op for op in recording.ops if op.phase == "forward"]
+    products = [op for op in forward if op.name == "aten.mm.default"]
+    assert [[v.dtype for v in views_in(op.args)] for op in products] == [["bfloat16"] * 2] * 2
+    norms = [op for op in forward if op.name == "aten.native_layer_norm.default"]
+    assert [op.args[0].dtype for op in norms] == ["float32"] * 2
+    (weight,) = [item.view for item in recording.inputs if item.name == "model.0.weight"]
+    casts = [op for op in forward if op.name == "aten._to_copy.default" and weight in op.args]
+    assert len(casts) == 1 and casts[0].results[0].dtype == "bfloat16"
+
+
+def test_a_scaled_step_is_not_skipped():
+    recording = record(autocast_step, autocast_setup)
+    written = {v.storage for op in recording.ops if op.phase == "optimizer" for v in op.writes}
+    parameters = {i.view.storage for i in recording.inputs if i.role == "parameter"}
+    assert parameters <= written
+    assert any("taken to be finite" in text for text in recording.warnings)

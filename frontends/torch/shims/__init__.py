@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from flint.frontends.torch.shims import (
     allocation,
     attention,
+    autocast,
     chunk,
     coalesced,
     data_parallel,
@@ -49,6 +50,7 @@ SHIMS: tuple[Shim, ...] = (
     Shim(parameters.apply, _KNOWN, "parameters that are fake tensors are moved by swapping"),
     Shim(pipeline.apply, _KNOWN, "pipeline stages ask their neighbours for shapes"),
     Shim(sharding.apply, _KNOWN, "DTensor runs ops of global shapes to know their results"),
+    Shim(autocast.apply, _KNOWN, "autocast has kernels for known kinds of devices only"),
     Shim(process_group.apply, _KNOWN, "programs make the process group that is already there"),
     Shim(objects.apply, _KNOWN, "Python objects of other ranks are not there"),
     Shim(coalesced.apply, _KNOWN, "coalesced collectives have no kernels for fake tensors"),

@@ -8,8 +8,10 @@ known, or it is an error that names the line.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
+from types import FrameType
 from typing import Any
 
 import torch
@@ -17,6 +19,9 @@ from torch._subclasses import fake_impls
 
 from flint.errors import FlintError
 from flint.frontends.torch.tracking import users_line
+
+_SCALER = ("_maybe_opt_step", "<genexpr>")
+_SCALER_FILE = os.path.join("amp", "grad_scaler.py")
 
 #: What has been assumed: text -> how often.
 assumed: Counter[str] = Counter()
@@ -39,6 +44,9 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
     if tensor.dtype == torch.bool:
         assumed[f"a bool tensor's value is read{at}: taken to be False"] += 1
         return False
+    if tensor.dtype.is_floating_point and _asked_for_overflow():
+        assumed[f"gradients are scaled{at}: taken to be finite"] += 1
+        return 0.0
     if tensor.dtype.is_floating_point:
         assumed[f"a float tensor's value is read{at}: taken to be 1.0"] += 1
         return 1.0
@@ -49,6 +57,16 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
         f"an integer tensor's value is read{at} ({op}): a captured step has no values, and shapes "
         "may depend on it; compute it from Python numbers, or keep it on the device"
     )
+
+
+def _asked_for_overflow() -> bool:
+    """Whether GradScaler asks if a gradient was infinite, in which case it would skip the step."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name in _SCALER and frame.f_code.co_filename.endswith(_SCALER_FILE):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _equal(_: Any, __: Any, first: Any, second: Any) -> bool:

@@ -1,0 +1,154 @@
+"""Automatic mixed precision.
+
+``torch.autocast`` casts op by op through kernels that PyTorch registers for each kind of device;
+for a device made in Python there are none, and nothing would be cast.  The lists are those of
+PyTorch's documentation ("Autocast Op Reference", CUDA): some ops run in the lower precision, some
+in float32, some in the widest type of their arguments.  Casts of parameters are kept until the
+outermost autocast ends, as PyTorch does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+_LOWER = (
+    "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d", "conv_transpose2d.input",
+    "conv_transpose3d.input", "convolution", "prelu", "addmm", "addmv", "addr", "matmul", "einsum",
+    "mm", "mv", "linalg_vecdot", "linear", "addbmm", "baddbmm", "bmm", "chain_matmul",
+    "linalg_multi_dot", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell",
+    "scaled_dot_product_attention",
+)  # fmt: skip
+_FLOAT32 = (
+    "acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal",
+    "rsqrt", "sinh", "tan", "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "softplus",
+    "layer_norm", "native_layer_norm", "group_norm", "cosine_similarity", "poisson_nll_loss",
+    "cosine_embedding_loss", "nll_loss", "nll_loss2d", "hinge_embedding_loss", "kl_div", "l1_loss",
+    "smooth_l1_loss", "huber_loss", "mse_loss", "margin_ranking_loss", "multilabel_margin_loss",
+    "soft_margin_loss", "triplet_margin_loss", "multi_margin_loss",
+    "binary_cross_entropy_with_logits", "dist", "pdist", "cdist", "renorm", "logsumexp",
+    "norm.Scalar", "norm.ScalarOpt_dim",
+)  # fmt: skip
+#: These are told the type of their result instead: the cast is part of the kernel.
+_FLOAT32_RESULT = (
+    "prod", "prod.dim_int", "softmax.int", "log_softmax.int", "cumprod", "cumsum",
+    "linalg_vector_norm", "sum", "sum.dim_IntList",
+)  # fmt: skip
+_WIDEST = (
+    "addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "vdot", "grid_sampler", "index_put",
+    "tensordot", "scatter_add", "cat", "stack",
+)  # fmt: skip
+
+_library: Any = None
+_others: Any = None
+_fall_through: Any = torch.library.fallthrough_kernel
+_new_library: Any = torch.library.Library
+_c: Any = torch._C
+_casts: dict[int, tuple[Any, Any]] = {}  # parameter -> itself, to keep it alive, and its cast
+
+
+def apply() -> None:
+    """Register autocast for the recording device."""
+    global _library, _others
+    _library = _new_library("aten", "IMPL")
+    _others = _new_library("_", "IMPL")
+    _others.fallback(_fall_through, "AutocastPrivateUse1")
+    for names, rule in (
+        (_LOWER, _lower),
+        (_FLOAT32, _float32),
+        (_FLOAT32_RESULT, _float32_result),
+        (_WIDEST, _widest),
+    ):
+        for name in names:
+            packet, _, overload = name.partition(".")
+            op = getattr(getattr(torch.ops.aten, packet), overload or "default")
+            _library.impl(name, _without_autocast(op, rule), "AutocastPrivateUse1")
+    clear = torch.clear_autocast_cache
+    module: Any = torch
+
+    def clear_both() -> None:
+        _casts.clear()
+        clear()
+
+    module.clear_autocast_cache = clear_both
+
+
+_Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def _without_autocast(op: Any, rule: Callable[[Any, Any, Any], _Arguments]) -> Any:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        key = _c.DispatchKeySet(_c.DispatchKey.AutocastPrivateUse1)
+        with _c._ExcludeDispatchKeyGuard(key):
+            args, kwargs = rule(op, args, kwargs)
+            return op(*args, **kwargs)
+
+    return run
+
+
+def _lower(_: Any, args: Any, kwargs: Any) -> _Arguments:
+    return _all_to(torch.get_autocast_dtype("flint"), args, kwargs)
+
+
+def _float32(_: Any, args: Any, kwargs: Any) -> _Arguments:
+    return _all_to(torch.float32, args, kwargs)
+
+
+def _float32_result(op: Any, args: Any, kwargs: Any) -> _Arguments:
+    names = [item.name for item in op._schema.arguments]
+    place = names.index("dtype")
+    told = kwargs.get("dtype") is not None or (len(args) > place and args[place] is not None)
+    if told or not args[0].is_floating_point() or args[0].dtype == torch.float64:
+        return args, kwargs
+    if len(args) > place:
+        return (*args[:place], torch.float32, *args[place + 1 :]), kwargs
+    return args, {**kwargs, "dtype": torch.float32}
+
+
+def _widest(_: Any, args: Any, kwargs: Any) -> _Arguments:
+    types = {item.dtype for item in _tensors((*args, *kwargs.values()))}
+    if torch.float32 in types:
+        return _all_to(torch.float32, args, kwargs)
+    return args, kwargs
+
+
+def _tensors(items: Iterable[Any]) -> Iterable[torch.Tensor]:
+    for item in items:
+        if isinstance(item, torch.Tensor):
+            yield item
+        elif isinstance(item, list | tuple):
+            yield from _tensors(item)
+
+
+def _all_to(dtype: torch.dtype, args: Any, kwargs: Any) -> _Arguments:
+    def cast(item: Any) -> Any:
+        if isinstance(item, torch.Tensor):
+            return _to(item, dtype)
+        if isinstance(item, list | tuple):
+            return type(item)(cast(part) for part in item)
+        return item
+
+    return tuple(cast(item) for item in args), {key: cast(item) for key, item in kwargs.items()}
+
+
+def _to(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    eligible = tensor.is_floating_point() and tensor.dtype not in (dtype, torch.float64)
+    if not eligible or tensor.device.type == "cpu":
+        return tensor
+    keeps = (
+        tensor.requires_grad
+        and tensor.is_leaf
+        and tensor.dtype == torch.float32
+        and not tensor._is_view()
+        and torch.is_autocast_cache_enabled()
+    )
+    if not keeps:
+        return tensor.to(dtype)
+    known = _casts.get(id(tensor))
+    if known is None or known[1].dtype != dtype:
+        known = tensor, tensor.to(dtype)
+        _casts[id(tensor)] = known
+    cast: torch.Tensor = known[1]
+    return cast
