@@ -21,6 +21,9 @@ from flint.frontends.torch.recording import Argument, Group
 
 _c10d: Any = dist.distributed_c10d
 
+#: Where ops that communicate are.
+NAMESPACES = frozenset(("c10d", "_c10d_functional", "_c10d_functional_autograd"))
+
 #: Positions of the arguments that c10d's ops write, which their schemas do not tell.
 WRITES: Mapping[tuple[str, str], tuple[int, ...]] = {
     ("c10d", name): (0,)
@@ -79,7 +82,7 @@ def message(
     op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], groups: Groups
 ) -> Message | None:
     """What an op communicates; None when it does not."""
-    if op.namespace not in ("c10d", "_c10d_functional", "_c10d_functional_autograd"):
+    if op.namespace not in NAMESPACES:
         return None
     given = dict(zip(_names(op), args, strict=False), **kwargs)
     if op.namespace == "c10d":

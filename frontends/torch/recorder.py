@@ -236,6 +236,9 @@ class Recorder:
             return
         if not any(item.device.type == self._device for item in (*taken, *given)):
             self._host_op(place, taken, given)
+            if func.namespace in communication.NAMESPACES:
+                at = f"{place.file}:{place.line}"
+                self.warnings[f"{rule.name} on CPU tensors at {at}: left out"] += 1
             return
         message = communication.message(func, args, kwargs, self.groups)
         if message is not None and message.peer >= 0 and self._tracker.is_gradient(taken[0]):

@@ -95,7 +95,6 @@ def record(
         tracker.names.update(names.modules)
         tracker.restart()
         device.restart()
-        values.assumed.clear()
         recorder = Recorder(tracker, device.NAME)
         with tracking(tracker), _users("the step"), work.waiting(recorder.wait_work), recorder:
             result = function(*args, **kwargs)
@@ -139,8 +138,12 @@ def _first_run(
             args, kwargs = _prepare(setup, mesh, arguments)
         by_name = _by_name(function, args, kwargs)
         tracker.names.update(names_of(by_name).modules)
+        assumed = values.assumed.copy()
         with _users("the step's first run"):
             function(*args, **kwargs)
+        # What the step assumes is told by the run that is recorded; what setup did, was just done.
+        values.assumed.clear()
+        values.assumed.update(assumed)
     return args, kwargs, by_name
 
 

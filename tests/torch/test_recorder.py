@@ -216,3 +216,84 @@ def test_a_scaled_step_is_not_skipped():
     parameters = {i.view.storage for i in recording.inputs if i.role == "parameter"}
     assert parameters <= written
     assert any("taken to be finite" in text for text in recording.warnings)
+
+
+def two_on_ranks(mesh):
+    return torch.ones(8, device="cuda"), torch.ones(32, device="cuda")
+
+
+def overlapping(x, big):
+    work = torch.distributed.all_reduce(x, async_op=True)
+    doubled = big * 2
+    work.wait()
+    return x + doubled[:8]
+
+
+def test_an_asynchronous_collective_runs_beside_and_is_waited_for():
+    reduce, product, addition = record_in_child(overlapping, two_on_ranks, (4,), ("dp",)).ops
+    assert reduce.stream != product.stream == addition.stream == 0
+    assert (product.after, addition.after) == ((), (0,))
+
+
+def overwriting(x, big):
+    work = torch.distributed.all_reduce(x, async_op=True)
+    x.zero_()
+    work.wait()
+
+
+def test_overwriting_what_a_collective_uses_comes_after_it():
+    _, zero = record_in_child(overwriting, two_on_ranks, (4,), ("dp",)).ops
+    assert zero.stream == 0 and zero.after == (0,)
+
+
+def everything(x, big):
+    import torch.distributed as dist
+    import torch.distributed._functional_collectives as functional
+
+    rank = dist.get_rank()
+    parts = [torch.empty_like(x) for _ in range(4)]
+    dist.all_gather_into_tensor(big, x)
+    dist.reduce_scatter_tensor(x, big, op=dist.ReduceOp.AVG)
+    dist.all_gather(parts, x)
+    dist.all_to_all_single(torch.empty(20, device="cuda"), big, [2, 6, 6, 6], [5, 9, 9, 9])
+    dist.broadcast(x, 2)
+    dist.reduce(x, 1)
+    dist.scatter(x, parts if rank == 0 else None, src=0)
+    with dist._coalescing_manager():
+        dist.all_reduce(x)
+        dist.all_reduce(big)
+    sent = dist.P2POp(dist.isend, x, 2), dist.P2POp(dist.irecv, big[:8], 0)
+    for work in dist.batch_isend_irecv(list(sent)):
+        work.wait()
+    functional.all_reduce(x, "max", dist.new_group([0, 1])) + 1
+    told = [None] * 4
+    dist.all_gather_object(told, {"rank": rank})
+    assert told == [{"rank": rank}] * 4
+
+
+def test_every_collective_says_group_reduction_peer_and_what_it_writes():
+    recording = record_in_child(everything, two_on_ranks, (4,), ("dp",), 1)
+    found = [
+        (
+            op.name.split(".")[1], recording.groups[op.group].ranks, op.reduction, op.peer,
+            tuple(view.shape[0] for view in op.writes),
+        )
+        for op in recording.ops
+        if op.group >= 0
+    ]  # fmt: skip
+    world = (0, 1, 2, 3)
+    assert found == [
+        ("_allgather_base_", world, "", -1, (32,)),
+        ("_reduce_scatter_base_", world, "avg", -1, (8,)),
+        ("allgather_", world, "", -1, (8, 8, 8, 8)),
+        ("alltoall_base_", world, "", -1, (20,)),
+        ("broadcast_", world, "", -1, (8,)),
+        ("reduce_", world, "sum", -1, (8,)),
+        ("scatter_", world, "", -1, (8,)),
+        ("allreduce_coalesced_", world, "sum", -1, (8, 32)),
+        ("send", world, "", 2, ()),
+        ("recv_", world, "", 0, (8,)),
+        ("all_reduce", (0, 1), "max", -1, ()),
+    ]
+    ((text, count),) = recording.warnings.items()
+    assert "Python objects are exchanged" in text and count == 1

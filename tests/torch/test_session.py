@@ -287,3 +287,15 @@ def test_programs_written_for_cuda_are_recorded_with_their_streams():
     assert (product.name, negation.name) == ("aten.addmm.default", "aten.neg.default")
     assert product.stream != negation.stream == 0
     assert negation.after == (0,)
+
+
+def reading_setup(mesh):
+    model, optimizer, tokens = small.plain(mesh)
+    assert float(next(model.parameters()).sum()) == 1.0
+    return model, optimizer, tokens
+
+
+def test_a_value_that_setup_reads_is_told_too():
+    recording = record_in_child(small.step, reading_setup, (1,), ("dp",))
+    ((text, count),) = recording.warnings.items()
+    assert "float tensor's value is read" in text and count == 1
