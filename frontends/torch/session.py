@@ -20,7 +20,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from flint.errors import FlintError, UsageError
-from flint.frontends.torch import cluster, device, peers, shims
+from flint.frontends.torch import cluster, device, peers, routing, shims
 from flint.frontends.torch.cuda import cuda_names
 from flint.frontends.torch.naming import Named, Names, names_of
 from flint.frontends.torch.recorder import Recorder, tensors_in
@@ -59,7 +59,8 @@ def record(
         shape, axes: of the mesh.
         rank: of the mesh, row-major.
         arguments: the step's, when there is no setup.
-        settings: ``local_world_size``: ranks per host (default 8).
+        settings: ``local_world_size``: ranks per host (default 8); ``routing``: which tokens a
+            router sends where (``routing.py``; default "balanced").
 
     Raises:
         UsageError: a setting that there is not, a rank outside the mesh.
@@ -67,9 +68,10 @@ def record(
     """
     given = dict(settings or {})
     per_host = given.pop("local_world_size", cluster.LOCAL_WORLD_SIZE)
+    model = routing.routing_of(given.pop("routing", None))
     if given:
         unknown = ", ".join(sorted(given))
-        raise UsageError(f"no setting {unknown} for PyTorch; there is: local_world_size")
+        raise UsageError(f"no setting {unknown} for PyTorch; there are: local_world_size, routing")
 
     def become(rank: int, stage: int, known: peers.Known, tell: Callable[..., None]) -> None:
         """Be another rank until it has told what it sends to a pipeline stage."""
@@ -86,7 +88,7 @@ def record(
         others.known[target] = looks
 
     def _running(rank: int, others: peers.Peers, told: Any) -> Any:
-        return _cluster(rank, shape, axes, per_host, others, told)
+        return _cluster(rank, shape, axes, per_host, model, others, told)
 
     with peers.waiting(become, {}) as others, _running(rank, others, nothing) as mesh:
         tracker = Tracker()
@@ -107,6 +109,7 @@ def _cluster(
     shape: tuple[int, ...],
     axes: tuple[str, ...],
     per_host: int,
+    model: routing.Routing,
     others: peers.Peers,
     told: Callable[[int, Any], None],
 ) -> Iterator[Any]:
@@ -121,7 +124,7 @@ def _cluster(
     allocation.use(fake)
     # The engine's own threads number nodes anew, and serve devices known before they start only.
     one_thread = torch.autograd.set_multithreading_enabled(False)
-    with one_thread, fake, cuda_names():
+    with one_thread, fake, routing.assuming(model), cuda_names():
         yield mesh
 
 

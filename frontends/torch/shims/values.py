@@ -3,7 +3,7 @@
 Fake tensors have none.  What is read is, by a policy that is told with every use: False for a bool
 (a loop that waits for something ends, nothing was infinite), 1.0 for a float (a loss or norm, an
 optimizer's first step).  An integer is a count or an index on which shapes may depend: it must be
-known, or it is an error that names the line.
+known, or follow from a router's counts (``routing.py``), or it is an error that names the line.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch
 from torch._subclasses import fake_impls
 
 from flint.errors import FlintError
+from flint.frontends.torch import routing
 from flint.frontends.torch.tracking import users_line
 
 _SCALER = ("_maybe_opt_step", "<genexpr>")
@@ -41,6 +42,13 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
     if tensor.constant is not None:
         known: bool | int | float | complex = tensor.constant.item()
         return known
+    counted = routing.value_of(tensor)
+    if counted is not None:
+        value, origin = counted
+        if origin:
+            assumed[f"a value is read{at} that follows from {origin}"] += 1
+        found: bool | int | float | complex = value
+        return found
     if tensor.dtype == torch.bool:
         assumed[f"a bool tensor's value is read{at}: taken to be False"] += 1
         return False
@@ -55,7 +63,9 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
         return complex(1.0)
     raise FlintError(
         f"an integer tensor's value is read{at} ({op}): a captured step has no values, and shapes "
-        "may depend on it; compute it from Python numbers, or keep it on the device"
+        "may depend on it; compute it from Python numbers, or keep it on the device (counts of a "
+        "router's choices are known when they are counted by histc, by bincount with minlength, or "
+        "by scatter_add of ones to zeros)"
     )
 
 
