@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -27,6 +27,7 @@ from flint.frontends.torch.device import current_stream, timeline
 from flint.frontends.torch.hazards import Extent, Hazards, extent
 from flint.frontends.torch.modes import dispatch_mode
 from flint.frontends.torch.recording import Argument, Op, View
+from flint.frontends.torch.shims import attention
 from flint.frontends.torch.tracking import Place, Tracker
 
 #: Tensor types that are not taken apart further.
@@ -76,6 +77,8 @@ class _Rule:
         written_kwargs: names of keyword arguments that it writes.
         overwrites: it does not read what it writes.
         ignored: it is no op of a recording.
+        parts: what it is made of, where it comes here whole: below autograd, which otherwise
+            takes such ops apart.
     """
 
     name: str
@@ -83,6 +86,7 @@ class _Rule:
     written_kwargs: tuple[str, ...]
     overwrites: bool
     ignored: bool
+    parts: Callable[..., Any] | None
 
 
 @cache
@@ -100,7 +104,18 @@ def _rule(op: Any) -> _Rule:
         kwargs,
         bool(kwargs) or base in _OVERWRITES or (op.namespace, base) in communication.OVERWRITES,
         name in _IGNORED or op.namespace == "profiler",
+        _parts(op),
     )
+
+
+def _parts(op: Any) -> Callable[..., Any] | None:
+    """How an op that is only a name for others is taken apart; None for a kernel of its own."""
+    if op is torch.ops.aten.scaled_dot_product_attention.default:
+        return attention.on_device
+    has_kernel: Any = torch._C._dispatch_has_kernel_for_dispatch_key
+    composite = op.namespace == "aten" and has_kernel(op.name(), "CompositeImplicitAutograd")
+    decompose: Callable[..., Any] = op.decompose
+    return decompose if composite else None
 
 
 def _is_written(argument: Any) -> bool:
@@ -166,6 +181,9 @@ class Recorder:
         rule = _rule(func)
         if rule.ignored:
             return func(*args, **kwargs)
+        if rule.parts is not None:
+            with dispatch_mode(self._see):
+                return rule.parts(*args, **kwargs)
         place = self._tracker.place()
         self._tracker.made(place)
         result = func(*args, **kwargs)

@@ -299,3 +299,14 @@ def test_a_value_that_setup_reads_is_told_too():
     recording = record_in_child(small.step, reading_setup, (1,), ("dp",))
     ((text, count),) = recording.warnings.items()
     assert "float tensor's value is read" in text and count == 1
+
+
+def test_no_op_is_only_a_name_for_others():
+    """DTensor calls functions below autograd, where PyTorch leaves composite ops whole."""
+    recording = recorded(ring_step, ring, (4,), ("cp",), 1)
+    names = {op.name for op in recording.ops if op.name.startswith("aten.")}
+    for name in names:
+        _, packet, overload = name.split(".")
+        op = getattr(getattr(torch.ops.aten, packet), overload)
+        key = "CompositeImplicitAutograd"
+        assert not torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key), name

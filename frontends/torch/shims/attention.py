@@ -22,14 +22,15 @@ def apply() -> None:
     """Give the recording device its attention kernels."""
     global _library
     _library = _new_library("aten", "IMPL")
-    _library.impl("scaled_dot_product_attention", _attention, "AutogradPrivateUse1")
-    _library.impl("scaled_dot_product_attention", _attention, "PrivateUse1")
+    _library.impl("scaled_dot_product_attention", on_device, "AutogradPrivateUse1")
+    _library.impl("scaled_dot_product_attention", on_device, "PrivateUse1")
 
 
-def _attention(
+def on_device(
     query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
     is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
+    """Attention by the kernel that a GPU would use; arguments as PyTorch's function."""
     aten: Any = torch.ops.aten
     half = query.dtype in (torch.float16, torch.bfloat16)
     fits = query.dim() == 4 and query.shape[-1] <= _FLASH_HEAD
