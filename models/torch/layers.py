@@ -1,0 +1,115 @@
+"""Layers of Llama 3 as modules.
+
+The idea: shapes are written in one way: B batch, S sequence, D width, H query heads, K key heads, F
+hidden width of the feed-forward network.  Under tensor parallelism each rank has some of the heads
+and of the hidden width, so that layers never name those numbers: they take what is there.
+
+    x = x + attention(attention_norm(x), rotary_table(sequence, size, theta))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heads:
+    """Sizes of grouped-query attention (Ainslie et al., 2023).
+
+    Attributes:
+        queries: number of query heads.
+        keys: number of key and value heads; divides ``queries``.
+        size: elements of a head.
+        theta: base of the rotary embedding's wavelengths.
+    """
+
+    queries: int
+    keys: int
+    size: int
+    theta: float = 500000.0
+
+
+def rotary_table(
+    length: int, size: int, theta: float, device: torch.device | str | None = None
+) -> torch.Tensor:
+    """Cosines and sines of the rotary position embedding (Su et al., 2021).
+
+    Args:
+        length: positions.
+        size: elements of a head.
+        theta: base of the wavelengths.
+        device: of the result.
+
+    Returns:
+        (length, size) of float32: size / 2 cosines, then as many sines.
+    """
+    exponents = torch.arange(0, size, 2, dtype=torch.float32, device=device) / size
+    positions = torch.arange(length, dtype=torch.float32, device=device)
+    angles = torch.outer(positions, theta**-exponents)
+    return torch.cat((angles.cos(), angles.sin()), dim=-1)
+
+
+def rotated(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    """``x`` (B, S, heads, size) with every head turned by its position's angles."""
+    cos, sin = table[None, :, None, :].chunk(2, dim=-1)
+    first, second = x.float().chunk(2, dim=-1)
+    turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    return turned.type_as(x)
+
+
+class Attention(nn.Module):
+    """Causal self-attention of (B, S, D)."""
+
+    def __init__(self, width: int, heads: Heads) -> None:
+        super().__init__()
+        self.size = heads.size
+        self.wq = nn.Linear(width, heads.queries * heads.size, bias=False)
+        self.wk = nn.Linear(width, heads.keys * heads.size, bias=False)
+        self.wv = nn.Linear(width, heads.keys * heads.size, bias=False)
+        self.wo = nn.Linear(heads.queries * heads.size, width, bias=False)
+
+    def forward(self, x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+        """Attend; ``table`` is ``rotary_table``'s for the S positions of ``x``."""
+        batch, length, _ = x.shape
+        q = self.wq(x).view(batch, length, -1, self.size)
+        k = self.wk(x).view(batch, length, -1, self.size)
+        v = self.wv(x).view(batch, length, -1, self.size)
+        q, k = rotated(q, table), rotated(k, table)
+        mixed = F.scaled_dot_product_attention(
+            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True, enable_gqa=True
+        )
+        return self.wo(mixed.transpose(1, 2).reshape(batch, length, -1))
+
+
+class FeedForward(nn.Module):
+    """Gated feed-forward network (SwiGLU: Shazeer, 2020) of (B, S, D)."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(width, hidden, bias=False)
+        self.up = nn.Linear(width, hidden, bias=False)
+        self.down = nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(B, S, D) -> (B, S, D)."""
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+class Block(nn.Module):
+    """Attention and feed-forward network, each behind a norm and beside a residual."""
+
+    def __init__(self, width: int, heads: Heads, hidden: int) -> None:
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(width, eps=1e-5)
+        self.attention = Attention(width, heads)
+        self.mlp_norm = nn.RMSNorm(width, eps=1e-5)
+        self.mlp = FeedForward(width, hidden)
+
+    def forward(self, x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+        """(B, S, D) -> (B, S, D)."""
+        x = x + self.attention(self.attention_norm(x), table)
+        return x + self.mlp(self.mlp_norm(x))

@@ -1,0 +1,260 @@
+"""Llama 3 in PyTorch: training steps for clusters of any size.
+
+The idea: ordinary modules and an ordinary training loop's body; the names of the mesh's axes say
+how they are split (``parallel.py``):
+
+    ("dp",)                          FSDP2
+    ("dp", "tp")                     FSDP2, tensor and sequence parallel
+    ("dp_replicate", "dp")           HSDP: replicas of FSDP's groups
+    ("pp", "dp", "cp", "tp")         everything, in a pipeline
+
+    flint capture models/torch/llama3.py:train_8b --mesh 64,8 -o out/
+
+Sizes: "The Llama 3 Herd of Models" (2024), table 3.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+
+import flint
+from flint.models.torch import parallel
+from flint.models.torch.layers import Block, Heads, rotary_table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """A model and how it is trained.
+
+    Attributes:
+        layers: number of blocks.
+        width: elements of the residual stream.
+        heads: sizes of the attention.
+        hidden: width of the feed-forward network.
+        vocabulary: number of tokens.
+        sequence: tokens of a training sequence.
+        sequences: sequences of a batch per data-parallel rank; in a pipeline, of a microbatch.
+        checkpoint: keep only the blocks' inputs for the backward pass (activation checkpointing).
+        dtype: of activations, and of weights in products.  Parameters are float32 where they are
+            sharded (FSDP casts them as it gathers them), of this dtype where they are not.
+        schedule: of a pipeline: "GPipe", "1F1B", "Interleaved1F1B".
+        microbatches: of a pipeline, per step.
+        stages: of a pipeline, per rank; more than one with "Interleaved1F1B" only.
+    """
+
+    layers: int
+    width: int
+    heads: Heads
+    hidden: int
+    vocabulary: int = 128256
+    sequence: int = 8192
+    sequences: int = 1
+    checkpoint: bool = False
+    dtype: torch.dtype = torch.bfloat16
+    schedule: str = "1F1B"
+    microbatches: int = 4
+    stages: int = 1
+
+
+TINY = Config(
+    layers=4, width=64, heads=Heads(queries=8, keys=4, size=8), hidden=128, vocabulary=256,
+    sequence=32,
+)  # fmt: skip
+LLAMA3_8B = Config(layers=32, width=4096, heads=Heads(queries=32, keys=8, size=128), hidden=14336)
+LLAMA3_70B = Config(
+    layers=80, width=8192, heads=Heads(queries=64, keys=8, size=128), hidden=28672, checkpoint=True
+)
+LLAMA3_405B = Config(
+    layers=126, width=16384, heads=Heads(queries=128, keys=8, size=128), hidden=53248,
+    checkpoint=True,
+)  # fmt: skip
+
+
+class Llama(nn.Module):
+    """The model, or a pipeline stage of it: some layers, the ends where it has them.
+
+    Args:
+        config: the whole model's.
+        layers: numbers of the blocks; default: all.
+        first: takes tokens (B, S); otherwise what the stage before returns.
+        last: returns scores (B, S, V); otherwise the residual stream (B, S, D).
+    """
+
+    def __init__(
+        self, config: Config, layers: range | None = None, first: bool = True, last: bool = True
+    ) -> None:
+        super().__init__()
+        self.config = config
+        width, vocabulary = config.width, config.vocabulary
+        self.embedding = nn.Embedding(vocabulary, width) if first else None
+        self.layers = nn.ModuleDict(
+            {
+                str(number): Block(width, config.heads, config.hidden)
+                for number in (range(config.layers) if layers is None else layers)
+            }
+        )
+        self.norm = nn.RMSNorm(width, eps=1e-5) if last else None
+        self.head = nn.Linear(width, vocabulary, bias=False) if last else None
+        self.register_buffer("rotary", self._rotary(), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Scores of the next token, or what the next stage takes."""
+        if self.embedding is not None:
+            x = self.embedding(x)
+        for block in self.layers.values():
+            x = block(x, self.rotary)
+        return x if self.head is None else self.head(self.norm(x))
+
+    def initialise(self) -> None:
+        """Give every parameter and buffer its first value, where it is."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=0.02)
+            elif isinstance(module, nn.RMSNorm):
+                nn.init.ones_(module.weight)
+        self.rotary = self._rotary(self.rotary.device)
+
+    def _rotary(self, device: torch.device | None = None) -> torch.Tensor:
+        heads = self.config.heads
+        return rotary_table(self.config.sequence, heads.size, heads.theta, device)
+
+
+def loss_of(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Mean cross entropy of the next token; scores (B, S, V), targets (B, S)."""
+    return F.cross_entropy(scores.flatten(0, 1).float(), targets.flatten(0, 1))
+
+
+def check(config: Config, mesh: DeviceMesh) -> None:
+    """Refuse a mesh that the model cannot be split over.
+
+    Raises:
+        ValueError: which size does not divide which.
+    """
+    parallel.check_axes(mesh)
+    parts = parallel.size(mesh, "tp")
+    for what, count in (
+        ("key heads", config.heads.keys),
+        ("hidden width", config.hidden),
+        ("tokens of the vocabulary", config.vocabulary),
+        ("positions of the sequence", config.sequence),
+    ):
+        if count % parts:
+            raise ValueError(f'{count} {what} cannot be split over {parts} ranks of the axis "tp"')
+    ring = 2 * parallel.size(mesh, "cp")  # every rank has a part of the front, one of the back
+    if ring > 2 and config.sequence % (ring * parts):
+        raise ValueError(
+            f"{config.sequence} positions of the sequence cannot be split into {ring} parts of the "
+            f'axis "cp", {parts} of the axis "tp" each'
+        )
+
+
+def finished(model: Llama, mesh: DeviceMesh) -> Llama:
+    """A model that was made on the meta device, split, on the mesh's devices, initialised."""
+    config = model.config
+    parallel.parallelise(model, mesh, config.dtype, checkpoint=config.checkpoint)
+    model.to_empty(device=mesh.device_type)
+    with torch.no_grad():
+        model.initialise()
+    return model
+
+
+def optimizer_of(parameters: Any) -> torch.optim.Optimizer:
+    """AdamW with the paper's settings; one kernel for many tensors."""
+    return torch.optim.AdamW(parameters, lr=8e-5, betas=(0.9, 0.95), weight_decay=0.1, foreach=True)
+
+
+def batch_of(config: Config, sequences: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Random tokens and targets, (sequences, S) each."""
+    shape = (sequences, config.sequence)
+    tokens = torch.randint(0, config.vocabulary, shape, device=device)
+    targets = torch.randint(0, config.vocabulary, shape, device=device)
+    return tokens, targets
+
+
+def build(config: Config, mesh: DeviceMesh) -> tuple[Any, ...]:
+    """Arguments of ``step`` on a rank of a mesh without an axis "pp"."""
+    check(config, mesh)
+    with torch.device("meta"):
+        model = Llama(config)
+    finished(model, mesh)
+    batch = batch_of(config, config.sequences, mesh.device_type)
+    return model, optimizer_of(model.parameters()), batch, mesh
+
+
+def step(
+    model: Llama, optimizer: torch.optim.Optimizer, batch: Sequence[torch.Tensor], mesh: DeviceMesh
+) -> torch.Tensor:
+    """One training step; returns this rank's loss."""
+    tokens, targets = batch
+    with parallel.split_sequence(mesh, batch, [model.rotary]), parallel.parallel_loss(mesh):
+        loss = loss_of(model(tokens), targets)
+        loss.backward()
+    parallel.clip_gradients(model.parameters(), mesh, 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss
+
+
+def build_pipeline(config: Config, mesh: DeviceMesh) -> tuple[Any, ...]:
+    """Arguments of ``pipeline_step`` on a rank of a mesh with an axis "pp"."""
+    check(config, mesh)
+    with torch.device("meta"):
+        make = functools.partial(Llama, config)
+        stages = parallel.pipeline_stages(make, config.layers, mesh, config.stages)
+    models = nn.ModuleList(finished(part, mesh) for _, part in stages)
+    schedule = parallel.pipeline(stages, mesh, config.schedule, config.microbatches, loss_of)
+    batch = batch_of(config, config.sequences * config.microbatches, mesh.device_type)
+    return models, schedule, optimizer_of(models.parameters()), batch, mesh
+
+
+def pipeline_step(
+    models: Sequence[Llama],
+    schedule: Any,
+    optimizer: torch.optim.Optimizer,
+    batch: Sequence[torch.Tensor],
+    mesh: DeviceMesh,
+) -> None:
+    """One training step of a pipeline's rank."""
+    tokens, targets = batch
+    given = [tokens] if models[0].embedding is not None else []
+    target = targets if models[-1].head is not None else None
+    tables = [model.rotary for model in models]
+    with parallel.split_sequence(mesh, batch, tables), parallel.parallel_loss(mesh):
+        schedule.step(*given, target=target)
+    parallel.clip_gradients(models.parameters(), mesh, 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def training(config: Config, mesh: tuple[int, ...], axes: tuple[str, ...] = ("dp", "tp")) -> Any:
+    """A training step of a model: ``training(LLAMA3_8B, mesh=(64, 8)).capture()``.
+
+    Args:
+        config: the model.
+        mesh: devices per axis.
+        axes: their names, of those in ``parallel.AXES``.
+
+    Returns:
+        ``step``, or ``pipeline_step`` if there is an axis "pp", with its setup.
+    """
+    setup, run = (build_pipeline, pipeline_step) if "pp" in axes else (build, step)
+    setup = functools.partial(setup, config)
+    return flint.capture(run, mesh=mesh, axes=axes, setup=setup, framework="torch")
+
+
+train_tiny = training(TINY, mesh=(4, 2))
+train_8b = training(LLAMA3_8B, mesh=(64, 8))
+train_70b = training(LLAMA3_70B, mesh=(64, 8))
+train_405b = training(LLAMA3_405B, mesh=(256, 8))
+train_8b_hsdp = training(LLAMA3_8B, mesh=(8, 64), axes=("dp_replicate", "dp"))
+train_8b_pipeline = training(
+    replace(LLAMA3_8B, microbatches=8), mesh=(4, 16, 8), axes=("pp", "dp", "tp")
+)

@@ -1,0 +1,243 @@
+"""How a transformer is split over a cluster: the mesh's axes by their names.
+
+axis                     what is applied
+"pp"                     pipeline stages: PipelineStage and a schedule
+"dp_replicate"           replicas of FSDP's groups (HSDP): fully_shard over two mesh axes
+"dp"                     fully_shard: parameters, gradients and optimizer state are split
+"cp"                     context_parallel: the sequence is split, attention goes round a ring;
+                         parameters are split over these ranks too
+"tp"                     parallelize_module: heads, hidden width and vocabulary are split,
+                         between them the residual stream's sequence (Korthikanti et al., 2022)
+
+mesh = init_device_mesh("cuda", (64, 8), mesh_dim_names=("dp", "tp"))
+parallelise(model, mesh, torch.bfloat16)
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import get_schedule_class
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.experimental import context_parallel
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    loss_parallel,
+    parallelize_module,
+)
+
+#: The names that mesh axes may have.
+AXES = ("pp", "dp_replicate", "dp", "cp", "tp")
+
+
+def size(mesh: DeviceMesh, axis: str) -> int:
+    """Ranks along an axis; 1 if the mesh has none of that name."""
+    return mesh[axis].size() if axis in (mesh.mesh_dim_names or ()) else 1
+
+
+def check_axes(mesh: DeviceMesh) -> None:
+    """Refuse a mesh that this file has no rule for.
+
+    Raises:
+        ValueError: an unknown axis; replicas of nothing.
+    """
+    names = mesh.mesh_dim_names or ()
+    unknown = [name for name in names if name not in AXES]
+    if unknown:
+        raise ValueError(f"mesh axes {unknown}: there are {', '.join(AXES)}")
+    if "dp_replicate" in names and not {"dp", "cp"} & {*names}:
+        raise ValueError('"dp_replicate" replicates FSDP\'s groups: the mesh needs "dp" as well')
+
+
+def parallelise(
+    model: nn.Module, mesh: DeviceMesh, dtype: torch.dtype, *, checkpoint: bool = False
+) -> None:
+    """Split a model over a mesh, in place; the axis "pp" is not looked at.
+
+    Args:
+        model: has ``layers`` (a ModuleDict of blocks) and, where it has them, ``embedding``,
+            ``norm`` and ``head``.
+        mesh: with axes out of ``AXES``.
+        dtype: of activations, and of weights in products.
+        checkpoint: keep only every block's input for the backward pass and compute the rest again.
+    """
+    if size(mesh, "tp") > 1:
+        split_tensors(model, mesh["tp"])
+    if checkpoint:
+        for name, block in model.layers.items():
+            model.layers[name] = checkpoint_wrapper(block)
+    shard_mesh = sharding_mesh(mesh)
+    if shard_mesh is None:
+        model.to(dtype)  # no master weights to gather from: the weights themselves
+    else:
+        shard_parameters(model, shard_mesh, dtype, keep=size(mesh, "pp") > 1)
+
+
+def sharding_mesh(mesh: DeviceMesh) -> DeviceMesh | None:
+    """The mesh that FSDP shards over; with replicas of two axes; None: nothing to shard over."""
+    names = mesh.mesh_dim_names or ()
+    over = tuple(name for name in ("dp", "cp") if name in names)
+    if not over:
+        return None
+    last = over[0]
+    if len(over) == 2:
+        last = "dp_cp"
+        mesh[over]._flatten(last)
+    return mesh["dp_replicate", last] if "dp_replicate" in names else mesh[last]
+
+
+def split_tensors(model: nn.Module, mesh: DeviceMesh) -> None:
+    """Tensor and sequence parallelism over a mesh of one axis."""
+    plan: dict[str, Any] = {}
+    if model.embedding is not None:
+        plan["embedding"] = RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1))
+    if model.head is not None:
+        plan["norm"] = SequenceParallel()
+        # Scores stay split over the vocabulary: see parallel_loss.
+        plan["head"] = ColwiseParallel(
+            input_layouts=Shard(1), output_layouts=Shard(-1), use_local_output=False
+        )
+    parallelize_module(model, mesh, plan, src_data_rank=None)
+    for block in model.layers.values():
+        parallelize_module(block, mesh, _block_plan(), src_data_rank=None)
+
+
+def _block_plan() -> dict[str, Any]:
+    return {
+        "attention_norm": SequenceParallel(),
+        "attention": PrepareModuleInput(
+            input_layouts=(Shard(1), None), desired_input_layouts=(Replicate(), None)
+        ),
+        "attention.wq": ColwiseParallel(),
+        "attention.wk": ColwiseParallel(),
+        "attention.wv": ColwiseParallel(),
+        "attention.wo": RowwiseParallel(output_layouts=Shard(1)),
+        "mlp_norm": SequenceParallel(),
+        "mlp": PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)),
+        "mlp.gate": ColwiseParallel(),
+        "mlp.up": ColwiseParallel(),
+        "mlp.down": RowwiseParallel(output_layouts=Shard(1)),
+    }
+
+
+def shard_parameters(model: nn.Module, mesh: DeviceMesh, dtype: torch.dtype, *, keep: bool) -> None:
+    """FSDP2 (or, over a mesh of two axes, HSDP): a group per block, one for the rest.
+
+    Args:
+        model: as ``parallelise``'s.
+        mesh: of one axis, or of replicas and shards.
+        dtype: that parameters are gathered in; gradients are reduced in float32.
+        keep: do not free the gathered parameters after the forward pass: with a pipeline, they
+            would be gathered anew for every microbatch.
+    """
+    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+    for block in model.layers.values():
+        fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=not keep)
+    fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=not keep)
+
+
+@contextlib.contextmanager
+def split_sequence(
+    mesh: DeviceMesh, batch: Sequence[torch.Tensor], tables: Iterable[torch.Tensor]
+) -> Iterator[None]:
+    """Within it, the sequence is split over the axis "cp", and attention attends across it.
+
+    Args:
+        mesh: of the cluster.
+        batch: tensors (B, S).
+        tables: tensors (S, ...), as ``layers.rotary_table``'s.
+    """
+    if size(mesh, "cp") == 1:
+        yield
+        return
+    tables = list(tables)
+    with context_parallel(
+        mesh["cp"],
+        buffers=[*batch, *tables],
+        buffer_seq_dims=[1] * len(batch) + [0] * len(tables),
+    ):
+        yield
+
+
+def parallel_loss(mesh: DeviceMesh) -> contextlib.AbstractContextManager[Any]:
+    """Within it, cross entropy takes scores that are split over the vocabulary."""
+    return loss_parallel() if size(mesh, "tp") > 1 else contextlib.nullcontext()
+
+
+def pipeline_stages(
+    make: Any, layers: int, mesh: DeviceMesh, per_rank: int
+) -> list[tuple[int, nn.Module]]:
+    """This rank's stages of a model that is cut into pieces of consecutive layers.
+
+    Args:
+        make: ``make(range of layers, is first, is last)`` -> module.
+        layers: of the whole model; the first stages have one more where it does not come out even.
+        mesh: with an axis "pp" of P ranks.
+        per_rank: stages of a rank: i, i + P, i + 2 P ... of the rank i.
+
+    Returns:
+        Number and module of each stage.
+
+    Raises:
+        ValueError: more stages than layers.
+    """
+    ranks, here = mesh["pp"].size(), mesh["pp"].get_local_rank()
+    count = ranks * per_rank
+    if count > layers:
+        raise ValueError(f"{count} pipeline stages for {layers} layers")
+    base, more = divmod(layers, count)
+    starts = [stage * base + min(stage, more) for stage in range(count + 1)]
+    return [
+        (stage, make(range(starts[stage], starts[stage + 1]), stage == 0, stage == count - 1))
+        for stage in range(here, count, ranks)
+    ]
+
+
+def pipeline(
+    stages: Sequence[tuple[int, nn.Module]],
+    mesh: DeviceMesh,
+    schedule: str,
+    microbatches: int,
+    loss: Any,
+) -> Any:
+    """A pipeline schedule over the axis "pp".
+
+    Args:
+        stages: of this rank: number and module, on their device.
+        mesh: of the cluster.
+        schedule: "GPipe", "1F1B", "Interleaved1F1B", as PyTorch names them.
+        microbatches: that a batch is cut into.
+        loss: ``loss(output, target)`` -> scalar.
+    """
+    count = len(stages) * mesh["pp"].size()
+    device = next(stages[0][1].parameters()).device
+    group = mesh.get_group("pp")
+    made = [PipelineStage(part, stage, count, device, group=group) for stage, part in stages]
+    kind = get_schedule_class(schedule)
+    return kind(made[0] if len(made) == 1 else made, microbatches, loss_fn=loss)
+
+
+def clip_gradients(parameters: Iterable[nn.Parameter], mesh: DeviceMesh, limit: float) -> None:
+    """Scale gradients down to a norm of at most ``limit``, taken over all ranks."""
+    parameters = list(parameters)
+    if size(mesh, "pp") == 1:
+        nn.utils.clip_grad_norm_(parameters, limit)
+        return
+    norm = nn.utils.get_total_norm([item.grad for item in parameters if item.grad is not None])
+    if isinstance(norm, DTensor):
+        norm = norm.full_tensor()
+    norm = norm**2
+    dist.all_reduce(norm, group=mesh.get_group("pp"))
+    nn.utils.clip_grads_with_norm_(parameters, limit, norm**0.5)
