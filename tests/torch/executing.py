@@ -1,15 +1,18 @@
-"""Emitted modules, executed by XLA on the CPU."""
+"""Emitted modules, executed by XLA on the CPU, in a process of their own.
+
+The tests' own process stays without XLA's threads, since captures fork it.
+"""
 
 from __future__ import annotations
 
+import concurrent.futures
+import functools
 import io
+import multiprocessing
 
-import jax
 import ml_dtypes
 import numpy as np
 import torch
-from jax._src import compiler
-from jaxlib import _jax
 
 from flint.stablehlo.bindings import ir, parse
 
@@ -66,14 +69,33 @@ def as_replicas(data):
     return buffer.getvalue(), aliases
 
 
+@functools.cache
+def worker():
+    """The process that runs modules; it ends with the tests."""
+    spawned = multiprocessing.get_context("spawn")
+    return concurrent.futures.ProcessPoolExecutor(1, mp_context=spawned)
+
+
 def execute(data, inputs):
     """Outputs of a module for one rank: a list of tensors, and its aliases."""
-    outputs, aliases = execute_on([inputs], data)
-    return outputs[0], aliases
+    arrays = [[to_numpy(item) for item in inputs]]
+    outputs, aliases = worker().submit(arrays_of, arrays, data).result()
+    return [to_torch(array) for array in outputs[0]], aliases
 
 
 def execute_on(inputs, data):
-    """Outputs of a module on as many devices as there are lists of inputs."""
+    """Outputs of a module on as many devices as there are lists of inputs; in this process."""
+    arrays = [[to_numpy(item) for item in items] for items in inputs]
+    outputs, aliases = arrays_of(arrays, data)
+    return [[to_torch(array) for array in items] for items in outputs], aliases
+
+
+def arrays_of(inputs, data):
+    """``execute_on`` of numpy arrays."""
+    import jax
+    from jax._src import compiler
+    from jaxlib import _jax
+
     with jax.enable_x64(True):
         devices = jax.devices("cpu")[: len(inputs)]
         code, aliases = as_replicas(data)
@@ -84,16 +106,14 @@ def execute_on(inputs, data):
         )
         mesh = jax.sharding.Mesh(np.array(devices), ("rank",))
         given = []
-        for per_rank in zip(*inputs, strict=True):
-            arrays = [to_numpy(item) for item in per_rank]
-            rank = arrays[0].ndim
-            spec = jax.sharding.PartitionSpec("rank") if rank else jax.sharding.PartitionSpec()
+        for arrays in zip(*inputs, strict=True):
             shape = arrays[0].shape
-            if rank:
+            spec = jax.sharding.PartitionSpec("rank") if shape else jax.sharding.PartitionSpec()
+            if shape:
                 shape = (shape[0] * len(inputs), *shape[1:])
             sharding = jax.sharding.NamedSharding(mesh, spec)
             parts = [jax.device_put(a, d) for a, d in zip(arrays, devices, strict=True)]
             given.append(jax.make_array_from_single_device_arrays(shape, sharding, parts))
         results = executable.execute_sharded(given).disassemble_into_single_device_arrays()
-        outputs = [[to_torch(result[at]) for result in results] for at in range(len(inputs))]
+        outputs = [[np.array(result[at]) for result in results] for at in range(len(inputs))]
     return outputs, aliases
