@@ -276,6 +276,13 @@ def test_views_take_no_time_and_are_no_kernels():
     assert [node.role == Role.ALIAS for node in nodes] == [False, True, False]
 
 
+def test_an_op_that_leaves_no_trace_is_a_warning():
+    equal = Op(name="aten.equal.default", args=(X, X), kwargs={}, results=(True,))
+    item = Op(name="aten._local_scalar_dense.default", args=(X,), kwargs={}, results=(1.0,))
+    made = recording([equal, item], [Input(X, "batch", "x")], [])
+    assert emitted(made).warnings == {"aten.equal.default gives and writes no tensor: left out": 1}
+
+
 def test_inputs_have_their_roles_names_and_aliases():
     grow = Op(name="aten.add_.Tensor", args=(X, 1), kwargs={}, results=(X,), writes=(X,))
     made = recording([grow], [Input(X, "parameter", "net.w")], [])

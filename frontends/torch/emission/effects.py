@@ -40,6 +40,12 @@ _FORWARDING = frozenset(
     }
 )
 
+#: Ops that tell the host or the allocator something, or check a value.
+_QUESTIONS = frozenset(
+    f"aten.{name}"
+    for name in ("_assert_async", "_assert_scalar", "_local_scalar_dense", "record_stream")
+)
+
 #: Batch norms that update running statistics in training though their schema does not say so.
 _HIDDEN = {
     "aten.native_batch_norm": (3, 4, 5),
@@ -61,6 +67,11 @@ def is_allocation(op: Op) -> bool:
 def is_forwarding(op: Op) -> bool:
     """Whether an op only hands its first argument on."""
     return plain_name(op) in _FORWARDING
+
+
+def is_question(op: Op) -> bool:
+    """Whether an op without tensors to give is known to do nothing to a graph."""
+    return plain_name(op) in _QUESTIONS
 
 
 def is_view(op: Op) -> bool:

@@ -150,6 +150,8 @@ class _Emission:
             if targets:
                 self._kernel(number, op, targets)
             else:
+                if not effects.is_question(op):
+                    self.warnings[f"{op.name} gives and writes no tensor: left out"] += 1
                 self.issue.skip(number, op)
 
     def _forward(self, op: Op) -> None:
