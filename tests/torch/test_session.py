@@ -310,3 +310,27 @@ def test_no_op_is_only_a_name_for_others():
         op = getattr(getattr(torch.ops.aten, packet), overload)
         key = "CompositeImplicitAutograd"
         assert not torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key), name
+
+
+def compiled(mesh):
+    model, optimizer, tokens = small.plain(mesh)
+    return torch.compile(model), optimizer, tokens
+
+
+def test_compiled_code_is_recorded_as_eager_code_and_that_is_told():
+    recording = recorded(small.step, compiled, (1,), ("dp",))
+    eager = recorded(small.step, small.plain, (1,), ("dp",))
+    assert [op.name for op in recording.ops] == [op.name for op in eager.ops]
+    ((text, _),) = recording.warnings.items()
+    assert "torch.compile" in text and "test_session.py" in text
+
+
+def old_fsdp(mesh):
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    return FullyShardedDataParallel(small.Transformer().cuda())
+
+
+def test_the_first_fsdp_is_refused():
+    with pytest.raises(FlintError, match=r"test_session.py:\d+: .*use its successor"):
+        record_in_child(small.step, old_fsdp, (2,), ("dp",))
