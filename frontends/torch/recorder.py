@@ -115,7 +115,7 @@ def _parts(op: Any) -> Callable[..., Any] | None:
     has_kernel: Any = torch._C._dispatch_has_kernel_for_dispatch_key
     composite = op.namespace == "aten" and has_kernel(op.name(), "CompositeImplicitAutograd")
     decompose: Callable[..., Any] = op.decompose
-    return decompose if composite else None
+    return decompose if composite and not has_kernel(op.name(), "PrivateUse1") else None
 
 
 def _is_written(argument: Any) -> bool:
@@ -252,7 +252,9 @@ class Recorder:
         if rule.name == "aten._local_scalar_dense.default":
             self._read_value(taken[0])
             return
-        if not any(item.device.type == self._device for item in (*taken, *given)):
+        if rule.name == "c10d.barrier.default":
+            taken, args = [], (None, *args[1:])  # its tensor only says which device's backend
+        elif not any(item.device.type == self._device for item in (*taken, *given)):
             self._host_op(place, taken, given)
             if func.namespace in communication.NAMESPACES:
                 at = f"{place.file}:{place.line}"
