@@ -82,7 +82,7 @@ def capture(request: Request) -> Workload:
 
 def _record(request: Request, mesh: Mesh, rank: int, folder: Path) -> None:
     """In a child: record one rank's step and leave its module and a report."""
-    from flint.frontends.torch.emission import emit
+    from flint.frontends.torch.emission import emitted
     from flint.frontends.torch.session import record
     from flint.frontends.torch.signatures import signature
 
@@ -95,8 +95,10 @@ def _record(request: Request, mesh: Mesh, rank: int, folder: Path) -> None:
         arguments=request.arguments,
         settings=dict(request.settings),
     )
-    (folder / _MODULE).write_bytes(emit(recording, strict=request.options.walk.strict))
-    report = {"signature": signature(recording), "warnings": dict(recording.warnings)}
+    made = emitted(recording, strict=request.options.walk.strict)
+    (folder / _MODULE).write_bytes(made.data)
+    warnings = Counter(recording.warnings) + Counter(made.warnings)
+    report = {"signature": signature(recording), "warnings": dict(warnings)}
     (folder / _REPORT).write_text(json.dumps(report))
 
 

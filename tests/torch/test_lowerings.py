@@ -808,7 +808,19 @@ def test_an_op_without_a_lowering_is_a_kernel_with_torchs_own_flops_and_a_warnin
     assert list(made.warnings.values()) == [1]
     text = str(parse(made.data))
     assert "custom_call @flint.aten._scaled_mm.default(%arg0, %arg1, %arg2, %arg3)" in text
-    assert f"\\22flops\\22: {2 * 3 * 4 * 5}}}" in text
+    assert f"\\22flops\\22: {2 * 3 * 4 * 5}," in text
+    graph = walk(read_mlir(made.data, "step")).graph
+    [work] = [node.work for node in graph if node.op == "aten._scaled_mm.default"]
+    assert [(item.unit, item.flops) for item in work.items] == [(Unit.MATMUL, 2 * 3 * 4 * 5)]
+
+
+def test_an_op_that_nobody_knows_has_a_flop_per_element_and_a_warning():
+    recording = by_hand("aten._cdist_forward.default", [normal(3, 4)], [normal(3, 3)], {0}, {0})
+    made = emitted(recording)
+    assert any("one FLOP per element assumed" in text for text in made.warnings)
+    graph = walk(read_mlir(made.data, "step")).graph
+    [work] = [node.work for node in graph if node.op == "aten._cdist_forward.default"]
+    assert [(item.unit, item.flops) for item in work.items] == [(Unit.VECTOR, 9)]
 
 
 def test_strict_refuses_an_op_without_a_lowering():

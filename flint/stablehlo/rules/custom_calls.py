@@ -87,7 +87,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Target], ...] = tuple(
         (r"__(cudnn\$conv|onednn\$conv|eigen\$conv|Eigen\$conv).*|Eigen.*[Cc]onv.*",
          _kernel(library.convolution_items)),
         (r"__cudnn\$fmha.*|cudnn attention", _kernel(library.attention_items)),
-        (r"tpu_custom_call|mosaic_gpu.*", _kernel(library.stated_items)),
+        (r"tpu_custom_call|mosaic_gpu.*|flint\..*", _kernel(library.stated_items)),
         (r"__cub\$DeviceRadixSort.*", _SORT),
         (r"(cu|hip)_threefry2x32.*", _kernel(library.threefry_items)),
         (r"tridiagonal_solve_perturbed.*", _kernel(library.tridiagonal_items)),

@@ -120,7 +120,10 @@ def attention_items(op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | N
 
 
 def stated_items(op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | None:
-    """A kernel that states its own cost, as Pallas does in ``cost_estimate`` (FLOPs as MATMUL)."""
+    """A kernel that states its own cost, as Pallas does in ``cost_estimate``.
+
+    FLOPs are MATMUL ones unless it says ``"unit": "vector"``, which only our own do.
+    """
     config = _section(config_of(op), "custom_call_config")
     estimate = config.get("cost_estimate")
     if not isinstance(estimate, Mapping):
@@ -129,7 +132,8 @@ def stated_items(op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | None
     if counts is None or min(counts) < 0:
         return None
     dtype = (ins or outs)[0].dtype
-    units = (Unit.MATMUL, Unit.TRANSCENDENTAL)
+    unit = Unit.VECTOR if estimate.get("unit") == "vector" else Unit.MATMUL
+    units = (unit, Unit.TRANSCENDENTAL)
     return tuple(WorkItem(u, dtype, n) for u, n in zip(units, counts, strict=True) if n)
 
 

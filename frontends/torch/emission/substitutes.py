@@ -23,8 +23,9 @@ def substitute(call: Call, args: list[Any], kwargs: Mapping[str, Any]) -> tuple[
         The values of the targets, and how the FLOPs were found, for a warning.
     """
     operands = [item.value for item in _operands([*args, *kwargs.values()])]
-    flops, how = _flops(call, args, kwargs)
-    config = json.dumps({"custom_call_config": {"cost_estimate": {"flops": flops}}})
+    flops, unit, how = _flops(call, args, kwargs)
+    estimate = {"flops": flops, "unit": unit}
+    config = json.dumps({"custom_call_config": {"cost_estimate": estimate}})
     made = hlo.CustomCallOp(
         [build.tensor(spec.shape, spec.dtype) for spec in call.targets],
         operands,
@@ -35,7 +36,7 @@ def substitute(call: Call, args: list[Any], kwargs: Mapping[str, Any]) -> tuple[
     return list(made.results), how
 
 
-def _flops(call: Call, args: list[Any], kwargs: Mapping[str, Any]) -> tuple[int, str]:
+def _flops(call: Call, args: list[Any], kwargs: Mapping[str, Any]) -> tuple[int, str, str]:
     formula = _formula(call.name)
     if formula is not None:
         try:
@@ -43,11 +44,15 @@ def _flops(call: Call, args: list[Any], kwargs: Mapping[str, Any]) -> tuple[int,
             named = {name: _shapes(item) for name, item in kwargs.items() if name != "out"}
             outs: Any = tuple(spec.shape for spec in call.targets)
             outs = outs[0] if len(outs) == 1 else outs
-            return int(formula(*shapes, **named, out_val=outs)), "FLOPs by torch's formula"
+            return (
+                int(formula(*shapes, **named, out_val=outs)),
+                "matmul",
+                "FLOPs by torch's formula",
+            )
         except Exception:
             # The formulas are not for every overload; the estimate below is for those.
             pass
-    return sum(spec.elements for spec in call.targets), "one FLOP per element assumed"
+    return sum(spec.elements for spec in call.targets), "vector", "one FLOP per element assumed"
 
 
 def _formula(name: str) -> Any:
