@@ -220,6 +220,7 @@ class Recorder:
             tuple(tensor.shape),
             tuple(tensor.stride()),
             _name(tensor.dtype),
+            tensor.is_conj(),
         )
 
     def _argument(self, item: Any) -> Argument:

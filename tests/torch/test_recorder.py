@@ -297,3 +297,12 @@ def test_every_collective_says_group_reduction_peer_and_what_it_writes():
     ]
     ((text, count),) = recording.warnings.items()
     assert "Python objects are exchanged" in text and count == 1
+
+
+def test_a_conjugate_view_says_so():
+    def setup(mesh):
+        return (torch.ones(3, 4, dtype=torch.complex64, device="cuda"),)
+
+    (first, *_) = record(lambda x: x.conj() * 2, setup).ops
+    (argument,) = first.args
+    assert argument.conjugate
