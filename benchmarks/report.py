@@ -20,7 +20,7 @@ STAGE_SECONDS, STAGE_BYTES = 128, 521e6
 
 
 def write(results: Results, folder: Path) -> None:
-    """Write README.md, growth.png and captures.png into ``folder``.
+    """Write README.md, the plots into ``folder``.
 
     Raises:
         ValueError: README.md has no markers.
@@ -29,6 +29,7 @@ def write(results: Results, folder: Path) -> None:
 
     plot(results["growth"], folder / "growth.png")
     plot(results["capture_growth"], folder / "captures.png")
+    plot(results["torch_growth"], folder / "torch_captures.png")
     page = folder / "README.md"
     page.write_text(between(page.read_text(), text(results)))
 
@@ -53,6 +54,7 @@ def text(results: Results) -> str:
         table(HEAD, [*unrolled_rows(results["unrolled"]), *_trace_rows(results)]),
         _writing(results),
         _captures(results),
+        _torch_captures(results),
         "## Growth\n\n![Seconds against ops, ranks, written ranks and trip count](growth.png)\n",
         "The last two rows of each table are exponents *a* of size^*a*: fitted to all points "
         "(log-log least squares), and between the last two, where start-up counts least. "
@@ -210,6 +212,40 @@ def _captures(results: Results) -> str:
         "run.\n\n"
         "![Seconds against devices and unrolled layers](captures.png)\n\n"
         + "\n".join(growth_table(item) for item in results["capture_growth"].values())
+    )
+
+
+#: Capture of a PyTorch step -> seconds that it may take, and bytes of its largest process.
+TORCH_TARGETS = {"8B on 512": (25, None), "8B on 32,768": (60, 1e9), "405B on 2,048": (180, None)}
+#: What the published prototype of this idea took for the first of them, seconds on such a machine.
+PROTOTYPE_SECONDS = 39
+
+
+def _torch_captures(results: Results) -> str:
+    rows = []
+    for name, item in results["torch_captures"].items():
+        seconds, size = TORCH_TARGETS[name]
+        met = item["wall"] <= seconds and (size is None or item["largest"] <= size)
+        rows.append(
+            [
+                f"Llama-3 {name} ranks ({item['mesh'].replace(',', ' x ')})",
+                f"{item['wall']:.1f} s",
+                f"{item['fastest']:.1f} - {item['slowest']:.1f} s",
+                f"{item['largest'] / 1e6:,.0f} MB",
+                f"{item['peak'] / 1e6:,.0f} MB",
+                f"{seconds} s" + (f" and {size / 1e9:g} GB" if size else ""),
+                verdict(met),
+            ]
+        )
+    head = ["step", "whole command", "fastest - slowest", "largest process", "all processes"]
+    return (
+        "## Captures of PyTorch steps\n\nFSDP2 x tensor parallel, bf16, clipping, AdamW; every "
+        "recorded rank is a process.\n\n"
+        + table([*head, "target", "met"], rows)
+        + f"\nA prototype that warmed up every foreach op through DTensor took {PROTOTYPE_SECONDS} "
+        "s for the first, on a machine like this one.\n\n"
+        "![Seconds against ranks and layers](torch_captures.png)\n\n"
+        + "\n".join(growth_table(item) for item in results["torch_growth"].values())
     )
 
 

@@ -1,6 +1,6 @@
 """Run the benchmarks: whole commands, medians, against targets and limits measured in the same run.
 
-    python benchmarks/run.py            all, some fifteen minutes and 40 GB of disk; writes
+    python benchmarks/run.py            all, some thirty minutes and 40 GB of disk; writes
                                         results.json, README.md and the plots
     python benchmarks/run.py --quick    one run each of the smaller cases, writes nothing
 
@@ -27,6 +27,7 @@ import cases  # noqa: E402
 import growth  # noqa: E402
 import machine  # noqa: E402
 import report  # noqa: E402
+import torch_captures  # noqa: E402
 
 
 def run(folder: Path, *, quick: bool) -> dict[str, Any]:
@@ -58,6 +59,14 @@ def run(folder: Path, *, quick: bool) -> dict[str, Any]:
             "layers": captures.with_layers(folder),
         }
         done("growth of captures")
+    results["torch_captures"] = torch_captures.captures(folder, min(runs, 3), quick=quick)
+    done("captures of PyTorch steps")
+    if not quick:
+        results["torch_growth"] = {
+            "ranks": torch_captures.with_ranks(folder),
+            "layers": torch_captures.with_layers(folder),
+        }
+        done("growth of captures of PyTorch steps")
     results["growth"] = growth.grow(folder, quick=quick)
     done("growth")
     results["machine"]["others"] = watch.others()
