@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from flint.communication import Communication
 from flint.converters.chakra.durations import whole_micros
-from flint.converters.chakra.emission import Emission
-from flint.converters.chakra.forms import COLLECTIVE_KIND, Part, bytes_of
 from flint.converters.chakra.rank_classes import Stamps
 from flint.converters.chakra.records import NodeColumns
-from flint.converters.chakra.schema import NodeType
+from flint.converters.chakra.schema import COLLECTIVE_KIND, NodeType
 from flint.cost.roofline import copy_seconds, node_seconds
 from flint.cost.systems import System
+from flint.execution.emission import Emission
+from flint.execution.forms import Part, bytes_of
 from flint.unrolling import Unrolled
 
 Ints = NDArray[np.int64]

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from flint.converters.chakra.emission import Emission
 from flint.converters.chakra.records import note
+from flint.execution.emission import Emission
 from flint.graph import WorkloadGraph
 from flint.unrolling import Unrolled
 

@@ -16,27 +16,14 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
+from flint.execution.node_types import NodeType as NodeType
+from flint.execution.tags import MAX_TAG as MAX_TAG
+
 SCHEMA_VERSION: Final = "0.0.4"
 """What `GlobalMetadata.version` says in files that Flint writes."""
 
-MAX_TAG: Final = 500_000_000
-"""Consumers take `comm_tag` modulo this, so a tag must lie in [0, MAX_TAG)."""
-
 MAX_NETWORK_DIMS: Final = 4
 """More network dims than this are only simulated right with explicit groups."""
-
-
-class NodeType(IntEnum):
-    """`Node.type`.  Only COMP, SEND, RECV and COLL are safe to emit."""
-
-    INVALID = 0
-    METADATA = 1
-    MEM_LOAD = 2
-    MEM_STORE = 3
-    COMP = 4
-    SEND = 5
-    RECV = 6
-    COLL = 7
 
 
 class CollectiveKind(IntEnum):
@@ -53,6 +40,16 @@ class CollectiveKind(IntEnum):
     REDUCE_SCATTER_BLOCK = 8
     BARRIER = 9
 
+
+COLLECTIVE_KIND: Final = {
+    "all_reduce": CollectiveKind.ALL_REDUCE,
+    "all_gather": CollectiveKind.ALL_GATHER,
+    "reduce_scatter": CollectiveKind.REDUCE_SCATTER,
+    "all_to_all": CollectiveKind.ALL_TO_ALL,
+    "ragged_all_to_all": CollectiveKind.ALL_TO_ALL,
+}
+"""StableHLO kind -> kind of COLL node.  Consumers know no ragged exchange: its upper bound is
+written as an all-to-all."""
 
 EMITTED_TYPES: Final = frozenset({NodeType.COMP, NodeType.SEND, NodeType.RECV, NodeType.COLL})
 """The node types that every consumer executes."""

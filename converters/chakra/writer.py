@@ -25,17 +25,12 @@ from flint.communication import Communication
 from flint.converters.chakra.astra_sim_files import groups_text, write_astra_sim_files
 from flint.converters.chakra.columns import node_columns, placeholder
 from flint.converters.chakra.comm_groups import GroupIds
-from flint.converters.chakra.emission import Emission, emit, presence_of
-from flint.converters.chakra.forms import COLLECTIVE_KIND
 from flint.converters.chakra.manifest import Manifest, StructureSummary, symbolic
 from flint.converters.chakra.node_table import NodeTable, texts_of
 from flint.converters.chakra.rank_classes import (
     Stamps,
-    Structure,
     classes,
     stamps_of,
-    structures,
-    used_communications,
 )
 from flint.converters.chakra.records import (
     NodeColumns,
@@ -44,11 +39,13 @@ from flint.converters.chakra.records import (
     metadata_record,
     stamp_bytes,
 )
-from flint.converters.chakra.schema import NodeType
-from flint.converters.chakra.tags import Side, Tags, side_of
+from flint.converters.chakra.schema import COLLECTIVE_KIND, NodeType
 from flint.converters.chakra.trace_files import FileClass, FileWriter
 from flint.cost.systems import System
 from flint.errors import FlintError, UsageError
+from flint.execution.emission import Emission, emit, presence_of
+from flint.execution.structures import Structure, structures, used_communications
+from flint.execution.tags import Side, Tags, side_of
 from flint.graph import WorkloadGraph
 from flint.groups import Groups
 from flint.mesh import Mesh

@@ -15,10 +15,10 @@ from flint.converters.chakra.astra_sim_files import write_astra_sim_files
 from flint.converters.chakra.comm_groups import GroupIds
 from flint.converters.chakra.durations import whole_micros
 from flint.converters.chakra.encode import put_varints, varint, varint_width
-from flint.converters.chakra.peers import Peer, combine
 from flint.cost.roofline import node_seconds
 from flint.cost.systems import load_system, system_names
 from flint.errors import UsageError
+from flint.execution.peers import Peer, combine
 from flint.groups import StridedGroups, along_axes, everybody, from_table
 from flint.mesh import Mesh
 from flint.network_dims import network_dims

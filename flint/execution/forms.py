@@ -1,4 +1,4 @@
-"""Forms: which ET nodes an instance of a program becomes on one rank.
+"""Forms: which nodes an instance of a program becomes on one rank.
 
 The idea: on a given rank a compute node is one COMP, an all-reduce one COLL or nothing (a group of
 one), a collective-permute a SEND and a RECV, or one of them, or a local copy, or nothing; a
@@ -16,7 +16,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from flint.communication import Communication
-from flint.converters.chakra.peers import (
+from flint.errors import FlintError
+from flint.execution.node_types import NodeType
+from flint.execution.peers import (
     EXCHANGES,
     KEEPS,
     NO_PEER,
@@ -26,23 +28,16 @@ from flint.converters.chakra.peers import (
     children_in_tree,
     shape_of_exchange,
 )
-from flint.converters.chakra.schema import CollectiveKind, NodeType
-from flint.errors import FlintError
 
 #: An edge from a form without a node for it: the waiting instance inherits what this one waits for.
 INHERIT: Final = -2
 #: There is nothing to wait for.
 NOTHING: Final = -1
 
-#: StableHLO kind -> kind of COLL node.  Consumers know no ragged exchange: its upper bound is
-#: written as an all-to-all.
-COLLECTIVE_KIND: Final = {
-    "all_reduce": CollectiveKind.ALL_REDUCE,
-    "all_gather": CollectiveKind.ALL_GATHER,
-    "reduce_scatter": CollectiveKind.REDUCE_SCATTER,
-    "all_to_all": CollectiveKind.ALL_TO_ALL,
-    "ragged_all_to_all": CollectiveKind.ALL_TO_ALL,
-}
+#: StableHLO kinds that are one COLL node among the members of a group.
+GROUPED: Final = frozenset(
+    {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "ragged_all_to_all"}
+)
 
 
 class Form(NamedTuple):
@@ -107,12 +102,12 @@ def part_of(item: Communication, rank: int) -> Part:
     if item.permutation is not None and item.point_to_point:
         return _exchange(item, int(shape_of_exchange(item.permutation, np.array([rank]))[0]))
     groups = item.groups
-    if groups is None or item.kind not in (*COLLECTIVE_KIND, "collective_broadcast"):
+    if groups is None or item.kind not in (*GROUPED, "collective_broadcast"):
         raise FlintError(f"communication {item.kind!r} has no form in execution traces")
     size = int(groups.group_size(np.array([rank]))[0])
     if size < 2:
         return Part(ABSENT, removed="group of one" if size else "not a member")
-    if item.kind in COLLECTIVE_KIND:
+    if item.kind in GROUPED:
         return Part(single(NodeType.COLL))
     below = int(children_in_tree(groups, np.array([rank]))[0])
     children = tuple(Peer("child", groups, i) for i in range(below))

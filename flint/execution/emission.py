@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.communication import Communication
-from flint.converters.chakra.forms import ABSENT as ABSENT_FORM
-from flint.converters.chakra.forms import INHERIT, NOTHING, Form, Part, single
-from flint.converters.chakra.schema import NodeType
+from flint.execution.forms import ABSENT as ABSENT_FORM
+from flint.execution.forms import INHERIT, NOTHING, Form, Part, single
+from flint.execution.node_types import NodeType
 from flint.graph import EdgeKind, NodeKind
 from flint.ragged import segments
 from flint.unrolling import ABSENT, CHAINED, UNCHAINED, Unrolled

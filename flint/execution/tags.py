@@ -10,21 +10,23 @@ because consumers would hang on them and say nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flint.communication import Communication
-from flint.converters.chakra.forms import bytes_of
-from flint.converters.chakra.peers import Peer
-from flint.converters.chakra.schema import MAX_TAG
 from flint.errors import FlintError
+from flint.execution.forms import bytes_of
+from flint.execution.peers import Peer
 from flint.graph import NodeKind
 from flint.permutation import Permutation
 from flint.unrolling import Unrolled
 
 Ints = NDArray[np.int64]
+
+#: Consumers of traces take tags modulo this.
+MAX_TAG: Final = 500_000_000
 
 #: Kinds that become SEND and RECV.
 TAGGED = frozenset({"collective_permute", "send", "recv", "collective_broadcast"})

@@ -1,0 +1,22 @@
+"""The types of the nodes that a rank executes.
+
+Numbers are those of the MLCommons Chakra schema, ``schema/protobuf/et_def.proto``, so that a trace
+stores them as they are.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class NodeType(IntEnum):
+    """`Node.type`.  Only COMP, SEND, RECV and COLL are safe to emit."""
+
+    INVALID = 0
+    METADATA = 1
+    MEM_LOAD = 2
+    MEM_STORE = 3
+    COMP = 4
+    SEND = 5
+    RECV = 6
+    COLL = 7

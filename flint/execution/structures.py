@@ -1,0 +1,100 @@
+"""Structures: which ranks of a program run the same nodes with the same edges.
+
+The idea: ranks are told apart by columns, one per thing that can differ (does this permutation send
+and receive here, is the rank in this group, how far down the broadcast tree is it).  Equal rows are
+a *structure*, whatever the number of ranks.
+
+    structures(graph.tables.communications, used_communications(graph), np.arange(512))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.communication import Communication
+from flint.execution.forms import ABSENT, Part, part_of
+from flint.execution.peers import children_in_tree, combine, shape_of_exchange
+from flint.graph import NodeKind, WorkloadGraph
+from flint.groups import TableGroups
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Structure:
+    """Ranks that run the same nodes.
+
+    Attributes:
+        ranks: ascending.
+        parts: what they do, per entry of the program's communication table.
+    """
+
+    ranks: Ints
+    parts: tuple[Part, ...]
+
+
+def used_communications(graph: WorkloadGraph) -> list[int]:
+    """Entries of the communication table that the program issues."""
+    found: set[int] = set()
+    for block, _ in graph.walk():
+        found.update(block.detail[block.kind == NodeKind.COMMUNICATION].tolist())
+    return sorted(found)
+
+
+def structures(
+    communications: Sequence[Communication], used: Sequence[int], ranks: Ints
+) -> list[Structure]:
+    """Partition ``ranks`` by what they do in the communications ``used``."""
+    code, first = combine(_columns([communications[i] for i in used], ranks), len(ranks))
+    members = rows_by_class(code, len(first))
+    return [
+        Structure(ranks[where], _parts(communications, used, int(ranks[one])))
+        for where, one in zip(members, first.tolist(), strict=True)
+    ]
+
+
+def _columns(items: Iterable[Communication], ranks: Ints) -> Iterable[Ints]:
+    seen: set[tuple[str, int]] = set()
+    for item in items:
+        groups = item.groups
+        key = ("p", id(item.permutation)) if item.point_to_point else (
+            "t" if item.kind == "collective_broadcast" else "g", id(groups))  # fmt: skip
+        if key in seen:
+            continue
+        seen.add(key)
+        if item.point_to_point and item.permutation is not None:
+            yield shape_of_exchange(item.permutation, ranks)
+        elif item.kind == "collective_broadcast" and groups is not None:
+            yield children_in_tree(groups, ranks)
+            yield (groups.position(ranks) == 0).astype(np.int64)
+        elif isinstance(groups, TableGroups):
+            yield np.minimum(groups.group_size(ranks), 2)
+
+
+def _parts(
+    communications: Sequence[Communication], used: Sequence[int], rank: int
+) -> tuple[Part, ...]:
+    """The parts of one rank; entries that are not used are absent."""
+    nothing = Part(ABSENT)
+    parts = [nothing] * len(communications)
+    known: dict[tuple[str, int, bool], Part] = {}
+    for index in used:
+        item = communications[index]
+        empty = not (item.bytes_out if item.kind == "recv" else item.bytes_in)
+        key = (item.kind, id(item.permutation or item.groups), empty)
+        if key not in known:
+            known[key] = part_of(item, rank)
+        parts[index] = known[key]
+    return tuple(parts)
+
+
+def rows_by_class(code: Ints, count: int) -> list[Ints]:
+    """Row numbers by class, ascending."""
+    if count <= 1:
+        return [np.arange(len(code), dtype=np.int64)] * count
+    order = np.argsort(code, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(code[order])) + 1)
