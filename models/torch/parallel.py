@@ -133,7 +133,7 @@ def _block_plan() -> dict[str, Any]:
 
 
 def shard_parameters(model: nn.Module, mesh: DeviceMesh, dtype: torch.dtype, *, keep: bool) -> None:
-    """FSDP2 (or, over a mesh of two axes, HSDP): a group per block, one for the rest.
+    """FSDP2 (or, over a mesh of two axes, HSDP): a group per block, one for either end.
 
     Args:
         model: as ``parallelise``'s.
@@ -143,9 +143,15 @@ def shard_parameters(model: nn.Module, mesh: DeviceMesh, dtype: torch.dtype, *, 
             would be gathered anew for every microbatch.
     """
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+    options: dict[str, Any] = {"mesh": mesh, "mp_policy": policy}
+    if model.embedding is not None:
+        fully_shard(model.embedding, reshard_after_forward=not keep, **options)
     for block in model.layers.values():
-        fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=not keep)
-    fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=not keep)
+        fully_shard(block, reshard_after_forward=not keep, **options)
+    if model.head is not None:
+        # The backward pass begins with these: they would be gathered again at once.
+        fully_shard([model.norm, model.head], reshard_after_forward=False, **options)
+    fully_shard(model, **options)
 
 
 @contextlib.contextmanager
