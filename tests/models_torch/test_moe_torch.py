@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import collections
 import functools
+import json
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -164,6 +168,35 @@ def test_experts_that_do_not_divide_among_ranks_are_refused():
 def test_more_layers_add_as_much_each():
     sizes = [len(training(replace(TINY, layers=n), (2, 4)).capture().graph) for n in (1, 2, 3)]
     assert sizes[2] - sizes[1] == sizes[1] - sizes[0]
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("moe")
+    script = Path(__file__).with_name("moe_processes.py")
+    run = subprocess.run(
+        [sys.executable, str(script), str(folder)],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    return json.loads((folder / "result.json").read_text())
+
+
+@pytest.mark.parametrize("gradient", ["tokens", "router", "gate", "up", "down"])
+def test_two_processes_give_the_gradients_of_every_expert_on_every_token(gradient, processes):
+    assert all(distances[gradient] < 1e-5 for distances, _ in processes)
+
+
+def test_they_would_not_if_tokens_came_back_to_others(processes):
+    assert all(distances["other rank's tokens"] > 0.1 for distances, _ in processes)
+
+
+def test_their_splits_are_uneven_and_an_expert_may_get_nothing(processes):
+    """So that the comparison is one of uneven exchanges: choices per expert, by rank."""
+    first, second = (loads for _, loads in processes)
+    assert first != second
+    assert 0 in first + second
+    assert len({sum(first[:3]), sum(first[3:]), sum(second[:3]), sum(second[3:])}) > 2
 
 
 def test_regrouping_is_its_own_inverse():
