@@ -1,5 +1,6 @@
 # make demo    set up, capture Llama-3 8B's training step on 64x8 devices, check its traces, look at it
 # make test    set up with the development tools; lint, types, tests
+# make test-targets   install the extras `gpu` and `tpu` too and run the tests that compile for targets
 # make lint    ruff and mypy alone              make format  let ruff rewrite the layout
 # make bench   time and memory, as tables and plots
 # make clean   remove what the targets above made, the virtual environment included
@@ -15,12 +16,13 @@ WORKERS ?= auto
 BIN     := $(VENV)/bin
 RUN     := $(VENV)/.installed
 DEV     := $(VENV)/.installed-dev
+TARGETS := $(VENV)/.installed-targets
 TYPING  := build/typing/flint
 
 STEP    := models/jax/llama3.py:train_8b
 OUT     := out/llama3-8b
 
-.PHONY: demo test lint format types bench clean
+.PHONY: demo test test-targets lint format types bench clean
 .DELETE_ON_ERROR:
 
 demo: $(RUN)
@@ -31,6 +33,11 @@ demo: $(RUN)
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadgroup
+
+# Compilers for GPUs and TPUs, without either: what `make test` skips for lack of them. JAX prints
+# that it finds no GPU; it is right.
+test-targets: $(DEV) $(TARGETS)
+	JAX_PLATFORMS=cpu $(BIN)/python -m pytest tests/targets tests/capture/test_partitioner.py -rs
 
 lint: $(DEV)
 	$(BIN)/python -m ruff check
@@ -71,3 +78,7 @@ $(RUN): pyproject.toml | $(BIN)/python
 $(DEV): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,torch]'
 	@touch $(RUN) $@
+
+$(TARGETS): pyproject.toml | $(DEV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[gpu,tpu]'
+	@touch $@

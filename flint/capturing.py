@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from flint import registry
+from flint import registry, targets
 from flint.converting import walk_options
 from flint.errors import UsageError
 from flint.frameworks import uses
@@ -44,11 +44,13 @@ class CaptureOptions:
         walk: choices of the walk from the program to the graph.
         time_limit: seconds that the compiler's process may take.
         memory_limit: bytes that it may occupy.
+        compiler_options: the compiler's own (XLA's flags), name -> value; optimized level only.
     """
 
     walk: WalkOptions = field(default_factory=WalkOptions)
     time_limit: float = TIME_LIMIT
     memory_limit: int = MEMORY_LIMIT
+    compiler_options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,16 +179,20 @@ class Capture:
 
         Args:
             args: the step's arguments, real or abstract; without any, ``setup(mesh)`` makes them.
-            level: "partitioned" or, where the framework has it, "logical".
-            target: what the compiler compiles for; no level that there is today takes one.
-            options: the words of ``flint.convert`` (``{"trip_count": 10}``) and ``time_limit``
-                (seconds), ``memory_limit`` (bytes) of the compiler's process.
+            level: "partitioned" or, where the framework has them, "logical" and "optimized".
+            target: what the compiler compiles for (``flint targets``); the optimized level's.
+            options: the words of ``flint.convert`` (``{"trip_count": 10}``); ``time_limit``
+                (seconds), ``memory_limit`` (bytes) of the compiler's process; at the optimized
+                level ``compiler_options``, XLA's flags by name.
 
         Raises:
-            UsageError: a mesh that does not fit, an unknown level or option, no arguments.
+            UsageError: a mesh that does not fit, an unknown level, target or option, a target that
+                cannot be compiled for here, no arguments.
             FlintError: the step cannot be traced, partitioned or analysed; the text says where.
         """
         shape, axes, setup, framework, settings = self._flint
+        wanted = _level(level)
+        chosen = _options(options)
         request = Request(
             function=self.__wrapped__,
             shape=shape,
@@ -194,9 +200,9 @@ class Capture:
             setup=None if args else setup,
             arguments=(args, {}) if args else None,
             settings=settings,
-            level=_level(level, target),
-            target=target,
-            options=_options(options),
+            level=wanted,
+            target=_target(wanted, target, chosen),
+            options=chosen,
         )
         if request.arguments is None and setup is None:
             # A step without parameters needs no arguments; the frontend says when others do.
@@ -277,16 +283,33 @@ def _grid(
     return shape, names
 
 
-def _level(level: str, target: str | None) -> Level:
-    if level == Level.OPTIMIZED:
-        raise UsageError("level 'optimized' is not there yet; there are: partitioned, logical")
-    if level not in (Level.PARTITIONED, Level.LOGICAL):
-        raise UsageError(f"no level {level!r}; there are: partitioned, logical")
+def _level(level: str) -> Level:
+    try:
+        return Level(level)
+    except ValueError:
+        raise UsageError(f"no level {level!r}; there are: {', '.join(Level)}") from None
+
+
+def _target(level: Level, target: str | None, options: CaptureOptions) -> str | None:
+    """The full name of the target, where the level has one."""
+    if level is Level.OPTIMIZED:
+        if target is None:
+            names = ", ".join(item.name for item in targets.targets())
+            raise UsageError(
+                f"level optimized: what for? give a target (--target); there are: {names}"
+            )
+        return targets.target(target).name
     if target is not None:
         raise UsageError(
-            f"target {target!r}: the {level} level is the same for every target; leave it out"
+            f"target {target!r}: the {level} level is the same for every target; leave it out, or "
+            "take the optimized level"
         )
-    return Level(level)
+    if options.compiler_options:
+        raise UsageError(
+            f"compiler options ({', '.join(options.compiler_options)}) are for the optimized "
+            f"level; the {level} level runs the partitioner only"
+        )
+    return None
 
 
 def _options(options: CaptureOptions | Mapping[str, Any] | None) -> CaptureOptions:
@@ -294,13 +317,14 @@ def _options(options: CaptureOptions | Mapping[str, Any] | None) -> CaptureOptio
         return options
     given = dict(options or {})
     limits = {key: given.pop(key) for key in ("time_limit", "memory_limit") if key in given}
+    compiler = dict(given.pop("compiler_options", None) or {})
     for key, value in limits.items():
         if not isinstance(value, int | float) or value <= 0:
             raise UsageError(f"{key}={value!r}: expected a positive number")
     try:
-        return CaptureOptions(walk=walk_options(**given), **limits)
+        return CaptureOptions(walk=walk_options(**given), compiler_options=compiler, **limits)
     except TypeError:
-        words = [*_WALK_WORDS, "time_limit", "memory_limit"]
+        words = [*_WALK_WORDS, "time_limit", "memory_limit", "compiler_options"]
         unknown = ", ".join(sorted(set(given) - set(words)))
         raise UsageError(f"no option {unknown}; there are: {', '.join(words)}") from None
 

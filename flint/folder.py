@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from flint import registry
+from flint.compiler_report import CompilerReport
 from flint.cost.systems import System, load_system
 from flint.errors import FlintError, UsageError
 from flint.graph_io import graph_from_bytes, graph_to_bytes
@@ -150,6 +151,7 @@ def load(folder: str | Path) -> Workload:
             options=dict(document["options"]),
             input=dict(document["input"]),
             warnings=dict(document["warnings"]),
+            compiled=_compiled(document.get("compiled")),
         )
     except (KeyError, TypeError, ValueError, OSError) as error:
         raise FlintError(
@@ -194,6 +196,7 @@ def _document(workload: Workload) -> dict[str, Any]:
         "input": workload.input,
         "options": workload.options,
         "warnings": workload.warnings,
+        "compiled": workload.compiled.to_json() if workload.compiled else None,
         "programs": [
             {
                 "name": program.name,
@@ -221,6 +224,10 @@ def _document(workload: Workload) -> dict[str, Any]:
             for program in workload.programs
         ],
     }
+
+
+def _compiled(document: dict[str, Any] | None) -> CompilerReport | None:
+    return CompilerReport.from_json(document) if document is not None else None
 
 
 def _traces_document(saved: Saved) -> dict[str, Any]:

@@ -35,6 +35,9 @@ FRAMEWORKS: Mapping[str, frozenset[str]] = {
 #: Called with the number of devices before a user's file is imported; must import no framework.
 PREPARATIONS: tuple[str, ...] = ("flint.frontends.jax.host_devices:prepare",)
 
+#: What the capturing frontends' compilers can compile for; must import no framework.
+TARGETS: tuple[str, ...] = ("flint.frontends.jax.compile_targets:targets",)
+
 #: Asked where nothing says which framework a step is of.
 DEFAULT_FRAMEWORK = "jax"
 
@@ -71,8 +74,12 @@ def converter(name: str) -> Any:
 def prepare(devices: int | None) -> None:
     """Have the capturing frontends prepare the process for user code for that many devices."""
     for target in PREPARATIONS:
-        module, _, attribute = target.partition(":")
-        getattr(import_module(module), attribute)(devices)
+        _attribute(target)(devices)
+
+
+def targets() -> list[Any]:
+    """Per frontend that compiles, what it can compile for (``flint.targets`` explains)."""
+    return [_attribute(target)() for target in TARGETS]
 
 
 def framework_of(arguments: object) -> str | None:
@@ -97,11 +104,16 @@ def framework_of(arguments: object) -> str | None:
     return None
 
 
+def _attribute(target: str) -> Any:
+    """What "module:attribute" names."""
+    module, _, attribute = target.partition(":")
+    return getattr(import_module(module), attribute)
+
+
 def _find(name: str, kind: str, ours: Mapping[str, str]) -> Any:
     target = ours.get(name)
     if target is not None:
-        module, _, attribute = target.partition(":")
-        return getattr(import_module(module), attribute)
+        return _attribute(target)
     return _find_entry_point(name, kind, ours)
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from flint import registry
 from flint.building import with_tables
 from flint.communication import Communication, Communicator
+from flint.compiler_report import CompilerReport
 from flint.errors import FlintError
 from flint.graph import WorkloadGraph
 from flint.mesh import Mesh
@@ -99,6 +100,7 @@ class Workload:
         options: what was chosen on the way, for the record.
         input: name and SHA-256 of what was converted or captured.
         warnings: text -> count.
+        compiled: what the compiler says of the program, where one has compiled it for a target.
     """
 
     mesh: Mesh
@@ -108,6 +110,7 @@ class Workload:
     options: dict[str, Any] = field(default_factory=dict)
     input: dict[str, str] = field(default_factory=dict)
     warnings: dict[str, int] = field(default_factory=dict)
+    compiled: CompilerReport | None = None
 
     @property
     def graph(self) -> WorkloadGraph:

@@ -53,10 +53,21 @@ def capture_command(
         typer.Option("--setup", help="Function of the file that makes the arguments for a mesh."),
     ] = None,
     level: Annotated[
-        str, typer.Option("--level", help="partitioned, or logical (no traces).")
+        str,
+        typer.Option(
+            "--level", help="partitioned, optimized (with --target), or logical (no traces)."
+        ),
     ] = "partitioned",
     target: Annotated[
-        str | None, typer.Option("--target", help="What the compiler compiles for.")
+        str | None,
+        typer.Option("--target", help="What the compiler compiles for: see flint targets."),
+    ] = None,
+    xla_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--xla-option",
+            help="NAME=VALUE, one of XLA's flags for the optimized level (repeatable).",
+        ),
     ] = None,
     system: SystemOption = "dgx-h100",
     ranks: RanksOption = "all",
@@ -88,6 +99,7 @@ def capture_command(
         "loop_lookahead": lookahead(loop_lookahead),
         "fuse": fuse,
         "time_limit": time_limit,
+        "compiler_options": _xla_options(xla_option),
         "memory_limit": int(memory_limit * 2**30),
     }
     # What the user's code prints is no result of ours.
@@ -124,6 +136,23 @@ def _step(step: str, mesh: str | None, axes: str | None, setup: str | None) -> C
         made = find(module, setup, f"--setup {setup}: no such function")
         captured = captured.with_setup(made)
     return captured
+
+
+def _xla_options(entries: list[str] | None) -> dict[str, str]:
+    """``["xla_flag=true"]`` as ``{"xla_flag": "true"}``.
+
+    Raises:
+        UsageError: not NAME=VALUE, or a name twice.
+    """
+    chosen: dict[str, str] = {}
+    for entry in entries or ():
+        name, equals, value = entry.removeprefix("--").partition("=")
+        if not name or not equals:
+            raise UsageError(f"--xla-option {entry!r}: expected NAME=VALUE")
+        if name in chosen:
+            raise UsageError(f"--xla-option {name}: given twice")
+        chosen[name] = value
+    return chosen
 
 
 def _save_logical(workload: Workload, output: Path, seconds: float, json_output: bool) -> None:

@@ -1,7 +1,8 @@
-"""A JAX step -> a workload, at the partitioned or the logical level.
+"""A JAX step -> a workload, at the logical, the partitioned or the optimized level.
 
-The idea: lower the step, have XLA partition it (in a child that starts while the step is traced),
-read and walk what comes out.  The logical level reads the lowered program itself.
+The idea: lower the step, have XLA partition it or compile it for a target (in a child that starts
+while the step is traced), read and walk what comes out.  The logical level reads the lowered
+program itself.
 
     workload = capture(request)
 """
@@ -11,19 +12,42 @@ from __future__ import annotations
 import hashlib
 import math
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
 
 from flint import registry
 from flint.capturing import Request
+from flint.compiler_report import CompilerReport
 from flint.converting import workload_of
-from flint.frontends.jax.listing import listing_of, listing_of_hlo
+from flint.frontends.jax.compile_targets import table
+from flint.frontends.jax.listing import MAX_BYTES, listing_of, listing_of_hlo
 from flint.frontends.jax.lowering import Lowered, OtherFrameworkError, lower
 from flint.frontends.jax.mlir_interface import inputs_of
+from flint.frontends.jax.optimizing import Optimizer
 from flint.frontends.jax.partitioner_remarks import remarks
 from flint.frontends.jax.partitioning import Partitioner
 from flint.hlo.reader import read_hlo
 from flint.stablehlo.reader import read_mlir
+from flint.stablehlo.records import Module
 from flint.stablehlo.walker import walk
 from flint.workload import Level, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """What a level makes of a lowered step.
+
+    Attributes:
+        module: the records.
+        saved: the module's bytes and file suffix.
+        listing: the same for people to read.
+        compiled: what the compiler says about it, where one has compiled it.
+    """
+
+    module: Module
+    saved: tuple[bytes, str]
+    listing: tuple[bytes, str] | None
+    compiled: CompilerReport | None = None
 
 
 def capture(request: Request) -> Workload:
@@ -33,35 +57,25 @@ def capture(request: Request) -> Workload:
         UsageError, FlintError: as ``flint.capturing.Capture.capture``.
     """
     with ExitStack() as stack:
-        partitioner = None
-        if request.level is Level.PARTITIONED:
-            limits = request.options
-            partitioner = stack.enter_context(
-                Partitioner(
-                    math.prod(request.shape),
-                    time_limit=limits.time_limit,
-                    memory_limit=limits.memory_limit,
-                )
-            )
+        child = _child(request)
+        if child is not None:
+            stack.enter_context(child)
         try:
-            lowered = lower(request)
+            if request.target is None:
+                lowered = lower(request)
+            else:
+                lowered = lower(request, (table()[request.target].platform,))
         except OtherFrameworkError as other:
             stack.close()
             workload: Workload = registry.frontend(str(other))(request)
             return workload
-        if partitioner is None:
-            module = read_mlir(lowered.bytecode, request.name)
-            saved, text = (lowered.bytecode, ".mlirbc"), listing_of(lowered.bytecode)
-        else:
-            proto = _partitioned(lowered, partitioner)
-            module, saved = read_hlo(proto, request.name), (proto, ".hlo.pb")
-            text = listing_of_hlo(proto)
-            module.warnings |= remarks(partitioner.log())
+        program = _program(child, lowered, request.name)
+    module = program.module
     module.partitioned = request.level is not Level.LOGICAL
     module.warnings = module.warnings | lowered.warnings
     options = request.options.walk
     walked = walk(module, lowered.mesh, options)
-    return workload_of(
+    workload = workload_of(
         walked,
         module,
         options=options,
@@ -70,16 +84,57 @@ def capture(request: Request) -> Workload:
             "framework": "jax",
             "sha256": hashlib.sha256(lowered.bytecode).hexdigest(),
         },
-        saved=saved,
-        listing=text,
+        saved=program.saved,
+        listing=program.listing,
         inputs=inputs_of(module, lowered.interface),
     )
+    return replace(workload, compiled=program.compiled)
 
 
-def _partitioned(lowered: Lowered, partitioner: Partitioner) -> bytes:
-    return partitioner.run(
-        lowered.bytecode,
-        shardy=lowered.shardy,
-        inputs_free=lowered.interface.inputs_free,
-        outputs_free=lowered.interface.outputs_free,
+def _child(request: Request) -> Partitioner | Optimizer | None:
+    """The compiler of the request's level, waiting."""
+    options = request.options
+    limits: dict[str, Any] = {
+        "time_limit": options.time_limit,
+        "memory_limit": options.memory_limit,
+    }
+    if request.level is Level.PARTITIONED:
+        return Partitioner(math.prod(request.shape), **limits)
+    if request.target is not None:
+        compiler_options = options.compiler_options
+        return Optimizer(request.target, request.shape, options=compiler_options, **limits)
+    return None
+
+
+def _program(child: Partitioner | Optimizer | None, lowered: Lowered, name: str) -> _Program:
+    bytecode, interface = lowered.bytecode, lowered.interface
+    if child is None:
+        return _Program(read_mlir(bytecode, name), (bytecode, ".mlirbc"), listing_of(bytecode))
+    how: dict[str, Any] = {
+        "shardy": lowered.shardy,
+        "inputs_free": interface.inputs_free,
+        "outputs_free": interface.outputs_free,
+    }
+    if isinstance(child, Partitioner):
+        proto = child.run(bytecode, **how)
+        program = _Program(read_hlo(proto, name), (proto, ".hlo.pb"), listing_of_hlo(proto))
+    else:
+        compiled = child.run(bytecode, parameters=len(interface.names), **how)
+        proto = compiled.module
+        text = (compiled.text, ".hlo") if len(compiled.text) <= MAX_BYTES else None
+        program = _Program(read_hlo(proto, name), (proto, ".hlo.pb"), text, compiled.report)
+        program.module.warnings |= _too_large(compiled.report)
+    program.module.warnings |= remarks(child.log())
+    return program
+
+
+def _too_large(report: CompilerReport) -> dict[str, int]:
+    """A warning where the program does not fit the target's memory."""
+    if report.needed_bytes <= report.memory:
+        return {}
+    needed, has = (f"{size / 2**30:.1f} GiB" for size in (report.needed_bytes, report.memory))
+    text = (
+        f"the compiler plans {needed} of memory per device; {report.target} has {has}: the "
+        "program would not run there"
     )
+    return {text: 1}

@@ -14,7 +14,7 @@ import contextlib
 import importlib
 import inspect
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,8 +58,12 @@ class OtherFrameworkError(Exception):
     """The arguments that setup made are another framework's; ``args[0]`` is its name."""
 
 
-def lower(request: Request) -> Lowered:
+def lower(request: Request, platforms: Sequence[str] = _PLATFORMS) -> Lowered:
     """Trace and lower a step for the request's mesh.
+
+    Args:
+        request: the step.
+        platforms: JAX's names of those to lower for; the first that every op has a form for.
 
     Raises:
         UsageError: arguments, mesh and shardings that do not fit each other.
@@ -80,7 +84,7 @@ def lower(request: Request) -> Lowered:
         with mesh_context(mesh):
             function, args, kwargs = _jitted(request.function, args, kwargs, settings)
             traced = function.trace(*args, **kwargs)
-            lowered, warnings = _lowered(traced)
+            lowered, warnings = _lowered(traced, platforms)
     except Exception as error:
         raise explained(error, request.name) from error
     module = lowered.compiler_ir("stablehlo")
@@ -232,9 +236,9 @@ def _without_constants(
     return step, args, kwargs
 
 
-def _lowered(traced: Any) -> tuple[Any, dict[str, int]]:
+def _lowered(traced: Any, platforms: Sequence[str]) -> tuple[Any, dict[str, int]]:
     first: Exception | None = None
-    for platform in _PLATFORMS:
+    for platform in platforms:
         try:
             lowered = traced.lower(lowering_platforms=(platform,))
         except (NotImplementedError, ValueError) as error:
@@ -243,6 +247,6 @@ def _lowered(traced: Any) -> tuple[Any, dict[str, int]]:
                 break
         else:
             text = f"lowered for {platform}: an op of the step has no CPU form"
-            return lowered, {} if platform == "cpu" else {text: 1}
+            return lowered, {} if platform == platforms[0] else {text: 1}
     assert first is not None
     raise first

@@ -15,9 +15,7 @@ from pathlib import Path
 
 from flint.errors import UsageError
 from flint.frontends.jax import xla
-
-#: Name of the file with options and module.
-REQUEST = "request"
+from flint.frontends.jax.child_process import REASON, REQUEST
 
 #: Clients by name: what is used, and two others whose result must be the same.
 ENGINES = {
@@ -32,14 +30,14 @@ def main(engine: str, devices: int, folder: Path) -> None:
     try:
         compiler = ENGINES[engine](devices, folder)
     except UsageError as error:
-        sys.exit(f"reason: {error}")
+        sys.exit(f"{REASON}{error}")
     sys.stdin.buffer.read()
     header, _, module = (folder / REQUEST).read_bytes().partition(b"\n")
     options = xla.partitioner_only(compiler.numbers, folder, **json.loads(header))
     try:
         compiler.run(module, options)
     except Exception as error:  # as planned, unless there is no dump; then this is the reason
-        sys.stderr.write(f"\nreason: {' '.join(str(error).split())}\n")
+        sys.stderr.write(f"\n{REASON}{' '.join(str(error).split())}\n")
     sys.stderr.flush()
     # Clients of many devices take long to leave in order, and sometimes hang.
     os._exit(0)

@@ -1,9 +1,8 @@
 """XLA's SPMD partitioner in a child process, from the parent's side.
 
-The idea: the child is started before the step is traced, so that its start costs nothing; it gets
-the module as a file and the end of its stdin as the signal to begin.  It is judged by the file that
-it dumps: once that is whole the child is stopped, and some programs abort it themselves.  Without
-the file, what it said and how it ended become one line.
+The idea: the child (``child_process.py``) is judged by the file that it dumps: once that is whole
+the child is stopped, and some programs abort it themselves.  Without the file, what it said and how
+it ended become one line.
 
     with Partitioner(512) as partitioner:
         proto = partitioner.run(bytecode, shardy=True)      # an HloProto
@@ -12,27 +11,16 @@ the file, what it said and how it ended become one line.
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Sequence
-from pathlib import Path
 from types import TracebackType
 
 from google.protobuf.message import DecodeError
 
 from flint.errors import FlintError
-from flint.frontends.jax.partition_child import REQUEST
+from flint.frontends.jax.child_process import ChildProcess, Limits
 from flint.hlo.messages import parse_module
 
 _DUMP = "*after_spmd-partitioning*.hlo.pb"
-_POLL = 0.02
-#: What a process says when it gives up, best first.
-_LAST_WORDS = ("reason:", "Check failed", "bad_alloc", "LLVM ERROR", "FATAL", "Error:", "what():")
-_MAX_REASON = 400
 
 
 class Partitioner:
@@ -48,27 +36,12 @@ class Partitioner:
     def __init__(
         self, devices: int, *, time_limit: float, memory_limit: int, engine: str = "cpu"
     ) -> None:
-        self.devices = devices
-        self.time_limit = time_limit
-        self.memory_limit = memory_limit
-        self._scratch = tempfile.TemporaryDirectory(prefix="flint-")
-        self._folder = Path(self._scratch.name)
-        self._words = self._folder / "stderr"
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            "TF_CPP_MIN_LOG_LEVEL": "1",
-        }
-        # Flags for the user's own backend may be unknown to this one, which would then abort.
-        environment.pop("XLA_FLAGS", None)
-        command = [sys.executable, "-P", "-m", "flint.frontends.jax.partition_child"]
-        with self._words.open("wb") as words:
-            self._child = subprocess.Popen(
-                [*command, engine, str(devices), str(self._folder)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=words,
-                env=environment,
-            )
+        subject = f"{devices:,} devices"
+        self.child = ChildProcess(
+            "flint.frontends.jax.partition_child",
+            [engine, str(devices)],
+            Limits("XLA's partitioner", subject, time_limit, memory_limit),
+        )
 
     def __enter__(self) -> Partitioner:
         return self
@@ -79,11 +52,7 @@ class Partitioner:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._child.kill()
-        self._child.wait()
-        if self._child.stdin is not None:
-            self._child.stdin.close()
-        self._scratch.cleanup()
+        self.child.__exit__(kind, error, trace)
 
     def run(
         self,
@@ -108,28 +77,26 @@ class Partitioner:
             "inputs_free": list(inputs_free),
             "outputs_free": list(outputs_free),
         }
-        (self._folder / REQUEST).write_bytes(json.dumps(header).encode() + b"\n" + module)
-        assert self._child.stdin is not None
-        self._child.stdin.close()
+        self.child.begin(json.dumps(header).encode() + b"\n" + module)
         data = self._result()
         if data is not None:
             return data
-        raise FlintError(f"XLA's partitioner failed for {self.devices:,} devices: {self._reason()}")
+        limits = self.child.limits
+        raise FlintError(f"{limits.what} failed for {limits.subject}: {self.child.reason()}")
 
     def log(self) -> str:
         """What the child has written on stderr so far."""
-        return self._words.read_text(encoding="utf-8", errors="replace")
+        return self.child.log()
 
     def _result(self) -> bytes | None:
         """The dump, as soon as it is whole; None when the child has ended without one.
 
         What a child does after its dump is of no use, and takes half of the time of a large module.
         """
-        started = time.monotonic()
         seen = -1
         while True:
-            ended = self._ended()
-            dump = next(self._folder.glob(_DUMP), None)
+            ended = self.child.ended()
+            dump = next(self.child.folder.glob(_DUMP), None)
             size = dump.stat().st_size if dump is not None else -1
             # A file that has just grown is still being written.
             if dump is not None and (ended or size == seen):
@@ -139,49 +106,7 @@ class Partitioner:
             if ended:
                 return None
             seen = size
-            if time.monotonic() - started > self.time_limit:
-                raise FlintError(
-                    f"XLA's partitioner took more than {self.time_limit:g} s for "
-                    f"{self.devices:,} devices and was stopped: raise the time limit, or keep "
-                    "repeated layers in a scan"
-                )
-            occupied = resident_bytes(self._child.pid)
-            if occupied > self.memory_limit:
-                raise FlintError(
-                    f"XLA's partitioner took {occupied / 2**30:.1f} GiB for {self.devices:,} "
-                    f"devices, more than the limit of {self.memory_limit / 2**30:.1f} GiB, and was "
-                    "stopped: raise the memory limit, or keep repeated layers in a scan"
-                )
-
-    def _ended(self) -> bool:
-        try:
-            self._child.wait(_POLL)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-
-    def _reason(self) -> str:
-        status = self._child.poll()
-        lines = [" ".join(line.split()) for line in self.log().splitlines() if line.strip()]
-        said = next(
-            (line for word in _LAST_WORDS for line in reversed(lines) if word in line), ""
-        ).removeprefix("reason: ")
-        said = "".join(char if char.isprintable() else "?" for char in said[:_MAX_REASON])
-        if status is not None and status < 0:
-            name = signal.Signals(-status).name
-            if -status == signal.SIGKILL:
-                name += ", most likely because the machine ran out of memory"
-            return f"its process died of {name}" + (f" ({said})" if said else "")
-        return said or f"its process ended with status {status} and no result"
-
-
-def resident_bytes(process: int) -> int:
-    """Resident set of a process, bytes; 0 where the system has no /proc to tell."""
-    try:
-        pages = Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]
-    except (OSError, IndexError):
-        return 0
-    return int(pages) * os.sysconf("SC_PAGESIZE")
+            self.child.check_limits()
 
 
 def _is_whole(data: bytes) -> bool:

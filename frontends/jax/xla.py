@@ -10,7 +10,6 @@ private parts of jaxlib that the child process uses stand here.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ import numpy.typing as npt
 from jaxlib import _jax, xla_client
 
 from flint.errors import UsageError
-from flint.frontends.jax import cpu_devices
+from flint.frontends.jax import compile_only, compile_targets, cpu_devices
 
 #: Up to the partitioner, and what belongs to its pipeline.
 PASSES = ",".join(
@@ -37,10 +36,6 @@ PASSES = ",".join(
 _NEEDS_COLLECTIVES = 2048
 #: With more devices of its own, each with its threads, the CPU client does not start reliably.
 MAX_OWN_DEVICES = 8192
-#: GPUs per host, in topologies that nobody looks at before the backend's own passes.
-_GPUS_PER_HOST = 8
-_GPU_PLUGIN = "jax_plugins.xla_cuda12"
-_GPU_TARGET = Path(__file__).parent / "targets" / "h100.txtpb"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +59,30 @@ def partitioner_only(
     Args:
         numbers: of the devices that the partitions are on; there is one replica.
         folder: where the dump goes.
+        shardy, inputs_free, outputs_free: as of ``partitioned``.
+    """
+    options = partitioned(
+        numbers, shardy=shardy, inputs_free=inputs_free, outputs_free=outputs_free
+    )
+    debug = options.executable_build_options.debug_options
+    debug.xla_dump_to = str(folder)
+    debug.xla_dump_hlo_pass_re = "spmd-partitioning"
+    debug.xla_dump_hlo_as_proto = True
+    debug.xla_enable_hlo_passes_only = PASSES
+    return options
+
+
+def partitioned(
+    numbers: npt.NDArray[np.int64],
+    *,
+    shardy: bool = True,
+    inputs_free: Sequence[bool] = (),
+    outputs_free: Sequence[bool] = (),
+) -> Any:
+    """Compile options as JAX's own for an SPMD program.
+
+    Args:
+        numbers: of the devices that the partitions are on; there is one replica.
         shardy: propagate with Shardy, as JAX does by default, instead of GSPMD.
         inputs_free, outputs_free: parameters and results whose sharding XLA may choose.
     """
@@ -77,11 +96,6 @@ def partitioner_only(
     build.allow_spmd_sharding_propagation_to_output = list(outputs_free)
     assignment = xla_client.DeviceAssignment.create(numbers.reshape(1, -1))
     options.device_assignment = build.device_assignment = assignment
-    debug = build.debug_options
-    debug.xla_dump_to = str(folder)
-    debug.xla_dump_hlo_pass_re = "spmd-partitioning"
-    debug.xla_dump_hlo_as_proto = True
-    debug.xla_enable_hlo_passes_only = PASSES
     return options
 
 
@@ -134,17 +148,9 @@ def gpu_compiler(devices: int, folder: Path) -> Compiler:
     Raises:
         UsageError: the plugin is not installed.
     """
-    library = gpu_plugin()
-    if library is None:
+    if gpu_plugin() is None:
         raise UsageError("the extra `gpu` is not installed")
-    plugin = xla_client.load_pjrt_plugin_dynamically("cuda", str(library))
-    hosts = -(-devices // _GPUS_PER_HOST)
-    topology: Any = xla_client.make_c_api_device_topology(
-        plugin,
-        target_config=_GPU_TARGET.read_text(encoding="utf-8"),
-        topology=f"1x{hosts}x{_GPUS_PER_HOST}",
-    )
-    found = topology._make_compile_only_devices()[:devices]
+    found = compile_only.gpu_devices(compile_targets.table()["h100"], devices)
 
     def run(module: bytes, options: Any) -> None:
         from flint.stablehlo.bindings import parse
@@ -156,11 +162,4 @@ def gpu_compiler(devices: int, folder: Path) -> Compiler:
 
 def gpu_plugin() -> Path | None:
     """The library of the GPU plugin, None where it is not installed."""
-    try:
-        found = importlib.util.find_spec(_GPU_PLUGIN)
-    except ModuleNotFoundError:
-        return None
-    if found is None or found.origin is None:
-        return None
-    library = Path(found.origin).parent / "xla_cuda_plugin.so"
-    return library if library.is_file() else None
+    return compile_targets.plugin("cuda")

@@ -213,8 +213,8 @@ def test_roles_follow_the_arguments_tree(captured):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"level": "optimized"}, "there are: partitioned, logical"),
-        ({"level": "final"}, "no level 'final'; there are: partitioned, logical"),
+        ({"level": "optimized"}, "give a target"),
+        ({"level": "final"}, "no level 'final'; there are: logical, partitioned, optimized"),
         ({"target": "h100"}, "target 'h100'"),
         ({"options": {"trip_cont": 3}}, "no option trip_cont; there are: trip_count"),
         ({"options": {"time_limit": -1}}, "time_limit=-1"),

@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 import flint
 from flint.errors import FlintError, UsageError
-from flint.frontends.jax import cpu_devices, partitioning, xla
+from flint.frontends.jax import child_process, cpu_devices, xla
 from flint.frontends.jax.partitioning import Partitioner
 from flint.hlo.reader import read_hlo
 
@@ -75,21 +75,21 @@ def test_what_xla_refuses_is_said():
 
 def test_a_killed_process_is_explained():
     with Partitioner(8, **LIMITS) as partitioner:
-        os.kill(partitioner._child.pid, signal.SIGKILL)
+        os.kill(partitioner.child.process.pid, signal.SIGKILL)
         with pytest.raises(FlintError, match=r"died of SIGKILL, most likely .* out of memory"):
             partitioner.run(b"")
 
 
 def test_the_process_ends_with_the_block():
     with Partitioner(8, **LIMITS) as partitioner:
-        folder = partitioner._folder
+        folder = partitioner.child.folder
         assert folder.is_dir()
-    assert partitioner._child.returncode is not None
+    assert partitioner.child.process.returncode is not None
     assert not folder.exists()
 
 
 def test_the_memory_of_a_process_is_seen():
-    assert partitioning.resident_bytes(os.getpid()) > 2**20
+    assert child_process.resident_bytes(os.getpid()) > 2**20
 
 
 @pytest.mark.parametrize("devices", [8, 512, 2048, 4096])

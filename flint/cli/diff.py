@@ -1,0 +1,124 @@
+"""``flint diff``: what differs between two workloads, above all what a backend has changed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flint.cli.inspect_tables import human_flops
+from flint.cli.shared import JsonOption, human_bytes, print_json
+from flint.cli.tables import Printer, Table
+from flint.differences import Calls, CollectiveDifference, Differences, Side, differences
+from flint.folder import load
+
+#: Rows of the table of kernels.
+_TOP = 15
+
+
+def diff_command(
+    before: Annotated[Path, typer.Argument(help="Workload folder.")],
+    after: Annotated[Path, typer.Argument(help="Workload folder to compare it with.")],
+    top: Annotated[int, typer.Option("--top", min=1, help="Rows of the table of kernels.")] = _TOP,
+    json_output: JsonOption = False,
+) -> None:
+    """Compare two workloads: collectives combined, split or made asynchronous; kernels; work."""
+    found = differences(load(before), load(after))
+    if json_output:
+        print_json(found.to_json())
+        return
+    printer = Printer(sys.stdout)
+    for folder, side in ((before, found.before), (after, found.after)):
+        target = f" for {side.target}" if side.target else ""
+        printer.line(
+            f"{folder}: {side.level} program{target}, {side.order} order, {side.ranks:,} ranks"
+        )
+    printer.table(Table("totals per rank", ("", ">before", ">after", ">change"), _totals(found)))
+    rows = [
+        _row(row, found) for row in (*found.collectives, *found.families) if row.before or row.after
+    ]
+    if rows:
+        printer.table(Table("communication per rank", _COLLECTIVES, rows))
+    changed = [row for row in found.kernels if row.before or row.after]
+    kernels = [
+        (
+            row.op,
+            _count(row.before, found.before),
+            _count(row.after, found.after),
+        )
+        for row in changed[:top]
+    ]
+    if kernels:
+        hidden = max(0, len(changed) - top)
+        printer.table(Table("kernels per rank", ("kernel", ">before", ">after"), kernels, hidden))
+
+
+_COLLECTIVES = (
+    "kind", ">calls", ">then", "?>tensors", "?>then", "?>async", "?>then", ">payload", ">then",
+    "what happened",
+)  # fmt: skip
+
+
+def _row(row: CollectiveDifference, found: Differences) -> Sequence[str]:
+    sides = ((row.before, found.before), (row.after, found.after))
+    cells = [row.kind]
+    for name in ("calls", "tensors", "asynchronous"):
+        cells += [_count(getattr(calls, name), side) for calls, side in sides]
+    cells += [human_bytes(calls.payload / side.ranks) for calls, side in sides]
+    return (*cells, what_happened(row.before, row.after, found.before.ranks, found.after.ranks))
+
+
+def what_happened(before: Calls, after: Calls, ranks_before: int, ranks_after: int) -> str:
+    """The change of one kind in words.
+
+    Args:
+        before, after: over all ranks.
+        ranks_before, ranks_after: of the two meshes.
+    """
+    if not before.calls or not after.calls:
+        return "new" if after.calls else "gone" if before.calls else ""
+    words = []
+    calls = after.calls * ranks_before - before.calls * ranks_after
+    if after.tensors > after.calls and calls < 0:
+        words.append("combined")
+    elif calls:
+        words.append("more calls" if calls > 0 else "fewer calls")
+    if after.asynchronous * before.calls > before.asynchronous * after.calls:
+        words.append("asynchronous" if after.asynchronous == after.calls else "partly asynchronous")
+    if before.payload * ranks_after == after.payload * ranks_before:
+        words.append("same payload")
+    return ", ".join(words)
+
+
+def _count(number: int, side: Side) -> str:
+    """A number over all ranks, per rank."""
+    whole, rest = divmod(number, side.ranks)
+    return f"{number / side.ranks:,.2f}" if rest else f"{whole:,}"
+
+
+def _totals(found: Differences) -> list[Sequence[str]]:
+    rows: list[Sequence[str]] = []
+    for name, key, human in (
+        ("kernels", "kernels", None),
+        ("FLOPs", "flops", human_flops),
+        ("of these in matrix products", "matmul_flops", human_flops),
+        ("transcendentals", "transcendentals", human_flops),
+        ("bytes read", "bytes_read", human_bytes),
+        ("bytes written", "bytes_written", human_bytes),
+    ):
+        old, new = (getattr(side, key) for side in (found.before, found.after))
+        shown = [
+            human(number / side.ranks) if human else _count(number, side)
+            for number, side in ((old, found.before), (new, found.after))
+        ]
+        old, new = old * found.after.ranks, new * found.before.ranks
+        rows.append((name, *shown, "-" if not old else f"{(new - old) / old:+.1%}"))
+    return rows
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the app."""
+    app.command("diff")(diff_command)

@@ -1,0 +1,46 @@
+"""``flint targets``: what can be compiled for here, and what to install for the rest."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from flint.cli.shared import JsonOption, human_bytes, print_json
+from flint.cli.tables import Printer, Table
+from flint.targets import Target, targets
+
+
+def targets_command(json_output: JsonOption = False) -> None:
+    """List what the compilers can compile for, and what is missing for it here."""
+    found = targets()
+    if json_output:
+        print_json({"targets": [target.to_json() for target in found]})
+        return
+    printer = Printer(sys.stdout)
+    printer.table(Table("targets (--level optimized --target NAME)", _COLUMNS, _rows(found)))
+    for missing in dict.fromkeys(target.missing for target in found if target.missing):
+        names = ", ".join(target.name for target in found if target.missing == missing)
+        printer.line("")
+        printer.line(f"{names}: {missing}")
+
+
+_COLUMNS = ("target", "device", "?>memory", "?>devices at most", "here")
+
+
+def _rows(found: tuple[Target, ...]) -> list[tuple[str, ...]]:
+    return [
+        (
+            target.name,
+            target.device,
+            human_bytes(target.memory),
+            "any number" if target.largest is None else f"{target.largest:,}",
+            "no" if target.missing else "yes",
+        )
+        for target in found
+    ]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the app."""
+    app.command("targets")(targets_command)

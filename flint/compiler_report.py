@@ -1,0 +1,71 @@
+"""What a compiler says about a program that it has compiled for a target.
+
+The idea: memory and cost as the compiler states them, kept beside the graph that is made of its
+output, so that the two can be compared.
+
+    workload.compiled.peak_bytes, workload.compiled.flops
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompilerReport:
+    """The compiler's own figures, per device.
+
+    Attributes:
+        target: what was compiled for.
+        compiler: distributions and versions that compiled.
+        options: the compiler options that the user gave.
+        memory: bytes of memory of a device of the target.
+        argument_bytes, output_bytes, alias_bytes, temporary_bytes: XLA's memory analysis: inputs,
+            results, results that share an input's buffer, and everything in between.
+        flops, bytes_accessed, transcendentals: XLA's cost analysis, a loop with a known trip count
+            unrolled; None where it says nothing.  It counts nothing for library calls.
+    """
+
+    target: str
+    compiler: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    memory: int
+    argument_bytes: int
+    output_bytes: int
+    alias_bytes: int
+    temporary_bytes: int
+    flops: float | None = None
+    bytes_accessed: float | None = None
+    transcendentals: float | None = None
+
+    @property
+    def needed_bytes(self) -> int:
+        """Memory that the program needs on a device, bytes."""
+        kept = self.argument_bytes + self.output_bytes - self.alias_bytes
+        return kept + self.temporary_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        """The record in JSON's types."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> CompilerReport:
+        """The record of ``to_json``.
+
+        Raises:
+            KeyError, TypeError, ValueError: not such a document.
+        """
+        sizes = ("memory", "argument_bytes", "output_bytes", "alias_bytes", "temporary_bytes")
+        costs = ("flops", "bytes_accessed", "transcendentals")
+        figures: dict[str, Any] = {
+            key: None if document[key] is None else float(document[key]) for key in costs
+        }
+        return cls(
+            target=str(document["target"]),
+            compiler=str(document["compiler"]),
+            options=dict(document["options"]),
+            **{key: int(document[key]) for key in sizes},
+            **figures,
+        )

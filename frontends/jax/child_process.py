@@ -1,0 +1,171 @@
+"""A compiler in a child process, from the parent's side: limits, and how it ended, in one line.
+
+The idea: XLA and its plugins can abort, hang or eat the machine's memory, so they run where they
+can be stopped.  The child is started before the step is traced, so that its start costs nothing;
+it gets its request as a file and the end of its stdin as the signal to begin.  What it has made is
+judged by the files in its folder.
+
+    with ChildProcess("flint.frontends.jax.partition_child", ["cpu", "512"], limits) as child:
+        child.begin(request)
+        while not child.ended():
+            child.check_limits()
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from flint.errors import FlintError
+
+#: Name of the file with the request.
+REQUEST = "request"
+#: What a child puts before the reason why it gives up.
+REASON = "reason: "
+
+_POLL = 0.02
+#: What a process says when it gives up, best first.
+_LAST_WORDS = ("reason:", "Check failed", "bad_alloc", "LLVM ERROR", "FATAL", "Error:", "what():")
+_MAX_REASON = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a child may take.
+
+    Attributes:
+        what: what runs in it, for messages ("XLA's partitioner").
+        subject: what it works for ("512 devices").
+        seconds: from the request to the result.
+        memory: bytes of its resident set.
+    """
+
+    what: str
+    subject: str
+    seconds: float
+    memory: int
+
+
+class ChildProcess:
+    """A Python module that runs in a process of its own and waits for a request.
+
+    Args:
+        module: run as ``python -m module ARGUMENTS FOLDER``.
+        arguments: the first ones; the scratch folder follows.
+        limits: what it may take.
+        environment: variables beyond the parent's.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        limits: Limits,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.limits = limits
+        self._scratch = tempfile.TemporaryDirectory(prefix="flint-")
+        self.folder = Path(self._scratch.name)
+        self._words = self.folder / "stderr"
+        self._began = time.monotonic()
+        variables = os.environ | {
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "TF_CPP_MIN_LOG_LEVEL": "1",
+        }
+        # Flags for the user's own backend may be unknown to this one, which would then abort.
+        variables.pop("XLA_FLAGS", None)
+        with self._words.open("wb") as words:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", module, *arguments, str(self.folder)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=words,
+                env=variables | dict(environment or {}),
+            )
+
+    def __enter__(self) -> ChildProcess:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.process.kill()
+        self.process.wait()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        self._scratch.cleanup()
+
+    def begin(self, request: bytes) -> None:
+        """Hand the request over; the time limit runs from here."""
+        (self.folder / REQUEST).write_bytes(request)
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self._began = time.monotonic()
+
+    def ended(self) -> bool:
+        """Whether the process has ended; waits a moment for it."""
+        try:
+            self.process.wait(_POLL)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def check_limits(self) -> None:
+        """Refuse to go on beyond a limit.
+
+        Raises:
+            FlintError: which limit.
+        """
+        limits = self.limits
+        advice = "or keep repeated layers in a scan"
+        if time.monotonic() - self._began > limits.seconds:
+            raise FlintError(
+                f"{limits.what} took more than {limits.seconds:g} s for {limits.subject} and was "
+                f"stopped: raise the time limit, {advice}"
+            )
+        occupied = resident_bytes(self.process.pid)
+        if occupied > limits.memory:
+            raise FlintError(
+                f"{limits.what} took {occupied / 2**30:.1f} GiB for {limits.subject}, more than "
+                f"the limit of {limits.memory / 2**30:.1f} GiB, and was stopped: raise the memory "
+                f"limit, {advice}"
+            )
+
+    def log(self) -> str:
+        """What the process has written on stderr so far."""
+        return self._words.read_text(encoding="utf-8", errors="replace")
+
+    def reason(self) -> str:
+        """Why a process that has ended gave no result, in one line."""
+        status = self.process.poll()
+        lines = [" ".join(line.split()) for line in self.log().splitlines() if line.strip()]
+        said = next(
+            (line for word in _LAST_WORDS for line in reversed(lines) if word in line), ""
+        ).removeprefix(REASON)
+        said = "".join(char if char.isprintable() else "?" for char in said[:_MAX_REASON])
+        if status is not None and status < 0:
+            name = signal.Signals(-status).name
+            if -status == signal.SIGKILL:
+                name += ", most likely because the machine ran out of memory"
+            return f"its process died of {name}" + (f" ({said})" if said else "")
+        return said or f"its process ended with status {status} and no result"
+
+
+def resident_bytes(process: int) -> int:
+    """Resident set of a process, bytes; 0 where the system has no /proc to tell."""
+    try:
+        pages = Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]
+    except (OSError, IndexError):
+        return 0
+    return int(pages) * os.sysconf("SC_PAGESIZE")

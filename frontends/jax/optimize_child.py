@@ -1,0 +1,76 @@
+"""The child process that compiles for a target: ``python -m flint.frontends.jax.optimize_child``.
+
+The idea: XLA and its plugins can abort or hang, so they run where they can be stopped.  The
+arguments are target, mesh and the folder for the results.  The devices are made while the parent
+still traces; when stdin ends, the folder holds the request: one line of JSON with the options and
+then the module as MLIR bytecode.  The results are the compiled module and, written last, what the
+compiler says about it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flint.errors import UsageError
+from flint.frontends.jax import compile_only, xla
+from flint.frontends.jax.child_process import REASON, REQUEST
+from flint.frontends.jax.compile_targets import table
+
+#: Names of the result's files.
+MODULE, TEXT, REPORT = "module.pb", "module.hlo", "report.json"
+
+#: TPUs take more parameters than this as one tuple, as JAX has it.
+_MANY_PARAMETERS = 2000
+
+
+def main(name: str, mesh: str, folder: Path) -> None:
+    """Compile the module of the request."""
+    target = table()[name]
+    shape = [int(size) for size in mesh.split(",")]
+    try:
+        if target.platform == "tpu":
+            devices = compile_only.tpu_devices(target, shape)
+            numbers = np.array([device.id for device in devices])
+        else:
+            devices = compile_only.gpu_devices(target, math.prod(shape))
+            numbers = np.arange(len(devices))
+    except UsageError as error:
+        sys.exit(f"{REASON}{error}")
+    sys.stdin.buffer.read()
+    header, _, module = (folder / REQUEST).read_bytes().partition(b"\n")
+    request: dict[str, Any] = json.loads(header)
+    chosen, parameters = request.pop("options"), request.pop("parameters")
+    options = xla.partitioned(numbers, **request)
+    if target.platform == "cuda":
+        compile_only.set_tools(options)
+    elif parameters > _MANY_PARAMETERS:
+        options.parameter_is_tupled_arguments = True
+    compile_only.set_options(options, chosen)
+    try:
+        executable = compile_only.compile_for(devices, module, options)
+        compiled, text = compile_only.module_of(executable)
+        report = {
+            "memory": compile_only.memory_of(executable),
+            "cost": compile_only.cost_of(executable, compiled),
+        }
+    except Exception as error:  # whatever a compiler raises
+        sys.stderr.write(f"\n{REASON}{' '.join(str(error).split())}\n")
+        sys.stderr.flush()
+        os._exit(1)
+    (folder / MODULE).write_bytes(compiled)
+    (folder / TEXT).write_text(text, encoding="utf-8")
+    (folder / f".{REPORT}").write_text(json.dumps(report))
+    (folder / f".{REPORT}").rename(folder / REPORT)
+    # Plugins of many devices take long to leave in order, and sometimes hang.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))

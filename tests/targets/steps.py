@@ -1,0 +1,56 @@
+"""Steps for the optimized level."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import flint
+
+LAYERS, WIDTH, ROWS = 4, 256, 512
+
+
+def placed(mesh, shape, *spec):
+    return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+
+def setup(mesh):
+    return placed(mesh, (LAYERS, WIDTH, WIDTH), None, "data", "model"), placed(
+        mesh, (ROWS, WIDTH), "data"
+    )
+
+
+def loss(weights, x):
+    def block(x, weight):
+        return jnp.tanh(x @ weight), None
+
+    return (lax.scan(block, x, weights)[0] ** 2).sum()
+
+
+@flint.capture(mesh=(4, 2), axes=("data", "model"), setup=setup, donate_argnums=0)
+def scan(weights, x):
+    """A scan over layers with weights sharded over both axes, and their update."""
+    return jax.tree.map(lambda w, g: w - 0.1 * g, weights, jax.grad(loss)(weights, x))
+
+
+def two_setup(mesh):
+    return placed(mesh, (ROWS, WIDTH), "data"), placed(mesh, (ROWS, 64), "data")
+
+
+@flint.capture(mesh=(8,), axes=("data",), setup=two_setup)
+def two_sums(x, y):
+    """Two sums over all devices that do not depend on each other: 256 and 64 floats."""
+    return jnp.sin(x).sum(0), jnp.cos(y).sum(0)
+
+
+def large_setup(mesh):
+    return (placed(mesh, (1 << 17, 1 << 17), "data"),)
+
+
+@flint.capture(mesh=(2,), axes=("data",), setup=large_setup)
+def too_large(x):
+    """A device's half of the input is 32 GiB, its result as much again, both kept."""
+    return jnp.sin(x), x.sum(0)

@@ -1,0 +1,76 @@
+"""A compiler's process: how its limits, its death and its last words are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from flint.errors import FlintError
+from flint.frontends.jax.child_process import ChildProcess, Limits
+
+CHILD = """\
+import os, signal, sys, time
+sys.stdin.read()
+what = sys.argv[1]
+if what == "waits":
+    time.sleep(600)
+if what == "dies":
+    sys.stderr.write("E0000 file.cc:1] Check failed: rank == 2\\n")
+    sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGABRT)
+if what == "refuses":
+    sys.exit("reason: not today")
+sys.exit(3)
+"""
+
+
+@pytest.fixture
+def child(tmp_path, monkeypatch):
+    (tmp_path / "a_child_of_a_test.py").write_text(CHILD)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def start(what, seconds=300.0, memory=2**40):
+        limits = Limits("the compiler", "8 devices", seconds, memory)
+        return ChildProcess("a_child_of_a_test", [what], limits)
+
+    return start
+
+
+def outcome(process):
+    process.begin(b"")
+    while not process.ended():
+        process.check_limits()
+    return process.reason()
+
+
+def test_over_the_time_limit_it_is_stopped(child):
+    with (
+        child("waits", seconds=0.1) as process,
+        pytest.raises(FlintError, match=r"compiler took more than 0\.1 s for 8 devices"),
+    ):
+        outcome(process)
+    assert process.process.returncode is not None
+
+
+def test_over_the_memory_limit_it_is_stopped(child):
+    with (
+        child("waits", memory=1) as process,
+        pytest.raises(FlintError, match=r"more than the limit of 0\.0 GiB, and was stopped"),
+    ):
+        outcome(process)
+
+
+def test_a_signal_is_told_with_the_last_words(child):
+    with child("dies") as process:
+        assert outcome(process) == (
+            "its process died of SIGABRT (E0000 file.cc:1] Check failed: rank == 2)"
+        )
+
+
+def test_a_reason_is_told_as_it_is(child):
+    with child("refuses") as process:
+        assert outcome(process) == "not today"
+
+
+def test_silence_is_told(child):
+    with child("quits") as process:
+        assert outcome(process) == "its process ended with status 3 and no result"
