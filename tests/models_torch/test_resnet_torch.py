@@ -180,3 +180,12 @@ def test_more_ranks_change_no_program():
     assert len(small.programs) == len(large.programs) == 1
     assert [n.op for n in small.graph] == [n.op for n in large.graph]
     assert {c.groups.size for c in large.communicators} == {4096}
+
+
+def test_bfloat16_convolutions_under_autocast():
+    workload = training(replace(TINY, autocast=torch.bfloat16)).capture()
+    convolutions = [n for n in workload.graph if "convolution" in n.op]
+    assert convolutions
+    assert {i.dtype for n in convolutions for i in n.work.items if i.unit == Unit.MATMUL} == {
+        "bf16"
+    }
