@@ -14,6 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from flint.errors import FlintError  # noqa: E402
 from flint.graph import Phase  # noqa: E402
 from flint.models.torch.moe import (  # noqa: E402
     MIXTRAL_8X7B,
@@ -151,6 +152,21 @@ def test_the_routing_model_is_told_with_every_use():
     assert count == 2 * TINY.experts * TINY.layers
 
 
+def test_loads_that_every_rank_shares_alike():
+    """Each rank's first expert gets three times as much as its second: the same rows per rank."""
+    uneven = training(TINY, (2, 4), routing=(3, 1) * 4).capture()
+    assert len(uneven.programs) == 1
+    assert any("loads 3:1:3:1:3:1:3:1 routing" in text for text in uneven.warnings)
+    sent = [n.communication.operand_bytes for n in uneven.graph if n.op == "all_to_all"]
+    assert sent == [n.communication.operand_bytes for n in communications("all_to_all")]
+
+
+def test_uneven_exchanges_are_refused_until_traces_can_say_them():
+    """Ranks would move different sizes in one collective, which no check between programs knows."""
+    with pytest.raises(FlintError, match="share communicator"):
+        training(TINY, (1, 4), routing=(9, 1, 1, 1, 1, 1, 1, 1)).capture()
+
+
 def test_no_order_of_runs_is_needed_when_a_rank_has_one_expert():
     assert not [n for n in workload((1, 8)).graph if n.op == "aten.cat.default" and moe(n)]
     assert [n for n in workload((2, 4)).graph if n.op == "aten.cat.default" and moe(n)]
@@ -161,7 +177,7 @@ def moe(node):
 
 
 def test_experts_that_do_not_divide_among_ranks_are_refused():
-    with pytest.raises(Exception, match="8 experts do not divide among 3 ranks"):
+    with pytest.raises(FlintError, match="8 experts do not divide among 3 ranks"):
         train_tiny.at(mesh=(2, 3)).capture()
 
 
