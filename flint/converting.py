@@ -137,7 +137,9 @@ def workload_of(
     world = walked.world
     recorded = bool(module.issues) and not options.fuse
     # Ordered before the split: programs of one module must issue what they share in one order.
-    graph = walked.graph if recorded else issue_order(mark_optimizer(walked.graph))
+    graph = walked.graph if recorded else mark_optimizer(walked.graph)
+    if not recorded and not module.scheduled:
+        graph = issue_order(graph)
     splits = split_by_rank(graph, world.partitions, world.replicas)
     programs = tuple(
         Program(
@@ -153,14 +155,26 @@ def workload_of(
     workload = Workload(
         mesh=walked.mesh,
         programs=with_communicators(programs),
-        level=Level.PARTITIONED if module.partitioned else Level.LOGICAL,
-        order=Order.RECORDED if recorded else Order.MODELLED,
+        level=_level(module),
+        order=_order(module, recorded),
         options={key: _plain(value) for key, value in asdict(options).items()},
         input=source,
         warnings=walked.warnings | _remarks(walked),
     )
     workload.verify()
     return workload
+
+
+def _level(module: Module) -> Level:
+    if module.scheduled:
+        return Level.OPTIMIZED
+    return Level.PARTITIONED if module.partitioned else Level.LOGICAL
+
+
+def _order(module: Module, recorded: bool) -> Order:
+    if recorded:
+        return Order.RECORDED
+    return Order.COMPILED if module.scheduled else Order.MODELLED
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,6 +172,11 @@ def fft(instruction: Any, _context: Context) -> dict[str, Any]:
     return {"fft_length": tuple(instruction.fft_length), "fft_type": kind}
 
 
+def made(_instruction: Any, _context: Context) -> dict[str, Any]:
+    """A copy that a backend makes."""
+    return {"made": True}
+
+
 def top_k(instruction: Any, _context: Context) -> dict[str, Any]:
     """K of a TopK."""
     return {"k": instruction.k}
@@ -221,6 +226,8 @@ def custom_call(instruction: Any, context: Context) -> dict[str, Any]:
     in_place = aliases(instruction)
     if in_place:
         decoded["aliases"] = in_place
+    if instruction.convolution_dimension_numbers:
+        decoded |= convolution(instruction, context)
     return decoded
 
 

@@ -99,3 +99,11 @@ ROWS: dict[str, Row] = {
     **{opcode: Row(name) for opcode, name in _RENAMED.items()},
     **_WITH_ATTRIBUTES,
 }
+
+
+#: The rows of a scheduled module: what a backend has left of copies, and of reshapes that it could
+#: not make bitcasts, are kernels.
+SCHEDULED_ROWS: dict[str, Row] = ROWS | {
+    "copy": Row("mhlo.copy", read.made),
+    "reshape": Row("mhlo.copy", read.made),
+}

@@ -22,7 +22,7 @@ from flint.hlo.context import Context
 from flint.hlo.describe import donated_buffers, output_shardings, parameter_shardings
 from flint.hlo.locations import Locations
 from flint.hlo.messages import parse_module
-from flint.hlo.opcodes import ROWS
+from flint.hlo.opcodes import ROWS, SCHEDULED_ROWS
 from flint.hlo.scope import Scope
 from flint.hlo.shapes import Tree, TypeTable, flatten
 from flint.hlo.structure import HANDLERS, unknown
@@ -251,10 +251,12 @@ class _Reader:
             yields = flatten(scope.tree(_root_id(computation)))
         except ValueError:
             raise FlintError(f"{self.name}: {computation.name} has lost its root") from None
+        scope.drop_unused_contexts(yields)
         return Block(tuple(arguments), scope.ops, tuple(yields))
 
     def _instructions(self, computation: Any, scope: Scope) -> None:
-        rows, handlers, context = ROWS, HANDLERS, self.context
+        rows = SCHEDULED_ROWS if self.scheduled else ROWS
+        handlers, context = HANDLERS, self.context
         types, value_type, numbers = self.types.by_bytes, self.value_type, self.locations.numbers
         values, append = scope.values, scope.ops.append
         value_of = values.__getitem__

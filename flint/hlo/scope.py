@@ -21,9 +21,10 @@ class Scope:
         parameters: parameter number -> its values.
         bound: what the parameters stand for; None when they are the block's own arguments.
         ops: the records so far.
+        contexts: those of ``ops`` that are only contexts of asynchronous operations.
     """
 
-    __slots__ = ("bound", "ops", "parameters", "started", "trees", "values")
+    __slots__ = ("bound", "contexts", "ops", "parameters", "started", "trees", "values")
 
     def __init__(self, bound: list[Tree] | None = None) -> None:
         self.values: dict[int, int] = {}
@@ -32,6 +33,7 @@ class Scope:
         self.parameters: dict[int, Tree] = {}
         self.bound = bound
         self.ops: list[Op] = []
+        self.contexts: list[Op] = []
 
     def bind(self, instruction: int, tree: Tree) -> None:
         """Say what an instruction's value is."""
@@ -57,3 +59,10 @@ class Scope:
     def flat(self, instructions: Any) -> list[int]:
         """The values of several instructions, tuples taken apart."""
         return [value for number in instructions for value in flatten(self.tree(number))]
+
+    def drop_unused_contexts(self, yields: list[int]) -> None:
+        """Forget contexts that nothing but the second half would use."""
+        if self.contexts:
+            used = {value for op in self.ops for value in op.operands}.union(yields)
+            unused = {id(op) for op in self.contexts if used.isdisjoint(op.results)}
+            self.ops = [op for op in self.ops if id(op) not in unused]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from flint.hlo import attributes as read
 from flint.hlo import collectives as exchange
+from flint.hlo.async_fusions import CONTEXT, fused_collective
 from flint.hlo.context import Decoder
 from flint.hlo.mlir_text import flat_dictionary
 from flint.hlo.shapes import Tree, flatten, same_structure
@@ -130,7 +131,15 @@ def _fusion(reader: _Reader, instruction: Any, scope: Scope) -> None:
     in_place = read.aliases(instruction)
     if in_place:
         attrs["aliases"] = in_place
-    reader.emit("fusion", instruction, scope, attrs, (reader.region(fused),))
+    op = reader.emit("fusion", instruction, scope, attrs, (reader.region(fused),))
+    found = fused_collective(op)
+    if found is None:
+        return
+    records, instead = found
+    scope.ops[-1:] = records
+    scope.contexts += [record for record in records if record.name == CONTEXT]
+    values = [instead.get(number, value) for number, value in enumerate(op.results)]
+    scope.bind(instruction.id, _arrange(tuple(values), reader.types.tree(instruction.shape)))
 
 
 def _all_reduce_start(reader: _Reader, instruction: Any, scope: Scope) -> None:
@@ -152,11 +161,41 @@ def _start(name: str, decode: Decoder | None, result: int) -> Handler:
         loc = reader.location(instruction)
         scope.ops.append(Op(name, operands, tuple(flatten(tree)), attrs, (), loc))
         scope.started[instruction.id] = tree
-        parts: list[Tree] = [reader.new_values_of(part) for part in shape]
-        parts[result] = tree
-        scope.bind(instruction.id, tuple(parts))
+        _bind_start(reader, instruction, scope, shape, result, tree)
 
     return handler
+
+
+def _bind_start(
+    reader: _Reader, instruction: Any, scope: Scope, shape: Any, place: int, result: Tree
+) -> None:
+    """Bind the tuple of a first half: its result at ``place``, its operands, and a context.
+
+    A loop may carry the tuple to a second half in its next iteration.
+    """
+    operands = [scope.tree(number) for number in instruction.operand_ids]
+    alike = operands[0] if len(operands) == 1 else tuple(operands)
+    parts: list[Tree] = []
+    for number, part in enumerate(shape):
+        if number == place:
+            parts.append(result)
+        elif number < 2 and _same_types(reader, alike, part):
+            parts.append(alike)
+        elif number < 2 and _same_types(reader, tuple(operands), part):
+            parts.append(tuple(operands))
+        else:
+            context = reader.new_values_of(part)
+            scope.contexts.append(Op(CONTEXT, (), tuple(flatten(context))))
+            scope.ops.append(scope.contexts[-1])
+            parts.append(context)
+    scope.bind(instruction.id, tuple(parts))
+
+
+def _same_types(reader: _Reader, tree: Tree, types: Tree) -> bool:
+    if not same_structure(tree, types):
+        return False
+    kinds = [reader.value_type[value] for value in flatten(tree)]
+    return kinds == flatten(types)
 
 
 def _async_start(reader: _Reader, instruction: Any, scope: Scope) -> None:
@@ -169,9 +208,7 @@ def _async_start(reader: _Reader, instruction: Any, scope: Scope) -> None:
         raise ValueError("the shape has no place for the result")
     result = _arrange(block.yields, shape[1])
     scope.started[instruction.id] = result
-    parts: list[Tree] = [reader.new_values_of(part) for part in shape]
-    parts[1] = result
-    scope.bind(instruction.id, tuple(parts))
+    _bind_start(reader, instruction, scope, shape, 1, result)
 
 
 def _arrange(values: tuple[int, ...], shape: Tree) -> Tree:
@@ -193,15 +230,34 @@ def _async_update(_reader: _Reader, instruction: Any, scope: Scope) -> None:
     scope.bind(instruction.id, scope.tree(before))
 
 
-def _done(reader: _Reader, instruction: Any, scope: Scope) -> None:
-    """A second half: the moment at which the result may be used."""
-    (start,) = instruction.operand_ids
+def _done(place: int | None) -> Handler:
+    """A second half: the moment at which the result may be used.
+
+    Args:
+        place: where the result stands in the tuple of the first half, which a loop may have
+            carried here; None where the whole is the result.
+    """
+
+    def handler(reader: _Reader, instruction: Any, scope: Scope) -> None:
+        (start,) = instruction.operand_ids
+        tree = scope.started.get(start)
+        if tree is None:
+            tree = scope.tree(start)
+            if place is not None and not isinstance(tree, int) and place < len(tree):
+                tree = tree[place]
+        _end(reader, instruction, scope, tree)
+
+    return handler
+
+
+def _end(reader: _Reader, instruction: Any, scope: Scope, tree: Tree) -> None:
+    """Emit the end of an asynchronous operation whose result is ``tree``."""
     result = reader.new_values(instruction.shape)
-    started = scope.started.get(start)
-    operands = flatten(scope.tree(start) if started is None else started)
+    operands, flat = tuple(flatten(tree)), tuple(flatten(result))
+    if len(operands) != len(flat):
+        raise ValueError(f"{len(operands)} values were started, {len(flat)} are awaited")
     loc = reader.location(instruction)
-    flat = tuple(flatten(result))
-    scope.ops.append(Op("async_done", tuple(operands), flat, None, (), loc))
+    scope.ops.append(Op("async_done", operands, flat, None, (), loc))
     scope.bind(instruction.id, result)
 
 
@@ -230,14 +286,22 @@ def _recv(reader: _Reader, instruction: Any, scope: Scope) -> None:
 def _exchanged(*places: int) -> Handler:
     """The end of a send or receive: parts of the tuple that the beginning made."""
 
-    def handler(_reader: _Reader, instruction: Any, scope: Scope) -> None:
+    def handler(reader: _Reader, instruction: Any, scope: Scope) -> None:
         tree = scope.tree(instruction.operand_ids[0])
         if isinstance(tree, int) or len(tree) != 3:
             raise ValueError("the operand is not (data, context, token)")
         parts = tuple([tree[place] for place in places])
-        scope.bind(instruction.id, parts[0] if len(parts) == 1 else parts)
+        whole = parts[0] if len(parts) == 1 else parts
+        if reader.scheduled:
+            _end(reader, instruction, scope, whole)
+        else:
+            scope.bind(instruction.id, whole)
 
     return handler
+
+
+def _copy_start(reader: _Reader, instruction: Any, scope: Scope) -> None:
+    _start("mhlo.copy", read.made if reader.scheduled else None, 0)(reader, instruction, scope)
 
 
 def unknown(reader: _Reader, instruction: Any, scope: Scope) -> None:
@@ -250,19 +314,19 @@ def unknown(reader: _Reader, instruction: Any, scope: Scope) -> None:
 HANDLERS: dict[str, Handler] = {
     "add-dependency": _add_dependency,
     "after-all": _after_all,
-    "all-gather-done": _done,
+    "all-gather-done": _done(1),
     "all-gather-start": _start("all_gather", exchange.collective_along_dimension, 1),
-    "all-reduce-done": _done,
+    "all-reduce-done": _done(None),
     "all-reduce-start": _all_reduce_start,
-    "async-done": _done,
+    "async-done": _done(1),
     "async-start": _async_start,
     "async-update": _async_update,
     "call": _call,
-    "collective-permute-done": _done,
+    "collective-permute-done": _done(1),
     "collective-permute-start": _start("collective_permute", exchange.point_to_point, 1),
     "conditional": _conditional,
-    "copy-done": _done,
-    "copy-start": _start("mhlo.copy", None, 0),
+    "copy-done": _done(0),
+    "copy-start": _copy_start,
     "domain": _forward,
     "fusion": _fusion,
     "get-tuple-element": _get_tuple_element,

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 from flint.errors import FlintError
 from flint.graph import NodeKind
 from flint.stablehlo.conditionals import case
+from flint.stablehlo.fusions import fusion, kernel
 from flint.stablehlo.opening import MAX_CALL_DEPTH, communicates, open_block
 from flint.stablehlo.records import Block, Op
+from flint.stablehlo.scheduled import DONE
 from flint.stablehlo.scope import Scope
 from flint.stablehlo.while_loops import while_
 from flint.work import Role, Work, WorkItem
@@ -62,10 +64,31 @@ def _as(walker: Walker, scope: Scope, op: Op, value: int, name: int) -> None:
 
 
 def async_done(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
-    """Hand out what the matching async_start has computed."""
+    """Hand out what the matching async_start has computed.
+
+    In a schedule the end has a place of its own: a node that takes no time, which awaits the start.
+    """
     values = walker.futures.get(op.operands[0], op.operands)
     for value, result in zip(values, op.results, strict=True):
         walker.alias(scope, value, result)
+    if walker.module.scheduled:
+        _await(walker, scope, op)
+
+
+def _await(walker: Walker, scope: Scope, op: Op) -> None:
+    operands = [scope.use(value) for value in op.results]
+    results = scope.builder.node(
+        NodeKind.COMPUTE,
+        walker.tables.op(DONE),
+        operands,
+        [walker.module.value_type[value] for value in op.results],
+        role=Role.ALIAS,
+        source=walker.source(op.loc),
+        ops_merged=0,
+        order=scope.order(operands),
+    )
+    for value, number in zip(op.results, results, strict=True):
+        scope.values[value] = number
 
 
 def tuple_(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
@@ -127,32 +150,11 @@ def composite(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
         for value, result in zip(decomposition.yields, op.results, strict=True):
             walker.alias(scope, value, result)
         return
-    _kernel(walker, scope, op, str(op.attr("name", "composite")), _inside(walker, function, 0))
-
-
-def fusion(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
-    """A kernel that a backend has fused: the FLOPs of what is inside, the bytes of its boundary."""
-    items = work_inside(walker, op.regions[0], 0) if op.regions else ()
-    _kernel(walker, scope, op, op.name, items)
-
-
-def _kernel(walker: Walker, scope: Scope, op: Op, name: str, items: tuple[WorkItem, ...]) -> None:
     ins = [walker.module.type_of(value) for value in op.operands]
     outs = [walker.module.type_of(value) for value in op.results]
+    items = _inside(walker, function, 0)
     work = Work(items, sum(item.bytes for item in ins), sum(item.bytes for item in outs))
-    operands = [scope.use(value) for value in op.operands]
-    results = scope.builder.node(
-        NodeKind.COMPUTE,
-        walker.tables.op(name),
-        operands,
-        [walker.module.value_type[value] for value in op.results],
-        role=Role.OPAQUE,
-        work=work,
-        source=walker.source(op.loc),
-        order=scope.order(operands),
-    )
-    for value, number in zip(op.results, results, strict=True):
-        scope.values[value] = number
+    kernel(walker, scope, op, str(op.attr("name", "composite")), work)
 
 
 def _inside(walker: Walker, function: str, depth: int) -> tuple[WorkItem, ...]:

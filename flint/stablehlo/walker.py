@@ -38,6 +38,7 @@ from flint.stablehlo.records import Block, Module, Op
 from flint.stablehlo.reduce_scatter import Finder
 from flint.stablehlo.rules import RULES, flops_known, rule_for
 from flint.stablehlo.scalar_rules import is_scalar_integer, scalar_of
+from flint.stablehlo.scheduled import issued_as_scheduled
 from flint.stablehlo.scope import Scope
 from flint.stablehlo.world import World, mesh_of, world_of
 from flint.tensor_types import TensorType, tensor_type
@@ -131,6 +132,7 @@ class Walker:
         #: that have become the shard itself.
         self._on_shard: dict[int, tuple[int, ...]] = {}
         self._slices: set[int] = set()
+        self._may_scatter = options.reduce_scatter and not (module.issues or module.scheduled)
         #: Blocks that have been walked before (by id).
         self._walked: set[int] = set()
         self._handlers: dict[str, Handler | None] = {"custom_call": Walker.custom_call}
@@ -162,7 +164,7 @@ class Walker:
         graph = with_tables(scope.builder.finish(outputs), self.tables.finish())
         if self.module.issues and not self.options.fuse:
             return issued_as_recorded(graph, self.module, scope)
-        return graph
+        return issued_as_scheduled(graph) if self.module.scheduled else graph
 
     def check_options(self) -> None:
         """Count options that named no loop or conditional as warnings."""
@@ -320,7 +322,7 @@ class Walker:
             raise FlintError(f"{self.where(op)}: {error}") from error
         operands = [scope.use(value) for value in op.operands]
         types = [self.module.type_of(value) for value in op.results]
-        if kind == "all_reduce" and self.options.reduce_scatter and not self.module.issues:
+        if kind == "all_reduce" and self._may_scatter:
             item, types = self._scatter(scope, op, block, item, types)
         if not item.exact:
             self.warnings[f"{kind} of data-dependent size: counted at its upper bound"] += 1

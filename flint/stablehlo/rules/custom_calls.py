@@ -42,6 +42,18 @@ def _kernel(items: ItemRule) -> Target:
     return Target(Rule(Role.OPAQUE, work, types_only=False), items)
 
 
+def _library(items: ItemRule) -> Target:
+    """A kernel as of ``_kernel`` that asks for scratch space as further results, as vectors of
+    bytes: nobody reads them, and what the kernel keeps there is not known."""
+
+    def work(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
+        scratch = [out for out in outs[1:] if out.dtype in ("i8", "ui8") and len(out.shape) == 1]
+        written = total_bytes(outs) - total_bytes(scratch)
+        return Work(items(op, ins, outs) or (), total_bytes(ins), written, total_bytes(scratch))
+
+    return Target(Rule(Role.OPAQUE, work, types_only=False), items)
+
+
 _ALIAS = Target(Rule(Role.ALIAS, alias, types_only=False))
 _GENERATE = Target(Rule(Role.GENERATE, nothing, types_only=False))
 _MOVEMENT = Target(Rule(Role.MOVEMENT, boundary, types_only=False))
@@ -51,6 +63,7 @@ _SORT = _kernel(library.sort_items)
 _TOP_K = _kernel(library.top_k_items)
 
 _VIEWS = names(
+    "AssumeGatherIndicesInBound",
     "LayoutConstraint Pin Sharding SPMDFullToShardShape SPMDShardToFullShape Unpin X64Combine",
     "X64SplitHigh X64SplitLow annotate_device_placement tpu_annotate_device_placement",
 )
@@ -58,6 +71,7 @@ _SOURCES = names(
     "AllocateBuffer CreateBuffer PartitionId ReplicaId partition_id replica_id shape_assertion",
 )
 _MOVES = names(
+    "GatherScatterIndicesBitpacked",
     "MoveToDevice MoveToHost PadToStatic SliceToDynamic lu_pivots_to_permutation",
     "cu_lu_pivots_to_permutation hip_lu_pivots_to_permutation",
 )
@@ -71,6 +85,7 @@ _EXACT: dict[str, Target] = {
     "ApproxTopK": _TOP_K,
     "PartialReduce": _TOP_K,
     "__gpu$TopK": _TOP_K,
+    "Cholesky": _kernel(library.LAPACK["potrf"]),
     "LuDecomposition": _kernel(library.LAPACK["getrf"]),
     "Qr": _kernel(library.LAPACK["geqrf"]),
     "ProductOfElementaryHouseholderReflectors": _kernel(library.LAPACK["orgqr"]),
@@ -81,12 +96,13 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Target], ...] = tuple(
     (re.compile(pattern), target)
     for pattern, target in (
         (r"xla\.sdy\..*", _ALIAS),
-        (r"__cublas\$.*|__cublas\$lt\$.*|__rocblas\$.*", _kernel(library.gemm_items)),
+        (r"__cublas\$triangularSolve", _library(library.triangular_items)),
+        (r"__cublas\$.*|__cublas\$lt\$.*|__rocblas\$.*", _library(library.gemm_items)),
         (r"__(onednn|eigen|Eigen)\$matmul.*|Eigen.*[Mm]at[Mm]ul.*", _kernel(library.gemm_items)),
         (r"__op\$block_scaled_dot|__cudnn\$blockScaledDot.*", _kernel(library.gemm_items)),
         (r"__(cudnn\$conv|onednn\$conv|eigen\$conv|Eigen\$conv).*|Eigen.*[Cc]onv.*",
-         _kernel(library.convolution_items)),
-        (r"__cudnn\$fmha.*|cudnn attention", _kernel(library.attention_items)),
+         _library(library.convolution_items)),
+        (r"__cudnn\$fmha.*|cudnn attention", _library(library.attention_items)),
         (r"tpu_custom_call|mosaic_gpu.*|flint\..*", _kernel(library.stated_items)),
         (r"__cub\$DeviceRadixSort.*", _SORT),
         (r"(cu|hip)_threefry2x32.*", _kernel(library.threefry_items)),

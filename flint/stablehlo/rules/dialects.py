@@ -20,7 +20,7 @@ _ALIASES = names(
     "sdy.data_flow_edge sdy.func_data_flow_edge sdy.propagation_barrier sdy.reshard",
     "sdy.replicated_to_unreduced sdy.sharded_to_unreduced sdy.sharding_constraint",
     "sdy.sharding_group",
-    "mhlo.add_dependency mhlo.async_update mhlo.bitcast mhlo.copy mhlo.domain mhlo.trace",
+    "mhlo.add_dependency mhlo.async_update mhlo.bitcast mhlo.domain mhlo.trace",
     "builtin.unrealized_conversion_cast tensor.cast",
 )
 _DECLARATIONS = names(

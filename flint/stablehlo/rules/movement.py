@@ -38,6 +38,15 @@ def _unless_view(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) 
     return (alias if _keeps_order(op, ins, outs) else boundary)(op, ins, outs)
 
 
+def _stays(op: Op, _ins: Sequence[TensorType], _outs: Sequence[TensorType]) -> bool:
+    """Whether a copy is only another name: before a backend has decided which ones are made."""
+    return not op.attr("made", False)
+
+
+def _copy(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
+    return (alias if _stays(op, ins, outs) else boundary)(op, ins, outs)
+
+
 def _taken(_op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
     """Reads what it takes and the indices: gather and the like."""
     taken = outs[0].bytes
@@ -89,6 +98,7 @@ RULES: dict[str, Rule] = {
     "broadcast_in_dim": Rule(Role.MOVEMENT, _unless_view, types_only=False, view=_keeps_order),
     **_copies(*names("dynamic_pad pad reverse")),
     "transpose": Rule(Role.MOVEMENT, _unless_view, types_only=False, view=_keeps_order),
+    "mhlo.copy": Rule(Role.MOVEMENT, _copy, types_only=False, view=_stays),
     "slice": Rule(Role.MOVEMENT, _static_slice),
     "real_dynamic_slice": Rule(Role.MOVEMENT, _taken),
     "dynamic_slice": Rule(Role.MOVEMENT, _dynamic_slice),

@@ -1,0 +1,178 @@
+"""Fusions: one kernel, with the work inside it and the bytes that it accesses.
+
+The idea: a fusion computes in registers, so that only what crosses its boundary is memory traffic,
+and of that only what is *accessed*: a parameter that is sliced inside is read slice by slice, a
+buffer that is updated in place is written where the update goes and read not at all.  These are the
+conventions of XLA's ``HloCostAnalysis`` (``HandleFusion``, ``FusionParameterReadBytes``), and tests
+compare every kernel of compiled modules with it.  Where it knows less, the same idea is carried on:
+
+    access behind a bitcast, or of an update     XLA: the whole buffer     here: what is accessed
+    gather and scatter in a loop fusion          the whole table           rows taken, updates
+    update of a buffer made inside the fusion    the update                the whole result
+    parameter that two broadcasts read           twice                     once
+
+    fusion(stack, x, i) { ROOT dynamic_update_slice(p0, convert(p1), p2) }
+    reads x and i, writes as much as x's conversion takes; the rest of the stack is aliased
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flint.graph import NodeKind
+from flint.stablehlo.opening import communicates, open_block
+from flint.stablehlo.records import Block, Module, Op
+from flint.stablehlo.scope import Scope
+from flint.work import Role, Work, WorkItem
+
+if TYPE_CHECKING:
+    from flint.stablehlo.walker import Walker
+
+#: A bitcast: an access behind it is an access of its operand.
+VIEW = "reshape"
+CONSTANT = "constant"
+
+#: Constants of at most so many elements are part of a kernel's code, as in XLA.
+IMMEDIATE_ELEMENTS = 8
+
+#: Ops that read as much of their first operand as they give.
+_TAKE = frozenset({"slice", "dynamic_slice", "gather"})
+
+#: Ops that overwrite part of their first operand.
+_UPDATES = frozenset({"dynamic_update_slice", "scatter"})
+
+
+def fusion(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
+    """A kernel that a backend has fused; opened when it communicates, so that nothing is hidden."""
+    if not op.regions:
+        walker.simple(scope, op)
+        return
+    body = op.regions[0]
+    if communicates(walker, body):
+        walker.warnings["a fusion with a communication inside: opened into its ops"] += 1
+        open_block(walker, scope, body, op.operands)
+        for value, result in zip(body.yields, op.results, strict=True):
+            walker.alias(scope, value, result)
+        return
+    read, written, aliased = accessed_bytes(walker.module, body)
+    kernel(walker, scope, op, op.name, Work(_inside(walker, body), read, written, aliased))
+
+
+def kernel(walker: Walker, scope: Scope, op: Op, name: str, work: Work) -> None:
+    """Add a kernel of known work that stands for ``op``."""
+    operands = [scope.use(value) for value in op.operands]
+    results = scope.builder.node(
+        NodeKind.COMPUTE,
+        walker.tables.op(name),
+        operands,
+        [walker.module.value_type[value] for value in op.results],
+        role=Role.OPAQUE,
+        work=work,
+        source=walker.source(op.loc),
+        order=scope.order(operands),
+    )
+    for value, number in zip(op.results, results, strict=True):
+        scope.values[value] = number
+
+
+def _inside(walker: Walker, body: Block) -> tuple[WorkItem, ...]:
+    from flint.stablehlo.control import work_inside
+
+    return work_inside(walker, body, 0)
+
+
+def accessed_bytes(module: Module, body: Block) -> tuple[int, int, int]:
+    """(read, written, aliased) bytes of a fused computation.
+
+    Args:
+        module: whose values they are.
+        body: the fused computation; its arguments are the fusion's operands.
+    """
+    accesses = _Accesses(module, body)
+    read = sum(accesses.read(value) for value in body.args) + accesses.constants()
+    written = aliased = 0
+    for value in body.yields:
+        whole = module.type_of(value).bytes
+        part = min(whole, accesses.written(value))
+        written, aliased = written + part, aliased + whole - part
+    return read, written, aliased
+
+
+class _Accesses:
+    """What the ops of one fused computation touch."""
+
+    def __init__(self, module: Module, body: Block) -> None:
+        self.module = module
+        self.body = body
+        self.uses: dict[int, list[Op]] = {}
+        self.makers: dict[int, Op] = {}
+        for op in body.ops:
+            for value in dict.fromkeys(op.operands):
+                self.uses.setdefault(value, []).append(op)
+            for value in op.results:
+                self.makers[value] = op
+
+    def read(self, value: int) -> int:
+        """Bytes of an argument that are read: slices as often as they are taken, the whole once."""
+        parts, whole = self._read(value)
+        return parts + (self._bytes(value) if whole else 0)
+
+    def constants(self) -> int:
+        """Bytes of constants that are too large to stand in the kernel's code."""
+        types = [self.module.type_of(op.results[0]) for op in self.body.ops if op.name == CONSTANT]
+        return sum(item.bytes for item in types if item.elements > IMMEDIATE_ELEMENTS)
+
+    def written(self, value: int) -> int:
+        """Bytes of a result that are written: of an argument updated in place, the update's."""
+        maker = self._maker(value)
+        if maker is None or not self._in_place(maker):
+            return self._bytes(value)
+        return self._bytes(_update(maker))
+
+    def _read(self, value: int) -> tuple[int, bool]:
+        """(bytes of its parts that are read, whether it is read as a whole)."""
+        parts, whole = 0, False
+        for op in self.uses.get(value, ()):
+            first = op.operands[0] == value and op.operands.count(value) == 1
+            if first and op.name in _TAKE:
+                parts += self._bytes(op.results[0])
+            elif first and self._in_place(op):
+                parts += self._bytes(_update(op)) if op.name == "scatter" else 0
+            elif op.name == VIEW:
+                more, all_of_it = self._read(op.results[0])
+                parts, whole = parts + more, whole or all_of_it
+            elif op.name == "fusion" and op.regions:
+                inner = _Accesses(self.module, op.regions[0])
+                for argument, operand in zip(op.regions[0].args, op.operands, strict=True):
+                    if operand == value:
+                        more, all_of_it = inner._read(argument)
+                        parts, whole = parts + more, whole or all_of_it
+            else:
+                whole = True
+        # A result that is the argument itself is written from it.
+        return parts, whole or value in self.body.yields
+
+    def _maker(self, value: int) -> Op | None:
+        maker = self.makers.get(value)
+        while maker is not None and maker.name == VIEW:
+            maker = self.makers.get(maker.operands[0])
+        return maker
+
+    def _in_place(self, op: Op) -> bool:
+        """Whether an op overwrites part of a buffer that comes from outside."""
+        if op.name not in _UPDATES:
+            return False
+        buffer = op.operands[0]
+        maker = self.makers.get(buffer)
+        while maker is not None and maker.name == VIEW:
+            buffer = maker.operands[0]
+            maker = self.makers.get(buffer)
+        return maker is None or self._in_place(maker)
+
+    def _bytes(self, value: int) -> int:
+        return self.module.type_of(value).bytes
+
+
+def _update(op: Op) -> int:
+    """The operand that an update writes; a scatter's stands last."""
+    return op.operands[1] if op.name == "dynamic_update_slice" else op.operands[-1]

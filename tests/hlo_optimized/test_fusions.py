@@ -1,0 +1,116 @@
+"""Bytes that a fusion accesses, derived by hand; one property per test.
+
+f32 elements have 4 bytes; (read, written, aliased).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.hlo_optimized.text import graph_of
+
+
+def accessed(fused, parameters, result):
+    """(read, written, aliased) of a fusion whose computation is ``fused``."""
+    inside = "\n".join(f"  p{i} = {kind} parameter({i})" for i, kind in enumerate(parameters))
+    operands = ", ".join(f"p{i}" for i in range(len(parameters)))
+    graph = graph_of(
+        f"fused {{\n{inside}\n{fused}\n}}\n"
+        f"ENTRY e {{\n{inside}\n  ROOT f = {result} fusion({operands}), kind=kLoop, calls=fused\n}}"
+    )
+    [node] = graph
+    return node.work.read, node.work.written, node.work.aliased
+
+
+def test_an_operand_is_read_once_however_often_it_is_used():
+    fused = "  a = f32[100] add(p0, p0)  ROOT m = f32[100] multiply(a, p0)"
+    assert accessed(fused, ["f32[100]"], "f32[100]") == (400, 400, 0)
+
+
+def test_slices_are_read_as_they_are_taken():
+    fused = (
+        "  a = f32[10] slice(p0), slice={[0:10]}  b = f32[10] slice(p0), slice={[50:60]}"
+        "  ROOT s = f32[10] add(a, b)"
+    )
+    assert accessed(fused, ["f32[100]"], "f32[10]") == (2 * 40, 40, 0)
+
+
+def test_a_dynamic_slice_reads_what_it_takes_and_its_index():
+    fused = "  ROOT s = f32[1,50] dynamic-slice(p0, p1, p1), dynamic_slice_sizes={1,50}"
+    # The stack has 8 rows of 200 bytes; the index is read once, also where it stands twice.
+    assert accessed(fused, ["f32[8,50]", "s32[]"], "f32[1,50]") == (200 + 4, 200, 0)
+
+
+def test_an_update_in_place_moves_the_update():
+    fused = (
+        "  u = f32[1,50] negate(p1)  z = s32[] constant(0)"
+        "  ROOT d = f32[8,50] dynamic-update-slice(p0, u, p2, z)"
+    )
+    parameters = ["f32[8,50]", "f32[1,50]", "s32[]"]
+    assert accessed(fused, parameters, "f32[8,50]") == (200 + 4, 200, 7 * 200)
+
+
+def test_an_update_of_a_buffer_made_inside_writes_all_of_it():
+    fused = (
+        "  c = f32[] constant(0)  b = f32[8,50] broadcast(c), dimensions={}  z = s32[] constant(0)"
+        "  ROOT d = f32[8,50] dynamic-update-slice(b, p0, p1, z)"
+    )
+    assert accessed(fused, ["f32[1,50]", "s32[]"], "f32[8,50]") == (200 + 4, 8 * 200, 0)
+
+
+def test_an_access_behind_a_bitcast_is_an_access():
+    fused = (
+        "  v = f32[8,50] bitcast(p0)  z = s32[] constant(0)"
+        "  ROOT s = f32[1,50] dynamic-slice(v, p1, z), dynamic_slice_sizes={1,50}"
+    )
+    assert accessed(fused, ["f32[400]", "s32[]"], "f32[1,50]") == (200 + 4, 200, 0)
+
+
+def test_a_gather_reads_the_rows_it_takes():
+    fused = (
+        "  ROOT g = f32[3,50] gather(p0, p1), offset_dims={1}, collapsed_slice_dims={0},"
+        " start_index_map={0}, index_vector_dim=1, slice_sizes={1,50}"
+    )
+    assert accessed(fused, ["f32[1000,50]", "s32[3]"], "f32[3,50]") == (600 + 12, 600, 0)
+
+
+def test_a_scatter_reads_and_writes_as_much_as_its_updates():
+    fused = (
+        "  ROOT s = f32[1000,50] scatter(p0, p1, p2), update_window_dims={1},"
+        " inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1,"
+        " to_apply=add"
+    )
+    parameters = ["f32[1000,50]", "s32[3]", "f32[3,50]"]
+    # Rows before, updates, indices; rows after.
+    assert accessed(fused, parameters, "f32[1000,50]") == (600 + 600 + 12, 600, 200_000 - 600)
+
+
+def test_what_a_nested_fusion_slices_is_read_in_slices():
+    graph = graph_of(
+        """inner { a = f32[100] parameter(0)  ROOT s = f32[10] slice(a), slice={[0:10]} }
+        outer { b = f32[100] parameter(0)
+          i = f32[10] fusion(b), kind=kLoop, calls=inner  ROOT n = f32[10] negate(i) }
+        ENTRY e { c = f32[100] parameter(0)
+          ROOT f = f32[10] fusion(c), kind=kLoop, calls=outer }"""
+    )
+    assert (graph[0].work.read, graph[0].work.written, graph[0].flops) == (40, 40, 10)
+
+
+@pytest.mark.parametrize(("elements", "read"), [(8, 0), (9, 36)])
+def test_constants_that_fit_into_the_code_are_not_read(elements, read):
+    values = ",".join(map(str, range(elements)))
+    fused = f"  ROOT c = f32[{elements}] constant({{{values}}})"
+    assert accessed(fused, [], f"f32[{elements}]") == (read, 4 * elements, 0)
+
+
+def test_flops_are_those_inside():
+    fused = (
+        "  d = f32[4,8] dot(p0, p1), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+        "  ROOT m = f32[4,8] maximum(d, d)"
+    )
+    graph = graph_of(
+        f"fused {{ p0 = f32[4,16] parameter(0) p1 = f32[16,8] parameter(1)\n{fused} }}\n"
+        "ENTRY e { a = f32[4,16] parameter(0) b = f32[16,8] parameter(1)\n"
+        "  ROOT f = f32[4,8] fusion(a, b), kind=kOutput, calls=fused }"
+    )
+    assert graph[0].flops == 2 * 4 * 16 * 8 + 4 * 8
