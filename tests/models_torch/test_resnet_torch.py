@@ -54,9 +54,10 @@ def launches():
 def profilers_name(node):
     name = node.op.rsplit(".", 1)[0]
     if name == "aten.add" and node.source.phase == Phase.BACKWARD:
-        # Where two gradients meet, autograd adds in place if nobody else holds the first one.  The
-        # recorder holds every storage to tell them apart, so that here the sum is a new tensor:
-        # the same kernel, reading and writing as much.
+        # Where two gradients meet, autograd adds in place to one that nobody else holds, but never
+        # while a dispatch mode is on, as every recording has one (isTensorSubclassLike in PyTorch's
+        # TensorSubclassLikeUtils.h): here the sum is a new tensor.  The kernel is the same and
+        # reads and writes as much.
         return "add_"
     return SAME.get(name, name.removeprefix("aten."))
 
@@ -134,6 +135,17 @@ def test_convolutions_of_the_real_run_forward_and_both_ways_back():
     assert sum(len(products(n)) for n in back) == real["data"] + real["weights"] == 52 + 53
     theirs = [op.split()[1] for op in REAL["ops"] if op.startswith("convolution_backward")]
     assert [len(products(n)) for n in back] == [len(op.split("+")) for op in theirs]
+
+
+def test_convolutions_compute_backwards_twice_what_they_do_forwards():
+    """Towards the data and towards the weights; the first one towards its weights only."""
+
+    def work(node):
+        return sum(item.flops for item in node.work.items if item.unit == Unit.MATMUL)
+
+    forward = [work(n) for n in launches() if n.op == "aten.convolution.default"]
+    back = [work(n) for n in launches() if n.op == "aten.convolution_backward.default"]
+    assert sum(back) == 2 * sum(forward) - forward[0]
 
 
 def test_the_classifiers_gemms_of_the_real_run():
