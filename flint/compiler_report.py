@@ -24,8 +24,8 @@ class CompilerReport:
         memory: bytes of memory of a device of the target.
         argument_bytes, output_bytes, alias_bytes, temporary_bytes: XLA's memory analysis: inputs,
             results, results that share an input's buffer, and everything in between.
-        flops, bytes_accessed, transcendentals: XLA's cost analysis, a loop with a known trip count
-            unrolled; None where it says nothing.  It counts nothing for library calls.
+        flops, bytes_accessed, transcendentals: XLA's cost analysis, which counts a loop's body once
+            and nothing for library calls; None where it says nothing.
     """
 
     target: str

@@ -56,6 +56,7 @@ def summarise(workload: Workload, program: str | None = None) -> Summary:
         input=dict(workload.input),
         programs=tuple(_summarise_program(item, workload.mesh) for item in chosen),
         warnings=dict(workload.warnings),
+        compiled=workload.compiled,
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from flint.compiler_report import CompilerReport
 from flint.mesh import Mesh
 
 
@@ -292,6 +293,7 @@ class Summary:
         input: name and SHA-256 of what it was made from.
         programs: one per distinct behaviour.
         warnings: text -> count.
+        compiled: what the compiler says of the program, where one has compiled it for a target.
     """
 
     mesh: Mesh
@@ -300,6 +302,7 @@ class Summary:
     input: dict[str, str]
     programs: tuple[ProgramSummary, ...]
     warnings: dict[str, int]
+    compiled: CompilerReport | None = None
 
     @property
     def cluster_flops(self) -> int:
@@ -317,6 +320,7 @@ class Summary:
             "cluster_flops": self.cluster_flops,
             "programs": [program.to_json() for program in self.programs],
             "warnings": self.warnings,
+            "compiled": self.compiled.to_json() if self.compiled else None,
         }
 
 

@@ -82,14 +82,17 @@ def what_happened(before: Calls, after: Calls, ranks_before: int, ranks_after: i
         return "new" if after.calls else "gone" if before.calls else ""
     words = []
     calls = after.calls * ranks_before - before.calls * ranks_after
-    if after.tensors > after.calls and calls < 0:
-        words.append("combined")
-    elif calls:
-        words.append("more calls" if calls > 0 else "fewer calls")
+    payload = after.payload * ranks_before - before.payload * ranks_after
+    if calls < 0:
+        words.append("combined" if not payload or after.tensors > after.calls else "fewer calls")
+    elif calls > 0:
+        words.append("more calls" if payload else "split")
     if after.asynchronous * before.calls > before.asynchronous * after.calls:
         words.append("asynchronous" if after.asynchronous == after.calls else "partly asynchronous")
-    if before.payload * ranks_after == after.payload * ranks_before:
+    if not payload:
         words.append("same payload")
+    elif before.payload:
+        words.append(f"payload {payload / (before.payload * ranks_after):+.1%}")
     return ", ".join(words)
 
 

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 from flint.cli.shared import human_bytes
 from flint.cli.tables import Printer, Table
+from flint.compiler_report import CompilerReport
 from flint.summary import (
     CollectiveRow,
     ConditionalRow,
@@ -50,6 +51,9 @@ def show(
         f"mesh {summary.mesh}: {summary.mesh.size:,} ranks, {programs} program"
         f"{'s' if programs > 1 else ''}, {human_flops(summary.cluster_flops)} in all"
     )
+    if summary.compiled:
+        for line in _compiled(summary.compiled):
+            printer.line(line)
     for program in summary.programs:
         printer.line("")
         for line in _headline(program):
@@ -71,6 +75,28 @@ def human_flops(number: float) -> str:
             return f"{number:.0f} {unit}" if unit == "FLOP" else f"{number:.1f} {unit}"
         number /= 1000
     return f"{number:.1f} ZFLOP"
+
+
+def _compiled(report: CompilerReport) -> list[str]:
+    """What the compiler says, per device."""
+    memory = {
+        "arguments": report.argument_bytes,
+        "outputs": report.output_bytes,
+        "temporary": report.temporary_bytes,
+        "aliased": report.alias_bytes,
+    }
+    parts = ", ".join(f"{name} {human_bytes(size)}" for name, size in memory.items())
+    facts = {
+        "memory": f"{human_bytes(report.needed_bytes)} of {human_bytes(report.memory)} ({parts})",
+    }
+    if report.flops is not None:
+        moved = report.bytes_accessed
+        accessed = f", {human_bytes(moved)} accessed" if moved is not None else ""
+        facts["its own count"] = f"{human_flops(report.flops)}{accessed} (a loop's body once)"
+    if report.options:
+        facts["options"] = ", ".join(f"{name}={value}" for name, value in report.options.items())
+    first = f"compiled for {report.target} by {report.compiler}, per device"
+    return [first, *(f"  {name:<17}{text}" for name, text in facts.items())]
 
 
 def _headline(program: ProgramSummary) -> list[str]:

@@ -1,0 +1,173 @@
+"""Compiling for GPUs and TPUs that are not here: what comes back, what is refused.
+
+Needs the extras `gpu` and `tpu`; skipped without them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+
+import pytest
+
+import flint
+from flint.differences import differences
+from flint.errors import FlintError, UsageError
+from flint.frontends.jax.optimizing import Optimizer
+from flint.nesting import blocks
+from flint.workload import Level, Order
+from tests.targets import steps
+from tests.targets.conftest import need
+from tests.targets.steps import LAYERS, ROWS, WIDTH
+
+GPUS = ("h100", "h200", "b200", "gb200", "a100-80", "a100-40")
+TPUS = ("tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu7x", "tpu-v4")
+EVERY = pytest.mark.parametrize("target", ["h100", "tpu-v5p"])
+LIMITS = {"time_limit": 300.0, "memory_limit": 2**35}
+
+
+def rows(workload, other):
+    found = differences(other, workload)
+    return {row.kind: row for row in (*found.collectives, *found.families)}
+
+
+@pytest.mark.parametrize("target", [*GPUS, *TPUS])
+def test_every_target_compiles(target, compiled):
+    workload = compiled("scan", target)
+    assert workload.level is Level.OPTIMIZED
+    assert workload.order is Order.COMPILED
+    assert workload.compiled.target == target
+    assert workload.mesh.size == 8
+    workload.verify()
+
+
+@EVERY
+def test_memory_analysis_is_that_of_a_device(target, compiled):
+    """Weights are on 8 devices, the batch on the 4 of axis data; the weights' buffers are reused.
+
+    The compiler pads: a buffer begins at a multiple of 128 (GPU) or 512 bytes and more (TPU).
+    """
+    report = compiled("scan", target).compiled
+    weights = LAYERS * WIDTH * WIDTH * 4 // 8
+    batch = ROWS * WIDTH * 4 // 4
+    assert weights + batch <= report.argument_bytes <= 1.01 * (weights + batch)
+    assert weights <= report.alias_bytes <= report.output_bytes <= 1.01 * weights
+    assert report.temporary_bytes > 0
+    assert report.needed_bytes == (
+        report.argument_bytes + report.output_bytes - report.alias_bytes + report.temporary_bytes
+    )
+
+
+@EVERY
+def test_the_compilers_flops_are_those_of_the_graph_with_loop_bodies_once(target, compiled):
+    """XLA's cost analysis of the same module; its conventions differ for a few element-wise ops."""
+    workload = compiled("scan", target)
+    once = sum(int(block.graph.flops_by_node().sum()) for block in blocks(workload.graph))
+    assert once == pytest.approx(workload.compiled.flops, rel=0.02)
+
+
+@EVERY
+def test_compiling_leaves_the_matrix_products_as_they_are(target, compiled, partitioned):
+    found = differences(partitioned("scan"), compiled("scan", target))
+    assert found.after.matmul_flops == found.before.matmul_flops > 0
+
+
+def test_a_gpus_collectives_carry_what_the_partitioned_ones_do(compiled, partitioned):
+    """All-reduces that are sliced become reduce-scatters, hence the two together."""
+    found = rows(compiled("scan"), partitioned("scan"))
+    for kind in ("all_gather", "reductions"):
+        assert found[kind].after.payload == found[kind].before.payload > 0
+
+
+def test_calls_are_those_of_the_modules_text(compiled):
+    """Collectives of a GPU program come as pairs: one `-start(` for each stored node."""
+    workload = compiled("scan")
+    [program] = workload.programs
+    text, suffix = program.listing
+    assert suffix == ".hlo"
+    started = re.findall(rb" (all-reduce|all-gather|reduce-scatter|all-to-all|async)-start\(", text)
+    stored = sum(int((block.graph.kind == 1).sum()) for block in blocks(program.graph))
+    assert len(started) == stored > 0
+
+
+def test_the_compiler_combines_small_reductions_unless_told_otherwise(compiled, partitioned):
+    """Sums of 256 and of 64 floats, each over all 8 devices: 1,280 bytes a device in any case."""
+    together = compiled("two_sums", mesh=(8,))
+    apart = compiled("two_sums", mesh=(8,), xla_gpu_all_reduce_combine_threshold_bytes="0")
+    row = rows(together, apart)["all_reduce"]
+    assert (row.before.calls, row.before.payload) == (8 * 2, 8 * 1280)
+    assert (row.after.calls, row.after.payload) == (8, 8 * 1280)
+    assert row.before.asynchronous == row.before.calls
+    assert rows(apart, partitioned("two_sums", mesh=(8,)))["all_reduce"].before.asynchronous == 0
+    assert apart.compiled.options == {"xla_gpu_all_reduce_combine_threshold_bytes": "0"}
+
+
+def test_truth_values_may_be_words(compiled):
+    words = {"xla_gpu_enable_latency_hiding_scheduler": "false"}
+    assert compiled("two_sums", mesh=(8,), **words).compiled.options == words
+
+
+@EVERY
+def test_an_unknown_option_is_named(target, compiled):
+    with pytest.raises(UsageError, match=r"--xla-option xla_no_such: the compiler has no such"):
+        compiled("two_sums", target, (8,), xla_no_such="1")
+
+
+def test_a_wrong_value_is_named(compiled):
+    with pytest.raises(UsageError, match=r"scheduler: 'maybe' is not a valid bool value"):
+        compiled("two_sums", mesh=(8,), xla_gpu_enable_latency_hiding_scheduler="maybe")
+
+
+@pytest.mark.parametrize("devices", [1, 3, 12, 512])
+def test_any_number_of_gpus(devices, compiled):
+    need("cuda")
+    step = flint.capture(lambda x: x * 2, mesh=(devices,))
+    workload = step.capture(steps.jnp.ones((8, 8)), level="optimized", target="h100")
+    assert workload.mesh.size == devices
+
+
+def test_a_mesh_that_is_no_slice_is_refused():
+    need("tpu")
+    with pytest.raises(UsageError, match="no slice has 6 devices; the nearest sizes are 4 and 8"):
+        steps.scan.at((3, 2)).capture(level="optimized", target="v5p")
+
+
+@pytest.mark.parametrize("target", ["a100-40", "h100"])
+def test_a_program_beyond_the_targets_memory_is_kept_with_a_warning(target, compiled):
+    """32 GiB of argument, 32 GiB of result: too much for 40 GB, and not for 80."""
+    workload = compiled("too_large", target, (2,))
+    assert workload.compiled.needed_bytes > 64 * 2**30
+    assert len(workload.graph) > 0
+    said = [text for text in workload.warnings if "would not run there" in text]
+    assert len(said) == (target == "a100-40")
+    assert all("the compiler plans 64." in text and "a100-40 has 39.4 GiB" in text for text in said)
+
+
+def test_a_killed_compiler_is_explained():
+    need("cuda")
+    with Optimizer("h100", (8,), **LIMITS) as optimizer:
+        os.kill(optimizer.child.process.pid, signal.SIGKILL)
+        with pytest.raises(FlintError, match=r"for h100 failed for 8 devices: .*died of SIGKILL"):
+            optimizer.run(b"", parameters=0)
+
+
+@EVERY
+def test_what_the_compiler_refuses_is_said(target):
+    need("cuda" if target == "h100" else "tpu")
+    with (
+        Optimizer(target, (8,), **LIMITS) as optimizer,
+        pytest.raises(FlintError, match=rf"for {target} failed for 8 devices: .*"),
+    ):
+        optimizer.run(b"no module at all", parameters=0)
+
+
+@EVERY
+def test_the_folder_keeps_what_the_compiler_says(target, compiled, tmp_path):
+    workload = compiled("scan", target)
+    workload.save(tmp_path / "out", ranks="0")
+    document = json.loads((tmp_path / "out" / "workload.json").read_text())
+    assert document["level"] == "optimized"
+    assert document["compiled"]["target"] == target
+    assert flint.load(tmp_path / "out").compiled == workload.compiled
