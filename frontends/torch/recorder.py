@@ -46,6 +46,7 @@ _IGNORED = frozenset(
         "aten.set_.default",
         "aten.is_pinned.default",
         "aten.sym_size.default",
+        "aten.detach_.default",
         "_c10d_functional._wrap_tensor_autograd.default",
     )
 )
@@ -90,7 +91,7 @@ class _Rule:
 
 
 @cache
-def _rule(op: Any) -> _Rule:
+def _rule(op: Any, device: str) -> _Rule:
     schema = op._schema
     positional = [item for item in schema.arguments if not item.kwarg_only]
     written = [i for i, item in enumerate(positional) if _is_written(item)]
@@ -104,18 +105,18 @@ def _rule(op: Any) -> _Rule:
         kwargs,
         bool(kwargs) or base in _OVERWRITES or (op.namespace, base) in communication.OVERWRITES,
         name in _IGNORED or op.namespace == "profiler",
-        _parts(op),
+        _parts(op, "CPU" if device == "cpu" else "PrivateUse1"),
     )
 
 
-def _parts(op: Any) -> Callable[..., Any] | None:
+def _parts(op: Any, backend: str) -> Callable[..., Any] | None:
     """How an op that is only a name for others is taken apart; None for a kernel of its own."""
-    if op is torch.ops.aten.scaled_dot_product_attention.default:
+    if op is torch.ops.aten.scaled_dot_product_attention.default and backend == "PrivateUse1":
         return attention.on_device
     has_kernel: Any = torch._C._dispatch_has_kernel_for_dispatch_key
     composite = op.namespace == "aten" and has_kernel(op.name(), "CompositeImplicitAutograd")
     decompose: Callable[..., Any] = op.decompose
-    return decompose if composite and not has_kernel(op.name(), "PrivateUse1") else None
+    return decompose if composite and not has_kernel(op.name(), backend) else None
 
 
 def _is_written(argument: Any) -> bool:
@@ -178,7 +179,7 @@ class Recorder:
         for kind in types:
             if kind not in _PLAIN:
                 return NotImplemented  # DTensor and its like first become what they are made of
-        rule = _rule(func)
+        rule = _rule(func, self._device)
         if rule.ignored:
             return func(*args, **kwargs)
         if rule.parts is not None:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from flint.frontends.torch.shims import (
     allocation,
+    assignment,
+    asynchronous,
     attention,
     autocast,
     chunk,
@@ -47,6 +49,8 @@ SHIMS: tuple[Shim, ...] = (
     Shim(mesh.apply, _KNOWN, "meshes compute with rank numbers: real tensors, also in fake mode"),
     Shim(values.apply, _KNOWN, "fake tensors have no values: reading one follows a policy"),
     Shim(allocation.apply, _KNOWN, "the recording device has no memory to allocate"),
+    Shim(assignment.apply, _KNOWN, "a number goes to the device with the kernel that writes it"),
+    Shim(asynchronous.apply, _KNOWN, "PyTorch takes itself to be compiling under fake tensors"),
     Shim(attention.apply, _KNOWN, "attention is one fused kernel, as on an accelerator"),
     Shim(fused.apply, _KNOWN, "ops that a GPU has one kernel for are not taken apart"),
     Shim(parameters.apply, _KNOWN, "parameters that are fake tensors are moved by swapping"),

@@ -130,7 +130,9 @@ def _all_to(dtype: torch.dtype, args: Any, kwargs: Any) -> _Arguments:
             return type(item)(cast(part) for part in item)
         return item
 
-    return tuple(cast(item) for item in args), {key: cast(item) for key, item in kwargs.items()}
+    # From the last argument to the first, as the C++ wrapper's compiled argument list is evaluated.
+    named = {key: cast(item) for key, item in reversed(kwargs.items())}
+    return tuple(reversed([cast(item) for item in reversed(args)])), named
 
 
 def _to(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -1,0 +1,35 @@
+"""Functional collectives that are waited for when their result is used.
+
+What DTensor and ``torch.distributed._functional_collectives`` return waits for the collective at
+its first use.  Under fake tensors PyTorch takes itself to be compiling, where the wait comes at
+once: the stream would stand still although a real run goes on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.distributed import _functional_collectives as collectives
+
+
+class _Wrapped(torch.autograd.Function):
+    """A collective's result that waits when it is used; gradients pass as they are."""
+
+    @staticmethod
+    def forward(_: Any, tensor: torch.Tensor) -> torch.Tensor:
+        kind: Any = collectives.AsyncCollectiveTensor
+        wrapped: torch.Tensor = kind(tensor)
+        return wrapped
+
+    @staticmethod
+    def backward(_: Any, *gradients: Any) -> Any:
+        return gradients[0]
+
+
+def apply() -> None:
+    """Let results of functional collectives wait when they are used."""
+
+    module: Any = collectives
+    wrapped: Any = _Wrapped
+    module._maybe_wrap_tensor = wrapped.apply
