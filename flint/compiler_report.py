@@ -23,7 +23,8 @@ class CompilerReport:
         options: the compiler options that the user gave.
         memory: bytes of memory of a device of the target.
         argument_bytes, output_bytes, alias_bytes, temporary_bytes: XLA's memory analysis: inputs,
-            results, results that share an input's buffer, and everything in between.
+            results, results that share an input's buffer, and everything in between; None where the
+            compiler has given up before it.
         flops, bytes_accessed, transcendentals: XLA's cost analysis, which counts a loop's body once
             and nothing for library calls; None where it says nothing.
     """
@@ -32,19 +33,22 @@ class CompilerReport:
     compiler: str
     options: Mapping[str, Any] = field(default_factory=dict)
     memory: int
-    argument_bytes: int
-    output_bytes: int
-    alias_bytes: int
-    temporary_bytes: int
+    argument_bytes: int | None = None
+    output_bytes: int | None = None
+    alias_bytes: int | None = None
+    temporary_bytes: int | None = None
     flops: float | None = None
     bytes_accessed: float | None = None
     transcendentals: float | None = None
 
     @property
-    def needed_bytes(self) -> int:
-        """Memory that the program needs on a device, bytes."""
-        kept = self.argument_bytes + self.output_bytes - self.alias_bytes
-        return kept + self.temporary_bytes
+    def needed_bytes(self) -> int | None:
+        """Memory that the program needs on a device, bytes; None where nobody says."""
+        sizes = (self.argument_bytes, self.output_bytes, self.temporary_bytes, self.alias_bytes)
+        if None in sizes:
+            return None
+        arguments, outputs, temporary, aliased = (size or 0 for size in sizes)
+        return arguments + outputs + temporary - aliased
 
     def to_json(self) -> dict[str, Any]:
         """The record in JSON's types."""
@@ -57,15 +61,16 @@ class CompilerReport:
         Raises:
             KeyError, TypeError, ValueError: not such a document.
         """
-        sizes = ("memory", "argument_bytes", "output_bytes", "alias_bytes", "temporary_bytes")
+        sizes = ("argument_bytes", "output_bytes", "alias_bytes", "temporary_bytes")
         costs = ("flops", "bytes_accessed", "transcendentals")
         figures: dict[str, Any] = {
-            key: None if document[key] is None else float(document[key]) for key in costs
+            **{key: None if document[key] is None else int(document[key]) for key in sizes},
+            **{key: None if document[key] is None else float(document[key]) for key in costs},
         }
         return cls(
             target=str(document["target"]),
             compiler=str(document["compiler"]),
             options=dict(document["options"]),
-            **{key: int(document[key]) for key in sizes},
+            memory=int(document["memory"]),
             **figures,
         )

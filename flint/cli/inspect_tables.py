@@ -79,15 +79,18 @@ def human_flops(number: float) -> str:
 
 def _compiled(report: CompilerReport) -> list[str]:
     """What the compiler says, per device."""
-    memory = {
+    sizes = {
         "arguments": report.argument_bytes,
         "outputs": report.output_bytes,
         "temporary": report.temporary_bytes,
         "aliased": report.alias_bytes,
     }
-    parts = ", ".join(f"{name} {human_bytes(size)}" for name, size in memory.items())
+    parts = ", ".join(f"{name} {human_bytes(size)}" for name, size in sizes.items() if size)
+    needed, has = report.needed_bytes, human_bytes(report.memory)
     facts = {
-        "memory": f"{human_bytes(report.needed_bytes)} of {human_bytes(report.memory)} ({parts})",
+        "memory": f"more than it has, {has}"
+        if needed is None
+        else f"{human_bytes(needed)} of {has} ({parts})"
     }
     if report.flops is not None:
         moved = report.bytes_accessed

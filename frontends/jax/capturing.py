@@ -23,7 +23,7 @@ from flint.frontends.jax.compile_targets import table
 from flint.frontends.jax.listing import MAX_BYTES, listing_of, listing_of_hlo
 from flint.frontends.jax.lowering import Lowered, OtherFrameworkError, lower
 from flint.frontends.jax.mlir_interface import inputs_of
-from flint.frontends.jax.optimizing import Optimizer
+from flint.frontends.jax.optimizing import Compiled, Optimizer
 from flint.frontends.jax.partitioner_remarks import remarks
 from flint.frontends.jax.partitioning import Partitioner
 from flint.hlo.reader import read_hlo
@@ -121,20 +121,22 @@ def _program(child: Partitioner | Optimizer | None, lowered: Lowered, name: str)
     else:
         compiled = child.run(bytecode, parameters=len(interface.names), **how)
         proto = compiled.module
-        text = (compiled.text, ".hlo") if len(compiled.text) <= MAX_BYTES else None
+        text = (compiled.text, ".hlo") if 0 < len(compiled.text) <= MAX_BYTES else None
         program = _Program(read_hlo(proto, name), (proto, ".hlo.pb"), text, compiled.report)
-        program.module.warnings |= _too_large(compiled.report)
+        program.module.warnings |= _too_large(compiled)
     program.module.warnings |= remarks(child.log())
     return program
 
 
-def _too_large(report: CompilerReport) -> dict[str, int]:
+def _too_large(compiled: Compiled) -> dict[str, int]:
     """A warning where the program does not fit the target's memory."""
-    if report.needed_bytes <= report.memory:
-        return {}
-    needed, has = (f"{size / 2**30:.1f} GiB" for size in (report.needed_bytes, report.memory))
-    text = (
-        f"the compiler plans {needed} of memory per device; {report.target} has {has}: the "
-        "program would not run there"
-    )
-    return {text: 1}
+    report, said = compiled.report, compiled.too_large
+    if not said:
+        needed = report.needed_bytes
+        if needed is None or needed <= report.memory:
+            return {}
+        said = f"the compiler plans {needed / 2**30:.1f} GiB of memory per device"
+    return {
+        f"{said}; {report.target} has {report.memory / 2**30:.1f} GiB: the program would not run "
+        "there": 1
+    }

@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,13 @@ def set_tools(options: Any) -> None:
     if found is not None and found.submodule_search_locations:
         debug = options.executable_build_options.debug_options
         debug.xla_gpu_cuda_data_dir = next(iter(found.submodule_search_locations))
+
+
+def set_dump(options: Any, folder: Path) -> None:
+    """Have modules written to a folder, optimised ones among them, as ``HloProto``."""
+    debug = options.executable_build_options.debug_options
+    debug.xla_dump_to = str(folder)
+    debug.xla_dump_hlo_as_proto = True
 
 
 def set_options(options: Any, chosen: Mapping[str, Any]) -> None:

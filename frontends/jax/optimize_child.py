@@ -3,8 +3,11 @@
 The idea: XLA and its plugins can abort or hang, so they run where they can be stopped.  The
 arguments are target, mesh and the folder for the results.  The devices are made while the parent
 still traces; when stdin ends, the folder holds the request: one line of JSON with the options and
-then the module as MLIR bytecode.  The results are the compiled module and, written last, what the
-compiler says about it.
+then the module as MLIR bytecode.  The results are the compiled module, its text and, written last,
+what the compiler says about it.
+
+libtpu refuses a program that does not fit the memory of its chip, after it has optimised it; then
+the result is the module that it dumped, and its words.
 """
 
 from __future__ import annotations
@@ -25,6 +28,11 @@ from flint.frontends.jax.compile_targets import table
 
 #: Names of the result's files.
 MODULE, TEXT, REPORT = "module.pb", "module.hlo", "report.json"
+
+#: Folder in the folder for what the compiler dumps.
+DUMP = "dump"
+#: How XLA begins to say that a program does not fit.
+_NO_MEMORY = "RESOURCE_EXHAUSTED"
 
 #: TPUs take more parameters than this as one tuple, as JAX has it.
 _MANY_PARAMETERS = 2000
@@ -53,6 +61,8 @@ def main(name: str, mesh: str, folder: Path) -> None:
     elif parameters > _MANY_PARAMETERS:
         options.parameter_is_tupled_arguments = True
     compile_only.set_options(options, chosen)
+    if target.platform == "tpu":
+        compile_only.set_dump(options, folder / DUMP)
     try:
         executable = compile_only.compile_for(devices, module, options)
         compiled, text = compile_only.module_of(executable)
@@ -61,15 +71,25 @@ def main(name: str, mesh: str, folder: Path) -> None:
             "cost": compile_only.cost_of(executable, compiled),
         }
     except Exception as error:  # whatever a compiler raises
-        sys.stderr.write(f"\n{REASON}{' '.join(str(error).split())}\n")
-        sys.stderr.flush()
-        os._exit(1)
+        said = " ".join(str(error).split())
+        compiled, text = _dumped(folder / DUMP) if _NO_MEMORY in said else b"", ""
+        if not compiled:
+            sys.stderr.write(f"\n{REASON}{said}\n")
+            sys.stderr.flush()
+            os._exit(1)
+        report = {"too_large": said}
     (folder / MODULE).write_bytes(compiled)
     (folder / TEXT).write_text(text, encoding="utf-8")
     (folder / f".{REPORT}").write_text(json.dumps(report))
     (folder / f".{REPORT}").rename(folder / REPORT)
     # Plugins of many devices take long to leave in order, and sometimes hang.
     os._exit(0)
+
+
+def _dumped(folder: Path) -> bytes:
+    """The optimised module that the compiler has dumped, an ``HloProto``; empty without one."""
+    found = next(folder.glob("*.after_optimizations.hlo.pb"), None)
+    return found.read_bytes() if found is not None else b""
 
 
 if __name__ == "__main__":

@@ -37,13 +37,15 @@ class Compiled:
 
     Attributes:
         module: an ``HloModuleProto``.
-        text: the same as HLO text.
+        text: the same as HLO text; empty where the compiler gives none.
         report: what the compiler says about it.
+        too_large: the compiler's words when the program does not fit the target's memory.
     """
 
     module: bytes
     text: bytes
     report: CompilerReport
+    too_large: str = ""
 
 
 class Optimizer:
@@ -136,6 +138,7 @@ class Optimizer:
             (child.folder / MODULE).read_bytes(),
             (child.folder / TEXT).read_bytes(),
             self._report(report),
+            str(report.get("too_large", "")),
         )
 
     def log(self) -> str:
@@ -150,8 +153,8 @@ class Optimizer:
             ),
             options=self.options,
             memory=self.target.memory,
-            **found["memory"],
-            **found["cost"],
+            **found.get("memory", {}),
+            **found.get("cost", {}),
         )
 
     def _error(self, reason: str) -> FlintError:

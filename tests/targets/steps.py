@@ -46,6 +46,17 @@ def two_sums(x, y):
     return jnp.sin(x).sum(0), jnp.cos(y).sum(0)
 
 
+def products_setup(mesh):
+    weight = placed(mesh, (256, 32), "data")
+    return placed(mesh, (64, 256), None, "data"), weight, weight
+
+
+@flint.capture(mesh=(8,), axes=("data",), setup=products_setup)
+def two_products(x, w, v):
+    """A sum of two products, each of which is a sum over all devices."""
+    return x @ w + x @ v
+
+
 def large_setup(mesh):
     return (placed(mesh, (1 << 17, 1 << 17), "data"),)
 

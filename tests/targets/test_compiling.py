@@ -81,6 +81,21 @@ def test_a_gpus_collectives_carry_what_the_partitioned_ones_do(compiled, partiti
         assert found[kind].after.payload == found[kind].before.payload > 0
 
 
+def test_a_pass_that_saves_communication_is_seen_and_nothing_else_changes(compiled, partitioned):
+    """``x @ w + x @ v`` with x split along the contracted dim: XLA sums before it reduces.
+
+    Partitioned: two all-reduces of 64x32 floats.  XLA's pass all-reduce-reassociate makes one of
+    them; with the pass disabled the payload is as it was.
+    """
+    size = 8 * 64 * 32 * 4
+    before = partitioned("two_products", mesh=(8,))
+    row = rows(compiled("two_products", mesh=(8,)), before)["all_reduce"]
+    assert (row.before.payload, row.after.payload) == (2 * size, size)
+    disabled = {"xla_disable_hlo_passes": "all-reduce-reassociate"}
+    row = rows(compiled("two_products", mesh=(8,), **disabled), before)["all_reduce"]
+    assert (row.before.payload, row.after.payload) == (2 * size, 2 * size)
+
+
 def test_calls_are_those_of_the_modules_text(compiled):
     """Collectives of a GPU program come as pairs: one `-start(` for each stored node."""
     workload = compiled("scan")
@@ -145,6 +160,18 @@ def test_a_program_beyond_the_targets_memory_is_kept_with_a_warning(target, comp
     assert all("the compiler plans 64." in text and "a100-40 has 39.4 GiB" in text for text in said)
 
 
+def test_a_program_that_a_tpus_compiler_refuses_is_kept_with_its_words(compiled, tmp_path):
+    """32 GiB of argument on a chip with 16."""
+    workload = compiled("too_large", "tpu-v5e", (4,))
+    [said] = [text for text in workload.warnings if "would not run there" in text]
+    assert said.startswith("RESOURCE_EXHAUSTED: ")
+    assert workload.level is Level.OPTIMIZED
+    assert len(workload.graph) > 0
+    assert workload.compiled.needed_bytes is None
+    workload.save_programs(tmp_path / "out")
+    assert flint.load(tmp_path / "out").compiled == workload.compiled
+
+
 def test_a_killed_compiler_is_explained():
     need("cuda")
     with Optimizer("h100", (8,), **LIMITS) as optimizer:
@@ -166,7 +193,7 @@ def test_what_the_compiler_refuses_is_said(target):
 @EVERY
 def test_the_folder_keeps_what_the_compiler_says(target, compiled, tmp_path):
     workload = compiled("scan", target)
-    workload.save(tmp_path / "out", ranks="0")
+    workload.save_programs(tmp_path / "out")
     document = json.loads((tmp_path / "out" / "workload.json").read_text())
     assert document["level"] == "optimized"
     assert document["compiled"]["target"] == target
