@@ -1,7 +1,9 @@
 """Systems: the clusters that costs are computed for, as data files.
 
-The idea: everything a cost model needs to know about hardware stands in one small TOML file, each
-figure with its source in a comment.  Ours are named (``dgx-h100``); a user's is given by its path.
+The idea: everything a cost model needs to know about hardware stands in small TOML files, each
+figure with its unit and its source: ``["3.35 TB/s", "NVIDIA H100 datasheet"]`` or just
+``"3.35 TB/s"``.  Ours are named (``dgx-h100``) and share the descriptions of their accelerators; a
+user's is given by its path and has the same form.
 
     system = load_system("dgx-h100")
     system.accelerator.matmul["bf16"]        # 989.4e12 FLOP/s
@@ -12,17 +14,61 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from flint.cost.description import Description, Stated, Unfit
 from flint.errors import UsageError
 
 #: Link arrangements that network simulators know.
 TOPOLOGIES: Final = ("Ring", "Switch", "FullyConnected")
+#: How collectives can run (see ``flint.cost.collectives``).
+ALGORITHMS: Final = ("ring", "tree", "halving-doubling", "direct", "in-network")
+#: Those that libraries use where a description names none.
+_USUAL: Final = {
+    "Ring": ("ring",),
+    "Switch": ("ring", "tree", "halving-doubling"),
+    "FullyConnected": ("ring", "direct"),
+}
 
 _FOLDER: Final = Path(__file__).with_name("systems")
+_ACCELERATORS: Final = Path(__file__).with_name("accelerators")
 _MAX_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """An output tile that one unit computes at a time.
+
+    Attributes:
+        m, n: its size.
+        efficiency: of the unit's attainable rate, between 0 and 1.
+    """
+
+    m: int
+    n: int
+    efficiency: float
+
+
+@dataclass(frozen=True, slots=True)
+class KernelModel:
+    """What turns peaks into times of kernels (see ``flint.cost.kernels``).
+
+    Attributes:
+        units: what tiles are shared out over: streaming multiprocessors, matrix units.
+        tiles: that kernels are made of.
+        k_step: the sum over k advances in steps of this.
+        matmul_efficiency, memory_efficiency: attainable share of the peaks, at most 1.
+        latency: seconds until a kernel's first results, whatever its size.
+    """
+
+    units: int
+    tiles: tuple[Tile, ...]
+    k_step: int
+    matmul_efficiency: float
+    memory_efficiency: float
+    latency: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +83,8 @@ class Accelerator:
         transcendental: function evaluations per second.
         matmul: FLOP/s of matrix units by element type.
         vector: FLOP/s of vector units by element type.
+        kernel: what keeps kernels from the peaks.
+        stated: every figure as it stands, with its source.
     """
 
     name: str
@@ -46,6 +94,8 @@ class Accelerator:
     transcendental: float
     matmul: Mapping[str, float]
     vector: Mapping[str, float]
+    kernel: KernelModel
+    stated: tuple[Stated, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +106,11 @@ class Tier:
         name: what it is.
         size: devices reached through it; 0 is any number.
         topology: one of ``TOPOLOGIES``.
-        bandwidth: bytes per second, per device and direction.
+        bandwidth: bytes per second and direction: per device; of a Ring per link.
         latency: seconds per message.
+        efficiency: attainable share of the bandwidth, at most 1.
+        rings: of a Ring the dims of the torus: a device has two links in each.
+        algorithms: how collectives can run on it.
     """
 
     name: str
@@ -65,6 +118,9 @@ class Tier:
     topology: str
     bandwidth: float
     latency: float
+    efficiency: float = 1.0
+    rings: int = 1
+    algorithms: tuple[str, ...] = ("ring",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +132,14 @@ class System:
         description: one line.
         accelerator: the device.
         network: tiers, innermost first; the last one reaches everybody.
+        stated: the network's figures as they stand, with their sources.
     """
 
     name: str
     description: str
     accelerator: Accelerator
     network: tuple[Tier, ...]
+    stated: tuple[Stated, ...] = field(default=(), compare=False)
 
     def tier(self, span: int) -> Tier:
         """The innermost tier that reaches ``span`` consecutive devices."""
@@ -93,6 +151,11 @@ def system_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
 
 
+def accelerator_names() -> tuple[str, ...]:
+    """The accelerators that a system description can name."""
+    return tuple(sorted(path.stem for path in _ACCELERATORS.glob("*.toml")))
+
+
 def load_system(name_or_path: str | Path) -> System:
     """A system by name, or from a TOML file.
 
@@ -102,110 +165,129 @@ def load_system(name_or_path: str | Path) -> System:
     text = str(name_or_path)
     path = _FOLDER / f"{text}.toml" if text in system_names() else Path(text)
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise UsageError(f"{path}: too large for a system description")
-        content = path.read_text(encoding="utf-8")
+        return _system(_content(path))
     except FileNotFoundError:
         raise UsageError(
             f"no system is called {text!r} and there is no such file; there are: "
             f"{', '.join(system_names())}"
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from error
-    try:
-        return _system(tomllib.loads(content))
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path}: is not TOML: {error}") from error
-    except _Unfit as error:
+    except Unfit as error:
         raise UsageError(f"{path}: {error}") from None
 
 
-class _Unfit(Exception):
-    """A description that lacks something; the message says what."""
-
-
-class _Table:
-    """A TOML table whose entries are taken by name and checked; what is left over is an error."""
-
-    def __init__(self, content: Any, where: str) -> None:
-        if not isinstance(content, dict):
-            raise _Unfit(f"{where or 'the file'} must be a table")
-        self.content: dict[str, Any] = dict(content)
-        self.where = f"{where}." if where else ""
-
-    def take(self, key: str) -> Any:
-        if key not in self.content:
-            raise _Unfit(f"{self.where}{key} is missing")
-        return self.content.pop(key)
-
-    def text(self, key: str) -> str:
-        value = self.take(key)
-        if not isinstance(value, str) or not value:
-            raise _Unfit(f"{self.where}{key} must be a text, not {value!r}")
-        return value
-
-    def number(self, key: str, *, zero: bool = False) -> float:
-        value = self.take(key)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise _Unfit(f"{self.where}{key} must be a number, not {value!r}")
-        if not (value > 0 or (zero and value == 0)) or value == float("inf"):
-            raise _Unfit(f"{self.where}{key} must be {'at least' if zero else 'above'} 0")
-        return float(value)
-
-    def done(self) -> None:
-        if self.content:
-            raise _Unfit(f"{self.where}{next(iter(self.content))} is unknown")
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise UsageError(f"{path}: too large for a system description")
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError(f"{path}: is not TOML: {error}") from error
 
 
 def _system(content: dict[str, Any]) -> System:
-    table = _Table(content, "")
+    stated: list[Stated] = []
+    table = Description(content, "", stated)
+    accelerator = table.take("accelerator")
     tiers = table.take("network")
     if not isinstance(tiers, list) or not tiers:
-        raise _Unfit("network must be a list of tiers: [[network]]")
+        raise Unfit("network must be a list of tiers: [[network]]")
     system = System(
         name=table.text("name"),
         description=table.text("description"),
-        accelerator=_accelerator(_Table(table.take("accelerator"), "accelerator")),
-        network=tuple(_tier(_Table(tier, f"network[{i}]")) for i, tier in enumerate(tiers)),
+        accelerator=_accelerator(accelerator),
+        network=tuple(
+            _tier(Description(tier, f"network[{i}]", stated)) for i, tier in enumerate(tiers)
+        ),
+        stated=tuple(stated),
     )
     table.done()
     sizes = [tier.size for tier in system.network]
     if sizes[-1] != 0 or 0 in sizes[:-1] or sizes[:-1] != sorted(set(sizes[:-1])):
-        raise _Unfit(f"network sizes must grow and end with 0 (any number), they are {sizes}")
+        raise Unfit(f"network sizes must grow and end with 0 (any number), they are {sizes}")
     return system
 
 
-def _accelerator(table: _Table) -> Accelerator:
-    rates = {unit: _rates(_Table(table.take(unit), f"accelerator.{unit}")) for unit in
-             ("matmul", "vector")}  # fmt: skip
+def _accelerator(content: Any) -> Accelerator:
+    if isinstance(content, str):
+        names = accelerator_names()
+        if content not in names:
+            known = ", ".join(names)
+            raise Unfit(f"accelerator {content!r} is unknown (a table or one of {known})")
+        content = _content(_ACCELERATORS / f"{content}.toml")
+    stated: list[Stated] = []
+    table = Description(content, "accelerator", stated)
     accelerator = Accelerator(
         name=table.text("name"),
-        memory_bytes=int(table.number("memory_bytes")),
-        memory_bandwidth=table.number("memory_bandwidth"),
-        launch_overhead=table.number("launch_overhead", zero=True),
-        transcendental=table.number("transcendental"),
-        **rates,
+        memory_bytes=int(table.quantity("memory", "bytes")),
+        memory_bandwidth=table.quantity("memory_bandwidth", "bytes/s"),
+        launch_overhead=table.quantity("launch_overhead", "seconds", zero=True),
+        transcendental=table.quantity("transcendental", "operations/s"),
+        matmul=_rates(table.table("matmul")),
+        vector=_rates(table.table("vector")),
+        kernel=_kernel(table.table("kernel")),
+        stated=tuple(stated),
     )
     table.done()
     return accelerator
 
 
-def _rates(table: _Table) -> dict[str, float]:
-    rates = {key: table.number(key) for key in tuple(table.content)}
+def _kernel(table: Description) -> KernelModel:
+    kernel = KernelModel(
+        units=table.count("units"),
+        tiles=_tiles(table),
+        k_step=table.count("k_step"),
+        matmul_efficiency=table.share("matmul_efficiency"),
+        memory_efficiency=table.share("memory_efficiency"),
+        latency=table.quantity("latency", "seconds", zero=True),
+    )
+    table.done()
+    return kernel
+
+
+def _tiles(table: Description) -> tuple[Tile, ...]:
+    listed = table.figure("tiles")
+    try:
+        tiles = tuple(Tile(int(m), int(n), float(share)) for m, n, share in listed)
+    except (TypeError, ValueError):
+        tiles = ()
+    if not tiles or any(t.m < 1 or t.n < 1 or not 0 < t.efficiency <= 1 for t in tiles):
+        raise Unfit(f"{table.where}tiles must be a list of [m, n, efficiency between 0 and 1]")
+    return tiles
+
+
+def _rates(table: Description) -> dict[str, float]:
+    rates = {key: table.quantity(key, "operations/s") for key in table.entries()}
     if "f32" not in rates:
-        raise _Unfit(f"{table.where}f32 is missing (it stands in for types that are not listed)")
+        raise Unfit(f"{table.where}f32 is missing (it stands in for types that are not listed)")
     return rates
 
 
-def _tier(table: _Table) -> Tier:
+def _tier(table: Description) -> Tier:
+    topology = table.choice("topology", TOPOLOGIES)
     tier = Tier(
         name=table.text("name"),
-        size=int(table.number("size", zero=True)),
-        topology=table.text("topology"),
-        bandwidth=table.number("bandwidth"),
-        latency=table.number("latency", zero=True),
+        size=table.count("size", zero=True),
+        topology=topology,
+        bandwidth=table.quantity("bandwidth", "bytes/s"),
+        latency=table.quantity("latency", "seconds", zero=True),
+        efficiency=table.share("efficiency") if "efficiency" in table.entries() else 1.0,
+        rings=table.count("rings") if "rings" in table.entries() else 1,
+        algorithms=_algorithms(table, topology),
     )
     table.done()
-    if tier.topology not in TOPOLOGIES:
-        raise _Unfit(f"{table.where}topology must be one of {', '.join(TOPOLOGIES)}")
+    if tier.topology == "FullyConnected" and tier.size == 0:
+        raise Unfit(f"{table.where}size must be given where everybody has a link to everybody")
     return tier
+
+
+def _algorithms(table: Description, topology: str) -> tuple[str, ...]:
+    if "algorithms" not in table.entries():
+        return _USUAL[topology]
+    listed = table.take("algorithms")
+    if not isinstance(listed, list) or not listed or any(a not in ALGORITHMS for a in listed):
+        raise Unfit(f"{table.where}algorithms must be some of {', '.join(ALGORITHMS)}")
+    return tuple(listed)

@@ -16,8 +16,7 @@ from flint.converters.chakra.comm_groups import GroupIds
 from flint.converters.chakra.durations import whole_micros
 from flint.converters.chakra.encode import put_varints, varint, varint_width
 from flint.cost.roofline import node_seconds
-from flint.cost.systems import load_system, system_names
-from flint.errors import UsageError
+from flint.cost.systems import load_system
 from flint.execution.peers import Peer, combine
 from flint.groups import StridedGroups, along_axes, everybody, from_table
 from flint.mesh import Mesh
@@ -149,36 +148,3 @@ def test_arithmetic_is_added_up_at_the_peak_of_its_unit_and_type():
     assert arithmetic > 2**21 / 3.35e12
     found = node_seconds(builder.finish(()), load_system("dgx-h100"))
     assert found.tolist() == pytest.approx([arithmetic + 0.9e-6])
-
-
-@pytest.mark.parametrize("name", system_names())
-def test_every_system_that_comes_along_is_sound(name):
-    assert load_system(name).name == name
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (("memory_bandwidth = 3.35e12", ""), "accelerator.memory_bandwidth is missing"),
-        (("memory_bandwidth = 3.35e12", "memory_bandwidth = -1"), "must be above 0"),
-        (('topology = "Switch"', 'topology = "Torus"'), "topology must be one of Ring"),
-        (("size = 8 ", "size = 0 "), "network sizes must grow"),
-        (("launch_overhead", "launch_overheat"), "launch_overhead is missing"),
-        (("f32 = 66.9e12", ""), "accelerator.vector.f32 is missing"),
-        (("[accelerator]", "[accelerator"), "is not TOML"),
-    ],
-)
-def test_a_faulty_description_names_the_entry(tmp_path, change, message):
-    from flint.cost import systems
-
-    text = (systems._FOLDER / "dgx-h100.toml").read_text()
-    assert change[0] in text
-    path = tmp_path / "mine.toml"
-    path.write_text(text.replace(*change))
-    with pytest.raises(UsageError, match=message):
-        load_system(path)
-
-
-def test_an_unknown_system_lists_those_there_are():
-    with pytest.raises(UsageError, match="there are: dgx-a100, dgx-h100"):
-        load_system("dgx-h1000")

@@ -1,0 +1,109 @@
+"""Descriptions: TOML tables whose entries are taken by name and checked.
+
+The idea: whoever reads a description takes every entry by name and says what it must be; an entry
+that is missing, of the wrong kind or left over is an error that names it.  Figures may come with
+their source, ``[figure, "where it is from"]``, and are remembered as they stand.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from flint.cost.units import parse
+
+
+class Unfit(Exception):
+    """A description that lacks something; the message says what."""
+
+
+class Stated(NamedTuple):
+    """A figure as a description states it: its entry, the figure as text, and its source."""
+
+    entry: str
+    figure: str
+    source: str
+
+
+class Description:
+    """One table.
+
+    Attributes:
+        where: what stands before an entry's name in messages.
+    """
+
+    def __init__(self, content: Any, where: str, stated: list[Stated]) -> None:
+        if not isinstance(content, dict):
+            raise Unfit(f"{where or 'the file'} must be a table")
+        self._content: dict[str, Any] = dict(content)
+        self._stated = stated
+        self.where = f"{where}." if where else ""
+
+    def entries(self) -> tuple[str, ...]:
+        """The entries that are left."""
+        return tuple(self._content)
+
+    def take(self, key: str) -> Any:
+        """An entry as it stands."""
+        if key not in self._content:
+            raise Unfit(f"{self.where}{key} is missing")
+        return self._content.pop(key)
+
+    def table(self, key: str) -> Description:
+        """An entry that is a table."""
+        return Description(self.take(key), f"{self.where}{key}", self._stated)
+
+    def text(self, key: str) -> str:
+        """An entry that is a text."""
+        value = self.take(key)
+        if not isinstance(value, str) or not value:
+            raise Unfit(f"{self.where}{key} must be a text, not {value!r}")
+        return value
+
+    def choice(self, key: str, choices: tuple[str, ...]) -> str:
+        """An entry that is one of some words."""
+        value = self.take(key)
+        if value not in choices:
+            raise Unfit(f"{self.where}{key} must be one of {', '.join(choices)}")
+        return str(value)
+
+    def figure(self, key: str) -> Any:
+        """A figure without its source, which is remembered."""
+        value, source = self.take(key), ""
+        if isinstance(value, list) and len(value) == 2 and isinstance(value[1], str):
+            value, source = value
+        self._stated.append(Stated(f"{self.where}{key}", str(value), source))
+        return value
+
+    def quantity(self, key: str, measures: str, *, zero: bool = False) -> float:
+        """A figure with a unit, above 0."""
+        value = self.figure(key)
+        try:
+            number = parse(value, measures)
+        except ValueError as error:
+            raise Unfit(f"{self.where}{key}: {error}") from None
+        self._check(key, number, zero)
+        return number
+
+    def count(self, key: str, *, zero: bool = False) -> int:
+        """A whole number."""
+        value = self.figure(key)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise Unfit(f"{self.where}{key} must be a whole number, not {value!r}")
+        self._check(key, value, zero)
+        return value
+
+    def share(self, key: str) -> float:
+        """A number above 0, at most 1."""
+        value = self.figure(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+            raise Unfit(f"{self.where}{key} must be a number above 0 and at most 1, not {value!r}")
+        return float(value)
+
+    def done(self) -> None:
+        """Nothing may be left over."""
+        if self._content:
+            raise Unfit(f"{self.where}{next(iter(self._content))} is unknown")
+
+    def _check(self, key: str, number: float, zero: bool) -> None:
+        if not (number > 0 or (zero and number == 0)) or number == float("inf"):
+            raise Unfit(f"{self.where}{key} must be {'at least' if zero else 'above'} 0")

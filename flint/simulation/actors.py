@@ -1,0 +1,190 @@
+"""Actors of a workload: each behaviour's nodes, how long they take and whom they meet.
+
+The idea: unroll a program once per way of taking part, emit the nodes that execution traces would
+hold, and give collectives and messages numbers that all partners agree on.
+
+    cast = build_cast(programs, mesh.size, durations)
+    run(cast.actors, cast.members)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.execution.emission import Emission, emit, presence_of
+from flint.execution.forms import bytes_of
+from flint.execution.node_types import NodeType
+from flint.execution.structures import Structure
+from flint.execution.tags import Tags, side_of
+from flint.graph import WorkloadGraph
+from flint.groups import Groups
+from flint.simulation.behaviours import Behaviours, Plan, behaviours, plan
+from flint.simulation.machine import Actor
+from flint.unrolling import Unrolled, unroll
+
+Ints = NDArray[np.int64]
+
+#: Ticks of each node of an emission: (plan, unrolled, emission, rank that stands for the others).
+Durations = Callable[[Plan, Unrolled, Emission, int], Ints]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Role:
+    """What an actor plays.
+
+    Attributes:
+        program: number of its program.
+        structure: its ranks' structure.
+        rank: the rank that stands for the others.
+        ranks: how many there are.
+        unrolled: its program's instances.
+        emission: its nodes.
+    """
+
+    program: int
+    structure: Structure
+    rank: int
+    ranks: int
+    unrolled: Unrolled
+    emission: Emission
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Cast:
+    """All actors.
+
+    Attributes:
+        actors: what the machine runs.
+        roles: what each of them plays.
+        members: actors per meeting.
+        behaviours: which rank is played by whom.
+    """
+
+    actors: list[Actor]
+    roles: list[Role]
+    members: list[int]
+    behaviours: Behaviours
+
+
+def build_cast(
+    programs: Sequence[tuple[WorkloadGraph, Ints]],
+    world: int,
+    durations: Durations,
+    *,
+    costs: Callable[[Sequence[Plan]], list[Ints]] | None = None,
+    broadcast_tree: bool = False,
+) -> Cast:
+    """The actors of a workload.
+
+    Args:
+        programs: graphs and the ranks that run them; together all ranks, each once.
+        world: number of ranks.
+        durations: ticks of an actor's nodes.
+        costs: what makes ranks of one structure differ in time, as columns over ranks.
+        broadcast_tree: see ``flint.simulation.behaviours.plan``.
+
+    Raises:
+        FlintError: messages that do not match, or programs too large to unroll.
+    """
+    plans = [plan(graph, ranks, broadcast_tree=broadcast_tree) for graph, ranks in programs]
+    found = behaviours(plans, world, costs(plans) if costs is not None else ())
+    counts = np.bincount(found.colour, minlength=found.count)
+    opened: dict[tuple[int, int], tuple[Unrolled, Emission]] = {}
+    for place in found.place:
+        if place not in opened:
+            opened[place] = _open(plans[place[0]], place[1], opened, place[0])
+    some = {place[0]: opened[place][0] for place in found.place}
+    sides = [side_of(some[number], item.ranks) for number, item in enumerate(plans)]
+    tags = Tags(sides)
+    tag_of = [tags.of(side, number) for number, side in enumerate(sides)]
+    numbers = _Numbers(found)
+    actors, roles = [], []
+    for colour, (place, rank) in enumerate(zip(found.place, found.first.tolist(), strict=True)):
+        number, index = place
+        unrolled, emission = opened[place]
+        item = plans[number]
+        structure = item.structures[index]
+        ticks = np.where(
+            emission.type == NodeType.RECV, 0, durations(item, unrolled, emission, rank)
+        )
+        channel = numbers.channels(
+            item, structure, unrolled, emission, tag_of[number], rank, colour
+        )
+        actors.append(Actor(emission.type, emission.ptr, emission.deps, ticks, channel))
+        roles.append(Role(number, structure, rank, int(counts[colour]), unrolled, emission))
+    return Cast(actors, roles, numbers.members, found)
+
+
+def _open(
+    item: Plan, index: int, opened: dict[tuple[int, int], tuple[Unrolled, Emission]], number: int
+) -> tuple[Unrolled, Emission]:
+    """Instances and nodes of one structure; structures that chain alike share the instances."""
+    structure = item.structures[index]
+    presence = presence_of(structure.parts)
+    alike = (
+        instances
+        for (other, known), (instances, _) in opened.items()
+        if other == number and np.array_equal(presence_of(item.structures[known].parts), presence)
+    )
+    unrolled = next(alike, None) or unroll(item.graph, presence=presence)
+    return unrolled, emit(unrolled, item.communications, structure.parts)
+
+
+class _Numbers:
+    """Numbers of meetings and messages that all partners come to."""
+
+    def __init__(self, found: Behaviours) -> None:
+        self.found = found
+        self.members: list[int] = []
+        self._meetings: dict[tuple[int, int, str, int], int] = {}
+        self._groups: dict[Groups, int] = {}
+
+    def channels(
+        self,
+        item: Plan,
+        structure: Structure,
+        unrolled: Unrolled,
+        emission: Emission,
+        tags: Ints,
+        rank: int,
+        colour: int,
+    ) -> Ints:
+        """The channel of every node of an actor (see ``Actor``)."""
+        detail = unrolled.detail[emission.instance]
+        meeting = np.full(len(item.communications) + 1, -1, np.int64)
+        longest = max((len(part.peers) for part in structure.parts), default=0)
+        peers = np.full((len(item.communications) + 1, max(longest, 1)), -1, np.int64)
+        here = np.array([rank], np.int64)
+        for index in item.used:
+            part = structure.parts[index]
+            if NodeType.COLL in part.form.nodes:
+                meeting[index] = self._meeting(item, index, rank)
+            for at, peer in enumerate(part.peers):
+                peers[index, at] = self.found.colour[int(peer.values(here)[0])]
+        count = self.found.count
+        tag = tags[emission.instance]
+        other = peers[detail, np.minimum(emission.part, peers.shape[1] - 1)]
+        sent = (tag * count + colour) * count + other
+        received = (tag * count + other) * count + colour
+        kinds = emission.type
+        return np.select(
+            [kinds == NodeType.COLL, kinds == NodeType.SEND, kinds == NodeType.RECV],
+            [meeting[detail], sent, received],
+            -1,
+        )
+
+    def _meeting(self, item: Plan, index: int, rank: int) -> int:
+        communication = item.communications[index]
+        groups = communication.groups
+        assert groups is not None
+        of_rank, sizes = self.found.meeting[groups]
+        number = self._groups.setdefault(groups, len(self._groups))
+        key = (number, int(of_rank[rank]), communication.kind, bytes_of(communication))
+        if key not in self._meetings:
+            self._meetings[key] = len(self.members)
+            self.members.append(int(sizes[key[1]]))
+        return self._meetings[key]

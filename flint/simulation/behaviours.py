@@ -1,0 +1,167 @@
+"""Behaviours: the ranks that do the same at the same times, so that one of them is simulated.
+
+The idea: two ranks behave alike if they run the same nodes, for as long, and whoever they meet
+behaves alike too.  That is the coarsest stable colouring of the ranks: start from program and
+structure (and from what makes the same communication slower on one rank than on another), then
+tell ranks apart by the colours of their peers and groups until nothing changes.  In SPMD without
+borders one colour is left, whatever the number of ranks; a chain of pipeline stages has one each.
+
+    behaviours(plans, world, costs=[]).count
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.communication import Communication
+from flint.execution.forms import GROUPED
+from flint.execution.peers import Peer, combine
+from flint.execution.structures import Structure, structures, used_communications
+from flint.graph import WorkloadGraph
+from flint.groups import Groups
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Plan:
+    """One program as the machine runs it.
+
+    Attributes:
+        graph: what runs.
+        ranks: who runs it, ascending.
+        communications: its table, broadcasts as one collective where they are to be.
+        used: entries of the table that it issues.
+        structures: its ranks by what they do.
+    """
+
+    graph: WorkloadGraph
+    ranks: Ints
+    communications: tuple[Communication, ...]
+    used: list[int]
+    structures: list[Structure]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Behaviours:
+    """The colours of all ranks.
+
+    Attributes:
+        colour: of each rank, shape [world].
+        first: the lowest rank of each colour.
+        place: (plan, structure) of each colour.
+        meeting: per distinct groups, the number of the set of colours in each rank's group (-1 for
+            ranks in none), and how many colours each set has.
+    """
+
+    colour: Ints
+    first: Ints
+    place: list[tuple[int, int]]
+    meeting: dict[Groups, tuple[Ints, Ints]]
+
+    @property
+    def count(self) -> int:
+        """Number of colours."""
+        return len(self.first)
+
+
+def plan(graph: WorkloadGraph, ranks: Ints, *, broadcast_tree: bool = False) -> Plan:
+    """A program and what its ranks do.
+
+    Args:
+        graph: the program.
+        ranks: who runs it.
+        broadcast_tree: broadcasts run as the messages of a tree, as execution traces have them;
+            else as one collective, as libraries run them.
+    """
+    table = graph.tables.communications
+    if not broadcast_tree:
+        table = tuple(
+            replace(item, kind="all_gather") if item.kind == "collective_broadcast" else item
+            for item in table
+        )
+    used = used_communications(graph)
+    ranks = np.sort(ranks)
+    return Plan(graph, ranks, table, used, structures(table, used, ranks))
+
+
+def behaviours(plans: Sequence[Plan], world: int, costs: Iterable[Ints] = ()) -> Behaviours:
+    """Colour the ranks.
+
+    Args:
+        plans: all programs; together they have every rank once.
+        world: number of ranks.
+        costs: per thing that takes longer on some ranks than on others, a number by rank.
+    """
+    place: list[tuple[int, int]] = []
+    colour = np.zeros(world, np.int64)
+    for number, item in enumerate(plans):
+        for index, structure in enumerate(item.structures):
+            colour[structure.ranks] = len(place)
+            place.append((number, index))
+    start = colour
+    groups, peers = _partners(plans)
+    # Which of its parent's messages a rank gets: they are sent one after another.
+    turns = [_turn(peer, world) for peer in peers if peer.role == "child"]
+    colour, first = combine([colour, *costs, *turns], world)
+    tables = {item: item.table() for item in groups}
+    while True:
+        columns = [_sets(item, tables[item], colour)[0] for item in groups]
+        columns += [_seen(peer, colour) for peer in peers]
+        finer, first = combine([colour, *columns], world)
+        if finer.max(initial=0) == colour.max(initial=0):
+            break
+        colour = finer
+    meeting = {item: _sets(item, tables[item], colour) for item in groups}
+    return Behaviours(colour, first, [place[start[rank]] for rank in first.tolist()], meeting)
+
+
+def _partners(plans: Sequence[Plan]) -> tuple[list[Groups], list[Peer]]:
+    groups: dict[Groups, None] = {}
+    peers: dict[Peer, None] = {}
+    known: set[int] = set()
+    for item in plans:
+        for structure in item.structures:
+            for index in item.used:
+                part, communication = structure.parts[index], item.communications[index]
+                if communication.kind in GROUPED and part.form.nodes:
+                    assert communication.groups is not None
+                    groups.setdefault(communication.groups)
+                elif part.peers and id(part) not in known:
+                    known.add(id(part))
+                    peers.update(dict.fromkeys(part.peers))
+    return list(groups), list(peers)
+
+
+def _seen(peer: Peer, colour: Ints) -> Ints:
+    """The colour of each rank's peer, -1 where there is none."""
+    ranks = np.arange(len(colour), dtype=np.int64)
+    found = peer.values(ranks)
+    return np.where(found >= 0, colour[np.maximum(found, 0)], -1)
+
+
+def _turn(child: Peer, world: int) -> Ints:
+    """Whether each rank is the child of that number of another one, as 0 or 1."""
+    found = child.values(np.arange(world, dtype=np.int64))
+    turn = np.zeros(world, np.int64)
+    turn[found[found >= 0]] = 1
+    return turn
+
+
+def _sets(groups: Groups, table: Ints, colour: Ints) -> tuple[Ints, Ints]:
+    """The set of colours in each rank's group as a number, and the size of each set."""
+    ranks = np.arange(len(colour), dtype=np.int64)
+    number = groups.number(ranks)
+    if not colour.any():
+        return np.where(number >= 0, 0, -1), np.ones(1, np.int64)
+    found = np.where(table >= 0, colour[np.maximum(table, 0)], -1)
+    found.sort(axis=1)
+    found[:, 1:][found[:, 1:] == found[:, :-1]] = -1
+    found.sort(axis=1)
+    rows, of_group = np.unique(found, axis=0, return_inverse=True)
+    of_group = of_group.reshape(-1)
+    return np.where(number >= 0, of_group[np.maximum(number, 0)], -1), (rows >= 0).sum(axis=1)

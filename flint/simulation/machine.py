@@ -1,0 +1,237 @@
+"""The machine: runs the nodes of all kinds of ranks against each other, event by event.
+
+The idea: an actor stands for all ranks that behave alike.  It has one compute slot and one
+communication slot; a free slot takes the ready node that comes first in issue order.  COLL and SEND
+share the communication slot, RECV takes none.  A COLL begins when every kind of member has issued
+its own and takes as long as the slowest says; a RECV is over when it is issued and its message has
+arrived.  Time is counted in whole ticks, so that sums are exact whatever their order.
+
+    actor = Actor(types, ptr, deps, ticks, channel)
+    run([actor], members=[1]).end[0]
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.execution.node_types import NodeType
+
+Ints = NDArray[np.int64]
+
+_COMMUNICATES = (int(NodeType.COLL), int(NodeType.SEND))
+_COLL, _SEND, _RECV = int(NodeType.COLL), int(NodeType.SEND), int(NodeType.RECV)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Actor:
+    """One kind of rank.
+
+    Attributes:
+        types: ``NodeType`` in issue order, shape [nodes].
+        ptr, deps: CSR over the nodes that come first.
+        ticks: how long each node takes; RECV takes none of its own, shape [nodes].
+        channel: of a COLL the number of its meeting, of a SEND or RECV the number of its message;
+            -1 elsewhere, shape [nodes].
+    """
+
+    types: NDArray[np.int8]
+    ptr: Ints
+    deps: Ints
+    ticks: Ints
+    channel: Ints
+
+    def __len__(self) -> int:
+        return len(self.types)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Run:
+    """When everything happened.
+
+    Attributes:
+        start, end: ticks by actor and node, -1 for nodes that never ran.  A COLL starts when its
+            last member has come, a RECV when it is issued.
+        stuck: (actor, node) that are left, the first of each actor that did not finish.
+        events: how many nodes ended.
+    """
+
+    start: tuple[Ints, ...]
+    end: tuple[Ints, ...]
+    stuck: tuple[tuple[int, int], ...]
+    events: int
+
+    @property
+    def ticks(self) -> int:
+        """When the last node ended."""
+        return max((int(end.max(initial=0)) for end in self.end), default=0)
+
+
+class _State:
+    """One actor while it runs; plain lists, because single elements of arrays are slow."""
+
+    __slots__ = (
+        "above", "arrivals", "below", "channel", "comm", "comm_busy", "compute", "compute_busy",
+        "end", "first", "start", "ticks", "types",
+    )  # fmt: skip
+
+    def __init__(self, actor: Actor) -> None:
+        count = len(actor)
+        self.types: list[int] = actor.types.tolist()
+        self.ticks: list[int] = actor.ticks.tolist()
+        self.channel: list[int] = actor.channel.tolist()
+        self.above: list[int] = np.diff(actor.ptr).tolist()
+        consumer = np.repeat(np.arange(count, dtype=np.int64), np.diff(actor.ptr))
+        order = np.argsort(actor.deps, kind="stable")
+        self.below: list[int] = consumer[order].tolist()
+        self.first: list[int] = np.searchsorted(
+            actor.deps[order], np.arange(count + 1, dtype=np.int64)
+        ).tolist()
+        self.start = [-1] * count
+        self.end = [-1] * count
+        self.compute: list[int] = []
+        self.comm: list[int] = []
+        self.compute_busy = False
+        self.comm_busy = False
+        self.arrivals: dict[int, int] = {}
+
+
+class _Machine:
+    def __init__(self, actors: Sequence[Actor], members: Sequence[int]) -> None:
+        self.states = [_State(actor) for actor in actors]
+        self.members = members
+        self.events: list[tuple[int, int, int, int]] = []
+        self.sequence = 0
+        self.now = 0
+        #: (meeting, n-th) -> who has come, with the node that came.
+        self.meetings: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self.arrived: dict[int, int] = {}
+        self.expected: dict[int, deque[tuple[int, int]]] = {}
+
+    def run(self) -> Run:
+        for number, state in enumerate(self.states):
+            for row, above in enumerate(state.above):
+                if not above:
+                    self.ready(number, row)
+        for number in range(len(self.states)):
+            self.issue(number)
+        events, count = self.events, 0
+        pop = heapq.heappop
+        while events:
+            self.now = now = events[0][0]
+            touched: dict[int, None] = {}
+            # Everything that ends at one instant ends before anything is issued.
+            while events and events[0][0] == now:
+                _, _, number, row = pop(events)
+                count += 1
+                touched[number] = None
+                self.finish(number, row)
+            for number in touched:
+                self.issue(number)
+        stuck = tuple(
+            (number, state.end.index(-1))
+            for number, state in enumerate(self.states)
+            if -1 in state.end
+        )
+        return Run(
+            tuple(np.array(state.start, np.int64) for state in self.states),
+            tuple(np.array(state.end, np.int64) for state in self.states),
+            stuck,
+            count,
+        )
+
+    def ready(self, number: int, row: int) -> None:
+        state = self.states[number]
+        kind = state.types[row]
+        if kind in _COMMUNICATES:
+            heapq.heappush(state.comm, row)
+        elif kind == _RECV:
+            self.receive(number, row)
+        else:
+            heapq.heappush(state.compute, row)
+
+    def issue(self, number: int) -> None:
+        state = self.states[number]
+        if state.compute and not state.compute_busy:
+            state.compute_busy = True
+            row = heapq.heappop(state.compute)
+            self.schedule(number, row, state.ticks[row])
+        if state.comm and not state.comm_busy:
+            state.comm_busy = True
+            row = heapq.heappop(state.comm)
+            if state.types[row] == _SEND:
+                self.schedule(number, row, state.ticks[row])
+            else:
+                self.meet(number, row)
+
+    def schedule(self, number: int, row: int, ticks: int) -> None:
+        self.sequence += 1
+        self.states[number].start[row] = self.now
+        heapq.heappush(self.events, (self.now + ticks, self.sequence, number, row))
+
+    def meet(self, number: int, row: int) -> None:
+        state = self.states[number]
+        channel = state.channel[row]
+        if self.members[channel] == 1:
+            self.schedule(number, row, state.ticks[row])
+            return
+        # The n-th arrival of this actor meets the others' n-th.
+        nth = state.arrivals.get(channel, 0)
+        state.arrivals[channel] = nth + 1
+        present = self.meetings.setdefault((channel, nth), [])
+        present.append((number, row))
+        if len(present) < self.members[channel]:
+            return
+        del self.meetings[channel, nth]
+        ticks = max(self.states[other].ticks[node] for other, node in present)
+        for other, node in present:
+            self.schedule(other, node, ticks)
+
+    def receive(self, number: int, row: int) -> None:
+        message = self.states[number].channel[row]
+        self.states[number].start[row] = self.now
+        if self.arrived.get(message, 0):
+            self.arrived[message] -= 1
+            self.schedule(number, row, 0)
+        else:
+            self.expected.setdefault(message, deque()).append((number, row))
+
+    def finish(self, number: int, row: int) -> None:
+        state = self.states[number]
+        state.end[row] = self.now
+        kind = state.types[row]
+        if kind == _COLL:
+            state.comm_busy = False
+        elif kind == _SEND:
+            state.comm_busy = False
+            message = state.channel[row]
+            waiting = self.expected.get(message)
+            if waiting:
+                receiver, node = waiting.popleft()
+                self.sequence += 1
+                heapq.heappush(self.events, (self.now, self.sequence, receiver, node))
+            else:
+                self.arrived[message] = self.arrived.get(message, 0) + 1
+        elif kind != _RECV:
+            state.compute_busy = False
+        above = state.above
+        for at in range(state.first[row], state.first[row + 1]):
+            child = state.below[at]
+            above[child] -= 1
+            if not above[child]:
+                self.ready(number, child)
+
+
+def run(actors: Sequence[Actor], members: Sequence[int]) -> Run:
+    """Run all actors to the end.
+
+    Args:
+        actors: the kinds of ranks.
+        members: how many actors take part in each meeting.
+    """
+    return _Machine(actors, members).run()

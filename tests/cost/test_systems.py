@@ -1,0 +1,111 @@
+"""System descriptions: what comes along is sound, what a user writes is checked entry by entry."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flint.cost import systems
+from flint.cost.systems import load_system, system_names
+from flint.cost.units import parse
+from flint.errors import UsageError
+
+_SYSTEM = (systems._FOLDER / "dgx-h100.toml").read_text()
+_ACCELERATOR = (systems._ACCELERATORS / "h100-sxm.toml").read_text()
+
+
+@pytest.mark.parametrize("name", system_names())
+def test_every_system_that_comes_along_is_sound_and_says_where_each_figure_is_from(name):
+    system = load_system(name)
+    assert system.name == name
+    for stated in (*system.stated, *system.accelerator.stated):
+        assert stated.source, stated.entry
+
+
+@pytest.mark.parametrize("name", [n for n in system_names() if n.startswith("tpu")])
+def test_matrix_units_give_the_peak(name):
+    """A systolic array of side s does s x s multiply-adds per clock.
+
+    Clocks: 1.05 GHz (v4), 1.5 GHz (v5e), 1.75 GHz (v5p, v6e), 2.2 GHz (v7x).
+    """
+    clock = {"v4": 1.05e9, "v5e": 1.5e9, "v5p": 1.75e9, "v6e": 1.75e9, "v7x": 2.2e9}
+    accelerator = load_system(name).accelerator
+    peak = accelerator.kernel.units * accelerator.kernel.k_step**2 * 2 * clock[name.split("-")[1]]
+    assert peak == pytest.approx(accelerator.matmul["bf16"], rel=0.002)
+
+
+def described(tmp_path, change):
+    """dgx-h100 in one file, its accelerator as a table, with one change."""
+    head, _, network = _SYSTEM.partition('accelerator = "h100-sxm"')
+    tables = _ACCELERATOR.replace("\n[", "\n[accelerator.")
+    text = head + "[accelerator]\n" + tables + network
+    assert text.count(change[0]) >= 1
+    path = tmp_path / "mine.toml"
+    path.write_text(text.replace(*change, 1))
+    return path
+
+
+def test_a_users_file_has_the_same_form(tmp_path):
+    assert load_system(described(tmp_path, ("80 GB", "80 GB"))) == load_system("dgx-h100")
+    without_source = ('["80 GB", "NVIDIA H100 datasheet"]', '"80 GB"')
+    assert load_system(described(tmp_path, without_source)) == load_system("dgx-h100")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("memory_bandwidth = ", "bandwidth = "), "accelerator.memory_bandwidth is missing"),
+        (("3.35 TB/s", "-1 TB/s"), "accelerator.memory_bandwidth must be above 0"),
+        (("3.35 TB/s", "3.35"), "'3.35' has no unit: expected a quantity in bytes/s"),
+        (('["3.35 TB/s", "NVIDIA H100 datasheet"]', "3.35e12"), "has no unit"),
+        (("3.35 TB/s", "3.35 TB"), "'3.35 TB': unknown unit here: expected a quantity in bytes/s"),
+        (("450 GB/s", "-450 GB/s"), r"network\[0\].bandwidth must be above 0"),
+        (("0.6 us", "1e999 us"), r"network\[0\].latency must be at least 0"),
+        (('topology = "Switch"', 'topology = "Torus"'), "topology must be one of Ring"),
+        (("size = [8,", "size = [0,"), "network sizes must grow"),
+        (("launch_overhead", "launch_overheat"), "launch_overhead is missing"),
+        (("\nf32 = ", "\nf33 = "), "accelerator.matmul.f32 is missing"),
+        (("units = [132", "units = [1.5"), "kernel.units must be a whole number"),
+        (("[128, 256, 1.0]", "[128, 256, 1.5]"), "tiles must be a list of"),
+        (("matmul_efficiency = [0.8", "matmul_efficiency = [8"), "at most 1"),
+        (('["ring", "tree"]', '["star"]'), "algorithms must be some of ring, tree"),
+        (("[accelerator]", "[accelerator"), "is not TOML"),
+        (("k_step", "colour = 3\nk_step"), "accelerator.kernel.colour is unknown"),
+    ],
+)
+def test_a_faulty_description_names_the_entry(tmp_path, change, message):
+    with pytest.raises(UsageError, match=message):
+        load_system(described(tmp_path, change))
+
+
+def test_an_unknown_accelerator_lists_those_there_are(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(_SYSTEM.replace("h100-sxm", "h1000"))
+    with pytest.raises(UsageError, match=r"accelerator 'h1000' is unknown .* h100-sxm"):
+        load_system(path)
+
+
+def test_an_unknown_system_lists_those_there_are():
+    with pytest.raises(UsageError, match="there are: dgx-a100, dgx-b200, dgx-h100"):
+        load_system("dgx-h1000")
+
+
+@pytest.mark.parametrize(
+    ("text", "measures", "value"),
+    [
+        ("80 GB", "bytes", 80e9),
+        ("95 GiB", "bytes", 95 * 2**30),
+        ("400 Gb/s", "bytes/s", 50e9),
+        ("2.7us", "seconds", 2.7e-6),
+        ("989.4 TFLOP/s", "operations/s", 989.4e12),
+    ],
+)
+def test_quantities(text, measures, value):
+    assert parse(text, measures) == value
+
+
+@given(st.text(max_size=12))
+def test_any_other_text_is_refused(text):
+    with pytest.raises(ValueError, match="expected a quantity in bytes such as"):
+        parse(text.replace("B", "").replace("b", ""), "bytes")

@@ -1,0 +1,114 @@
+"""The simulator and the reference consumer of execution traces, with the same durations.
+
+The consumer reads the files that the writer wrote and runs every rank by itself; the simulator runs
+one rank per behaviour from the graph's columns.  Every rank must be done at the same tick.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from flint.converters.chakra.consumer import execute
+from flint.converters.chakra.trace_set import load_trace_set
+from flint.converters.chakra.writer import write
+from flint.cost.systems import load_system
+from flint.groups import along_axes
+from flint.mesh import Mesh
+from flint.simulation.actors import Cast, build_cast
+from flint.simulation.machine import run
+from tests.chakra_writer.cases import (
+    GROUPS,
+    MESH,
+    PERMUTATIONS,
+    any_communication,
+    chain,
+    communication,
+)
+from tests.chakra_writer.test_programs import MESH as STAGES
+from tests.chakra_writer.test_programs import _stage as stage
+from tests.unrolling.random_graphs import programs
+
+
+def cast_of(programs, world: int, seed: int) -> Cast:
+    """The actors, with long-tailed random durations that depend on the instance only."""
+    tables: dict[int, np.ndarray] = {}
+
+    def durations(item, unrolled, emission, rank):
+        del rank
+        table = tables.setdefault(
+            id(item.graph),
+            np.exp(np.random.default_rng(seed).uniform(0, 6, len(unrolled))).astype(np.int64),
+        )
+        return table[emission.instance] + emission.part
+
+    return build_cast(programs, world, durations, broadcast_tree=True)
+
+
+def simulated(cast: Cast) -> np.ndarray:
+    """When each rank is done."""
+    result = run(cast.actors, cast.members)
+    assert not result.stuck
+    ends = np.array([end.max(initial=0) for end in result.end], np.int64)
+    return ends[cast.behaviours.colour]
+
+
+def consumed(programs, mesh: Mesh, cast: Cast) -> np.ndarray:
+    """When each rank is done, by files and consumer."""
+
+    def durations(rank, ids):
+        actor = cast.actors[int(cast.behaviours.colour[rank])]
+        if not len(actor):  # the empty node of a rank that does nothing
+            return np.zeros(len(ids), np.int64)
+        return actor.ticks[ids.astype(np.int64) - 1]
+
+    with tempfile.TemporaryDirectory() as name:
+        write(programs, mesh, Path(name), system=load_system("dgx-h100"))
+        result = execute(load_trace_set(Path(name)), durations=durations)
+    assert result.complete
+    return result.time
+
+
+@given(programs(any_communication), st.integers(0, 1 << 16))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_random_programs_end_at_the_same_tick_on_every_rank(graph, seed):
+    everyone = [(graph, np.arange(MESH.size))]
+    cast = cast_of(everyone, MESH.size, seed)
+    assert simulated(cast).tolist() == consumed(everyone, MESH, cast).tolist()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_pipeline_stages_end_at_the_same_tick(seed):
+    both = [(stage(True, 5), np.arange(4)), (stage(False, 5), np.arange(4, 8))]
+    cast = cast_of(both, 8, seed)
+    assert len(cast.actors) == 2  # the four ranks of a stage behave alike
+    assert simulated(cast).tolist() == consumed(both, STAGES, cast).tolist()
+
+
+def test_ranks_that_behave_alike_are_played_once():
+    """A ring and mesh axes treat all ranks alike; an open chain of six tells all of them apart."""
+    ring = communication("collective_permute", peers=PERMUTATIONS[0])
+    reduce = communication("all_reduce", groups=along_axes(MESH, ("data",)))
+    open_chain = communication("collective_permute", peers=PERMUTATIONS[1])
+    assert len(cast_of([(chain(ring, reduce), np.arange(6))], 6, 0).actors) == 1
+    assert len(cast_of([(chain(open_chain), np.arange(6))], 6, 0).actors) == 6
+
+
+def test_members_of_alike_groups_behave_alike():
+    """Of GROUPS[3] = {4, 1, 0}, {5, 3} the members behave alike; rank 2 is in no group."""
+    cast = cast_of([(chain(communication("all_reduce", groups=GROUPS[3])), np.arange(6))], 6, 1)
+    assert cast.behaviours.colour.tolist() == [0, 0, 1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("world", [64, 512, 4096])
+def test_cost_does_not_grow_with_ranks(world):
+    mesh = Mesh((world // 8, 8), ("data", "model"))
+    items = [communication("all_reduce", groups=along_axes(mesh, (axis,))) for axis in mesh.axes]
+    cast = cast_of([(chain(*items * 4), np.arange(world))], world, 0)
+    assert [role.ranks for role in cast.roles] == [world]
+    assert run(cast.actors, cast.members).events == 10
