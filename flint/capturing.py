@@ -191,14 +191,17 @@ class Capture:
             FlintError: the step cannot be traced, partitioned or analysed; the text says where.
         """
         shape, axes, setup, framework, settings = self._flint
-        wanted = _level(level)
+        arguments: Arguments | None = (args, {}) if args else None
+        setup = None if args else setup
+        name = framework or registry.framework_of(arguments) or _by_code(setup, self.__wrapped__)
+        wanted = _level(level, name)
         chosen = _options(options)
         request = Request(
             function=self.__wrapped__,
             shape=shape,
             axes=axes,
-            setup=None if args else setup,
-            arguments=(args, {}) if args else None,
+            setup=setup,
+            arguments=arguments,
             settings=settings,
             level=wanted,
             target=_target(wanted, target, chosen),
@@ -207,14 +210,13 @@ class Capture:
         if request.arguments is None and setup is None:
             # A step without parameters needs no arguments; the frontend says when others do.
             request = replace(request, arguments=((), {}))
-        name = framework or registry.framework_of(request.arguments) or _by_code(request)
         frontend: Callable[[Request], Workload] = registry.frontend(name)
         return frontend(request)
 
 
-def _by_code(request: Request) -> str:
-    """The framework that setup and step are written in."""
-    for function in (request.setup, request.function):
+def _by_code(*functions: Callable[..., Any] | None) -> str:
+    """The framework that setup or step are written in, the first that tells."""
+    for function in functions:
         found = uses(function, registry.FRAMEWORKS)
         if len(found) == 1:
             return found.pop()
@@ -283,11 +285,12 @@ def _grid(
     return shape, names
 
 
-def _level(level: str) -> Level:
-    try:
-        return Level(level)
-    except ValueError:
-        raise UsageError(f"no level {level!r}; there are: {', '.join(Level)}") from None
+def _level(level: str, framework: str) -> Level:
+    there_are = registry.LEVELS.get(framework, tuple(Level))
+    if level not in there_are:
+        of = f" of {framework}" if framework in registry.LEVELS else ""
+        raise UsageError(f"no level {level!r}{of}; there are: {', '.join(there_are)}")
+    return Level(level)
 
 
 def _target(level: Level, target: str | None, options: CaptureOptions) -> str | None:

@@ -32,6 +32,9 @@ FRAMEWORKS: Mapping[str, frozenset[str]] = {
     "torch": frozenset({"torch"}),
 }
 
+#: Frameworks that have not all levels -> those that they have.
+LEVELS: Mapping[str, tuple[str, ...]] = {"torch": ("partitioned",)}
+
 #: Called with the number of devices before a user's file is imported; must import no framework.
 PREPARATIONS: tuple[str, ...] = ("flint.frontends.jax.host_devices:prepare",)
 
