@@ -166,7 +166,7 @@ def workload_of(
 
 
 def _level(module: Module) -> Level:
-    if module.scheduled:
+    if module.optimized:
         return Level.OPTIMIZED
     return Level.PARTITIONED if module.partitioned else Level.LOGICAL
 

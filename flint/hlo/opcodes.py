@@ -101,9 +101,9 @@ ROWS: dict[str, Row] = {
 }
 
 
-#: The rows of a scheduled module: what a backend has left of copies, and of reshapes that it could
+#: The rows of an optimised module: what a backend has left of copies, and of reshapes that it could
 #: not make bitcasts, are kernels.
-SCHEDULED_ROWS: dict[str, Row] = ROWS | {
+OPTIMIZED_ROWS: dict[str, Row] = ROWS | {
     "copy": Row("mhlo.copy", read.made),
     "reshape": Row("mhlo.copy", read.made),
 }

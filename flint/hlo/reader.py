@@ -22,7 +22,7 @@ from flint.hlo.context import Context
 from flint.hlo.describe import donated_buffers, output_shardings, parameter_shardings
 from flint.hlo.locations import Locations
 from flint.hlo.messages import parse_module
-from flint.hlo.opcodes import ROWS, SCHEDULED_ROWS
+from flint.hlo.opcodes import OPTIMIZED_ROWS, ROWS
 from flint.hlo.scope import Scope
 from flint.hlo.shapes import Tree, TypeTable, flatten
 from flint.hlo.structure import HANDLERS, unknown
@@ -73,6 +73,10 @@ class _Reader:
         self.computations = {computation.id: computation for computation in proto.computations}
         self.functions: dict[str, Block] = {}
         self.scheduled = proto.entry_computation_id in proto.schedule.sequences
+        #: A backend has been through it: what stands there are its kernels.
+        self.optimized = self.scheduled or any(
+            computation.is_fusion_computation for computation in proto.computations
+        )
         devices = proto.device_assignment
         self.partitions = max(devices.computation_count, 1)
         self.replicas = max(devices.replica_count, 1)
@@ -119,6 +123,7 @@ class _Reader:
             location=self.locations,
             warnings=self.warnings,
             scheduled=self.scheduled,
+            optimized=self.optimized,
         )
 
     def _input_names(self, entry: Any, parameters: list[Tree]) -> tuple[str, ...]:
@@ -255,7 +260,7 @@ class _Reader:
         return Block(tuple(arguments), scope.ops, tuple(yields))
 
     def _instructions(self, computation: Any, scope: Scope) -> None:
-        rows = SCHEDULED_ROWS if self.scheduled else ROWS
+        rows = OPTIMIZED_ROWS if self.optimized else ROWS
         handlers, context = HANDLERS, self.context
         types, value_type, numbers = self.types.by_bytes, self.value_type, self.locations.numbers
         values, append = scope.values, scope.ops.append

@@ -131,7 +131,11 @@ def _fusion(reader: _Reader, instruction: Any, scope: Scope) -> None:
     in_place = read.aliases(instruction)
     if in_place:
         attrs["aliases"] = in_place
-    op = reader.emit("fusion", instruction, scope, attrs, (reader.region(fused),))
+    body = reader.region(fused)
+    op = reader.emit("fusion", instruction, scope, attrs, (body,))
+    if len(op.operands) != len(body.args) or len(op.results) != len(body.yields):
+        sizes = f"takes {len(body.args)} values, not {len(op.operands)}"
+        raise ValueError(f"{sizes}, and gives {len(body.yields)}, not {len(op.results)}")
     found = fused_collective(op)
     if found is None:
         return
@@ -301,7 +305,7 @@ def _exchanged(*places: int) -> Handler:
 
 
 def _copy_start(reader: _Reader, instruction: Any, scope: Scope) -> None:
-    _start("mhlo.copy", read.made if reader.scheduled else None, 0)(reader, instruction, scope)
+    _start("mhlo.copy", read.made if reader.optimized else None, 0)(reader, instruction, scope)
 
 
 def unknown(reader: _Reader, instruction: Any, scope: Scope) -> None:

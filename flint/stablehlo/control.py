@@ -166,6 +166,15 @@ def _inside(walker: Walker, function: str, depth: int) -> tuple[WorkItem, ...]:
     return items
 
 
+def region_work(walker: Walker, body: Block, depth: int) -> tuple[WorkItem, ...]:
+    """Work of a block that several ops may share, worked out once."""
+    key = f"region {id(body)}"
+    items = walker.work_of_function.get(key)
+    if items is None:
+        items = walker.work_of_function[key] = work_inside(walker, body, depth)
+    return items
+
+
 def work_inside(walker: Walker, block: Block, depth: int) -> tuple[WorkItem, ...]:
     """Work items of everything a block does, by unit, type and GEMM size; loops are not counted."""
     if depth > 100:
@@ -184,7 +193,7 @@ def work_inside(walker: Walker, block: Block, depth: int) -> tuple[WorkItem, ...
             add(_inside(walker, function, depth + 1))
         elif op.name in HANDLERS and op.regions:
             for body in op.regions:
-                add(work_inside(walker, body, depth + 1))
+                add(region_work(walker, body, depth + 1))
             if op.name == "while":
                 walker.warnings["a loop inside a kernel: its FLOPs are counted once"] += 1
             elif op.name in ("case", "if"):

@@ -76,9 +76,9 @@ def kernel(walker: Walker, scope: Scope, op: Op, name: str, work: Work) -> None:
 
 
 def _inside(walker: Walker, body: Block) -> tuple[WorkItem, ...]:
-    from flint.stablehlo.control import work_inside
+    from flint.stablehlo.control import region_work
 
-    return work_inside(walker, body, 0)
+    return region_work(walker, body, 0)
 
 
 def accessed_bytes(module: Module, body: Block) -> tuple[int, int, int]:
@@ -88,7 +88,7 @@ def accessed_bytes(module: Module, body: Block) -> tuple[int, int, int]:
         module: whose values they are.
         body: the fused computation; its arguments are the fusion's operands.
     """
-    accesses = _Accesses(module, body)
+    accesses = _Accesses(module, body, {})
     read = sum(accesses.read(value) for value in body.args) + accesses.constants()
     written = aliased = 0
     for value in body.yields:
@@ -99,11 +99,16 @@ def accessed_bytes(module: Module, body: Block) -> tuple[int, int, int]:
 
 
 class _Accesses:
-    """What the ops of one fused computation touch."""
+    """What the ops of one fused computation touch.
 
-    def __init__(self, module: Module, body: Block) -> None:
+    ``known`` has the same of the computations inside, by identity, so that each is looked at once.
+    """
+
+    def __init__(self, module: Module, body: Block, known: dict[int, _Accesses]) -> None:
         self.module = module
         self.body = body
+        self.known = known
+        self._found: dict[int, tuple[int, bool]] = {}
         self.uses: dict[int, list[Op]] = {}
         self.makers: dict[int, Op] = {}
         for op in body.ops:
@@ -131,6 +136,11 @@ class _Accesses:
 
     def _read(self, value: int) -> tuple[int, bool]:
         """(bytes of its parts that are read, whether it is read as a whole)."""
+        if value not in self._found:
+            self._found[value] = self._look(value)
+        return self._found[value]
+
+    def _look(self, value: int) -> tuple[int, bool]:
         parts, whole = 0, False
         for op in self.uses.get(value, ()):
             first = op.operands[0] == value and op.operands.count(value) == 1
@@ -142,7 +152,7 @@ class _Accesses:
                 more, all_of_it = self._read(op.results[0])
                 parts, whole = parts + more, whole or all_of_it
             elif op.name == "fusion" and op.regions:
-                inner = _Accesses(self.module, op.regions[0])
+                inner = self._inside(op.regions[0])
                 for argument, operand in zip(op.regions[0].args, op.operands, strict=True):
                     if operand == value:
                         more, all_of_it = inner._read(argument)
@@ -151,6 +161,12 @@ class _Accesses:
                 whole = True
         # A result that is the argument itself is written from it.
         return parts, whole or value in self.body.yields
+
+    def _inside(self, body: Block) -> _Accesses:
+        found = self.known.get(id(body))
+        if found is None:
+            found = self.known[id(body)] = _Accesses(self.module, body, self.known)
+        return found
 
     def _maker(self, value: int) -> Op | None:
         maker = self.makers.get(value)

@@ -42,7 +42,7 @@ Attributes by op (all plain Python; absent means the default of the StableHLO sp
 What only an HLO proto has:
 
     fusion               kind ("kLoop", ...), aliases as of custom_call; one region, with arguments
-    mhlo.copy            made: a scheduled module's copies are kernels, others only names
+    mhlo.copy            made: an optimised module's copies are kernels, others only names
     async_done           -; its operands are the results of the record that the first half became
     mhlo.topk            k                          mhlo.ragged_dot   as dot_general, + lhs_ragged,
                                                     rhs_group
@@ -179,6 +179,7 @@ class Module:
             devices and no partitioner has run.
         warnings: what the reader noticed, text -> count.
         scheduled: the ops of a block stand in the order in which a backend issues them.
+        optimized: a backend has been through it; its fusions and copies are kernels.
         input_roles: role per entry parameter, where the source states it ("" unknown).
         issues: first result of an op of ``main`` -> how it was issued; only recorded modules have
             them, and their ops stand in the order in which a framework issued them.
@@ -199,6 +200,7 @@ class Module:
     partitioned: bool = True
     warnings: dict[str, int] = field(default_factory=dict)
     scheduled: bool = False
+    optimized: bool = False
     input_roles: tuple[str, ...] = ()
     issues: dict[int, Issue] = field(default_factory=dict)
 

@@ -132,7 +132,7 @@ class Walker:
         #: that have become the shard itself.
         self._on_shard: dict[int, tuple[int, ...]] = {}
         self._slices: set[int] = set()
-        self._may_scatter = options.reduce_scatter and not (module.issues or module.scheduled)
+        self._may_scatter = options.reduce_scatter and not (module.issues or module.optimized)
         #: Blocks that have been walked before (by id).
         self._walked: set[int] = set()
         self._handlers: dict[str, Handler | None] = {"custom_call": Walker.custom_call}
