@@ -28,6 +28,7 @@ TPU_ENVIRONMENT: Mapping[str, str] = {
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_WORKER_ID": "0",
     "TPU_LOG_DIR": "disabled",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # else the second process is refused, whoever the first is
 }
 
 #: XLA's names in its cost analysis -> ours.
