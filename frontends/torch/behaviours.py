@@ -1,9 +1,11 @@
 """Which ranks do the same: found by recording a few of them.
 
 The idea: what a rank does depends on its place in the mesh along some axes (a pipeline's stages)
-and not along others.  The first, the last and a rank in the middle are recorded; where they agree
-all ranks run one program.  Where not, the axes along which something changes are found one by one,
-every place along those is recorded, and ranks elsewhere are recorded to check the prediction.
+and not along others.  The first, the last and two other ranks are recorded; where they agree all
+ranks run one program.  Where not, and where it is known at which places something changes (uneven
+shards), ranks between any two such places are recorded.  Where that does not explain what was seen,
+the axes along which something changes are found one by one, every place along those is recorded,
+and ranks elsewhere are recorded to check the prediction.
 
     behaviours((4, 2, 8), sign)       # sign(ranks) -> rank -> signature; here 4 stages
     [Behaviour(0, mask of 16 ranks), Behaviour(16, ...), ...]
@@ -12,7 +14,7 @@ every place along those is recorded, and ranks elsewhere are recorded to check t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,12 +42,16 @@ class Behaviour:
     ranks: NDArray[np.bool_]
 
 
-def behaviours(shape: tuple[int, ...], sign: Sign) -> list[Behaviour]:
+def behaviours(
+    shape: tuple[int, ...], sign: Sign, breaks: Callable[[], Sequence[Iterable[int]]] | None = None
+) -> list[Behaviour]:
     """The distinct behaviours over a mesh.
 
     Args:
         shape: devices per mesh axis; rank is row-major.
         sign: records ranks; asked for several at once, and for each rank once.
+        breaks: per mesh axis, places from which on ranks may do something else; asked after rank 0
+            has been recorded.
 
     Raises:
         FlintError: too many distinct places, or a rank that breaks the pattern.
@@ -59,38 +65,94 @@ def behaviours(shape: tuple[int, ...], sign: Sign) -> list[Behaviour]:
             known.update(sign(new))
         return [known[rank] for rank in ranks]
 
-    witnesses = [0, world - 1, _rank(tuple(size // 2 for size in shape), shape)]
+    witnesses = [0, world - 1, _rank(tuple(size // 2 for size in shape), shape), _far(shape)]
     if len(set(signature(witnesses))) == 1:
         return [Behaviour(0, np.ones(world, bool))]
+    hints = tuple(tuple(sorted(item)) for item in breaks()) if breaks is not None else ()
+    if any(hints) and _count(hints) <= MAX_REPRESENTATIVES:
+        found = _attempt(shape, hints, signature, known, both=True)
+        if isinstance(found, list):
+            return found
     changing = _changing_axes(shape, signature)
-    count = math.prod(shape[axis] for axis in changing)
+    signature(_others(shape, changing))
+    every = tuple(tuple(range(1, n)) if a in changing else () for a, n in enumerate(shape))
+    if any(hints):
+        mixed = tuple(hint or places for hint, places in zip(hints, every, strict=True))
+        if _count(mixed) <= MAX_REPRESENTATIVES:
+            found = _attempt(shape, mixed, signature, known, both=True)
+            if isinstance(found, list):
+                return found
+    count = _count(every)
     if count > MAX_REPRESENTATIVES:
         raise FlintError(
             f"ranks behave differently along mesh axes of {count:,} places together; at most "
             f"{MAX_REPRESENTATIVES} are recorded"
         )
-    places = np.stack(np.unravel_index(np.arange(world), shape))
-    corner = places.copy()
-    for axis in range(len(shape)):
-        if axis not in changing:
-            corner[axis] = 0
-    representative = np.ravel_multi_index(tuple(corner), shape)
-    chosen = sorted(set(representative.tolist()))
-    by_rank = dict(zip(chosen, signature(chosen), strict=True))
-    others = _others(shape, changing)
-    for rank, found in zip(others, signature(others), strict=True):
-        if found != by_rank[int(representative[rank])]:
-            raise FlintError(
-                f"rank {rank:,} does something else than rank {int(representative[rank]):,}, "
-                f"although both stand at the same place along the mesh axes {changing} along which "
-                "ranks differ: its behaviour follows no pattern of mesh axes"
-            )
-    first: dict[str, int] = {}
-    for rank in chosen:
-        first.setdefault(by_rank[rank], rank)
-    owner = np.array([first[by_rank[rank]] for rank in chosen])
-    owners = owner[np.searchsorted(chosen, representative)]
-    return [Behaviour(rank, owners == rank) for rank in sorted(first.values())]
+    found = _attempt(shape, every, signature, known, both=False)
+    if isinstance(found, list):
+        return found
+    raise FlintError(
+        f"rank {found[1]:,} does something else than rank {found[0]:,}, although both stand at the "
+        f"same place along the mesh axes {changing} along which ranks differ: its behaviour "
+        "follows no pattern of mesh axes"
+    )
+
+
+def _count(starts: tuple[tuple[int, ...], ...]) -> int:
+    return math.prod(len(item) + 1 for item in starts)
+
+
+def _attempt(
+    shape: tuple[int, ...],
+    starts: tuple[tuple[int, ...], ...],
+    signature: Callable[[Sequence[int]], list[str]],
+    known: dict[int, str],
+    *,
+    both: bool,
+) -> list[Behaviour] | tuple[int, int]:
+    """Behaviours if ranks do the same wherever no start lies between them; or two that do not.
+
+    Args:
+        starts: per mesh axis, places (but for 0) at which something else may begin.
+        signature, known: records ranks, and what has been recorded.
+        both: between two starts, ranks that differ along every axis must have been recorded.
+    """
+    count = _count(starts)
+    places = np.unravel_index(np.arange(math.prod(shape)), shape)
+    cells = np.zeros(math.prod(shape), np.int64)
+    for place, item in zip(places, starts, strict=True):
+        begin = np.array([0, *item])
+        cells = cells * len(begin) + np.searchsorted(begin, place, side="right") - 1
+    wanted: list[int] = []
+    for cell in range(count):
+        ranks = np.flatnonzero(cells == cell)
+        seen = [rank for rank in known if cells[rank] == cell]
+        if not seen or (both and not _spans(seen, ranks, shape)):
+            ends = (int(ranks[0]), int(ranks[-1])) if both else (int(ranks[0]),)
+            wanted += [rank for rank in dict.fromkeys(ends) if rank not in known]
+    signature(wanted)
+    said: dict[int, int] = {}
+    for rank in sorted(known):
+        other = said.setdefault(int(cells[rank]), rank)
+        if known[other] != known[rank]:
+            return other, rank
+    owner: dict[str, int] = {}
+    for cell in range(count):
+        owner.setdefault(known[said[cell]], said[cell])
+    owners = np.array([owner[known[said[cell]]] for cell in range(count)])[cells]
+    return [Behaviour(rank, owners == rank) for rank in sorted(owner.values())]
+
+
+def _spans(seen: list[int], ranks: NDArray[np.int64], shape: tuple[int, ...]) -> bool:
+    """Whether there are two among some ranks along every axis along which there are among all."""
+    some, every = (np.stack(np.unravel_index(np.array(item), shape)) for item in (seen, ranks))
+    return bool((((every != every[:, :1]).any(1)) <= (some != some[:, :1]).any(1)).all())
+
+
+def _far(shape: tuple[int, ...]) -> int:
+    """The far end along the first axis that has one, at the beginning of the others."""
+    long = next((axis for axis, size in enumerate(shape) if size > 1), 0)
+    return _rank(tuple(size - 1 if axis == long else 0 for axis, size in enumerate(shape)), shape)
 
 
 def _changing_axes(

@@ -58,7 +58,11 @@ def capture(request: Request) -> Workload:
             recorded.update(run_all(work, ranks, folder, limits))
             return {rank: _report(recorded[rank])["signature"] for rank in ranks}
 
-        found = behaviours(mesh.shape, sign)
+        def breaks() -> list[list[int]]:
+            known = _report(recorded[0])["breaks"]
+            return [known.get(axis, []) for axis in mesh.axes]
+
+        found = behaviours(mesh.shape, sign, breaks)
         parts = [_part(request, mesh, item, recorded) for item in found]
         warnings: Counter[str] = Counter()
         for item in found:
@@ -98,7 +102,11 @@ def _record(request: Request, mesh: Mesh, rank: int, folder: Path) -> None:
     made = emitted(recording, strict=request.options.walk.strict)
     (folder / _MODULE).write_bytes(made.data)
     warnings = Counter(recording.warnings) + Counter(made.warnings)
-    report = {"signature": signature(recording), "warnings": dict(warnings)}
+    report = {
+        "signature": signature(recording),
+        "warnings": dict(warnings),
+        "breaks": dict(recording.breaks),
+    }
     (folder / _REPORT).write_text(json.dumps(report))
 
 

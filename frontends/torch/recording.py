@@ -122,6 +122,7 @@ class Recording:
         mesh: ((axis, size), ...) of the device mesh.
         constants: storage -> bytes of small CPU tensors whose values the step made (indices, say).
         warnings: what was assumed or could not be told, text -> count.
+        breaks: mesh axis -> places from which on ranks have smaller shards.
     """
 
     rank: int
@@ -134,6 +135,7 @@ class Recording:
     mesh: tuple[tuple[str, int], ...] = ()
     constants: Mapping[int, bytes] = field(default_factory=dict)
     warnings: Mapping[str, int] = field(default_factory=dict)
+    breaks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def views_in(argument: Argument) -> Iterator[View]:

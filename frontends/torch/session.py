@@ -14,13 +14,14 @@ import contextlib
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from flint.errors import FlintError, UsageError
-from flint.frontends.torch import cluster, device, peers, routing, shims
+from flint.frontends.torch import cluster, device, peers, routing, shims, uneven
 from flint.frontends.torch.cuda import cuda_names
 from flint.frontends.torch.naming import Named, Names, names_of
 from flint.frontends.torch.recorder import Recorder, tensors_in
@@ -100,7 +101,10 @@ def record(
         recorder = Recorder(tracker, device.NAME)
         with tracking(tracker), _users("the step"), work.waiting(recorder.wait_work), recorder:
             result = function(*args, **kwargs)
-        return _recording(recorder, names, result, rank, shape, axes)
+        made = _recording(recorder, names, result, rank, shape, axes)
+        modules = list(names.modules)
+        parameters = [item for module in modules for item in module.parameters(recurse=False)]
+        return replace(made, breaks=uneven.breaks(parameters, axes))
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import replace
 
@@ -132,3 +133,19 @@ def test_the_ring_attends_to_every_part_of_the_sequence(tmp_path):
 def test_the_step_of_the_command_line(tmp_path):
     workload = checked(train_tiny, tmp_path)
     assert workload.mesh.axes == ("dp", "tp") and len(workload.programs) == 1
+
+
+def test_the_last_ranks_smaller_shard_is_a_program_of_its_own(tmp_path):
+    """262 tokens over 2 x 4 ranks: 131 rows for either rank of ``tp``, of which the first three
+    ranks of ``dp`` hold ceil(131 / 4) = 33 and the last 32.  FSDP pads its storage to the others'
+    size, but the optimizer's moments are of 32."""
+    config = replace(TINY, vocabulary=262)
+    workload = checked(training(config, mesh=(4, 2), axes=("dp", "tp")), tmp_path)
+    assert [item.ranks.array().tolist() for item in workload.programs] == [[*range(6)], [6, 7]]
+    held = []
+    for program in workload.programs:
+        sizes = {item.name: math.prod(item.type.shape) for item in program.inputs}
+        weight = "model.embedding.weight"
+        moment = "optimizer.embedding.weight.exp_avg"
+        held.append((sizes[weight], sizes[moment]))
+    assert held == [(33 * TINY.width, 33 * TINY.width), (33 * TINY.width, 32 * TINY.width)]

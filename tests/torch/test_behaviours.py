@@ -32,11 +32,11 @@ class Cluster:
 
 
 @given(SHAPES)
-def test_equal_ranks_are_one_program_and_three_recordings_show_it(shape):
+def test_equal_ranks_are_one_program_and_four_recordings_show_it(shape):
     cluster = Cluster(shape, lambda at: "same")
     [found] = behaviours(shape, cluster.sign)
     assert found.ranks.all()
-    assert len(cluster.recorded) <= 3
+    assert len(cluster.recorded) <= 4
 
 
 @given(SHAPES, st.data())
@@ -85,3 +85,32 @@ def test_too_many_behaviours_are_refused():
     cluster = Cluster((1024, 2), lambda at: int(at[0]))
     with pytest.raises(FlintError, match="1,024 places together; at most 256"):
         behaviours(cluster.shape, cluster.sign)
+
+
+@given(SHAPES, st.data())
+def test_places_where_something_changes_are_recorded_on_either_side(shape, data):
+    """Known breaks along some axes; behaviour changes at all of them, some, or elsewhere too."""
+    breaks = [data.draw(st.sets(st.integers(1, size))) - {size} for size in shape]
+    real = [data.draw(st.sets(st.sampled_from(sorted(item)))) if item else set() for item in breaks]
+    pipeline = data.draw(st.integers(-1, len(shape) - 1))
+
+    def behaviour(at):
+        parts = [
+            sum(place >= start for start in item) for place, item in zip(at, real, strict=True)
+        ]
+        return [*parts, at[pipeline] if pipeline >= 0 else 0]
+
+    cluster = Cluster(shape, lambda at: behaviour([int(place) for place in at]))
+    found = behaviours(shape, cluster.sign, lambda: breaks)
+    for item in found:
+        for rank in np.flatnonzero(item.ranks):
+            assert cluster.at(rank) == cluster.at(item.representative)
+    assert sum(item.ranks.sum() for item in found) == math.prod(shape)
+
+
+def test_the_last_of_many_shards_is_found_with_four_recordings():
+    """251 rows on each of 64 ranks but the last; 8 others beside each."""
+    cluster = Cluster((64, 8), lambda at: at[0] == 63)
+    found = behaviours((64, 8), cluster.sign, lambda: [{63}, ()])
+    assert [item.ranks.sum() for item in found] == [504, 8]
+    assert len(cluster.recorded) == 4
