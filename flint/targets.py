@@ -24,6 +24,7 @@ class Target:
         device: what one device is.
         platform: the compiler's platform, "cuda" or "tpu".
         memory: bytes of memory of one device.
+        system: the system of such devices that durations are computed for by default.
         largest: devices of the largest mesh; None for any number.
         missing: what has to be installed to compile for it, "" when nothing.
     """
@@ -32,6 +33,7 @@ class Target:
     device: str
     platform: str
     memory: int
+    system: str
     largest: int | None
     missing: str
 

@@ -10,13 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
-from flint import registry
+from flint import registry, targets
 from flint.capturing import MEMORY_LIMIT, TIME_LIMIT, Capture, capture
 from flint.cli.saving import (
     AnnotateOption,
     GranularityOption,
     RanksOption,
-    SystemOption,
     save_and_report,
 )
 from flint.cli.shared import (
@@ -69,7 +68,14 @@ def capture_command(
             help="NAME=VALUE, one of XLA's flags for the optimized level (repeatable).",
         ),
     ] = None,
-    system: SystemOption = "dgx-h100",
+    system: Annotated[
+        str | None,
+        typer.Option(
+            "--system",
+            help="System that durations are for: a name or a TOML file "
+            "[default: one of the target's devices, else dgx-h100].",
+        ),
+    ] = None,
     ranks: RanksOption = "all",
     granularity: GranularityOption = "kernel",
     trip_count: TripCountOption = None,
@@ -111,8 +117,8 @@ def capture_command(
         _save_logical(workload, output, seconds, json_output)
         return
     save_and_report(
-        workload, output, seconds, system=system, ranks=ranks, granularity=granularity,
-        annotate=annotate, json_output=json_output,
+        workload, output, seconds, system=system or _system_of(target), ranks=ranks,
+        granularity=granularity, annotate=annotate, json_output=json_output,
     )  # fmt: skip
 
 
@@ -136,6 +142,10 @@ def _step(step: str, mesh: str | None, axes: str | None, setup: str | None) -> C
         made = find(module, setup, f"--setup {setup}: no such function")
         captured = captured.with_setup(made)
     return captured
+
+
+def _system_of(target: str | None) -> str:
+    return targets.target(target).system if target else "dgx-h100"
 
 
 def _xla_options(entries: list[str] | None) -> dict[str, str]:

@@ -25,7 +25,7 @@ def targets_command(json_output: JsonOption = False) -> None:
         printer.line(f"{names}: {missing}")
 
 
-_COLUMNS = ("target", "device", "?>memory", "?>devices at most", "here")
+_COLUMNS = ("target", "device", "?>memory", "?>devices at most", "?system", "here")
 
 
 def _rows(found: tuple[Target, ...]) -> list[tuple[str, ...]]:
@@ -35,6 +35,7 @@ def _rows(found: tuple[Target, ...]) -> list[tuple[str, ...]]:
             target.device,
             human_bytes(target.memory),
             "any number" if target.largest is None else f"{target.largest:,}",
+            target.system,
             "no" if target.missing else "yes",
         )
         for target in found

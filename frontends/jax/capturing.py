@@ -123,7 +123,7 @@ def _program(child: Partitioner | Optimizer | None, lowered: Lowered, name: str)
         proto = compiled.module
         text = (compiled.text, ".hlo") if 0 < len(compiled.text) <= MAX_BYTES else None
         program = _Program(read_hlo(proto, name), (proto, ".hlo.pb"), text, compiled.report)
-        program.module.warnings |= _too_large(compiled)
+        program.module.warnings |= _too_large(compiled) | _parts_of_chips(compiled.report.target)
     program.module.warnings |= remarks(child.log())
     return program
 
@@ -140,3 +140,15 @@ def _too_large(compiled: Compiled) -> dict[str, int]:
         f"{said}; {report.target} has {report.memory / 2**30:.1f} GiB: the program would not run "
         "there": 1
     }
+
+
+def _parts_of_chips(target: str) -> dict[str, int]:
+    """A warning where a device is less than what systems describe."""
+    devices = table()[target].row.get("devices_per_chip", 1)
+    if devices == 1:
+        return {}
+    text = (
+        f"a device of target {target} is one of {devices} on a chip, and systems describe whole "
+        "chips: durations come out too short"
+    )
+    return {text: 1}

@@ -93,6 +93,7 @@ def targets() -> tuple[Target, ...]:
             device=str(item.row["device"]),
             platform=item.platform,
             memory=item.memory,
+            system=str(item.row["system"]),
             largest=item.largest,
             missing=missing[item.platform],
         )

@@ -43,6 +43,12 @@ def test_every_target_compiles(target, compiled):
     workload.verify()
 
 
+@pytest.mark.parametrize(("target", "told"), [("tpu7x", True), ("tpu-v5p", False)])
+def test_a_device_that_is_half_a_chip_is_told(target, told, compiled):
+    said = compiled("scan", target).warnings
+    assert any("one of 2 on a chip" in text for text in said) == told
+
+
 @EVERY
 def test_memory_analysis_is_that_of_a_device(target, compiled):
     """Weights are on 8 devices, the batch on the 4 of axis data; the weights' buffers are reused.

@@ -6,6 +6,7 @@ import pytest
 
 import flint.targets
 from flint import registry
+from flint.cost.systems import load_system
 from flint.errors import UsageError
 from flint.frontends.jax import compile_targets
 from flint.frontends.jax.compile_targets import table, tpu_topology
@@ -31,6 +32,17 @@ def test_memory_comes_from_the_description_that_the_compiler_reads():
     """80 GB of HBM as the driver reports it: a little less than 80 GiB."""
     assert 79 * 2**30 < table()["h100"].memory < 80 * 2**30
     assert 38 * 2**30 < table()["a100-40"].memory < 40 * 2**30
+
+
+@pytest.mark.parametrize("target", flint.targets.targets(), ids=lambda target: target.name)
+def test_every_target_has_a_system_of_such_chips(target):
+    """Memory of a chip as its maker states it, in GB or GiB, and as the compiler knows it."""
+    accelerator = load_system(target.system).accelerator
+    model = target.name.removeprefix("tpu-").partition("-")[0]
+    assert model.lower() in accelerator.name.lower()
+    chip = target.memory * table()[target.name].row.get("devices_per_chip", 1)
+    other = 2 if target.name == "a100-40" else 1  # no system has the 40 GB ones
+    assert accelerator.memory_bytes == pytest.approx(chip * other, rel=0.1)
 
 
 #: Chips -> slice, from Cloud TPU's documentation of v5p and v5e.
