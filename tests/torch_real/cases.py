@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+from dataclasses import replace
+
+from flint.models.torch import llama3
 from tests.torch_real import steps
 from tests.torch_real.processes import Case
 
 ONE, TWO, FOUR, SQUARE = (1,), (2,), (4,), (2, 2)
-GPU = "attention"
+GPU = ("attention",)
 
 
 def _pipeline(kind, ranks, per_rank=1):
@@ -15,12 +19,21 @@ def _pipeline(kind, ranks, per_rank=1):
     )
 
 
+def _llama(shape, axes, ranks=(0, 1, 2, 3), **settings):
+    config = replace(llama3.TINY, **{"layers": 2, **settings})
+    setup, step = llama3.build, llama3.step
+    if "pp" in axes:
+        setup, step = llama3.build_pipeline, llama3.pipeline_step
+    setup = functools.partial(setup, config)
+    return Case(shape, axes, setup, step, ranks, kernels=("attention", "norm"))
+
+
 CASES = {
     "plain": Case(ONE, ("dp",), steps.plain(), steps.step, (0,)),
     "clip": Case(ONE, ("dp",), steps.plain(), steps.clipped_step, (0,)),
     "layer norm": Case(ONE, ("dp",), steps.plain(steps.layer_norm), steps.step, (0,)),
     "fused RMS norm": Case(
-        ONE, ("dp",), steps.plain(steps.rms_norm), steps.step, (0,), kernels="norm"
+        ONE, ("dp",), steps.plain(steps.rms_norm), steps.step, (0,), kernels=("norm",)
     ),
     "SGD, tensor by tensor": Case(ONE, ("dp",), steps.single_tensor, steps.step, (0,)),
     "autocast": Case(ONE, ("dp",), steps.plain(), steps.autocast_step, (0,), kernels=GPU),
@@ -69,4 +82,14 @@ CASES = {
         TWO, ("cp",), steps.context_parallel_setup, steps.context_parallel_step, (0, 1), kernels=GPU
     ),
     "exchanges": Case(FOUR, ("x",), steps.exchange_setup, steps.exchange_step, (0, 1, 2, 3)),
+    "Llama, FSDP2": _llama(FOUR, ("dp",), (3,)),
+    "Llama, HSDP": _llama(SQUARE, ("dp_replicate", "dp"), (0, 3)),
+    "Llama, FSDP2 x TP, checkpointed": _llama(SQUARE, ("dp", "tp"), checkpoint=True),
+    "Llama, FSDP2 x CP": _llama(SQUARE, ("dp", "cp")),
+    "Llama, CP x TP": _llama(SQUARE, ("cp", "tp")),
+    "Llama, PP x FSDP2": _llama(SQUARE, ("pp", "dp"), schedule="GPipe"),
+    "Llama, PP x TP, interleaved": _llama(
+        SQUARE, ("pp", "tp"), schedule="Interleaved1F1B", stages=2, layers=4
+    ),
+    "Llama, PP x CP": _llama(SQUARE, ("pp", "cp")),
 }

@@ -18,12 +18,13 @@ _aten: Any = torch.ops.aten
 
 
 @contextlib.contextmanager
-def accelerator_kernels(kind):
-    """Within it, the CPU has a GPU's kernels for "attention" or for the root mean square "norm"."""
+def accelerator_kernels(kinds):
+    """Within it, the CPU has a GPU's kernels for "attention" or the root mean square "norm"."""
     library = torch.library.Library("aten", "IMPL")
-    for name, kernel, keys in _KERNELS[kind]:
-        for key in keys:
-            library.impl(name, kernel, key, allow_override=True)
+    for kind in kinds:
+        for name, kernel, keys in _KERNELS[kind]:
+            for key in keys:
+                library.impl(name, kernel, key, allow_override=True)
     try:
         yield
     finally:

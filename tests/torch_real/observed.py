@@ -1,4 +1,4 @@
-"""Collectives and messages as PyTorch's ExecutionTraceObserver wrote them down."""
+"""Ops, collectives and messages as PyTorch's ExecutionTraceObserver wrote them down."""
 
 from __future__ import annotations
 
@@ -8,6 +8,24 @@ _DTYPES = {
     "bool": "bool", "int": "int32",
 }  # fmt: skip
 _SILENT = ("wait_tensor", "_wrap_tensor_autograd")
+
+
+def observed_ops(nodes, names):
+    """Names of a trace's nodes, of those named in ``names``; not of what is inside of others.
+
+    For traces of one rank: see ``observed_collectives``.
+    """
+    by_id = {node["id"]: node for node in nodes}
+
+    def inside(node):
+        while node["ctrl_deps"] in by_id and node["ctrl_deps"] != node["id"]:
+            node = by_id[node["ctrl_deps"]]
+            if node["name"] in names:
+                return True
+        return False
+
+    ordered = sorted(nodes, key=lambda node: node["id"])
+    return [node["name"] for node in ordered if node["name"] in names and not inside(node)]
 
 
 def collectives_of(ops):

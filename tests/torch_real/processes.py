@@ -45,7 +45,7 @@ class Case:
         setup: ``setup(mesh)`` returns the step's arguments, on ``mesh.device_type``.
         step: returns nothing of interest.
         ranks: that are compared; all run.
-        kernels: what real runs need a GPU's kernels for: "attention", "norm" or nothing.
+        kernels: what real runs need a GPU's kernels for: "attention", "norm".
         warm_up: real steps before the one that is recorded.
     """
 
@@ -54,7 +54,7 @@ class Case:
     setup: Any
     step: Any
     ranks: tuple[int, ...]
-    kernels: str = ""
+    kernels: tuple[str, ...] = ()
     warm_up: int = 1
 
     @property
@@ -102,6 +102,7 @@ def _real_rank(case, rank, store, trace):
 
     from flint.frontends.torch import cluster, device
     from flint.frontends.torch.naming import names_of
+    from flint.frontends.torch.shims import mesh as meshes
     from flint.frontends.torch.shims import work
     from flint.frontends.torch.tracking import Tracker, tracking
 
@@ -115,6 +116,7 @@ def _real_rank(case, rank, store, trace):
         world_size=case.world,
         timeout=timedelta(seconds=60),
     )
+    meshes.apply()  # what meshes compute with rank numbers is the host's, not the device's
     mesh = init_device_mesh("cpu", case.shape, mesh_dim_names=case.axes)
     torch.manual_seed(0)
     with contextlib.ExitStack() as stack:

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 from tests.torch_real.cases import CASES  # noqa: E402
 from tests.torch_real.comparison import DIFFERENCES, compared  # noqa: E402
-from tests.torch_real.observed import collectives_of, observed_collectives  # noqa: E402
+from tests.torch_real.observed import collectives_of, observed_collectives, observed_ops  # noqa: E402
 from tests.torch_real.processes import preload, run_faked, run_really  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("torch-real")
@@ -39,6 +39,23 @@ def test_collectives_are_those_that_pytorch_observed(name):
     for rank in CASES[name].ranks:
         found = collectives_of(faked(name)[rank]["ops"])
         assert found == observed_collectives(real(name)[rank]["trace"])
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if CASES[name].world == 1])
+def test_every_op_is_one_that_pytorch_observed_unrecorded(name):
+    """Of the real process: that a recorder runs along changes one thing.
+
+    Where two gradients meet, autograd adds the second one to the first in place if nobody else
+    holds that.  Any dispatch mode does: the sum becomes a new tensor, by an op that reads and
+    writes as much.
+    """
+    ops = [op for op in real(name)[0]["ops"] if op["name"].startswith("aten.")]
+    found = [(op["name"].rsplit(".", 1)[0].replace(".", "::"), op.get("phase")) for op in ops]
+    observed = observed_ops(real(name)[0]["trace"], {name for name, _ in found} | {"aten::add_"})
+    assert len(found) == len(observed)
+    pairs = zip(found, observed, strict=True)
+    other = {(*ours, theirs) for ours, theirs in pairs if ours[0] != theirs}
+    assert other <= {("aten::add", "backward", "aten::add_")}
 
 
 def test_every_difference_is_still_needed():
