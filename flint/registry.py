@@ -56,6 +56,10 @@ CONVERTERS: Mapping[str, str] = {
     "nodes-frame": "flint.converters.frames:nodes_frame",
     "communications-frame": "flint.converters.frames:communications_frame",
     "perfetto": "flint.converters.perfetto:write_perfetto",
+    "kineto-ops": "flint.converters.kineto:observe",
+    "pytorch-et-ops": "flint.converters.pytorch_et:observe",
+    "xplane-ops": "flint.converters.xplane:observe",
+    "chakra-ops": "flint.converters.chakra_ops:observe",
 }
 
 

@@ -14,7 +14,7 @@ import traceback
 
 import typer
 
-from flint.cli import capture, check, convert, diff, inspect, targets
+from flint.cli import capture, check, convert, diff, inspect, targets, validate
 from flint.environment import refuse_namesake
 from flint.errors import FlintError, UsageError
 
@@ -39,7 +39,7 @@ def _options(
     del debug  # read from the arguments by ``main``, which must know it before parsing can fail
 
 
-for _command in (capture, convert, inspect, check, diff, targets):
+for _command in (capture, convert, inspect, check, diff, validate, targets):
     _command.register(app)
 
 

@@ -1,0 +1,174 @@
+"""An executed HLO module -> what is known of each instruction, by its name.
+
+The idea: a profiler names instructions; this is the dictionary.  An instruction that calls a fused
+computation stands for what is in there: the contractions and collectives one by one, and the rest
+as one op.
+
+    module_facts(proto, "trace").of("all-reduce.3", rank=0)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from flint.errors import FlintError
+from flint.hlo import hlo_pb2 as pb
+from flint.hlo.collectives import replica_groups
+from flint.hlo.context import Context
+from flint.hlo.locations import Locations
+from flint.hlo.messages import parse_module
+from flint.hlo.shapes import Tree, TypeTable
+from flint.stablehlo.world import World
+from flint.tensor_types import TensorType
+from flint.validation.classes import OpClass, hlo_class
+from flint.validation.observed import Gemm, OpFacts, Tensor
+
+_MAX_DEPTH = 64
+
+
+def module_facts(data: bytes, where: str) -> ModuleFacts:
+    """The module of a serialised ``HloProto`` or ``HloModuleProto``.
+
+    Raises:
+        FlintError: it is none.
+    """
+    try:
+        return ModuleFacts(parse_module(data), where)
+    except DecodeError as error:
+        raise FlintError(f"{where}: damaged HLO ({error})") from error
+
+
+class ModuleFacts:
+    """Instructions of a module by name.
+
+    Attributes:
+        name: the module's.
+        devices: number of ranks that its device assignment names; None where it has none.
+    """
+
+    def __init__(self, proto: pb.HloModuleProto, where: str) -> None:
+        self.name = proto.name
+        self._where = where
+        assignment = proto.device_assignment
+        replicas, partitions = _counts(assignment)
+        self.devices = replicas * partitions if replicas else None
+        self._world = World(partitions or 1, replicas or 1)
+        self._context = Context(tuple(proto.payloads), partitions or 1, replicas or 1)
+        self._types = TypeTable(where, {})
+        self._locations = Locations(proto.stack_frame_index, tuple(proto.payloads))
+        self._computations = {item.id: item for item in proto.computations}
+        self._by_name: dict[str, Any] = {}
+        self._by_id: dict[int, Any] = {}
+        for computation in proto.computations:
+            for instruction in computation.instructions:
+                self._by_id[instruction.id] = instruction
+                self._by_name[instruction.name] = instruction
+
+    def of(self, name: str, rank: int) -> tuple[OpFacts, ...]:
+        """What an executed instruction did; () where the module has none of that name.
+
+        Raises:
+            FlintError: groups or types that make no sense.
+        """
+        instruction = self._by_name.get(name)
+        if instruction is None:
+            return ()
+        try:
+            inner = self._inside(instruction, 0)
+            facts = [self._facts(item, rank, name) for item in inner]
+        except (ValueError, IndexError, DecodeError) as error:
+            raise FlintError(f"{self._where}: {name}: {error}") from error
+        own = self._facts(instruction, rank, name)
+        if own.kind.must_match or not facts:
+            return (own,)
+        return tuple(facts)
+
+    def _inside(self, instruction: Any, depth: int) -> list[Any]:
+        """Contractions and collectives in the computations that a fusion or a call stands for."""
+        if instruction.opcode not in ("fusion", "call", "async-start") or depth > _MAX_DEPTH:
+            return []
+        found = []
+        for number in instruction.called_computation_ids:
+            computation = self._computations.get(number)
+            for inner in computation.instructions if computation is not None else ():
+                if hlo_class(inner.opcode).must_match:
+                    found.append(inner)
+                found += self._inside(inner, depth + 1)
+        return found
+
+    def _facts(self, instruction: Any, rank: int, name: str) -> OpFacts:
+        kind = hlo_class(instruction.opcode)
+        operands = [
+            tensor
+            for number in instruction.operand_ids
+            if number in self._by_id
+            for tensor in self._tensors(self._by_id[number].shape)
+        ]
+        place = self._place(instruction)
+        source = f"{place.file}:{place.line}" if place.file else ""
+        tensors: tuple[Tensor, ...] = tuple((t.shape, t.dtype) for t in operands)
+        dtype = operands[0].dtype if operands else ""
+        if kind == OpClass.GEMM:
+            gemms = _dot(instruction, operands)
+            return OpFacts(
+                kind, name, tensors, dtype=dtype, gemms=gemms, source=source, origin=place.name
+            )
+        if kind.collective:
+            if instruction.opcode in ("all-gather-start", "collective-permute-start"):
+                operands = operands[: len(instruction.operand_ids)]
+            return OpFacts(
+                kind, name, tensors, tuple(t.bytes for t in operands), dtype,
+                self._group(instruction, kind, rank), None, source, place.name,
+            )  # fmt: skip
+        return OpFacts(kind, name, tensors, dtype=dtype, source=source, origin=place.name)
+
+    def _place(self, instruction: Any) -> Any:
+        number = self._locations.numbers.setdefault(
+            instruction.metadata, len(self._locations.numbers)
+        )
+        return self._locations(number)
+
+    def _tensors(self, shape: bytes) -> list[TensorType]:
+        found: list[TensorType] = []
+
+        def walk(tree: Tree) -> None:
+            if isinstance(tree, tuple):
+                for part in tree:
+                    walk(part)
+            else:
+                found.append(self._types.types[tree])
+
+        walk(self._types.tree(shape))
+        return found
+
+    def _group(self, instruction: Any, kind: OpClass, rank: int) -> tuple[int, ...]:
+        """The ranks of a collective's group; of a permute, whom the rank sends to."""
+        if kind in (OpClass.COLLECTIVE_PERMUTE, OpClass.SEND, OpClass.RECV):
+            pairs = [(pair.source, pair.target) for pair in instruction.source_target_pairs]
+            return tuple(target for source, target in pairs if source == rank)
+        written = replica_groups(instruction, self._context)
+        groups = self._world.groups(
+            written,
+            instruction.opcode.removesuffix("-start").replace("-", "_"),
+            channel=max(instruction.channel_id, 0),
+            global_ids=instruction.use_global_device_ids,
+        )
+        return tuple(sorted(groups.members(rank).tolist()))
+
+
+def _counts(assignment: Any) -> tuple[int, int]:
+    return assignment.replica_count, assignment.computation_count
+
+
+def _dot(instruction: Any, operands: list[TensorType]) -> tuple[Gemm, ...]:
+    numbers = pb.DotDimensionNumbers.FromString(instruction.dot_dimension_numbers)
+    lhs, rhs = operands[0].shape, operands[1].shape
+    batch = math.prod(lhs[dim] for dim in numbers.lhs_batch_dimensions)
+    k = math.prod(lhs[dim] for dim in numbers.lhs_contracting_dimensions)
+    rhs_k = math.prod(rhs[dim] for dim in numbers.rhs_contracting_dimensions)
+    if min(batch, k, rhs_k) <= 0:
+        return ((batch, 0, 0, 0),)
+    return ((batch, math.prod(lhs) // batch // k, math.prod(rhs) // batch // rhs_k, k),)

@@ -1,0 +1,205 @@
+"""PyTorch execution traces (``ExecutionTraceObserver``) -> observed ops.
+
+The idea: a node is an op that ran, with all its tensors; ``ctrl_deps`` is the op around it, and
+``rf_id`` counts the ops in the order in which they began.  There are no times in it.  Schemas 1.0.2
+to 1.1.1 are known; what an older one writes elsewhere is refused rather than misread.
+
+    observe(Path("et.json")).rows(rank=0, step=1)
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from bisect import bisect_right
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flint.converters.json_traces import JsonTrace
+from flint.converters.torch_ops import (
+    comms_facts,
+    groups_of,
+    op_facts,
+    tensors_of,
+)
+from flint.errors import FlintError
+from flint.tensor_types import DTYPE_BITS
+from flint.validation.classes import OpClass, c10d_class
+from flint.validation.observed import Observed, ObservedRows, OpFacts
+
+_SCHEMA = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+_OLDEST, _NEWEST = (1, 0, 2), (1, 1, 1)
+_GROUPS = "## process_group:init ##"
+_RANK = re.compile(r"(?:rank[-_.]?|[-_](?=\d+$))(\d{1,7})", re.IGNORECASE)
+
+#: Attributes of a collective's node since 1.1.1 -> Kineto's names of the same.
+_COMMS = {
+    "collective_name": "Collective name",
+    "dtype": "dtype",
+    "in_msg_nelems": "In msg nelems",
+    "pg_name": "Process Group Name",
+    "pg_size": "Group size",
+    "global_rank_start": "Global rank start",
+    "global_rank_stride": "Global rank stride",
+}
+
+
+class _Node(NamedTuple):
+    order: int
+    id: int
+    outer: int
+    name: str
+    inputs: dict[str, Any]
+    attributes: dict[str, Any]
+
+
+def observe(path: Path) -> Observed:
+    """The ops of an execution trace, gzip allowed.
+
+    Raises:
+        FlintError: it is not such a file, of an unknown schema, cut off or damaged.
+    """
+    trace = JsonTrace.read(path)
+    nodes = sorted(_nodes(trace), key=lambda node: (node.order, node.id))
+    schema = str(trace.rest("nodes").get("schema", ""))
+    _check(path, schema)
+    rows = ObservedRows(str(path))
+    groups, world = _groups(nodes)
+    marks = [(n.order, n.name) for n in nodes if n.name.startswith("ProfilerStep")]
+    begins = [order for order, _ in marks]
+    named = _RANK.search(path.name.removesuffix(".gz").removesuffix(".json"))
+    if named is None:
+        rows.note("the trace does not say which rank it is of: taken as rank 0")
+    rank = int(named[1]) if named else 0
+    if not marks:
+        rows.note("no ProfilerStep in the trace: all of it is taken as one step")
+    number_of: dict[int, int] = {}
+    on_device = False
+    for node in nodes:
+        facts = _facts(node, groups)
+        on_device = on_device or _on_device(node)
+        number_of[node.id] = rows.add(
+            facts,
+            rank=rank,
+            step=bisect_right(begins, node.order) - 1 if marks else 0,
+            stream=int(node.attributes.get("tid", 0) or 0),
+            parent=number_of.get(node.outer, -1),
+        )
+    if not nodes:
+        raise FlintError(f"{path}: no ops in it")
+    return rows.finish(
+        form="pytorch-et",
+        backend="gpu" if on_device else "cpu",
+        world=world,
+        steps=tuple(name for _, name in marks) or ("whole trace",),
+    )
+
+
+def _check(path: Path, schema: str) -> None:
+    found = _SCHEMA.match(schema)
+    known = f"known are {'.'.join(map(str, _OLDEST))} to {'.'.join(map(str, _NEWEST))}"
+    if found is None:
+        raise FlintError(f"{path}: no schema version, so no PyTorch execution trace ({known})")
+    version = tuple(map(int, found.groups()))
+    if not _OLDEST <= version <= _NEWEST:
+        raise FlintError(f"{path}: execution trace schema {schema[:40]}; {known}")
+
+
+def _nodes(trace: JsonTrace) -> list[_Node]:
+    found = []
+    for item in trace.items("nodes"):
+        attributes = {
+            str(entry.get("name")): entry.get("value")
+            for entry in item.get("attrs", [])
+            if isinstance(entry, dict)
+        }
+        number, outer = item.get("id"), item.get("ctrl_deps", -1)
+        inputs = item.get("inputs")
+        order = attributes.get("rf_id")
+        if type(number) is not int or type(outer) is not int or not isinstance(inputs, dict):
+            raise FlintError(
+                f"{trace.path}: a node without id, ctrl_deps or inputs as the schemas from 1.0.2 "
+                f"on have them: {str(item)[:80]}"
+            )
+        found.append(
+            _Node(
+                order if type(order) is int else number, number, outer,
+                str(item.get("name", "")), inputs, attributes,
+            )
+        )  # fmt: skip
+    return found
+
+
+def _groups(nodes: list[_Node]) -> tuple[dict[str, tuple[int, ...]], int | None]:
+    """Process groups and the number of ranks, of the node that lists them."""
+    for node in nodes:
+        values = node.inputs.get("values")
+        if node.name != _GROUPS or not isinstance(values, list) or not values:
+            continue
+        try:
+            config = json.loads(values[0])
+        except (TypeError, ValueError, RecursionError):
+            continue
+        groups = groups_of(config)
+        entries = [entry for entry in config if isinstance(entry, dict)]
+        sizes = [e["group_size"] for e in entries if type(e.get("group_size")) is int]
+        world = max(sizes, default=0)
+        for entry in entries:  # a group without ranks is everybody
+            if entry.get("ranks") == [] and 0 < world <= 1 << 22:
+                groups[str(entry.get("pg_name", ""))] = tuple(range(world))
+            if str(entry.get("pg_name", "")) in groups and "backend_id" in entry:
+                groups[f"backend {entry['backend_id']}"] = groups[str(entry["pg_name"])]
+        return groups, world or None
+    return {}, None
+
+
+def _facts(node: _Node, groups: dict[str, tuple[int, ...]]) -> OpFacts:
+    if node.name == "record_param_comms":
+        args = {
+            ours: node.attributes[key] for key, ours in _COMMS.items() if key in node.attributes
+        }
+        return comms_facts(args, groups) or _recorded(node, groups)
+    shapes, types = node.inputs.get("shapes"), node.inputs.get("types")
+    if not isinstance(shapes, list) or not isinstance(types, list):
+        return op_facts(node.name, None)
+    if "::" not in node.name:
+        return OpFacts(OpClass.FREE, node.name)
+    return op_facts(node.name, tensors_of(shapes, types))
+
+
+def _recorded(node: _Node, groups: dict[str, tuple[int, ...]]) -> OpFacts:
+    """Before 1.1.1 the collective's name and group stand among the inputs' values."""
+    values, shapes = node.inputs.get("values"), node.inputs.get("shapes")
+    types = node.inputs.get("types")
+    if not (isinstance(values, list) and isinstance(shapes, list) and isinstance(types, list)):
+        return OpFacts(OpClass.FREE, node.name)
+    kind = None
+    for value in values:
+        if isinstance(value, str) and (kind := c10d_class(value)) is not None:
+            break
+    if kind is None:
+        return OpFacts(OpClass.FREE, node.name)
+    tensors = tensors_of(shapes, types)
+    sent = tuple(tensors[0]) if tensors else ()
+    named = [value for value in values if isinstance(value, str) and value in groups]
+    named += [f"backend {value}" for value in values if f"backend {value}" in groups]
+    named += [
+        str(value[0]) for value in values if isinstance(value, list) and value
+        and str(value[0]) in groups
+    ]  # fmt: skip
+    sized = sent and all(dtype in DTYPE_BITS for _, dtype in sent)
+    parts = tuple(math.prod(shape) * DTYPE_BITS[dtype] // 8 for shape, dtype in sent)
+    return OpFacts(
+        kind, node.name, sent or None, parts if sized else None, sent[0][1] if sent else "",
+        groups[named[0]] if named else None,
+    )  # fmt: skip
+
+
+def _on_device(node: _Node) -> bool:
+    """Whether a tensor of the node lies on a GPU: [.., element size, device]."""
+    values = node.inputs.get("values")
+    for value in values if isinstance(values, list) else []:
+        if isinstance(value, list) and len(value) == 6 and str(value[5]).startswith("cuda"):
+            return True
+    return False

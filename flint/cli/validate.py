@@ -1,0 +1,92 @@
+"""``flint validate``: does what was captured run, op by op, on a real machine?"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flint.cli.shared import JsonOption, print_json
+from flint.cli.tables import Printer, Table
+from flint.errors import UsageError
+from flint.folder import load
+
+
+def validate_command(
+    folder: Annotated[Path, typer.Argument(help="Workload folder.")],
+    trace: Annotated[
+        list[Path],
+        typer.Option(
+            "--trace",
+            help="Kineto or PyTorch execution trace JSON (.gz allowed), JAX profile folder, or "
+            "Chakra .et; one per rank (repeatable).",
+        ),
+    ],
+    step: Annotated[
+        str | None,
+        typer.Option("--step", help="Step of the trace: name or number [default: the last]."),
+    ] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write the report as a page.")] = None,
+    top: Annotated[int, typer.Option("--top", help="Differences to show.")] = 10,
+    json_output: JsonOption = False,
+) -> int:
+    """Compare a capture with traces of a real run; exit status 1 where it differs."""
+    from flint.validation.page import page
+    from flint.validation.validating import validate
+
+    if html is not None and html.is_dir():
+        raise UsageError(f"--html {html}: is a folder")
+    report = validate(load(folder), trace, step=step)
+    if html is not None:
+        beside = html.with_name(f".{html.name}.partial")
+        beside.write_text(page(report), encoding="utf-8")
+        beside.replace(html)
+    if json_output:
+        print_json(report.to_json())
+    else:
+        _show(report, top)
+    return 0 if report.ok else 1
+
+
+def _show(report: object, top: int) -> None:
+    from flint.validation.page import CLASS_COLUMNS, class_rows
+    from flint.validation.report import Report
+
+    assert isinstance(report, Report)
+    printer = Printer(sys.stdout)
+    optional = ("captured bytes", "executed bytes", "in order")
+    columns = [
+        ("?" if name in optional else "") + (">" if number else "") + name
+        for name, number in CLASS_COLUMNS
+    ]
+    printer.table(Table("classes", columns, class_rows(report)))
+    if report.explained:
+        rows = [(reason, f"{count:,}") for reason, count in sorted(report.explained.items())]
+        printer.table(Table("explained differences", ("reason", ">pairs"), rows))
+    first = sorted(report.differences, key=lambda item: not item.counts)[:top]
+    if first:
+        rows_of = [(d.what, str(d.kind), str(d.rank), d.op, d.where) for d in first]
+        total = report.failures + report.others
+        printer.table(
+            Table(
+                "differences", ("what", "class", ">rank", "op", "?where"), rows_of,
+                hidden=total - len(first),
+            )
+        )  # fmt: skip
+    printer.line("")
+    printer.line(
+        f"{report.edges:,} dependencies checked against the order of the run, "
+        f"{report.contradicted:,} reversed"
+    )
+    for text in report.contradictions[:top]:
+        printer.line(f"  {text}")
+    for text, count in report.notes.items():
+        printer.line(f"note: {text}" + (f" ({count:,})" if count > 1 else ""))
+    printer.line(report.verdict)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the app."""
+    app.command("validate")(validate_command)

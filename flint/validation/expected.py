@@ -1,0 +1,171 @@
+"""What a capture says that a rank runs, in the form in which traces say it.
+
+The idea: loops are unrolled and bodies inlined in issue order, each op as the same ``OpFacts`` that
+readers make; (instance, node) keeps every op's address in its graph, so that edges can be followed.
+
+    expected = expected_of(workload, rank=0)
+    expected.facts[expected.op[0]].kind
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flint.communication import Communication
+from flint.errors import FlintError
+from flint.graph import NodeKind, WorkloadGraph
+from flint.nodes import Node
+from flint.validation.classes import COMMUNICATIONS, OpClass, aten_class, stablehlo_class
+from flint.validation.observed import Ints, OpFacts
+from flint.work import Unit
+from flint.workload import Order, Workload
+
+#: More ops of one rank than a comparison takes.
+MAX_OPS = 20_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Expected:
+    """The ops of one rank in issue order, without those that are no kernel.
+
+    Attributes:
+        facts: what ``op`` points into.
+        op: per op, shape [ops].
+        graph: per op, an index into ``graphs``.
+        node: its node there.
+        instance: which execution of that graph, counted over the whole step.
+        graphs: the program's graph and its bodies.
+    """
+
+    facts: tuple[OpFacts, ...]
+    op: Ints
+    graph: Ints
+    node: Ints
+    instance: Ints
+    graphs: tuple[WorkloadGraph, ...]
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    def only(self, positions: list[int]) -> Expected:
+        """The ops at these positions."""
+        at = np.array(positions, dtype=np.int64)
+        return replace(
+            self, op=self.op[at], graph=self.graph[at], node=self.node[at],
+            instance=self.instance[at],
+        )  # fmt: skip
+
+
+def expected_of(workload: Workload, rank: int) -> Expected:
+    """The ops that ``rank`` runs.
+
+    Raises:
+        FlintError: there are too many to be compared one by one.
+    """
+    for program in workload.programs:
+        if program.ranks.contains(np.array([rank]))[0]:
+            break
+    else:
+        raise FlintError(f"rank {rank} is none of the capture's {workload.mesh.size}")
+    unroller = _Unroller(rank, workload.order == Order.RECORDED)
+    op, graph, node, instance, _ = unroller.unrolled(program.graph)
+    return Expected(tuple(unroller.facts), op, graph, node, instance, tuple(unroller.graphs))
+
+
+_Columns = tuple[Ints, Ints, Ints, Ints, int]
+
+
+class _Unroller:
+    def __init__(self, rank: int, recorded: bool) -> None:
+        self.rank = rank
+        self.recorded = recorded
+        self.facts: dict[OpFacts, int] = {}
+        self.graphs: list[WorkloadGraph] = []
+
+    def unrolled(self, graph: WorkloadGraph) -> _Columns:
+        """op, graph, node, instance, and how many instances there are."""
+        number = len(self.graphs)
+        self.graphs.append(graph)
+        parts: list[tuple[Ints, Ints, Ints, Ints]] = []
+        run: list[tuple[int, int]] = []
+        instances = 1
+
+        def flush() -> None:
+            if run:
+                op, node = (np.array(column, dtype=np.int64) for column in zip(*run, strict=True))
+                parts.append((op, np.full_like(op, number), node, np.zeros_like(op)))
+                run.clear()
+
+        for node in graph:
+            body, times = _body(node)
+            if body is not None:
+                flush()
+                op, inner, at, instance, inside = self.unrolled(body)
+                if len(op) * times > MAX_OPS:
+                    raise FlintError(
+                        f"one rank runs more than {MAX_OPS:,} ops: too many to compare"
+                    )
+                shift = np.repeat(np.arange(times, dtype=np.int64) * inside, len(op))
+                parts.append(
+                    (
+                        np.tile(op, times), np.tile(inner, times), np.tile(at, times),
+                        np.tile(instance, times) + shift + instances,
+                    )
+                )  # fmt: skip
+                instances += inside * times
+                continue
+            facts = self._facts(node)
+            if facts.kind != OpClass.FREE:
+                run.append((self.facts.setdefault(facts, len(self.facts)), node.index))
+        flush()
+        empty = np.zeros(0, dtype=np.int64)
+        columns = [np.concatenate([empty, *column]) for column in zip(*parts, strict=True)]
+        if not columns:
+            return empty, empty, empty, empty, instances
+        op, inner, at, instance = columns
+        return op, inner, at, instance, instances
+
+    def _facts(self, node: Node) -> OpFacts:
+        source = node.source
+        line = f"{source.file}:{source.line}" if source.file else ""
+        item = node.communication
+        operands = tuple((kind.shape, kind.dtype) for kind in node.operand_types)
+        if item is not None:
+            return OpFacts(
+                COMMUNICATIONS[item.kind], _name(item), operands, item.operand_bytes,
+                item.dtypes[0] if item.dtypes else "", self._group(item), None, line, source.layer,
+            )  # fmt: skip
+        recorded = self.recorded and "." in node.op
+        if self.recorded and not recorded:  # glue between kernels: no kernel of its own
+            return OpFacts(OpClass.FREE, node.op)
+        kind = aten_class(node.op) if recorded else stablehlo_class(node.op, node.role)
+        matmul = [item for item in node.work.items if item.unit == Unit.MATMUL]
+        gemms = tuple(item.dims for item in matmul if item.dims is not None)
+        dtype = matmul[0].dtype if matmul else (operands[0][1] if operands else "")
+        return OpFacts(
+            kind, node.op, operands, dtype=dtype, gemms=gemms or None, source=line,
+            origin=source.layer,
+        )  # fmt: skip
+
+    def _group(self, item: Communication) -> tuple[int, ...] | None:
+        if item.groups is not None:
+            return tuple(sorted(item.groups.members(self.rank).tolist()))
+        if item.permutation is None:
+            return None
+        target = int(item.permutation.target[self.rank])
+        return (target,) if target >= 0 else ()
+
+
+def _name(item: Communication) -> str:
+    """The kind, and for a reduce-scatter what the program says in its place."""
+    return f"{item.kind} (written as {item.origin} + slice)" if item.origin else item.kind
+
+
+def _body(node: Node) -> tuple[WorkloadGraph | None, int]:
+    if node.kind == NodeKind.LOOP and node.loop is not None:
+        return node.loop.body, node.loop.trip_count
+    if node.kind == NodeKind.CONDITIONAL and node.conditional is not None:
+        return node.conditional.branches[node.conditional.taken], 1
+    return None, 0

@@ -1,0 +1,163 @@
+"""When two ops count as the same: keys, and the named reasons why they may differ in form.
+
+The idea: a key holds what must agree (class, sizes, element type, group) in a form in which known,
+harmless transformations have been undone; what they were is told for every pair, so that nothing is
+hidden.  Where a trace has no sizes the key is a name, and a match by name is a weak one.
+
+    rules.key(captured) == rules.key(executed) and rules.reasons(captured, executed)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from flint.validation.classes import OpClass
+from flint.validation.observed import Gemm, OpFacts, Tensor
+from flint.validation.selection import LIBRARY_NAMES, plain_name
+
+PROMOTED = "bfloat16 is computed and sent as float32 on the CPU"
+SCATTERED = "a reduce-scatter runs as the all-reduce and slice that the program has in its place"
+SWAPPED = "a matrix product with its operands swapped: the transpose of the result"
+LIBRARY = "the profiler names the library's op"
+IN_PLACE = "in place, or into a new tensor: autograd decides by who else holds it"
+LAYOUT = "a convolution with its dims in another order"
+COMBINED = "all-reduces that the compiler combined into one"
+BUFFERS = "an all-to-all with one buffer per member, of the same bytes in all"
+PARTED = "one collective of several buffers that runs as several"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How a capture and a trace are compared.
+
+    Attributes:
+        by_name: classes in which the trace has no sizes.
+        recorded: the capture is a recording of PyTorch's ops, else XLA's program.
+        promoted: the backend computes bfloat16 as float32.
+        scattered: the backend has no reduce-scatter.
+        grouped: the trace tells the groups of collectives.
+    """
+
+    by_name: frozenset[OpClass]
+    recorded: bool
+    promoted: bool
+    scattered: bool
+    grouped: bool
+
+    def kind(self, facts: OpFacts) -> OpClass:
+        """The class in which an op is compared."""
+        if self.scattered and _made_reduce_scatter(facts):
+            return OpClass.ALL_REDUCE
+        return facts.kind
+
+    def key(self, facts: OpFacts) -> Hashable:
+        """What must be equal."""
+        kind = self.kind(facts)
+        if kind in self.by_name:
+            return kind, "" if kind.collective else plain_name(facts.name)
+        if kind.collective:
+            group = facts.group if self.grouped else None
+            if kind == OpClass.ALL_TO_ALL:
+                return kind, sum(self.parts(facts)), group
+            return kind, tuple(sorted(self.parts(facts))), group
+        if facts.gemms is not None and kind == OpClass.GEMM:
+            products = tuple(sorted((b, min(m, n), max(m, n), k) for b, m, n, k in facts.gemms))
+            return kind, self._dtype(facts.dtype), products
+        if kind == OpClass.CONVOLUTION and not self.recorded:
+            sizes = sorted(math.prod(shape) for shape, _ in facts.operands or ())
+            return kind, self._dtype(facts.dtype), tuple(sizes)
+        shapes = _shapes(facts.operands)
+        return kind, plain_name(facts.name), shapes
+
+    def parts(self, facts: OpFacts) -> tuple[int, ...]:
+        """Bytes of a collective's buffers, as the backend sends them."""
+        sizes = facts.parts or ()
+        if not self.promoted or facts.operands is None or len(facts.operands) != len(sizes):
+            return (sum(sizes),) if self.recorded else sizes
+        return tuple(
+            size * (2 if dtype == "bf16" else 1)
+            for size, (_, dtype) in zip(sizes, facts.operands, strict=True)
+        )
+
+    def _dtype(self, dtype: str) -> str:
+        return "f32" if self.promoted and dtype == "bf16" else dtype
+
+    def reasons(self, captured: OpFacts, executed: OpFacts) -> tuple[str, ...]:
+        """Why two ops with the same key do not look the same; () where they do."""
+        found = []
+        if self.promoted and captured.dtype == "bf16" and executed.dtype == "f32":
+            found.append(PROMOTED)
+        if captured.kind != executed.kind:
+            found.append(SCATTERED)
+        if captured.gemms and executed.gemms and not _same(captured.gemms, executed.gemms):
+            found.append(SWAPPED)
+        if captured.kind == OpClass.CONVOLUTION and not self.recorded:
+            ours, theirs = _shapes(captured.operands), _shapes(executed.operands)
+            if [shape for shape, _ in ours] != [shape for shape, _ in theirs]:
+                found.append(LAYOUT)
+        exchange = captured.kind == executed.kind == OpClass.ALL_TO_ALL and not self.recorded
+        if exchange and len(captured.parts or ()) != len(executed.parts or ()):
+            found.append(BUFFERS)
+        if self.recorded and not captured.kind.collective:
+            found += _names(captured.name, executed.name)
+        return tuple(found)
+
+
+def _made_reduce_scatter(facts: OpFacts) -> bool:
+    return facts.kind == OpClass.REDUCE_SCATTER and "(written as all_reduce" in facts.name
+
+
+def _same(ours: tuple[Gemm, ...], theirs: tuple[Gemm, ...]) -> bool:
+    return sorted(ours) == sorted(theirs)
+
+
+def _shapes(operands: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
+    """Distinct operands but numbers: an op that reads a tensor twice lists it once or twice."""
+    return tuple(sorted({tensor for tensor in operands or () if tensor[0]}))
+
+
+def _names(captured: str, executed: str) -> list[str]:
+    found = []
+    ours, theirs = _tail(captured), _tail(executed)
+    if theirs in LIBRARY_NAMES and LIBRARY_NAMES[theirs] != theirs and ours != theirs:
+        found.append(LIBRARY)
+    elif ours.endswith("_") != theirs.endswith("_") and not captured.endswith(".out"):
+        found.append(IN_PLACE)
+    return found
+
+
+def _tail(name: str) -> str:
+    if "::" in name:
+        return name.rsplit("::", 1)[1]
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 else parts[0]
+
+
+def rules_for(
+    captured: list[OpFacts], executed: list[OpFacts], *, recorded: bool, backend: str
+) -> Rules:
+    """Rules for the ops of one rank and step."""
+    by_name = {facts.kind for facts in executed if not _sized(facts, recorded)}
+    collectives = [facts for facts in executed if facts.kind.collective]
+    kinds = {facts.kind for facts in collectives}
+    if not recorded and OpClass.REDUCE_SCATTER in by_name:
+        by_name.add(OpClass.ALL_REDUCE)
+    del captured
+    return Rules(
+        by_name=frozenset(by_name),
+        recorded=recorded,
+        promoted=not recorded and backend == "cpu",
+        scattered=not recorded and OpClass.REDUCE_SCATTER not in kinds,
+        grouped=all(facts.group is not None for facts in collectives),
+    )
+
+
+def _sized(facts: OpFacts, recorded: bool) -> bool:
+    """Whether the trace tells the sizes of an op."""
+    if facts.kind.collective:
+        return facts.parts is not None
+    if facts.kind == OpClass.GEMM:
+        return facts.gemms is not None
+    return facts.operands is not None if recorded or facts.kind.must_match else True

@@ -1,0 +1,181 @@
+"""What a profiler saw, as columns: one row per op that ran.
+
+The idea: traces differ in form, not in what they can tell.  Every reader gives the same columns:
+who ran what, when, and inside of which other op; what does not change from step to step (class,
+name, shapes, bytes, group) is interned in ``facts``.  What a trace does not tell is None or -1
+there, and never a guess.
+
+    trace = read_trace(Path("kineto_rank0.json.gz"))
+    trace.facts[trace.op[0]].kind, trace.start[0]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.errors import FlintError
+from flint.validation.classes import OpClass
+
+Ints = NDArray[np.int64]
+
+#: A tensor: its shape and its element type by the StableHLO name ("" where the trace has none).
+Tensor: TypeAlias = tuple[tuple[int, ...], str]
+#: (batch, m, n, k) of a contraction.
+Gemm: TypeAlias = tuple[int, int, int, int]
+
+#: More rows than a trace may have.
+MAX_ROWS = 50_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class OpFacts:
+    """What is the same each time an op runs.
+
+    Attributes:
+        kind: its class.
+        name: the profiler's name of it.
+        operands: tensors that it reads; None where the trace does not say.
+        parts: bytes of each buffer that a collective sends on one rank; None where it does not say.
+        dtype: element type of a collective's buffers or of a contraction's operands ("" unknown).
+        group: ranks of a collective, ascending; None where it does not say.
+        gemms: contractions, one entry each, of an op that has such; None where it does not say.
+        source: the user's line, ``file:line`` ("" unknown).
+        origin: what the trace calls the place it comes from (an HLO op's ``op_name``).
+    """
+
+    kind: OpClass
+    name: str
+    operands: tuple[Tensor, ...] | None = None
+    parts: tuple[int, ...] | None = None
+    dtype: str = ""
+    group: tuple[int, ...] | None = None
+    gemms: tuple[Gemm, ...] | None = None
+    source: str = ""
+    origin: str = ""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that a collective sends; -1 unknown."""
+        return -1 if self.parts is None else sum(self.parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """The rows of one trace, by rank and then by start; an op comes before those inside of it.
+
+    Attributes:
+        path: the file or folder.
+        form: "kineto", "pytorch-et", "xplane" or "chakra".
+        backend: "cpu", "gpu", "tpu" or "" where the trace does not say.
+        world: number of ranks of the run; None where the trace does not say.
+        facts: what the column ``op`` points into.
+        op, rank, step: per row, shape [rows]; a step is an index into ``steps``, -1 outside of all.
+        start, duration: nanoseconds on the device where kernels are known, else on the host; -1
+            where the trace has no times.
+        stream: device stream or host thread, numbered within the trace.
+        parent: row that encloses this one, -1 for none.
+        launches: kernels that the row launched itself; -1 where the trace has no device.
+        steps: names of the steps in the trace, in order.
+        whole: which of the steps are there from beginning to end.
+        notes: text -> count: what was left out or could not be told, for the report.
+    """
+
+    path: str
+    form: str
+    backend: str
+    world: int | None
+    facts: tuple[OpFacts, ...]
+    op: Ints
+    rank: Ints
+    step: Ints
+    start: Ints
+    duration: Ints
+    stream: Ints
+    parent: Ints
+    launches: Ints
+    steps: tuple[str, ...]
+    whole: tuple[bool, ...]
+    notes: dict[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Ranks that have rows, ascending."""
+        return tuple(np.unique(self.rank).tolist())
+
+    @property
+    def timed(self) -> bool:
+        """Whether rows have times."""
+        return bool(len(self.op)) and bool((self.duration >= 0).any())
+
+    def rows(self, rank: int, step: int) -> Ints:
+        """Rows of a rank in a step, in order."""
+        return np.flatnonzero((self.rank == rank) & (self.step == step))
+
+
+class ObservedRows:
+    """Gathers rows while a reader goes through its file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.facts: dict[OpFacts, int] = {}
+        self.columns: tuple[list[int], ...] = tuple([] for _ in range(8))
+        self.notes: dict[str, int] = {}
+
+    def add(
+        self,
+        facts: OpFacts,
+        *,
+        rank: int,
+        step: int = -1,
+        start: int = -1,
+        duration: int = -1,
+        stream: int = 0,
+        parent: int = -1,
+        launches: int = -1,
+    ) -> int:
+        """Add a row; returns its number.
+
+        Raises:
+            FlintError: more rows than a trace may have.
+        """
+        number = len(self.columns[0])
+        if number >= MAX_ROWS:
+            raise FlintError(f"{self.path}: more than {MAX_ROWS:,} ops")
+        row = (
+            self.facts.setdefault(facts, len(self.facts)), rank, step, start, duration, stream,
+            parent, launches,
+        )  # fmt: skip
+        for column, value in zip(self.columns, row, strict=True):
+            column.append(value)
+        return number
+
+    def note(self, text: str, count: int = 1) -> None:
+        """Count something that the report should say."""
+        self.notes[text] = self.notes.get(text, 0) + count
+
+    def finish(
+        self,
+        *,
+        form: str,
+        backend: str,
+        world: int | None,
+        steps: tuple[str, ...],
+        whole: tuple[bool, ...] | None = None,
+    ) -> Observed:
+        """The columns."""
+        op, rank, step, start, duration, stream, parent, launches = (
+            np.array(column, dtype=np.int64) for column in self.columns
+        )
+        return Observed(
+            path=self.path, form=form, backend=backend, world=world, facts=tuple(self.facts),
+            op=op, rank=rank, step=step, start=start, duration=duration, stream=stream,
+            parent=parent, launches=launches, steps=steps,
+            whole=whole if whole is not None else (True,) * len(steps), notes=self.notes,
+        )  # fmt: skip

@@ -1,0 +1,118 @@
+"""A report as one HTML page without scripts and without anything to load.
+
+Path("report.html").write_text(page(report))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from flint.validation.report import Report, ordered
+
+_STYLE = """
+body { font: 14px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; color: #222 }
+table { border-collapse: collapse; margin: .5rem 0 2rem }
+th, td { padding: .25rem .75rem; text-align: left; border-bottom: 1px solid #ddd }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }
+.verdict { padding: .75rem 1rem; border-left: 4px solid; background: #f6f6f6 }
+.ok { border-color: #2a7 } .bad { border-color: #c33 } tr.bad td { background: #fdecec }
+code { font-size: 13px }
+"""
+
+#: Heading, and whether it is a number.
+CLASS_COLUMNS = (
+    ("class", False), ("captured", True), ("executed", True), ("matched", True),
+    ("by name", True), ("in order", True), ("captured bytes", True), ("executed bytes", True),
+    ("measured", True),
+)  # fmt: skip
+
+
+def class_rows(report: Report) -> list[list[str]]:
+    """Cells of the table of classes; "-" where a trace does not tell or nothing is compared."""
+    rows = []
+    for kind in ordered(report.classes):
+        count = report.classes[kind]
+        compared = report.comparable or kind.must_match
+        rows.append(
+            [
+                str(kind),
+                f"{count.captured:,}",
+                f"{count.executed:,}",
+                f"{count.matched:,}" if compared else "-",
+                f"{count.by_name:,}" if compared else "-",
+                f"{count.in_order:,}" if compared else "-",
+                f"{count.captured_bytes:,}" if kind.collective else "-",
+                f"{count.executed_bytes:,}" if kind.collective else "-",
+                f"{count.nanoseconds / 1e6:,.3f} ms" if count.nanoseconds else "-",
+            ]
+        )
+    return rows
+
+
+def page(report: Report) -> str:
+    """The page's text."""
+    verdict = "ok" if report.ok else "bad"
+    body = [
+        f'<p class="verdict {verdict}">{escape(report.verdict)}</p>',
+        f"<p>{escape(', '.join(report.traces))}; {escape(', '.join(sorted(set(report.step))))}</p>",
+        "<h2>Classes</h2>",
+        _table(CLASS_COLUMNS, class_rows(report)),
+    ]
+    if report.explained:
+        rows = [[reason, f"{count:,}"] for reason, count in sorted(report.explained.items())]
+        body += [
+            "<h2>Explained differences</h2>",
+            _table((("reason", False), ("pairs", True)), rows),
+        ]
+    if report.differences:
+        columns = tuple((name, False) for name in ("what", "class", "rank", "op", "where"))
+        rows = [
+            [d.what, str(d.kind), str(d.rank), d.op, d.where]
+            for d in sorted(report.differences, key=lambda d: not d.counts)
+        ]
+        marks = [d.counts for d in sorted(report.differences, key=lambda d: not d.counts)]
+        total = report.failures + report.others
+        body += [
+            f"<h2>Differences ({len(rows):,} of {total:,})</h2>",
+            _table(columns, rows, marks),
+        ]
+    body.append(f"<p>{report.edges:,} dependencies checked, {report.contradicted:,} reversed.</p>")
+    body += _items("Reversed dependencies", report.contradictions)
+    body += _items(
+        "What the traces do not tell", [_counted(*note) for note in report.notes.items()]
+    )
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Validation</title>'
+        f"<style>{_STYLE}</style></head><body><h1>Capture against trace</h1>"
+        + "\n".join(body)
+        + "</body></html>\n"
+    )
+
+
+def _counted(text: str, count: int) -> str:
+    return f"{text} ({count:,})" if count > 1 else text
+
+
+def _items(title: str, texts: Sequence[str]) -> list[str]:
+    if not texts:
+        return []
+    items = "".join(f"<li>{escape(text)}</li>" for text in texts)
+    return [f"<h2>{escape(title)}</h2><ul>{items}</ul>"]
+
+
+def _table(
+    columns: Sequence[tuple[str, bool]],
+    rows: Iterable[Sequence[str]],
+    marks: Sequence[bool] = (),
+) -> str:
+    kinds = [' class="n"' if number else "" for _, number in columns]
+    head = "".join(
+        f"<th{k}>{escape(name)}</th>" for k, (name, _) in zip(kinds, columns, strict=True)
+    )
+    lines = []
+    for i, row in enumerate(rows):
+        cells = "".join(f"<td{k}>{escape(cell)}</td>" for k, cell in zip(kinds, row, strict=True))
+        mark = ' class="bad"' if i < len(marks) and marks[i] else ""
+        lines.append(f"<tr{mark}>{cells}</tr>")
+    return f"<table><tr>{head}</tr>{''.join(lines)}</table>"

@@ -1,0 +1,68 @@
+"""Which reader a post-execution trace is for, by what is in the file and not by its name.
+
+read_trace(Path("profile/"))        # the converter "xplane"
+"""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+from flint import registry
+from flint.errors import FlintError, UsageError
+from flint.validation.observed import Observed
+
+_HEAD = 1 << 16
+
+
+def read_trace(path: Path) -> Observed:
+    """The ops in a trace, whatever its form.
+
+    Raises:
+        UsageError: there is no such file.
+        FlintError: it is of no form that we know, or its reader says what is wrong.
+    """
+    if not path.exists():
+        raise UsageError(f"{path}: no such file or folder")
+    observe = registry.converter(_form(path))
+    found = observe(path)
+    assert isinstance(found, Observed)
+    return found
+
+
+def _form(path: Path) -> str:
+    if path.is_dir():
+        return "xplane-ops"
+    head = _head(path)
+    text = head.lstrip()
+    if text.startswith((b"{", b"[")):
+        if b'"traceEvents"' in head or b'"deviceProperties"' in head or b'"ph"' in head:
+            return "kineto-ops"
+        if b'"nodes"' in head or b'"schema"' in head:
+            return "pytorch-et-ops"
+        raise FlintError(
+            f"{path}: JSON, but neither a Kineto trace (traceEvents) nor a PyTorch execution trace "
+            "(schema, nodes)"
+        )
+    if path.name.endswith(".xplane.pb"):
+        return "xplane-ops"
+    if path.name.removesuffix(".gz").endswith(".et"):
+        return "chakra-ops"
+    raise FlintError(
+        f"{path}: no trace that is known: Kineto or PyTorch execution trace JSON, a JAX profile "
+        "folder or .xplane.pb, or a Chakra .et"
+    )
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError as error:
+        raise FlintError(f"{path}: cannot be read ({error.strerror or error})") from error
+    if head[:2] == b"\x1f\x8b":
+        try:
+            return zlib.decompressobj(31).decompress(head, _HEAD)
+        except zlib.error as error:
+            raise FlintError(f"{path}: damaged gzip ({error})") from error
+    return head

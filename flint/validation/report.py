@@ -1,0 +1,196 @@
+"""What a comparison found: counts per class, differences with both sides, one verdict.
+
+report = validate(workload, [Path("kineto_rank0.json.gz")])
+report.ok, report.verdict
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from flint.validation.classes import OpClass
+from flint.validation.observed import OpFacts
+
+#: Differences that are kept word by word; all are counted.
+MAX_LISTED = 200
+
+
+@dataclass(slots=True)
+class ClassCount:
+    """One class over all compared ranks.
+
+    Attributes:
+        captured, executed: ops on both sides.
+        matched: captured ops with a partner of the same sizes.
+        by_name: captured ops with a partner of the same name and place in the order, where the
+            trace has no sizes: a weak match.
+        in_order: matched ops that follow each other in both.
+        captured_bytes, executed_bytes: what collectives send per rank, summed; -1 unknown.
+        nanoseconds: measured, summed over executed ops; -1 where the trace has no times.
+    """
+
+    captured: int = 0
+    executed: int = 0
+    matched: int = 0
+    by_name: int = 0
+    in_order: int = 0
+    captured_bytes: int = 0
+    executed_bytes: int = 0
+    nanoseconds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """An op without a partner, or a pair in another order.
+
+    Attributes:
+        what: "not executed", "not captured" or "in another order".
+        kind: the class.
+        rank: on which rank.
+        position: among the ops of the rank, in the order of its side.
+        op: what it is, in words.
+        where: the source line or layer, or the trace's name and row.
+        counts: whether it decides the verdict.
+    """
+
+    what: str
+    kind: OpClass
+    rank: int
+    position: int
+    op: str
+    where: str
+    counts: bool
+
+
+@dataclass(slots=True)
+class Report:
+    """A comparison of a capture with traces.
+
+    Attributes:
+        traces: the files.
+        ranks: ranks that were compared.
+        world: ranks of the capture.
+        step: which step of each trace.
+        comparable: whether every class is compared op by op (PyTorch), or only those that XLA does
+            not fuse.
+        classes: per class.
+        identified: pairs that also agree in their source line.
+        explained: reason -> pairs that differ in form because of it.
+        differences: the first of them; ``failures`` and ``others`` count all.
+        failures: differences that decide the verdict.
+        others: differences in classes that need not match one by one.
+        edges: captured dependencies that were checked against the order of the run.
+        contradictions: producer and consumer in words, of edges that the run contradicts.
+        contradicted: how many such edges.
+        notes: what the traces do not tell, with counts.
+    """
+
+    traces: list[str]
+    world: int
+    comparable: bool
+    ranks: list[int] = field(default_factory=list)
+    step: list[str] = field(default_factory=list)
+    classes: dict[OpClass, ClassCount] = field(default_factory=dict)
+    identified: int = 0
+    explained: dict[str, int] = field(default_factory=dict)
+    differences: list[Difference] = field(default_factory=list)
+    failures: int = 0
+    others: int = 0
+    edges: int = 0
+    contradictions: list[str] = field(default_factory=list)
+    contradicted: int = 0
+    notes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether all that should match does."""
+        return not self.failures and not self.contradicted
+
+    def of(self, kind: OpClass) -> ClassCount:
+        """The counts of a class, made on first use."""
+        return self.classes.setdefault(kind, ClassCount())
+
+    def add(self, difference: Difference) -> None:
+        """Count a difference, and keep it among the first."""
+        if difference.counts:
+            self.failures += 1
+        else:
+            self.others += 1
+        kept = sum(item.counts == difference.counts for item in self.differences)
+        if kept < MAX_LISTED:
+            self.differences.append(difference)
+
+    @property
+    def verdict(self) -> str:
+        """One line."""
+        heavy = [count for kind, count in self.classes.items() if kind.must_match]
+        total = sum(count.captured for count in heavy)
+        sized, named = (sum(getattr(c, name) for c in heavy) for name in ("matched", "by_name"))
+        who = f"{len(self.ranks):,} of {self.world:,} ranks"
+        if self.ok:
+            text = (
+                f"agrees: all {total:,} collectives, GEMMs, convolutions and attentions ran as "
+                "captured"
+            )
+            if named:
+                text = (
+                    f"agrees as far as the traces tell: of {total:,} collectives, GEMMs, "
+                    f"convolutions and attentions {sized:,} have the sizes captured; {named:,} "
+                    "agree in name and order, and the traces have no sizes of them"
+                )
+            if self.others:
+                text += f"; {self.others:,} lighter ops differ"
+        else:
+            text = f"differs: {self.failures:,} ops have no partner or another order"
+            if self.contradicted:
+                text += f", {self.contradicted:,} dependencies ran the other way round"
+        return f"{text}; {who} compared"
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain data."""
+        return {
+            "ok": self.ok,
+            "verdict": self.verdict,
+            "traces": self.traces,
+            "ranks": self.ranks,
+            "world": self.world,
+            "step": self.step,
+            "classes": {str(kind): asdict(self.classes[kind]) for kind in ordered(self.classes)},
+            "identified": self.identified,
+            "explained": dict(sorted(self.explained.items())),
+            "failures": self.failures,
+            "others": self.others,
+            "differences": [asdict(item) for item in self.differences],
+            "edges": self.edges,
+            "contradicted": self.contradicted,
+            "contradictions": self.contradictions,
+            "notes": self.notes,
+        }
+
+
+def ordered(kinds: dict[OpClass, ClassCount]) -> list[OpClass]:
+    """Classes in the order in which they are shown."""
+    order = list(OpClass)
+    return sorted(kinds, key=order.index)
+
+
+def described(facts: OpFacts) -> str:
+    """An op in words: its name, and its sizes as far as they are known."""
+    text = facts.name
+    if facts.gemms:
+        text += " " + ", ".join(f"{b}x{m}x{n}x{k}" for b, m, n, k in facts.gemms[:3])
+        text += f" (batch, m, n, k) {facts.dtype}"
+    elif facts.kind.collective:
+        if facts.parts is not None:
+            buffers = f" in {len(facts.parts)} buffers" if len(facts.parts) > 1 else ""
+            text += f" {facts.bytes:,} bytes{buffers} {facts.dtype}"
+        if facts.group is not None:
+            shown = ", ".join(map(str, facts.group[:8]))
+            more = f", ... ({len(facts.group):,})" if len(facts.group) > 8 else ""
+            to = "to" if facts.kind == OpClass.COLLECTIVE_PERMUTE else "among"
+            text += f" {to} [{shown}{more}]"
+    elif facts.operands:
+        shapes = ["x".join([*map(str, shape), dtype]) for shape, dtype in facts.operands[:4]]
+        text += f" ({', '.join(shapes)}{', ...' if len(facts.operands) > 4 else ''})"
+    return text

@@ -1,0 +1,58 @@
+"""Steps that are run for real under the profiler, and their captures, each made once."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.capture.comparing import child_environment
+
+#: Name -> where the step is.
+STEPS = {
+    "mlp": ("tests.capture.steps", "mlp"),
+    "scan": ("tests.capture.steps", "scan"),
+    "unrolled": ("tests.capture.steps", "unrolled"),
+    "ring": ("tests.capture.steps", "ring"),
+    "bf16": ("tests.capture.steps", "bf16"),
+    "explicit": ("tests.capture.steps", "explicit"),
+}
+
+
+def step_of(name):
+    """The step of a name, ready for capture."""
+    module, attribute = STEPS[name]
+    return getattr(importlib.import_module(module), attribute)
+
+
+@pytest.fixture(scope="session")
+def profiles(tmp_path_factory):
+    """Step name -> profile folder of a real run on host devices."""
+    folder = tmp_path_factory.mktemp("profiles")
+    places = [":".join(place) for place in STEPS.values()]
+    run = subprocess.run(
+        [sys.executable, str(Path(__file__).parent / "profiling.py"), str(folder), *places],
+        capture_output=True,
+        text=True,
+        env=child_environment(),
+        timeout=600,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return {name: folder / attribute for name, (_, attribute) in STEPS.items()}
+
+
+@pytest.fixture(scope="session")
+def captures():
+    """Step name -> workload."""
+    known = {}
+
+    def get(name):
+        if name not in known:
+            known[name] = step_of(name).capture()
+        return known[name]
+
+    return get
