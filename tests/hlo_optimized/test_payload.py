@@ -83,9 +83,11 @@ def reassociated(workload):
     return saved
 
 
-@pytest.mark.parametrize("name", ["llama", "moe", "resnet"])
+@pytest.mark.parametrize(
+    "name", ["llama", "llama_pipelined", "llama_double_buffered", "moe", "resnet"]
+)
 def test_the_gpu_backend_moves_the_same_bytes_per_kind(name, partitioned):
-    before = partitioned(name)
+    before = partitioned(name.partition("_")[0])
     expected = payload(before)
     for members, size in reassociated(before).items():
         expected["all_reduce", members] -= size

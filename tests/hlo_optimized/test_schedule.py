@@ -8,6 +8,7 @@ import flint
 from flint.graph import EdgeKind, NodeKind
 from flint.hlo.messages import parse_module
 from flint.hlo.reader import read_hlo
+from flint.passes import apply
 from flint.stablehlo.walker import walk
 from flint.work import Role
 from flint.workload import Level, Order
@@ -174,6 +175,52 @@ def test_every_module_is_converted_and_says_that_it_is_compiled(name):
     workload = flint.convert(FOLDER / f"{name}.hlo.pb.gz", **OPTIONS.get(name, {}))
     assert (workload.level, workload.order) == (Level.OPTIMIZED, Order.COMPILED)
     assert not any("opened into its ops" in text for text in workload.warnings)
+
+
+#: Instructions that are no nodes, or (constants) nodes that the schedule puts anywhere.
+UNSEEN = ("constant", "get-tuple-element", "parameter", "tuple")
+
+
+def scheduled_names(data):
+    """What the entry's schedule runs, in its order, by the names that nodes have."""
+    module = parse_module(data)
+    [entry] = [c for c in module.computations if c.id == module.entry_computation_id]
+    by_id = {i.id: i for i in entry.instructions}
+    order = [by_id[n] for n in module.schedule.sequences[entry.id].instruction_ids]
+    names = {"bitcast": "reshape", "copy": "mhlo.copy", "dot": "dot_general"}
+    names |= {"broadcast": "broadcast_in_dim"}
+    found = []
+    for instruction in order:
+        opcode = instruction.opcode
+        if opcode in UNSEEN:
+            continue
+        if opcode == "custom-call":
+            found.append(instruction.custom_call_target)
+        elif opcode.endswith("-done"):
+            found.append("async_done")
+        else:
+            found.append(names.get(opcode, opcode.removesuffix("-start").replace("-", "_")))
+    return found
+
+
+@pytest.mark.parametrize("name", ["cpu_resnet", "gpu_resnet"])
+def test_nodes_stand_in_the_order_of_the_schedule(name):
+    data = load(name)
+    found = [op for op in names(walk(read_hlo(data)).graph) if op not in UNSEEN]
+    assert found == scheduled_names(data)
+
+
+def test_kernels_wait_for_ends_at_every_granularity():
+    graph = apply(graph_of(ASYNC), "kernel")
+    assert names(graph) == ["negate", "all_reduce", "exponential", "tanh", "add"]
+    assert edges(graph) == {
+        (1, 0, ORDER),
+        (2, 0, STREAM),
+        (3, 2, STREAM),
+        (3, 1, STREAM),  # inherited from the end
+        (4, 3, STREAM),
+        (4, 2, STREAM),  # inherited with the end's value
+    }
 
 
 def pairs_of(data):
