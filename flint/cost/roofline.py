@@ -33,7 +33,7 @@ def node_seconds(graph: WorkloadGraph, system: System) -> Seconds:
     launched; communication, loop and conditional nodes take 0 here.
     """
     accelerator = system.accelerator
-    rates = _rate_table(accelerator)
+    rates = rate_table(accelerator)
     item_seconds = graph.work_flops / rates[graph.work_unit, graph.work_dtype]
     owner = np.repeat(np.arange(len(graph)), np.diff(graph.work_ptr))
     arithmetic = np.bincount(owner, weights=item_seconds, minlength=len(graph))
@@ -50,7 +50,7 @@ def copy_seconds(moved: NDArray[np.int64], system: System) -> Seconds:
     return moved / accelerator.memory_bandwidth + accelerator.launch_overhead
 
 
-def _rate_table(accelerator: Accelerator) -> Seconds:
+def rate_table(accelerator: Accelerator) -> Seconds:
     """Operations per second by unit and dtype code, shape [units, dtypes]."""
     table = np.empty((len(Unit), len(DTYPES)))
     for code, dtype in enumerate(DTYPES):

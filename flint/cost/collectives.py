@@ -1,0 +1,248 @@
+"""Collectives: how long a group takes, by algorithm, over where its members really lie.
+
+The idea: a group is a hierarchy of levels (``flint.cost.placement``): n parties meet on a tier that
+gives each rank a bandwidth B and costs a latency a per message.  With S bytes of the whole buffer
+(what an all-gather ends with, what a reduce-scatter begins with), on one level:
+
+    ring                (n - 1) a + (n - 1)/n S/B        reduce-scatter, all-gather
+    halving-doubling    log2(n) a + (n - 1)/n S/B        the same bytes in fewer, longer messages
+    direct                      a + (n - 1)/n S/B        everybody to everybody at once
+    tree              2 log2(n) a + 2 S/B                all-reduce, half the bytes per tree
+    in-network                2 a + (1 + 1/n) S/B        all-reduce in the switch
+
+An all-reduce is a reduce-scatter and an all-gather (Thakur, Rabenseifner and Gropp, "Optimization
+of collective communication operations in MPICH", 2005; two trees: Sanders, Speck and Traeff, 2009).
+*Hierarchical*: each level works on what the level below has left, S divided by its parties, one
+after another.  *Flat ring*: one ring through all levels; its traffic crosses every level at once,
+on as many network ports as a party has members of the group, so that bandwidths overlap and
+latencies add up.  All-to-all: what stays within a level does not cross the next; on a ring of n
+with two directions every link carries n/8 of what a rank sends.  The cheapest algorithm that the
+tiers allow is taken unless one is named.  Not modelled: groups that disturb each other in a switch.
+
+    cost = collective_cost("all_reduce", 1 << 26, placement.profiles[0])
+    cost.seconds, cost.algorithm
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from flint.communication import Communication
+from flint.cost.placement import Level, Profile
+from flint.cost.systems import ALGORITHMS, Tier
+from flint.errors import FlintError, UsageError
+
+
+class Cost(NamedTuple):
+    """Seconds, and how they come about."""
+
+    seconds: float
+    algorithm: str
+
+
+def collective_seconds(
+    item: Communication, profile: Profile, algorithm: str | None = None
+) -> float:
+    """Seconds of a collective on one group.
+
+    Args:
+        item: what is exchanged; of kinds with groups.
+        profile: where the group's members lie.
+        algorithm: run with this one on every tier that allows it; the cheapest by default.
+
+    Raises:
+        UsageError: no such algorithm.
+        FlintError: a kind of communication that is not known.
+    """
+    return collective_cost(item.kind, whole_bytes(item), profile, algorithm).seconds
+
+
+def whole_bytes(item: Communication) -> int:
+    """S: the larger side, which is the whole buffer for gathers, scatters and reductions."""
+    return max(item.bytes_in, item.bytes_out)
+
+
+def collective_cost(kind: str, size: float, profile: Profile, algorithm: str | None = None) -> Cost:
+    """The cost of a collective on one group.
+
+    Args:
+        kind: StableHLO name.
+        size: bytes of the whole buffer.
+        profile: where the members lie; empty for a group of one.
+        algorithm: as for ``collective_seconds``.
+    """
+    if algorithm is not None and algorithm not in (*ALGORITHMS, "hierarchical", "flat ring"):
+        known = ", ".join((*ALGORITHMS, "hierarchical", "flat ring"))
+        raise UsageError(f"no algorithm is called {algorithm!r}; there are: {known}")
+    if kind not in _KINDS:
+        raise FlintError(f"communication {kind!r} has no cost")
+    if not profile or size <= 0:
+        return Cost(0.0, "none")
+    return _KINDS[kind](size, profile, algorithm)
+
+
+def message_seconds(size: float, tier: Tier, links: int) -> float:
+    """Seconds of a message between two ranks, ``links`` links apart on a tier.
+
+    A message takes one link at a time; where all ranks shift along a ring, every link carries as
+    many messages as each of them has hops.
+    """
+    bandwidth = tier.bandwidth * tier.efficiency
+    if tier.topology == "FullyConnected":
+        bandwidth /= tier.size - 1
+    return tier.latency * links + size * links / bandwidth
+
+
+def _scatter(size: float, profile: Profile, algorithm: str | None) -> Cost:
+    """Reduce-scatter, and with the same cost all-gather."""
+    hierarchical, left, used = 0.0, size, []
+    for level in profile:
+        cost = _cheapest(
+            [Cost(_step(name, left, level), name) for name in _allowed(level, algorithm, _STEPS)]
+        )
+        hierarchical, left = hierarchical + cost.seconds, left / level.parties
+        used.append(cost.algorithm)
+    found = [Cost(hierarchical, " + ".join(used))]
+    if len(profile) > 1:
+        found.append(Cost(_flat_ring(size, profile), "flat ring"))
+    return _chosen(found, algorithm)
+
+
+def _all_reduce(size: float, profile: Profile, algorithm: str | None) -> Cost:
+    *inner, outer = profile
+    below, left = 0.0, size
+    used = []
+    for level in inner:
+        cost = _cheapest(
+            [Cost(_step(name, left, level), name) for name in _allowed(level, algorithm, _STEPS)]
+        )
+        below, left = below + 2 * cost.seconds, left / level.parties
+        used.append(cost.algorithm)
+    top = _cheapest(
+        [
+            Cost(_whole(name, left, outer), name)
+            for name in _allowed(outer, algorithm, (*_STEPS, "tree", "in-network"))
+        ]
+    )
+    found = [Cost(below + top.seconds, " + ".join([*used, top.algorithm]))]
+    if len(profile) > 1:
+        found.append(Cost(2 * _flat_ring(size, profile), "flat ring"))
+    return _chosen(found, algorithm)
+
+
+def _all_to_all(size: float, profile: Profile, algorithm: str | None) -> Cost:
+    del algorithm
+    ranks = math.prod(level.parties for level in profile)
+    longest = latency = 0.0
+    below = 1
+    for level in profile:
+        reached = below * level.parties
+        crossing = size * (reached - below) / ranks
+        # Ranks further out are reached through this tier by nobody: each tier has its own ports.
+        longest = max(longest, crossing / level.bandwidth * _detour(level))
+        latency = max(latency, level.tier.latency * _farthest(level))
+        below = reached
+    return Cost(latency + longest, "direct")
+
+
+def _broadcast(size: float, profile: Profile, algorithm: str | None) -> Cost:
+    """Chunks follow one another down a tree, so that the slowest tier is passed once."""
+    del algorithm
+    latency = sum(level.tier.latency * math.ceil(math.log2(level.parties)) for level in profile)
+    return Cost(latency + size * max(_port_seconds(profile)), "tree")
+
+
+_KINDS: Final[dict[str, Callable[[float, Profile, str | None], Cost]]] = {
+    "all_reduce": _all_reduce,
+    "all_gather": _scatter,
+    "reduce_scatter": _scatter,
+    "all_to_all": _all_to_all,
+    "ragged_all_to_all": _all_to_all,
+    "collective_broadcast": _broadcast,
+}
+_STEPS: Final = ("ring", "halving-doubling", "direct")
+
+
+def _allowed(level: Level, named: str | None, known: tuple[str, ...]) -> list[str]:
+    """Algorithms for a level: the named one where the tier has it, else all of the tier's."""
+    names = [name for name in level.tier.algorithms if name in known]
+    if level.parties & (level.parties - 1) and len(names) > 1:
+        names = [name for name in names if name != "halving-doubling"]
+    if named in names:
+        return [named]
+    return names or ["ring"]
+
+
+def _step(name: str, size: float, level: Level) -> float:
+    """A reduce-scatter or an all-gather on one level."""
+    n, latency = level.parties, level.tier.latency
+    bytes_seconds = (n - 1) / n * size / level.bandwidth
+    if name == "direct":
+        return latency + bytes_seconds
+    if name == "halving-doubling":
+        return math.ceil(math.log2(n)) * latency + bytes_seconds
+    return _ring_steps(level) * latency + bytes_seconds
+
+
+def _whole(name: str, size: float, level: Level) -> float:
+    """An all-reduce on one level."""
+    n, latency = level.parties, level.tier.latency
+    if name == "tree":
+        return 2 * math.ceil(math.log2(n)) * latency + 2 * size / level.bandwidth
+    if name == "in-network":
+        return 2 * latency + (1 + 1 / n) * size / level.bandwidth
+    return 2 * _step(name, size, level)
+
+
+def _ring_steps(level: Level) -> int:
+    """Messages one after another around the rings of a level: both ways where it is a torus."""
+    if level.reach:
+        return sum(
+            (parties // 2 if whole else parties - 1) * spacing
+            for parties, spacing, whole in level.reach
+        )
+    return level.parties - 1
+
+
+def _port_seconds(profile: Profile) -> list[float]:
+    """Seconds per byte that passes through each tier; a party's members share its traffic."""
+    return [1 / (level.bandwidth * level.members) for level in profile]
+
+
+def _flat_ring(size: float, profile: Profile) -> float:
+    """One reduce-scatter or all-gather along a ring through all levels."""
+    ranks = math.prod(level.parties for level in profile)
+    latency, above = 0.0, 1
+    for level in reversed(profile):
+        latency += above * (level.parties - 1) * level.tier.latency
+        above *= level.parties
+    return latency + (ranks - 1) / ranks * size * max(_port_seconds(profile))
+
+
+def _detour(level: Level) -> float:
+    """Links that an exchange of everybody with everybody takes per byte, of those a rank has."""
+    if not level.reach:
+        return 1.0
+    # On a ring of n with two directions, n/4 hops on average over 2 links per rank: n/8 per link;
+    # level.bandwidth counts both links already.  On an open row of n: n/3 hops.
+    mean = sum(n * step / (4 if whole else 3) for n, step, whole in level.reach)
+    spread = sum(2 if whole else 1 for _, _, whole in level.reach) / level.lanes
+    return max(1.0, mean / spread)
+
+
+def _farthest(level: Level) -> int:
+    if not level.reach:
+        return 1
+    return sum((n // 2 if whole else n - 1) * step for n, step, whole in level.reach)
+
+
+def _cheapest(costs: list[Cost]) -> Cost:
+    return min(costs, key=lambda cost: cost.seconds)
+
+
+def _chosen(found: list[Cost], named: str | None) -> Cost:
+    if named == "flat ring":
+        return found[-1]
+    return found[0] if named is not None else _cheapest(found)

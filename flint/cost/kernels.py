@@ -1,0 +1,111 @@
+"""Kernels: how long a node really takes, where the roofline is only a bound.
+
+The idea: matrix units compute whole tiles, in whole waves.  A product of size (b, m, n, k) on tiles
+of tm x tn and U units, its sum over k cut into s parts, has
+
+    tiles = b ceil(m/tm) ceil(n/tn) s         waves = ceil(tiles / U)
+    seconds = waves * 2 tm tn K / (peak / U * matmul efficiency * tile efficiency)
+
+where K is k/s rounded up to whole steps, so that utilisation is what the matrices fill of the waves
+(NVIDIA, "Matrix Multiplication Background User's Guide", tile and wave quantisation).  Cutting the
+sum costs writing and reading the s partial results in f32.  The best tile is taken, and the best
+cut where there are fewer tiles than units, as libraries do.  Everything else runs at its peak,
+bytes move at bandwidth * memory efficiency, and
+
+    kernel = max(arithmetic, bytes) + latency + launch overhead
+
+With the peaks of the roofline this is never below it.
+
+    seconds = kernel_seconds(graph, load_system("dgx-h100"))
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.cost.roofline import Seconds, rate_table
+from flint.cost.systems import Accelerator, System
+from flint.graph import NodeKind, WorkloadGraph
+from flint.work import Role, Unit
+
+#: Into how many parts a library cuts the sum over k.
+_CUTS: Final = (1, 2, 4, 8, 16)
+#: Bytes of a partial result: accumulated in f32, written once and read once.
+_PARTIAL: Final = 8
+
+
+def kernel_seconds(graph: WorkloadGraph, system: System) -> Seconds:
+    """Seconds per node of one graph, shape [nodes].
+
+    Nodes without work and traffic (constants that were folded, aliases) take no time and are not
+    launched; communication, loop and conditional nodes take 0 here.
+    """
+    accelerator = system.accelerator
+    model = accelerator.kernel
+    rates = rate_table(accelerator)[graph.work_unit, graph.work_dtype]
+    stretch = np.ones(len(graph.work_flops))
+    matmul = graph.work_unit == Unit.MATMUL
+    stretch[matmul] = 1 / model.matmul_efficiency
+    sized = matmul & (graph.work_gemm >= 0)
+    if sized.any():
+        sizes = np.array(graph.tables.gemms, np.float64).reshape(-1, 4)
+        by_size = matmul_stretch(sizes, rates, graph.work_gemm, sized, accelerator)
+        stretch[sized] = by_size
+    owner = np.repeat(np.arange(len(graph)), np.diff(graph.work_ptr))
+    arithmetic = np.bincount(
+        owner, weights=graph.work_flops / rates * stretch, minlength=len(graph)
+    )
+    moved = (graph.bytes_read + graph.bytes_written) / (
+        accelerator.memory_bandwidth * model.memory_efficiency
+    )
+    busy = np.maximum(arithmetic, moved)
+    seconds = np.where(busy > 0, busy + model.latency + accelerator.launch_overhead, 0.0)
+    computes = (graph.kind == NodeKind.COMPUTE) & (graph.role != Role.ALIAS)
+    return np.where(computes, seconds, 0.0)
+
+
+def matmul_stretch(
+    sizes: NDArray[np.float64],
+    rates: Seconds,
+    gemm: NDArray[np.int64],
+    sized: NDArray[np.bool_],
+    accelerator: Accelerator,
+) -> Seconds:
+    """How much longer than at the peak each product takes.
+
+    Args:
+        sizes: (batch, m, n, k) of distinct products, shape [gemms, 4].
+        rates: peak FLOP/s of each work item, shape [items].
+        gemm: product of each work item, -1 for none, shape [items].
+        sized: the items asked for, shape [items].
+        accelerator: the device.
+
+    Returns:
+        At least 1, for the items asked for.
+    """
+    pairs = np.stack([gemm[sized].astype(np.float64), rates[sized]], axis=1)
+    distinct, of_item = np.unique(pairs, axis=0, return_inverse=True)
+    b, m, n, k = np.maximum(sizes[distinct[:, 0].astype(np.int64)], 1.0).T
+    peak = distinct[:, 1]
+    ideal = 2 * b * m * n * k / peak
+    model = accelerator.kernel
+    best = np.full(len(distinct), np.inf)
+    # A product is as good as its transpose: the wider side may lie along either side of a tile.
+    sides = {(t.m, t.n, t.efficiency) for t in model.tiles}
+    sides |= {(t.n, t.m, t.efficiency) for t in model.tiles}
+    for tm, tn, share in sorted(sides):
+        for cut in _CUTS:
+            steps = np.ceil(np.ceil(k / cut) / model.k_step) * model.k_step
+            tiles = b * np.ceil(m / tm) * np.ceil(n / tn)
+            waves = np.ceil(tiles * cut / model.units)
+            each = 2 * tm * tn * steps * model.units / (peak * model.matmul_efficiency * share)
+            partial = 0.0 if cut == 1 else cut * _PARTIAL * b * m * n
+            seconds = waves * each + partial / accelerator.memory_bandwidth
+            # The sum is cut to give every unit something to do, not to fill the last wave.
+            allowed = (cut == 1) | (tiles < model.units)
+            best = np.where(allowed, np.minimum(best, seconds), best)
+    stretched: Seconds = np.maximum(best / ideal, 1.0)[of_item.reshape(-1)]
+    return stretched

@@ -1,0 +1,201 @@
+"""Placement: where the members of a group lie in the network.
+
+The idea: ranks fill the network in order, so blocks of consecutive ranks are nodes, racks and pods.
+Of a group only counts matter: how many members share a block, how many blocks there are, and in a
+torus how far the members reach along each of its dims.  Groups with the same counts cost the same.
+
+    placement = place(StridedGroups(512, ((64, 8),)), load_system("dgx-h100"))
+    placement.profiles[0]      # 1 member per node, 64 nodes
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.cost.systems import System, Tier
+from flint.groups import Groups
+from flint.permutation import Permutation
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One step of a hierarchy: so many parties that meet on one tier.
+
+    Attributes:
+        tier: what they meet on.
+        parties: how many; above 1.
+        members: ranks of the group below each party.
+        lanes: how many times the tier's bandwidth each rank can use.
+        reach: of a torus, (parties, hops between neighbours, whole ring) along each dim in use.
+    """
+
+    tier: Tier
+    parties: int
+    members: int
+    lanes: float = 1.0
+    reach: tuple[tuple[int, int, bool], ...] = ()
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes per second that each rank can send."""
+        return self.tier.bandwidth * self.tier.efficiency * self.lanes
+
+
+Profile = tuple[Level, ...]
+"""The levels of a group, innermost first."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Placement:
+    """Where groups lie.
+
+    Attributes:
+        profiles: distinct ones.
+        number: profile of each rank's group, -1 for ranks in none, shape [world].
+    """
+
+    profiles: tuple[Profile, ...]
+    number: Ints
+
+
+def place(groups: Groups, system: System) -> Placement:
+    """Where the groups lie."""
+    table = groups.table()
+    columns: list[Ints] = []
+    for tier in system.network:
+        columns += _counts(table, tier.size)
+        if tier.topology == "Ring":
+            columns += _reaches(table, tier, groups.world)
+    _, first, of_group = np.unique(
+        np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True
+    )
+    profiles = tuple(_profile(table[row], system, groups.world) for row in first.tolist())
+    ranks = np.arange(groups.world, dtype=np.int64)
+    number = groups.number(ranks)
+    found = np.where(number >= 0, of_group.reshape(-1)[np.maximum(number, 0)], -1)
+    return Placement(profiles, found)
+
+
+def torus(tier: Tier, world: int) -> tuple[int, ...]:
+    """The torus that ``world`` ranks get: as near to a cube as their number allows.
+
+    Ranks run along its last dim first.
+    """
+    left = min(world, tier.size) if tier.size else world
+    shape = []
+    for dims in range(tier.rings, 0, -1):
+        side = round(left ** (1 / dims))
+        while left % side:
+            side -= 1
+        shape.append(side)
+        left //= side
+    return tuple(sorted(shape))
+
+
+def hops(permutation: Permutation, system: System) -> tuple[Ints, list[tuple[Tier, int]]]:
+    """The way from each rank to its target.
+
+    Returns:
+        The number of each rank's way (-1 for none), and per way its tier and how many links of it.
+    """
+    ranks = np.arange(permutation.world, dtype=np.int64)
+    target = permutation.target
+    sends = (target >= 0) & (target != ranks)
+    tier_of = np.full(len(ranks), -1, np.int64)
+    links = np.ones(len(ranks), np.int64)
+    for index in range(len(system.network) - 1, -1, -1):
+        tier = system.network[index]
+        near = sends if tier.size == 0 else sends & (ranks // tier.size == target // tier.size)
+        tier_of[near] = index
+        links[near] = 1
+        if tier.topology == "Ring":
+            shape = torus(tier, permutation.world)
+            total = np.zeros(len(ranks), np.int64)
+            for a, b, side in zip(
+                _coordinates(ranks, shape), _coordinates(target, shape), shape, strict=True
+            ):
+                apart = np.abs(a - b)
+                total += np.minimum(apart, side - apart)
+            links[near] = np.maximum(total, 1)[near]
+    key = np.where(tier_of >= 0, tier_of * (len(ranks) + 1) + links, -1)
+    ways = np.unique(key[key >= 0])
+    number = np.where(key >= 0, np.searchsorted(ways, key), -1)
+    span = len(ranks) + 1
+    return number, [(system.network[way // span], way % span) for way in ways.tolist()]
+
+
+def _counts(table: Ints, size: int) -> list[Ints]:
+    """Blocks that each group has members in, and members in the fullest one."""
+    present = table >= 0
+    if size == 0:
+        return [np.ones(len(table), np.int64), present.sum(axis=1)]
+    block = np.sort(np.where(present, table // size, -1), axis=1)
+    new = (block >= 0) & np.concatenate(
+        [np.ones((len(block), 1), bool), block[:, 1:] != block[:, :-1]], axis=1
+    )
+    # Within its row each entry's distance from the start of its block.
+    at = np.where(new, np.arange(block.shape[1]), 0)
+    inside = np.arange(block.shape[1]) - np.maximum.accumulate(at, axis=1)
+    return [new.sum(axis=1), np.where(block >= 0, inside + 1, 0).max(axis=1)]
+
+
+def _reaches(table: Ints, tier: Tier, world: int) -> list[Ints]:
+    """Distinct coordinates and spacing of each group along each dim of the torus."""
+    columns = []
+    for coordinate in _coordinates(table, torus(tier, world)):
+        sorted_ = np.sort(np.where(table >= 0, coordinate, -1), axis=1)
+        step = np.diff(sorted_, axis=1, prepend=-1)
+        fresh = (sorted_ >= 0) & (step > 0)
+        fresh[:, 0] = sorted_[:, 0] >= 0
+        columns.append(fresh.sum(axis=1))
+        inner = np.where(fresh[:, 1:] & (sorted_[:, :-1] >= 0), step[:, 1:], 1 << 40)
+        columns.append(inner.min(axis=1, initial=1 << 40))
+    return columns
+
+
+def _coordinates(ranks: Ints, shape: tuple[int, ...]) -> list[Ints]:
+    strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+    return [ranks // stride % side for side, stride in zip(shape, strides, strict=True)]
+
+
+def _profile(row: Ints, system: System, world: int) -> Profile:
+    members = row[row >= 0]
+    levels: list[Level] = []
+    below = 1
+    for index, tier in enumerate(system.network):
+        inner = system.network[index - 1].size if index else 1
+        block = members // tier.size if tier.size else np.zeros_like(members)
+        # Parties of the fullest block: distinct blocks of the tier below.
+        pairs = np.unique(np.stack([block, members // inner]), axis=1)
+        parties = int(np.bincount(pairs[0]).max())
+        if parties == 1:
+            continue
+        levels.append(_level(tier, parties, below, members, world))
+        below = int(np.bincount(block).max())
+    return tuple(levels)
+
+
+def _level(tier: Tier, parties: int, below: int, members: Ints, world: int) -> Level:
+    if tier.topology == "FullyConnected":
+        return Level(tier, parties, below, lanes=(parties - 1) / (tier.size - 1))
+    if tier.topology != "Ring":
+        return Level(tier, parties, below)
+    shape = torus(tier, world)
+    block = members // tier.size if tier.size else np.zeros_like(members)
+    mine = members[block == block[0]]
+    reach = []
+    for coordinate, side in zip(_coordinates(mine, shape), shape, strict=True):
+        places = np.unique(coordinate)
+        if len(places) > 1:
+            spacing = int(np.diff(places).min())
+            reach.append((len(places), spacing, len(places) * spacing == side and side > 2))
+    # A ring runs both ways; a piece of one has an end that only one link leads to.  Neighbours
+    # that are hops apart share each link with the groups between them.
+    lanes = sum((2 if whole else 1) / spacing for _, spacing, whole in reach)
+    return Level(tier, parties, below, max(lanes, 1 / world), tuple(reach))

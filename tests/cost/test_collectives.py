@@ -1,0 +1,196 @@
+"""Collectives: formulas by hand, bounds that hold for every algorithm, placement by counting."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flint.cost.collectives import collective_cost, message_seconds
+from flint.cost.placement import hops, place, torus
+from flint.cost.systems import System, Tier, load_system
+from flint.errors import UsageError
+from flint.groups import StridedGroups, along_axes, everybody, from_table
+from flint.mesh import Mesh
+from flint.permutation import permutation
+
+H100 = load_system("dgx-h100")
+KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_broadcast")
+
+
+def two_tiers(near: float, far: float, algorithms=("ring",)) -> System:
+    """Nodes of 4 with ``near`` bytes/s and 1 us, ``far`` bytes/s and 10 us between them."""
+    tiers = (
+        Tier("node", 4, "Switch", near, 1e-6, algorithms=algorithms),
+        Tier("net", 0, "Switch", far, 10e-6, algorithms=algorithms),
+    )
+    return replace(H100, network=tiers)
+
+
+def levels(groups, system):
+    placement = place(groups, system)
+    assert len(placement.profiles) == 1
+    return placement.profiles[0]
+
+
+def shape(profile):
+    return [(level.parties, level.members) for level in profile]
+
+
+def test_members_are_counted_by_node():
+    mesh = Mesh((64, 8), ("data", "model"))
+    assert shape(levels(along_axes(mesh, ("model",)), H100)) == [(8, 1)]
+    [level] = levels(along_axes(mesh, ("data",)), H100)
+    assert (level.parties, level.members, level.tier.name) == (64, 1, "InfiniBand NDR")
+    assert shape(levels(everybody(512), H100)) == [(8, 1), (64, 8)]
+
+
+def test_groups_that_lie_differently_have_different_profiles():
+    """Groups of 4 in nodes of 8 lie inside; {6, 7, 8, 9} has two members in each of two nodes."""
+    rows = np.array([[0, 1, 2, 3], [6, 7, 8, 9], [4, 5, 10, 11], [12, 13, 14, 15]])
+    placement = place(from_table(16, rows), H100)
+    found = [shape(placement.profiles[n]) for n in placement.number[[0, 6, 4, 12]].tolist()]
+    assert found == [[(4, 1)], [(2, 1), (2, 2)], [(2, 1), (2, 2)], [(4, 1)]]
+
+
+def test_formulas_on_one_level():
+    """4 ranks, 1 us, 100 GB/s, 400 MB: the table of the module's text, by hand."""
+    rows = {
+        "ring": (3e-6 + 3e-3, 6e-6 + 6e-3),
+        "halving-doubling": (2e-6 + 3e-3, 4e-6 + 6e-3),
+        "direct": (1e-6 + 3e-3, 2e-6 + 6e-3),
+        "tree": (None, 4e-6 + 8e-3),
+        "in-network": (None, 2e-6 + 5e-3),
+    }
+    for name, (scatter, reduce) in rows.items():
+        profile = levels(everybody(4), two_tiers(100e9, 1e9, (name,)))
+        assert collective_cost("all_reduce", 400e6, profile).seconds == pytest.approx(reduce)
+        if scatter is not None:
+            assert collective_cost("all_gather", 400e6, profile).seconds == pytest.approx(scatter)
+
+
+def test_hierarchical_and_flat_ring_by_hand():
+    """8 ranks in two nodes of 4, 100 and 10 GB/s, 800 MB.
+
+    Hierarchical all-gather: 3/4 of 800 MB at 100 GB/s, then 1/2 of 200 MB at 10 GB/s: 6 + 10 ms.
+    Flat: 7/8 of 800 MB over 4 ports of 10 GB/s: 17.5 ms, which is slower than 7 ms inside.
+    """
+    profile = levels(everybody(8), two_tiers(100e9, 10e9))
+    cost = collective_cost("all_gather", 800e6, profile)
+    assert cost.seconds == pytest.approx(6e-3 + 3e-6 + 10e-3 + 10e-6)
+    flat = collective_cost("all_gather", 800e6, profile, "flat ring")
+    # 1 step between nodes, 2 x 3 steps inside them.
+    assert flat.seconds == pytest.approx(17.5e-3 + 10e-6 + 6e-6)
+
+
+def test_all_to_all_by_hand():
+    """8 ranks send 80 MB each: 3/8 stays in the node (100 GB/s), 4/8 leaves it (10 GB/s)."""
+    cost = collective_cost("all_to_all", 80e6, levels(everybody(8), two_tiers(100e9, 10e9)))
+    assert cost.seconds == pytest.approx(10e-6 + 40e6 / 10e9)
+
+
+def test_a_torus_uses_all_its_rings():
+    """A v5e pod of 16 x 16: a row has two links of 50 GB/s per chip, the pod four; 90% reached."""
+    pod = load_system("tpu-v5e-pod")
+    assert torus(pod.network[0], 256) == (16, 16)
+    [row] = levels(StridedGroups(256, ((16, 1),)), pod)
+    [whole] = levels(everybody(256), pod)
+    [piece] = levels(StridedGroups(256, ((4, 1),)), pod)
+    assert row.bandwidth == pytest.approx(90e9)
+    assert whole.bandwidth == pytest.approx(180e9)
+    assert piece.bandwidth == pytest.approx(45e9)  # four in a row of 16: the ends have one link
+    # Both ways around: 8 hops of 1 us, 15/16 of the bytes.
+    cost = collective_cost("all_gather", 1.6e9, (row,))
+    assert cost.seconds == pytest.approx(8e-6 + 1.5e9 / 90e9)
+    # An all-to-all on a ring of n: n/8 of what a rank sends crosses every link.
+    spread = collective_cost("all_to_all", 1.6e9, (row,))
+    assert spread.seconds == pytest.approx(8e-6 + 1.5e9 * 16 / 8 / 45e9)
+
+
+def test_a_full_mesh_of_links_gives_a_pair_one_link():
+    """MI300X: 448 GB/s in 7 links; two members share one of them, four have three each."""
+    system = load_system("mi300x-8")
+    [pair] = levels(StridedGroups(8, ((2, 1),)), system)
+    [four] = levels(StridedGroups(8, ((4, 1),)), system)
+    assert pair.bandwidth == pytest.approx(64e9 * 0.75)
+    assert four.bandwidth == pytest.approx(3 * 64e9 * 0.75)
+    assert message_seconds(48e9, system.network[0], 1) == pytest.approx(1 + 1e-6)
+
+
+def test_messages_take_the_tier_that_joins_the_pair():
+    ring = permutation(16, np.array([[i, (i + 1) % 16] for i in range(16)]))
+    number, ways = hops(ring, H100)
+    assert [ways[n][0].name for n in number[[0, 7, 15]]] == [
+        "NVLink 4 and NVSwitch", "InfiniBand NDR", "InfiniBand NDR"
+    ]  # fmt: skip
+    around = permutation(256, np.array([[i, (i + 16) % 256] for i in range(256)]))
+    number, ways = hops(around, load_system("tpu-v5e-pod"))
+    assert [ways[n][1] for n in np.unique(number)] == [1]  # the torus closes every ring
+
+
+groups_of = st.sampled_from(
+    [
+        everybody(64),
+        StridedGroups(64, ((8, 1),)),
+        StridedGroups(64, ((8, 8),)),
+        StridedGroups(64, ((2, 32), (4, 2))),
+        StridedGroups(64, ((16, 4),)),
+    ]
+)
+systems_of = st.sampled_from(["dgx-h100", "mi300x-8", "tpu-v5e-pod", "tpu-v4-pod", "gb200-nvl72"])
+
+
+@given(groups_of, systems_of, st.sampled_from(KINDS), st.integers(1, 1 << 34))
+def test_never_below_the_busiest_links_bytes(groups, name, kind, size):
+    """Whatever the algorithm, what must cross a cut of the group passes through its ports.
+
+    A block of m of the N members takes in at least what it does not have: (N - m)/N of the buffer
+    of a gather, scatter or reduction, all of a broadcast, m times that of an all-to-all, in which
+    every rank sends a buffer.  It has the ports of m devices on the outermost tier.
+    """
+    profile = levels(groups, load_system(name))
+    seconds = collective_cost(kind, size, profile).seconds
+    outer = profile[-1]
+    total = int(np.prod([level.parties for level in profile]))
+    block = total // outer.parties
+    links = 2 * outer.tier.rings if outer.tier.topology == "Ring" else 1
+    ports = outer.tier.bandwidth * links * block
+    needed = {"collective_broadcast": size, "all_to_all": size * block * (total - block) / total}
+    assert seconds >= needed.get(kind, size * (total - block) / total) / ports * 0.999999
+
+
+@given(
+    groups_of, systems_of, st.sampled_from(KINDS), st.integers(1, 1 << 34), st.floats(1.0, 100.0),
+    st.sampled_from([None, "ring", "tree", "flat ring"]),
+)  # fmt: skip
+def test_more_bandwidth_is_never_slower(groups, name, kind, size, factor, algorithm):
+    system = load_system(name)
+    faster = replace(
+        system,
+        network=tuple(replace(t, bandwidth=t.bandwidth * factor) for t in system.network),
+    )
+    before = collective_cost(kind, size, levels(groups, system), algorithm)
+    after = collective_cost(kind, size, levels(groups, faster), algorithm)
+    assert after.seconds <= before.seconds * 1.000001
+
+
+@given(groups_of, systems_of, st.sampled_from(KINDS), st.integers(1, 1 << 30))
+def test_more_bytes_are_never_faster(groups, name, kind, size):
+    profile = levels(groups, load_system(name))
+    assert (
+        collective_cost(kind, size, profile).seconds
+        <= collective_cost(kind, 2 * size, profile).seconds
+    )
+
+
+def test_an_unknown_algorithm_lists_those_there_are():
+    with pytest.raises(UsageError, match="no algorithm is called 'star'; there are: ring, tree"):
+        collective_cost("all_reduce", 1, levels(everybody(8), H100), "star")
+
+
+def test_a_group_of_one_costs_nothing():
+    placement = place(StridedGroups(8, ()), H100)
+    assert collective_cost("all_reduce", 100, placement.profiles[0]).seconds == 0

@@ -1,0 +1,101 @@
+"""Kernels: quantisation by hand, and never below the roofline."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flint.building import GraphBuilder, TableBuilder, with_tables
+from flint.cost.kernels import kernel_seconds
+from flint.cost.roofline import node_seconds
+from flint.cost.systems import KernelModel, Tile, load_system
+from flint.graph import WorkloadGraph
+from flint.tensor_types import tensor_type
+from flint.work import Role, Unit, Work, WorkItem
+
+H100 = load_system("dgx-h100")
+PEAK = H100.accelerator.matmul["bf16"]
+
+
+def product(b: int, m: int, n: int, k: int) -> WorkloadGraph:
+    tables = TableBuilder()
+    builder = GraphBuilder(tables)
+    result = tensor_type((b, m, n), "bf16")
+    value = builder.input(tables.type(result))
+    items = (WorkItem(Unit.MATMUL, "bf16", 2 * b * m * n * k, (b, m, n, k)),)
+    work = Work(items, 2 * b * (m * k + k * n), 2 * b * m * n)
+    builder.compute("dot_general", Role.CONTRACTION, (value,), (result,), work)
+    return with_tables(builder.finish(()), tables.finish())
+
+
+def seconds(graph: WorkloadGraph, system=H100) -> float:
+    return float(kernel_seconds(graph, system)[0])
+
+
+def plain(units: int, *tiles: Tile):
+    """dgx-h100 with given tiles, memory without end, everything else ideal."""
+    model = KernelModel(units, tiles, 1, 1.0, 1.0, 0.0)
+    accelerator = replace(
+        H100.accelerator, kernel=model, launch_overhead=0.0, memory_bandwidth=1e18
+    )
+    return replace(H100, accelerator=accelerator)
+
+
+def test_tiles_that_stick_out_are_computed_in_full():
+    """129 x 128 on tiles of 128 x 128 and 2 units: two tiles in one wave, as 256 x 128 takes."""
+    system = plain(2, Tile(128, 128, 1.0))
+    expected = pytest.approx(2 * 256 * 128 * 4096 / PEAK)
+    assert seconds(product(1, 129, 128, 4096), system) == expected
+
+
+def test_waves_are_computed_in_full():
+    """132 tiles on 131 units are two waves: as long as 262 tiles."""
+    system = plain(131, Tile(128, 128, 1.0))
+    expected = pytest.approx(2 * 128 * 128 * 4096 * 262 / PEAK)
+    assert seconds(product(132, 128, 128, 4096), system) == expected
+
+
+def test_a_long_sum_is_cut_to_fill_the_device():
+    """One tile on 16 units: 16 parts of k at once, as fast as the whole device can."""
+    system = plain(16, Tile(128, 128, 1.0))
+    expected = pytest.approx(2 * 128 * 128 * 4096 / PEAK, rel=1e-4)
+    assert seconds(product(1, 128, 128, 4096), system) == expected
+
+
+def test_small_kernels_take_latency_and_launch():
+    accelerator = H100.accelerator
+    least = accelerator.launch_overhead + accelerator.kernel.latency
+    assert least < seconds(product(1, 16, 16, 16)) < least + 0.1e-6
+
+
+def test_large_products_reach_the_stated_efficiency():
+    """8192 x 8192 x 8192: 64 x 32 tiles of 128 x 256 are 15.5 waves of 132, 16 in full."""
+    found = seconds(product(1, 8192, 8192, 8192))
+    ideal = 2 * 8192**3 / PEAK / 0.8
+    assert ideal < found - 1.9e-6 <= ideal * 16 / (2048 / 132) * 1.0001
+
+
+@given(
+    st.integers(1, 64), st.integers(1, 9000), st.integers(1, 9000), st.integers(1, 9000),
+    st.sampled_from(["dgx-a100", "dgx-h100", "mi300x-8", "tpu-v5e-pod", "tpu-v7x-pod"]),
+)  # fmt: skip
+def test_never_below_the_roofline(b, m, n, k, name):
+    graph, system = product(b, m, n, k), load_system(name)
+    assert seconds(graph, system) >= float(node_seconds(graph, system)[0])
+
+
+@given(st.integers(1, 4096), st.integers(1, 4096), st.integers(1, 4096))
+def test_a_product_takes_as_long_as_its_transpose(m, n, k):
+    assert seconds(product(1, m, n, k)) == pytest.approx(seconds(product(1, n, m, k)))
+
+
+def test_what_is_not_launched_takes_no_time():
+    tables = TableBuilder()
+    builder = GraphBuilder(tables)
+    result = tensor_type((8,), "f32")
+    builder.compute("constant", Role.GENERATE, (), (result,), Work((), 0, 0))
+    graph = with_tables(builder.finish(()), tables.finish())
+    assert kernel_seconds(graph, H100).tolist() == [0.0]
