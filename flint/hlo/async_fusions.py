@@ -111,7 +111,7 @@ def _carried(op: Op, body: Block, collective: Op) -> Found | None:
             "fusion",
             tuple([op.operands[place] for place in kept]),
             tuple([op.results[number] for number in own]),
-            {"kind": op.attr("kind", "")},
+            {"kind": op.attr("kind", ""), "name": op.attr("name", "fusion")},
             (rest,),
             op.loc,
         )

@@ -12,6 +12,7 @@ operation itself and the second half an ``async_done``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -125,9 +126,14 @@ def _call(reader: _Reader, instruction: Any, scope: Scope) -> None:
     reader.emit("composite", instruction, scope, attrs)
 
 
+#: What XLA appends to names to tell instructions apart.
+_NUMBERED = re.compile(r"(?:\.(?:\d+|clone|remat\d*))+$")
+
+
 def _fusion(reader: _Reader, instruction: Any, scope: Scope) -> None:
     (fused,) = instruction.called_computation_ids
-    attrs: dict[str, Any] = {"kind": instruction.fusion_kind}
+    kernel = _NUMBERED.sub("", str(instruction.name)) or "fusion"
+    attrs: dict[str, Any] = {"kind": instruction.fusion_kind, "name": kernel}
     in_place = read.aliases(instruction)
     if in_place:
         attrs["aliases"] = in_place

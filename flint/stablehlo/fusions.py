@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flint.errors import FlintError
 from flint.graph import NodeKind
 from flint.stablehlo.opening import communicates, open_block
 from flint.stablehlo.records import Block, Module, Op
@@ -27,6 +28,9 @@ from flint.work import Role, Work, WorkItem
 
 if TYPE_CHECKING:
     from flint.stablehlo.walker import Walker
+
+#: FLOPs or bytes of one op beyond this are refused: sums must fit 64 bits.
+MAX_COUNT = 2**60
 
 #: A bitcast: an access behind it is an access of its operand.
 VIEW = "reshape"
@@ -55,11 +59,18 @@ def fusion(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
             walker.alias(scope, value, result)
         return
     read, written, aliased = accessed_bytes(walker.module, body)
-    kernel(walker, scope, op, op.name, Work(_inside(walker, body), read, written, aliased))
+    work = Work(_inside(walker, body), read, written, aliased)
+    kernel(walker, scope, op, str(op.attr("name", "fusion")), work)
 
 
 def kernel(walker: Walker, scope: Scope, op: Op, name: str, work: Work) -> None:
-    """Add a kernel of known work that stands for ``op``."""
+    """Add a kernel of known work that stands for ``op``.
+
+    Raises:
+        FlintError: more work than any kernel does.
+    """
+    if max(work.read, work.written, *(item.flops for item in work.items)) > MAX_COUNT:
+        raise FlintError(f"{walker.where(op)}: {name} does or moves more than 2**60 at once")
     operands = [scope.use(value) for value in op.operands]
     results = scope.builder.node(
         NodeKind.COMPUTE,

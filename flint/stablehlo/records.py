@@ -41,7 +41,8 @@ Attributes by op (all plain Python; absent means the default of the StableHLO sp
 
 What only an HLO proto has:
 
-    fusion               kind ("kLoop", ...), aliases as of custom_call; one region, with arguments
+    fusion               kind ("kLoop", ...), name (of the kernel: "loop_add_fusion"), aliases as of
+                         custom_call; one region, with arguments
     mhlo.copy            made: an optimised module's copies are kernels, others only names
     async_done           -; its operands are the results of the record that the first half became
     mhlo.topk            k                          mhlo.ragged_dot   as dot_general, + lhs_ragged,

@@ -30,6 +30,7 @@ from flint.scalars import Scalar
 from flint.stablehlo.constant_arrays import array_of, is_array
 from flint.stablehlo.control import HANDLERS, Handler
 from flint.stablehlo.exchange import KINDS, Exchange
+from flint.stablehlo.fusions import MAX_COUNT
 from flint.stablehlo.opening import communicates, free_values
 from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.origins import Origins
@@ -44,8 +45,6 @@ from flint.stablehlo.world import World, mesh_of, world_of
 from flint.tensor_types import TensorType, tensor_type
 from flint.work import Role, Work, WorkItem
 
-#: FLOPs or bytes of one op beyond this are refused: sums must fit 64 bits.
-MAX_COUNT = 2**60
 #: More ops than this, calls opened, are refused.
 MAX_OPS = 2**23
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from flint.errors import FlintError
 from tests.hlo_optimized.text import graph_of
 
 
@@ -114,3 +115,36 @@ def test_flops_are_those_inside():
         "  ROOT f = f32[4,8] fusion(a, b), kind=kOutput, calls=fused }"
     )
     assert graph[0].flops == 2 * 4 * 16 * 8 + 4 * 8
+
+
+def test_a_fusion_is_called_what_the_backend_calls_its_kernel():
+    graph = graph_of(
+        """fused { p = f32[4] parameter(0)  ROOT n = f32[4] negate(p) }
+        ENTRY e { x = f32[4] parameter(0)
+          ROOT loop_negate_fusion.12.clone = f32[4] fusion(x), kind=kLoop, calls=fused }"""
+    )
+    assert graph[0].op == "loop_negate_fusion"
+
+
+def nested(levels):
+    """A fusion that calls another one twice, and so on: 2**levels negations of 4 elements."""
+    inner = ["level0 { p = f32[4] parameter(0)  ROOT n = f32[4] negate(p) }"]
+    for level in range(1, levels + 1):
+        call = f"fusion({{}}), kind=kLoop, calls=level{level - 1}"
+        inner.append(
+            f"level{level} {{ p = f32[4] parameter(0)  a = f32[4] {call.format('p')}"
+            f"  ROOT b = f32[4] {call.format('a')} }}"
+        )
+    return "\n".join(inner) + (
+        f"\nENTRY e {{ x = f32[4] parameter(0)  ROOT f = f32[4] fusion(x), kind=kLoop,"
+        f" calls=level{levels} }}"
+    )
+
+
+def test_a_computation_that_many_share_is_looked_at_once():
+    assert graph_of(nested(40))[0].flops == 4 * 2**40
+
+
+def test_more_work_than_any_kernel_does_is_refused():
+    with pytest.raises(FlintError, match=r"more than 2\*\*60"):
+        graph_of(nested(80))

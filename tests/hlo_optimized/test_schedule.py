@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import flint
@@ -194,7 +196,9 @@ def scheduled_names(data):
         opcode = instruction.opcode
         if opcode in UNSEEN:
             continue
-        if opcode == "custom-call":
+        if opcode == "fusion":
+            found.append(re.sub(r"(\.(\d+|clone|remat\d*))+$", "", instruction.name))
+        elif opcode == "custom-call":
             found.append(instruction.custom_call_target)
         elif opcode.endswith("-done"):
             found.append("async_done")
