@@ -204,3 +204,14 @@ def test_the_folder_keeps_what_the_compiler_says(target, compiled, tmp_path):
     assert document["level"] == "optimized"
     assert document["compiled"]["target"] == target
     assert flint.load(tmp_path / "out").compiled == workload.compiled
+
+
+@EVERY
+@pytest.mark.parametrize("form", ["main.hlo.pb", "main.hlo"])
+def test_the_kept_module_converts_to_the_captured_graph(target, form, compiled, tmp_path):
+    workload = compiled("scan", target)
+    workload.save_programs(tmp_path / "out")
+    again = flint.convert(tmp_path / "out" / "programs" / form, mesh=workload.mesh)
+    assert (again.level, again.order) == (workload.level, workload.order)
+    assert again.graph.tables.communications == workload.graph.tables.communications
+    assert [node.op for node in again.graph] == [node.op for node in workload.graph]
