@@ -29,6 +29,7 @@ from flint.frontends.torch.shims import (
     parameters,
     pipeline,
     process_group,
+    random_offsets,
     sharding,
     values,
 )
@@ -65,6 +66,7 @@ SHIMS: tuple[Shim, ...] = (
     Shim(chunk.apply, _KNOWN, "FSDP makes the shards of all ranks to keep one"),
     Shim(foreach_support.apply, _KNOWN, "fake parameters do not count as tensors for foreach"),
     Shim(data_parallel.apply, _KNOWN, "DDP's reducer works below the dispatcher"),
+    Shim(random_offsets.apply, _KNOWN, "DTensor cuts all ranks' shards to place random numbers"),
     Shim(foreach.apply, _KNOWN, "DTensor works out the sharding of every tensor of a list anew"),
 )
 

@@ -15,6 +15,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._python_dispatch import _disable_current_modes
 
+#: Every tuple of ranks that a mesh has, once.
+_MAPS: dict[tuple[int, ...], tuple[int, ...]] = {}
+
 #: Methods that touch the tensor of ranks.
 _METHODS = ("__init__", "_flatten", "_unflatten", "_concatenate", "_get_all_submeshes")
 
@@ -29,7 +32,8 @@ def apply() -> None:
         if method is not None:
             setattr(device_mesh.DeviceMesh, name, really(method))
     mesh: Any = device_mesh.DeviceMesh
-    mesh.__init__ = _with_real_ranks(mesh.__init__)
+    mesh.__init__ = _with_one_map(_with_real_ranks(mesh.__init__))
+    mesh.__eq__ = _equal(mesh.__eq__)
     strided: Any = placement_types._StridedShard
     strided.local_shard_size_and_offset = really(strided.local_shard_size_and_offset)
 
@@ -44,6 +48,31 @@ def _with_real_ranks(init: Any) -> Any:
             with unset_fake_temporarily(), _disable_current_modes(), torch.device("cpu"):
                 kwargs["_rank_map"] = torch.arange(ranks.numel(), dtype=torch.int)
         return init(*args, **kwargs)
+
+    return call
+
+
+def _with_one_map(init: Any) -> Any:
+    """``__init__`` after which meshes with the same ranks share the tuple of them."""
+
+    @functools.wraps(init)
+    def call(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        ranks = self._flatten_rank_map
+        self._flatten_rank_map = _MAPS.setdefault(ranks, ranks)
+
+    return call
+
+
+def _equal(equal: Any) -> Any:
+    """``__eq__``, which DTensor calls per op, without comparing thousands of ranks one by one."""
+
+    def call(self: Any, other: Any) -> bool:
+        ranks = self._flatten_rank_map
+        if self is other or ranks is not getattr(other, "_flatten_rank_map", None):
+            return bool(equal(self, other))
+        parts = ("_layout", "_device_type", "_mesh_dim_names", "_thread_id")
+        return all(getattr(self, name) == getattr(other, name) for name in parts)
 
     return call
 
