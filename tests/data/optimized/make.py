@@ -4,10 +4,11 @@
     python tests/data/optimized/make.py tpu FOLDER --topology v5e:2x4 NAME...
     python tests/data/optimized/make.py cpu FOLDER NAME...
 
-Writes FOLDER/BACKEND_NAME.hlo.pb.gz, the serialised ``HloModuleProto`` of the executable.  Made
-with jax and jaxlib 0.10.2; gpu with jax-cuda12-plugin and jax-cuda12-pjrt 0.10.2 and
-nvidia-cuda-nvcc-cu12 12.9; tpu with libtpu 0.0.42.1.  No GPU and no TPU is needed.  ``README.md``
-says which options made which file.
+Writes FOLDER/BACKEND_NAME.hlo.pb.gz, the serialised ``HloModuleProto`` of the executable, and of a
+GPU's steps FOLDER/BACKEND_NAME.thunks.txt.gz, the sequence of what it issues.  Made with jax and
+jaxlib 0.10.2; gpu with jax-cuda12-plugin and jax-cuda12-pjrt 0.10.2 and nvidia-cuda-nvcc-cu12 12.9;
+tpu with libtpu 0.0.42.1.  No GPU and no TPU is needed.  ``README.md`` says which options made which
+file.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import gzip
 import importlib
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,17 @@ def compiled(name: str, where: Any, options: dict[str, Any]) -> Any:
         return jitted.trace(*args).lower().compile(compiler_options=options or None)
 
 
+def compiled_with_thunks(name: str, where: Any, options: dict[str, Any], stem: Path) -> Any:
+    """The executable; what a GPU's would issue stands beside it in ``.thunks.txt.gz``."""
+    with tempfile.TemporaryDirectory() as folder:
+        executable = compiled(name, where, options | {"xla_dump_to": folder})
+        for dump in Path(folder).glob("*jit_*.thunk_sequence.txt"):
+            if "_step" in dump.name:
+                data = gzip.compress(dump.read_bytes(), 9, mtime=0)
+                stem.with_name(stem.name + ".thunks.txt.gz").write_bytes(data)
+    return executable
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("backend", choices=("gpu", "tpu", "cpu"))
@@ -107,9 +120,10 @@ def main() -> None:
     options = {name: words.get(value, value) for name, value in stated.items()}
     arguments.folder.mkdir(parents=True, exist_ok=True)
     for name in arguments.names:
-        executable = compiled(name, where, options)
+        stem = arguments.folder / f"{arguments.backend}_{name}{arguments.suffix}"
+        executable = compiled_with_thunks(name, where, options, stem)
         module = executable.runtime_executable().hlo_modules()[0]
-        file = arguments.folder / f"{arguments.backend}_{name}{arguments.suffix}.hlo.pb.gz"
+        file = stem.with_name(stem.name + ".hlo.pb.gz")
         file.write_bytes(gzip.compress(module.as_serialized_hlo_module_proto(), 9, mtime=0))
         print(file.name, file.stat().st_size, flush=True)
 
