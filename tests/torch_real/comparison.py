@@ -3,8 +3,9 @@
 Both are walked side by side.  Every op must be the same one: name, arguments (views with shape,
 stride, offset and dtype, numbers, flags), results, written views, group, peer, tag, reduction,
 phase, module, line; and storages must correspond one to one throughout, so that the flow of data is
-the same.  What differs because a CPU with gloo is no GPU with NCCL stands in ``DIFFERENCES``, by
-name and with its reason; nothing else may differ.
+the same.  Waits for collectives and reads of values by the host stand in the sequences, too.  What
+differs because a CPU with gloo is no GPU with NCCL stands in ``DIFFERENCES``, by name and with its
+reason; nothing else may differ.
 """
 
 from __future__ import annotations
