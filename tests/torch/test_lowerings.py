@@ -260,6 +260,10 @@ CASES = {
         name: (function, tensors)
         for name, function, tensors in [
             ("silu_backward", aten.silu_backward.default, [normal(6), normal(6)]),
+            ("log_sigmoid_forward", aten.log_sigmoid_forward.default, [normal(6)]),
+            ("log_sigmoid_backward",
+             lambda g, x: aten.log_sigmoid_backward.default(g, x, torch.exp(-x.abs())),
+             [normal(6), normal(6)]),
             ("silu_backward bf16", aten.silu_backward.default, [half(6), half(6)]),
             ("sigmoid_backward", aten.sigmoid_backward.default, [normal(6), positive(6)]),
             ("tanh_backward", aten.tanh_backward.default, [normal(6), positive(6)]),

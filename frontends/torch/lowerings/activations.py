@@ -139,6 +139,22 @@ def _softplus_backward(call: Call, grad_output: Any, self: Any, beta: Any, thres
     return op.select(op.compare("GT", scaled, op.like(threshold, x)), grad, soft)
 
 
+@lowers("aten.log_sigmoid_forward")
+def _log_sigmoid(call: Call, self: Any, **_: Any) -> list[Value]:
+    """min(0, x) - log(1 + exp(-|x|)); kernels of CPUs keep the exponential, GPUs' nothing."""
+    (x,) = _values(call, self)
+    small = op.exponential(op.negate(hlo.abs(x)))
+    result = op.subtract(op.minimum(op.like(0, x), x), hlo.log_plus_one(small))
+    kept = small if call.targets[1].shape == call.shape else op.constant(0, (0,), call.dtype)
+    return [result, kept]
+
+
+@lowers("aten.log_sigmoid_backward")
+def _log_sigmoid_backward(call: Call, grad_output: Any, self: Any, *_: Any, **__: Any) -> Value:
+    grad, x = _values(call, grad_output, self)
+    return op.multiply(grad, op.logistic(op.negate(x)))
+
+
 @lowers("aten.hardsigmoid", "aten.hardswish")
 def _hard(call: Call, self: Any, **_: Any) -> Value:
     (x,) = _values(call, self)
