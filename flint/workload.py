@@ -161,6 +161,12 @@ class Workload:
 
         save_programs(self, Path(folder))
 
+    def simulate(self, system: Any = "dgx-h100", **options: Any) -> Any:
+        """How long a step takes (see ``flint.simulation.running.simulate`` for the options)."""
+        from flint.simulation.running import simulate
+
+        return simulate(self, system, **options)
+
     def to_networkx(self, program: str | None = None, **options: Any) -> Any:
         """A networkx graph of one program (see ``flint.converters.networkx``)."""
         convert: Callable[..., Any] = registry.converter("networkx")

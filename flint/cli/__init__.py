@@ -14,7 +14,17 @@ import traceback
 
 import typer
 
-from flint.cli import capture, check, convert, diff, inspect, targets, validate
+from flint.cli import (
+    capture,
+    check,
+    convert,
+    diff,
+    inspect,
+    simulate,
+    systems,
+    targets,
+    validate,
+)
 from flint.environment import refuse_namesake
 from flint.errors import FlintError, UsageError
 
@@ -39,7 +49,9 @@ def _options(
     del debug  # read from the arguments by ``main``, which must know it before parsing can fail
 
 
-for _command in (capture, convert, inspect, check, diff, validate, targets):
+for _command in (
+    capture, convert, inspect, check, diff, validate, simulate, targets, systems
+):  # fmt: skip
     _command.register(app)
 
 

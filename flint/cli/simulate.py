@@ -1,0 +1,139 @@
+"""``flint simulate``: how long a step takes on a system, what is exposed, what memory it needs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flint.cli.shared import JsonOption, human_bytes, print_json, print_warnings
+from flint.cli.tables import Printer, Table
+from flint.folder import load
+from flint.simulation.result import Figures, ProgramResult, SimulationResult
+
+
+def simulate_command(
+    folder: Annotated[Path, typer.Argument(help="Workload folder.")],
+    system: Annotated[
+        str, typer.Option("--system", help="The cluster: a name (flint systems) or a TOML file.")
+    ] = "dgx-h100",
+    granularity: Annotated[
+        str, typer.Option("--granularity", help="op, kernel or region.")
+    ] = "kernel",
+    algorithm: Annotated[
+        str | None,
+        typer.Option(
+            "--algorithm",
+            help="How collectives run: ring, tree, halving-doubling, direct, in-network, "
+            "hierarchical or 'flat ring' [default: the cheapest].",
+        ),
+    ] = None,
+    engine: Annotated[
+        str, typer.Option("--engine", help="What simulates: embedded is the only one.")
+    ] = "embedded",
+    json_output: JsonOption = False,
+) -> None:
+    """Simulate one step: time, exposed communication, memory, utilisation."""
+    workload = load(folder)
+    result = workload.simulate(system, granularity=granularity, algorithm=algorithm, engine=engine)
+    if json_output:
+        print_json(result.to_json())
+        return
+    print_warnings(workload.warnings)
+    _show(result)
+
+
+def _show(result: SimulationResult) -> None:
+    printer = Printer(sys.stdout)
+    mesh = f"{result.ranks:,} rank{'s' if result.ranks != 1 else ''}"
+    printer.line(f"one step on {mesh} of {result.system} ({result.granularity} granularity)")
+    for note in result.notes:
+        printer.line(f"note: {note}")
+    printer.line("")
+    for label, text in _lines(result.figures, result):
+        printer.line(f"  {label:<24}{text}")
+    if len(result.programs) > 1:
+        printer.table(_program_table(result))
+    for program in result.programs:
+        printer.table(_class_table(program, len(result.programs) > 1))
+
+
+def _lines(figures: Figures, result: SimulationResult) -> list[tuple[str, str]]:
+    step = figures.step_seconds
+
+    def part(seconds: float) -> str:
+        return f"{_seconds(seconds)}  ({_share(seconds, step)} of the step)"
+
+    need, have = human_bytes(figures.peak_memory_bytes), human_bytes(result.memory_bytes)
+    verdict = "fits into" if result.fits else "DOES NOT FIT into"
+    return [
+        ("step", _seconds(step)),
+        ("compute", part(figures.compute_seconds)),
+        ("communication", part(figures.communication_seconds)),
+        ("exposed communication", part(figures.exposed_communication_seconds)),
+        ("idle", part(figures.idle_seconds)),
+        ("peak memory per rank", f"{need}, which {verdict} {have}"),
+        ("FLOPs of all ranks", f"{figures.flops:.4g}"),
+        ("model FLOPs utilisation", f"{100 * figures.mfu:.1f}%"),
+    ]
+
+
+def _program_table(result: SimulationResult) -> Table:
+    columns = (
+        "program", "?>ranks", ">step", ">compute", ">communication", ">exposed", ">idle",
+        ">memory", ">MFU",
+    )  # fmt: skip
+    rows = []
+    for program in result.programs:
+        figures = program.figures
+        rows.append(
+            (
+                program.name,
+                f"{program.rank_count:,}",
+                _seconds(figures.step_seconds),
+                _seconds(figures.compute_seconds),
+                _seconds(figures.communication_seconds),
+                _seconds(figures.exposed_communication_seconds),
+                _seconds(figures.idle_seconds),
+                human_bytes(figures.peak_memory_bytes),
+                f"{100 * figures.mfu:.1f}%",
+            )
+        )
+    return Table("programs (means over their ranks)", columns, rows)
+
+
+def _class_table(program: ProgramResult, named: bool) -> Table:
+    step = program.figures.step_seconds
+    columns = ("what", ">count", ">time", ">of step", ">exposed", "?>FLOPs", "?>bytes")
+    rows = [
+        (
+            row.name.replace("_", "-"),
+            f"{row.count:,.0f}",
+            _seconds(row.seconds),
+            _share(row.seconds, step),
+            _seconds(row.exposed_seconds) if row.communicates else "",
+            f"{row.flops:.3g}" if row.flops else "",
+            human_bytes(row.bytes),
+        )
+        for row in program.classes
+    ]
+    title = f"time by class, per rank{f' of {program.name}' if named else ''}"
+    return Table(title, columns, rows)
+
+
+def _seconds(seconds: float) -> str:
+    for size, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if seconds >= size:
+            return f"{seconds / size:.4g} {unit}"
+    return f"{seconds * 1e9:.3g} ns" if seconds else "0"
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f}%" if whole else "-"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("simulate")(simulate_command)

@@ -1,0 +1,82 @@
+"""``flint systems``: the clusters that come along, each figure with its source."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from flint.cli.shared import JsonOption, print_json
+from flint.cli.tables import Printer, Table
+from flint.cost.description import Stated
+from flint.cost.systems import System, load_system, system_names
+
+
+def systems_command(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A name or a TOML file: every figure with its source [default: list]."),
+    ] = None,
+    json_output: JsonOption = False,
+) -> None:
+    """List the known clusters, or one with all figures and where they are from."""
+    systems = [load_system(item) for item in ((name,) if name else system_names())]
+    if json_output:
+        print_json([_document(system) for system in systems])
+        return
+    printer = Printer(sys.stdout)
+    printer.table(Table("systems", _COLUMNS, [_row(system) for system in systems]))
+    if name is None:
+        printer.line("")
+        printer.line("flint systems NAME shows every figure with its source")
+        return
+    for title, stated in _figures(systems[0]):
+        rows = [(item.entry, item.figure, item.source or "stated") for item in stated]
+        printer.table(Table(title, ("entry", "figure", "source"), rows))
+
+
+_COLUMNS = (
+    "name", "accelerator", ">bf16 TFLOP/s", ">memory GB", ">memory TB/s",
+    "?network, innermost first",
+)  # fmt: skip
+
+
+def _row(system: System) -> tuple[str, ...]:
+    accelerator = system.accelerator
+    tiers = ", ".join(
+        f"{tier.name} {tier.bandwidth / 1e9:g} GB/s"
+        + (f" (per link, {tier.rings}D)" if tier.topology == "Ring" else "")
+        + (f" to {tier.size:,}" if tier.size else "")
+        for tier in system.network
+    )
+    matmul = accelerator.matmul.get("bf16", accelerator.matmul["f32"])
+    return (
+        system.name,
+        accelerator.name,
+        f"{matmul / 1e12:,.0f}",
+        f"{accelerator.memory_bytes / 1e9:.0f}",
+        f"{accelerator.memory_bandwidth / 1e12:.2f}",
+        tiers,
+    )
+
+
+def _figures(system: System) -> list[tuple[str, tuple[Stated, ...]]]:
+    return [
+        (f"{system.accelerator.name}", system.accelerator.stated),
+        ("network", system.stated),
+    ]
+
+
+def _document(system: System) -> dict[str, Any]:
+    document = asdict(system)
+    document["accelerator"].pop("stated")
+    document.pop("stated")
+    document["figures"] = [item._asdict() for _, stated in _figures(system) for item in stated]
+    return document
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("systems")(systems_command)

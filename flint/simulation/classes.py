@@ -1,0 +1,47 @@
+"""Classes of work: what the time of a step is spent on, in words.
+
+The idea: a kernel is a matmul, attention, a reduction, movement or elementwise by what it does, a
+communication is its kind and the mesh axes that it runs along.
+
+    kernel_classes(graph)       # index into KERNELS per node
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.graph import NodeKind, WorkloadGraph
+from flint.work import Role, Unit
+
+KERNELS: Final = ("matmul", "attention", "reduction", "elementwise", "movement", "other")
+_BY_ROLE: Final = {
+    Role.REDUCTION: "reduction",
+    Role.ELEMENTWISE: "elementwise",
+    Role.MOVEMENT: "movement",
+    Role.UPDATE: "movement",
+    Role.GENERATE: "movement",
+    Role.CONTRACTION: "matmul",
+}
+#: What kernels of attention are called, in any framework.
+_ATTENTION: Final = ("attention", "fmha", "flash", "sdpa")
+
+
+def kernel_classes(graph: WorkloadGraph) -> NDArray[np.int64]:
+    """The class of each node, shape [nodes]; of nodes that do not compute it says nothing."""
+    by_role = np.full(max(Role) + 1, KERNELS.index("other"), np.int64)
+    for role, name in _BY_ROLE.items():
+        by_role[role] = KERNELS.index(name)
+    found = by_role[graph.role]
+    multiplies = np.zeros(len(graph), np.bool_)
+    owner = np.repeat(np.arange(len(graph)), np.diff(graph.work_ptr))
+    multiplies[owner[graph.work_unit == Unit.MATMUL]] = True
+    found[multiplies] = KERNELS.index("matmul")
+    attends = np.array(
+        [any(word in name.lower() for word in _ATTENTION) for name in graph.tables.ops] or [False]
+    )
+    computes = graph.kind == NodeKind.COMPUTE
+    found[attends[graph.op] & computes] = KERNELS.index("attention")
+    return found

@@ -1,0 +1,163 @@
+"""Memory: the most bytes that are alive at once on a rank, from the lifetimes of values.
+
+The idea: walk the nodes in issue order.  A program's inputs lie in memory throughout; a result
+takes its bytes from its node to its last reader, a program's output to the end.  No bytes of their
+own take: a view or an update in place (its operand's), a carried value of a loop (that of its first
+operand, if nobody needs it afterwards), an output donated by an input that is no longer read.  A
+loop's body adds what one iteration needs beyond what enters it.
+
+    peak_memory(program.graph, program.inputs).bytes
+
+Not modelled: fragmentation, the workspace of libraries, communication running ahead of its issue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flint.graph import NodeKind, WorkloadGraph
+from flint.work import Role
+from flint.workload import ProgramInput
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes at the peak.
+
+    Attributes:
+        inputs: the program's inputs, by role.
+        peak: of results, outputs that are not donated included.
+    """
+
+    inputs: dict[str, int]
+    peak: int
+
+    @property
+    def bytes(self) -> int:
+        """Everything."""
+        return sum(self.inputs.values()) + self.peak
+
+
+def peak_memory(graph: WorkloadGraph, inputs: Sequence[ProgramInput]) -> Memory:
+    """The peak of a program.
+
+    Args:
+        graph: in issue order, with updates resolved (any granularity of ``flint.passes``).
+        inputs: one entry per graph input.
+    """
+    by_role: dict[str, int] = {}
+    for item in inputs:
+        by_role[item.role] = by_role.get(item.role, 0) + item.type.bytes
+    donated = {item.donated: number for number, item in enumerate(inputs) if item.donated >= 0}
+    reused = {}
+    for output, number in donated.items():
+        if output < len(graph.outputs):
+            reused[int(graph.outputs[output])] = number
+    kept = {number for number, item in enumerate(inputs) if item.donated < 0}
+    return Memory(by_role, _peak(graph, reused, kept))
+
+
+def _peak(graph: WorkloadGraph, reused: dict[int, int], kept: set[int]) -> int:
+    """The most bytes of results alive at once.
+
+    Args:
+        graph: a block.
+        reused: value -> input whose buffer it may take if nobody reads that input later.
+        kept: inputs that are needed after the block, whose buffers nobody may take.
+    """
+    last = _last_readers(graph)
+    buffer = _buffers(graph, last, reused, kept)
+    dies: dict[int, int] = {}
+    for value, owner in enumerate(buffer):
+        dies[owner] = max(dies.get(owner, -1), last[value])
+    size = graph.value_bytes.tolist()
+    ends: list[list[int]] = [[] for _ in range(len(graph) + 1)]
+    for owner, node in dies.items():
+        if owner >= graph.inputs and node < len(graph):
+            ends[max(node, int(graph.producer[owner]))].append(owner)
+    alive = peak = 0
+    pointer = graph.result_ptr.tolist()
+    kinds = graph.kind.tolist()
+    free = _free(graph)
+    for node in range(len(graph)):
+        if not free[node]:
+            for value in range(graph.inputs + pointer[node], graph.inputs + pointer[node + 1]):
+                if buffer[value] == value:
+                    alive += size[value]
+        inside = _inside(graph, node) if kinds[node] >= NodeKind.LOOP else 0
+        peak = max(peak, alive + inside)
+        for owner in ends[node]:
+            if not free[int(graph.producer[owner])]:
+                alive -= size[owner]
+    return peak
+
+
+def _last_readers(graph: WorkloadGraph) -> list[int]:
+    """The last node that reads each value, ``len(graph)`` for outputs, -1 for nobody."""
+    last = np.full(graph.values, -1, np.int64)
+    np.maximum.at(last, graph.operand, graph.consumer)
+    last[graph.outputs] = len(graph)
+    found: list[int] = last.tolist()
+    return found
+
+
+def _buffers(
+    graph: WorkloadGraph, last: list[int], reused: dict[int, int], kept: set[int]
+) -> list[int]:
+    """The value whose buffer each value lies in (itself where it has its own)."""
+    buffer = list(range(graph.values))
+    last = list(last)
+    size = graph.value_bytes.tolist()
+    operand_ptr, result_ptr = graph.operand_ptr.tolist(), graph.result_ptr.tolist()
+    operand = graph.operand.tolist()
+    aliased = graph.bytes_aliased.tolist()
+    alias = (graph.role == Role.ALIAS).tolist()
+    kinds = graph.kind.tolist()
+    for node in range(len(graph)):
+        operands = operand[operand_ptr[node] : operand_ptr[node + 1]]
+        results = range(graph.inputs + result_ptr[node], graph.inputs + result_ptr[node + 1])
+        if kinds[node] == NodeKind.LOOP or (alias[node] and kinds[node] == NodeKind.COMPUTE):
+            pairs = list(zip(results, operands, strict=False))
+        elif aliased[node] > 0 and kinds[node] == NodeKind.COMPUTE:
+            pairs = [(r, o) for r in results for o in operands if size[o] == size[r]]
+        else:
+            pairs = []
+        for result, source in pairs:
+            owner = buffer[source]
+            free = alias[node] or (last[owner] <= node and owner not in kept)
+            if buffer[result] == result and free and size[source] == size[result]:
+                buffer[result] = owner
+                last[owner] = max(last[owner], last[result])
+        for result in results:
+            source = reused.get(result, -1)
+            if source >= 0 and buffer[result] == result and last[source] <= node:
+                buffer[result] = source
+                last[source] = len(graph)
+    return buffer
+
+
+def _free(graph: WorkloadGraph) -> list[bool]:
+    """Nodes whose results take no memory: constants that nobody writes."""
+    constant = (graph.role == Role.GENERATE) & (graph.bytes_written == 0)
+    found: list[bool] = (constant & (graph.kind == NodeKind.COMPUTE)).tolist()
+    return found
+
+
+def _inside(graph: WorkloadGraph, node: int) -> int:
+    """What a loop or a conditional needs beyond its operands and results."""
+    detail = int(graph.detail[node])
+    if graph.kind[node] == NodeKind.LOOP:
+        loop = graph.loops[detail]
+        if not loop.trip_count:
+            return 0
+        body = loop.body
+        reused = {int(value): number for number, value in enumerate(body.outputs[: loop.carried])}
+        return _peak(body, reused, set(range(loop.carried, body.inputs)))
+    conditional = graph.conditionals[detail]
+    branch = conditional.branches[conditional.taken]
+    # The branch's outputs are the node's results, which are counted already.
+    results = int(branch.value_bytes[branch.outputs].sum()) if len(branch.outputs) else 0
+    return max(0, _peak(branch, {}, set(range(branch.inputs))) - results)

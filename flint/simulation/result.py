@@ -1,0 +1,158 @@
+"""What a simulation says: seconds, bytes and shares, for the workload and for each program.
+
+The idea: every rank's time is compute, exposed communication (it communicates and does not compute)
+or idle (it waits for other ranks or for nothing); the three add up to the step.  Numbers of a
+program are means over its ranks, numbers of the workload means over all ranks; only memory is the
+maximum and FLOPs are the sum.
+
+    result.step_seconds, result.programs[0].classes[0].name
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ClassRow:
+    """Work of one kind, per rank.
+
+    Attributes:
+        name: "matmul", "attention", "elementwise" ..., or a communication and its axes:
+            "all_gather over data".
+        communicates: whether it is communication.
+        count: nodes.
+        seconds: how long they take together.
+        exposed_seconds: while the rank computes nothing (of communication).
+        flops: without transcendentals.
+        bytes: read and written by kernels; of communication what a rank puts in.
+    """
+
+    name: str
+    communicates: bool
+    count: float
+    seconds: float
+    exposed_seconds: float
+    flops: float
+    bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What is said of a workload and of each of its programs.
+
+    Attributes:
+        step_seconds: from the start to when the last rank is done.
+        compute_seconds: a rank computes.
+        communication_seconds: a rank sends or takes part in a collective.
+        exposed_communication_seconds: of these, while it does not compute.
+        idle_seconds: it does neither.
+        peak_memory_bytes: the most that any rank needs.
+        flops: of all ranks together, without transcendentals.
+        model_flops: of these, matrix products that are not recomputed.
+        mfu: model FLOPs against what matrix units could do in the step, each at the peak of its
+            element type: ideal seconds / step seconds.
+    """
+
+    step_seconds: float
+    compute_seconds: float
+    communication_seconds: float
+    exposed_communication_seconds: float
+    idle_seconds: float
+    peak_memory_bytes: int
+    flops: int
+    model_flops: int
+    mfu: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramResult:
+    """One program.
+
+    Attributes:
+        name, ranks, rank_count: which program, and who runs it.
+        figures: means over its ranks; its step ends when its own last rank is done.
+        memory: bytes of inputs by role, and "temporaries" at the peak.
+        classes: most time first.
+    """
+
+    name: str
+    ranks: str
+    rank_count: int
+    figures: Figures
+    memory: dict[str, int]
+    classes: tuple[ClassRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationResult:
+    """A simulated step.
+
+    Attributes:
+        system, granularity, engine: what was simulated with what.
+        ranks: how many, and ``behaviours`` of them had to be simulated.
+        memory_bytes: what a device has.
+        figures: of the whole workload.
+        programs: of each program.
+        notes: what the reader should know.
+    """
+
+    system: str
+    granularity: str
+    engine: str
+    ranks: int
+    behaviours: int
+    memory_bytes: int
+    figures: Figures
+    programs: tuple[ProgramResult, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def step_seconds(self) -> float:
+        """Seconds from the start to when the last rank is done."""
+        return self.figures.step_seconds
+
+    @property
+    def compute_seconds(self) -> float:
+        """Seconds that a rank computes, mean over ranks."""
+        return self.figures.compute_seconds
+
+    @property
+    def communication_seconds(self) -> float:
+        """Seconds that a rank communicates, mean over ranks."""
+        return self.figures.communication_seconds
+
+    @property
+    def exposed_communication_seconds(self) -> float:
+        """Seconds that a rank communicates and does not compute, mean over ranks."""
+        return self.figures.exposed_communication_seconds
+
+    @property
+    def peak_memory_bytes(self) -> int:
+        """The most bytes that any rank needs."""
+        return self.figures.peak_memory_bytes
+
+    @property
+    def flops(self) -> int:
+        """FLOPs of all ranks together."""
+        return self.figures.flops
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOPs utilisation, between 0 and 1."""
+        return self.figures.mfu
+
+    @property
+    def fits(self) -> bool:
+        """Whether every rank's peak fits into its device."""
+        return self.figures.peak_memory_bytes <= self.memory_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain types; the workload's figures stand at the top."""
+        document = asdict(self)
+        document = {**document.pop("figures"), "fits": self.fits, **document}
+        document["programs"] = [
+            {**program.pop("figures"), **program} for program in document["programs"]
+        ]
+        return document

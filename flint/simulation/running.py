@@ -1,0 +1,311 @@
+"""Simulating a workload: from its graphs and a system to seconds and bytes.
+
+The idea: programs are brought to a granularity as for execution traces, ranks that behave alike
+become one actor, the machine runs all actors against each other, and what happened is added up.
+
+    result = simulate(workload, system="dgx-h100")
+    result.step_seconds, result.figures.mfu
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.cost.fitting import fit
+from flint.cost.roofline import rate_table
+from flint.cost.systems import System, load_system
+from flint.errors import FlintError, UsageError
+from flint.exact_sums import total
+from flint.execution.forms import bytes_of
+from flint.execution.node_types import NodeType
+from flint.graph import Phase, WorkloadGraph
+from flint.group_names import partners
+from flint.passes import apply
+from flint.simulation.actors import Cast, Role, build_cast
+from flint.simulation.classes import KERNELS, kernel_classes
+from flint.simulation.durations import TICKS_PER_SECOND, Costs
+from flint.simulation.machine import Run, run
+from flint.simulation.memory import Memory, peak_memory
+from flint.simulation.result import ClassRow, Figures, ProgramResult, SimulationResult
+from flint.work import Unit
+from flint.workload import Level, Workload
+
+Ints = NDArray[np.int64]
+
+ENGINES: Final = ("embedded",)
+
+
+def simulate(
+    workload: Workload,
+    system: str | System = "dgx-h100",
+    *,
+    granularity: str = "kernel",
+    algorithm: str | None = None,
+    engine: str = "embedded",
+) -> SimulationResult:
+    """How long one step takes.
+
+    Args:
+        workload: what runs; not at the logical level.
+        system: the cluster, by name, as a TOML file or loaded.
+        granularity: "op", "kernel" or "region", as in execution traces.
+        algorithm: how collectives run; by default the cheapest way that the network allows.
+        engine: "embedded" is the only one.
+
+    Raises:
+        UsageError: unknown system, granularity, algorithm or engine, a program that is not
+            partitioned, a mesh that does not map on the system.
+        FlintError: a graph without any work, ranks that wait for each other for ever.
+    """
+    if engine not in ENGINES:
+        raise UsageError(f"engine {engine!r}: only the embedded engine is there: --engine embedded")
+    if workload.level == Level.LOGICAL:
+        raise UsageError(
+            "the program is not partitioned (its shapes are global, its inputs carry shardings): "
+            "simulating needs the per-device program that XLA's partitioner makes of it"
+        )
+    described = system if isinstance(system, System) else load_system(system)
+    fitted, notes = fit(described, workload.mesh.size)
+    graphs = [apply(program.graph, granularity) for program in workload.programs]
+    _check_work(workload, graphs)
+    ranks = [program.ranks.array() for program in workload.programs]
+    costs = Costs(fitted, algorithm)
+    cast = build_cast(
+        list(zip(graphs, ranks, strict=True)),
+        workload.mesh.size,
+        costs.ticks,
+        costs=costs.columns,
+    )
+    happened = run(cast.actors, cast.members)
+    _check_finished(cast, happened, workload)
+    programs = []
+    for number, program in enumerate(workload.programs):
+        memory = peak_memory(graphs[number], program.inputs)
+        actors = [i for i, role in enumerate(cast.roles) if role.program == number]
+        programs.append(_program(number, workload, cast, happened, actors, fitted, memory))
+    return SimulationResult(
+        system=described.name,
+        granularity=granularity,
+        engine=engine,
+        ranks=workload.mesh.size,
+        behaviours=len(cast.actors),
+        memory_bytes=fitted.accelerator.memory_bytes,
+        figures=_together([program.figures for program in programs], programs, happened),
+        programs=tuple(programs),
+        notes=tuple(notes),
+    )
+
+
+def _check_work(workload: Workload, graphs: Sequence[WorkloadGraph]) -> None:
+    for program, graph in zip(workload.programs, graphs, strict=True):
+        blocks = [block for block, _ in graph.walk()]
+        costed = any(
+            len(b.work_flops) or b.bytes_read.any() or b.bytes_written.any() for b in blocks
+        )
+        if any(len(block) for block in blocks) and not costed and not graph.tables.communications:
+            raise FlintError(
+                f"program {program.name}: none of its nodes has work or memory traffic, so there "
+                "is nothing to simulate; capture or convert it again"
+            )
+
+
+def _check_finished(cast: Cast, happened: Run, workload: Workload) -> None:
+    if not happened.stuck:
+        return
+    actor, node = happened.stuck[0]
+    role = cast.roles[actor]
+    graph, index, iteration = role.unrolled.locate(int(role.emission.instance[node]))
+    source = graph[index].source
+    where = f" at {source.file}:{source.line}" if source.file else ""
+    raise FlintError(
+        f"rank {role.rank} of program {workload.programs[role.program].name} waits for ever at "
+        f"{graph[index].op} (node {index}, iteration {iteration}{where}): its partners never come"
+    )
+
+
+def _program(
+    number: int,
+    workload: Workload,
+    cast: Cast,
+    happened: Run,
+    actors: list[int],
+    system: System,
+    memory: Memory,
+) -> ProgramResult:
+    program = workload.programs[number]
+    share = {actor: cast.roles[actor].ranks / program.ranks.size for actor in actors}
+    step = max((int(happened.end[actor].max(initial=0)) for actor in actors), default=0)
+    times: dict[str, float] = defaultdict(float)
+    rows: dict[tuple[str, bool], np.ndarray] = defaultdict(lambda: np.zeros(5))
+    flops = model_flops = 0
+    ideal = 0.0
+    for actor in actors:
+        role = cast.roles[actor]
+        spent = _Spent(role, happened, actor)
+        for key, value in (
+            ("compute", spent.compute),
+            ("communication", spent.communication),
+            ("exposed", int(spent.exposed.sum())),
+            ("idle", step - spent.compute - int(spent.exposed.sum())),
+        ):
+            times[key] += share[actor] * value / TICKS_PER_SECOND
+        for key_row, values in spent.rows(workload).items():
+            rows[key_row] += share[actor] * values
+        work = _work(role, system)
+        flops += role.ranks * work[0]
+        model_flops += role.ranks * work[1]
+        ideal += share[actor] * work[2]
+    seconds = step / TICKS_PER_SECOND
+    figures = Figures(
+        step_seconds=seconds,
+        compute_seconds=times["compute"],
+        communication_seconds=times["communication"],
+        exposed_communication_seconds=times["exposed"],
+        idle_seconds=times["idle"],
+        peak_memory_bytes=memory.bytes,
+        flops=flops,
+        model_flops=model_flops,
+        mfu=ideal / seconds if seconds else 0.0,
+    )
+    return ProgramResult(
+        name=program.name,
+        ranks=str(program.ranks),
+        rank_count=program.ranks.size,
+        figures=figures,
+        memory={**memory.inputs, "temporaries": memory.peak},
+        classes=tuple(
+            sorted(
+                (
+                    ClassRow(name, communicates, float(v[0]), v[1] / TICKS_PER_SECOND,
+                             v[2] / TICKS_PER_SECOND, float(v[3]), float(v[4]))
+                    for (name, communicates), v in rows.items()
+                    if v[0]
+                ),
+                key=lambda row: -row.seconds,
+            )
+        ),
+    )  # fmt: skip
+
+
+def _together(figures: list[Figures], programs: list[ProgramResult], happened: Run) -> Figures:
+    """The workload's figures: means by number of ranks, sums and maxima where they are."""
+    ranks = sum(program.rank_count for program in programs)
+    step = happened.ticks / TICKS_PER_SECOND
+
+    def mean(values: list[float]) -> float:
+        weighted = zip(values, programs, strict=True)
+        return sum(value * program.rank_count for value, program in weighted) / ranks
+
+    exposed = mean([item.exposed_communication_seconds for item in figures])
+    # Ranks of a program that is over wait for the others.
+    idle = mean([item.idle_seconds + step - item.step_seconds for item in figures])
+    ideal = mean([item.mfu * item.step_seconds for item in figures])
+    return Figures(
+        step_seconds=step,
+        compute_seconds=mean([item.compute_seconds for item in figures]),
+        communication_seconds=mean([item.communication_seconds for item in figures]),
+        exposed_communication_seconds=exposed,
+        idle_seconds=idle,
+        peak_memory_bytes=max(item.peak_memory_bytes for item in figures),
+        flops=sum(item.flops for item in figures),
+        model_flops=sum(item.model_flops for item in figures),
+        mfu=ideal / step if step else 0.0,
+    )
+
+
+class _Spent:
+    """What one actor's time went into.
+
+    Attributes:
+        compute, communication: ticks.
+        exposed: ticks of each node that no kernel covers, 0 for kernels, shape [nodes].
+    """
+
+    def __init__(self, role: Role, happened: Run, actor: int) -> None:
+        self.role = role
+        start, end = happened.start[actor], happened.end[actor]
+        types = role.emission.type
+        self.computes = types == NodeType.COMP
+        self.talks = (types == NodeType.COLL) | (types == NodeType.SEND)
+        self.ticks = np.where(types == NodeType.RECV, 0, end - start)
+        self.compute = int(self.ticks[self.computes].sum())
+        self.communication = int(self.ticks[self.talks].sum())
+        order = np.argsort(start[self.computes], kind="stable")
+        begins, ends = start[self.computes][order], end[self.computes][order]
+        before = np.concatenate([[0], np.cumsum(ends - begins)])
+
+        def computed_until(time: Ints) -> Ints:
+            """Ticks of compute before each time: kernels run one at a time."""
+            if not len(ends):
+                return np.zeros_like(time)
+            index = np.searchsorted(begins, time, side="right")
+            ahead: Ints = np.where(index > 0, np.maximum(ends[index - 1] - time, 0), 0)
+            return before[index] - ahead
+
+        covered = computed_until(end) - computed_until(start)
+        self.exposed = np.where(self.talks, self.ticks - covered, 0)
+
+    def rows(self, workload: Workload) -> dict[tuple[str, bool], NDArray[np.float64]]:
+        """Class -> nodes, ticks, exposed ticks, FLOPs, bytes."""
+        unrolled, emission = self.role.unrolled, self.role.emission
+        template = unrolled.template[emission.instance]
+        detail = unrolled.detail[emission.instance]
+        table = unrolled.graphs[0].tables.communications
+        kinds = np.concatenate([kernel_classes(graph) for graph in unrolled.graphs])
+        flops = np.concatenate([graph.flops_by_node() for graph in unrolled.graphs])
+        moved = unrolled.column("bytes_read") + unrolled.column("bytes_written")
+        names = [*((name, False) for name in KERNELS)]
+        numbers = {name: number for number, name in enumerate(names)}
+        of_detail = np.zeros(len(table) + 1, np.int64)
+        sent = np.zeros(len(table) + 1, np.int64)
+        known: dict[tuple[str, int], int] = {}
+        for index in np.unique(detail[detail >= 0]).tolist():
+            item = table[index]
+            place = (item.kind, id(item.groups or item.permutation))
+            if place not in known:
+                name = (f"{item.kind} over {partners(item, workload.mesh)}", True)
+                known[place] = numbers.setdefault(name, len(numbers))
+            of_detail[index] = known[place]
+            sent[index] = bytes_of(item)
+        talks = detail >= 0
+        number = np.where(talks, of_detail[detail], kinds[template])
+        counted = (emission.type != NodeType.RECV) & ~(self.computes & talks & (self.ticks == 0))
+        columns: list[NDArray[Any]] = [
+            counted.astype(np.float64),
+            self.ticks,
+            self.exposed,
+            np.where(talks, 0, flops[template]),
+            np.where(talks, np.where(self.talks, sent[detail], 0), moved[template]),
+        ]
+        sums = [np.bincount(number, weights=column, minlength=len(numbers)) for column in columns]
+        return {name: np.array([s[i] for s in sums]) for name, i in numbers.items()}
+
+
+def _work(role: Role, system: System) -> tuple[int, int, float]:
+    """FLOPs, model FLOPs and the seconds that these would take at the peaks, of one rank."""
+    unrolled = role.unrolled
+    times = np.bincount(
+        unrolled.template[role.emission.instance[role.emission.type == NodeType.COMP]],
+        minlength=int(unrolled.start[-1]),
+    )
+    rates = rate_table(system.accelerator)
+    flops = model = 0
+    ideal = 0.0
+    for number, graph in enumerate(unrolled.graphs):
+        runs = times[unrolled.start[number] : unrolled.start[number + 1]]
+        owner = np.repeat(np.arange(len(graph)), np.diff(graph.work_ptr))
+        phase = np.array([int(source.phase) for source in graph.tables.sources] or [0])[
+            graph.source
+        ]
+        products = (graph.work_unit == Unit.MATMUL) & (phase[owner] != Phase.RECOMPUTE)
+        flops += total(graph.flops_by_node() * runs)
+        done = graph.work_flops[products] * runs[owner[products]]
+        model += total(done)
+        rate = rates[graph.work_unit[products], graph.work_dtype[products]]
+        ideal += float((done / rate).sum())
+    return flops, model, ideal

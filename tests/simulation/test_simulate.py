@@ -1,0 +1,301 @@
+"""Whole simulations: steps by hand, invariants, the command line, bad input."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from flint.building import GraphBuilder, TableBuilder, with_tables
+from flint.cli import main
+from flint.communication import Communication
+from flint.cost.collectives import collective_seconds
+from flint.cost.kernels import kernel_seconds
+from flint.cost.placement import place
+from flint.cost.systems import load_system
+from flint.errors import FlintError, UsageError
+from flint.graph import Loop, WorkloadGraph
+from flint.groups import StridedGroups, along_axes, everybody
+from flint.mesh import Mesh
+from flint.permutation import permutation
+from flint.ranks import all_ranks, from_mask
+from flint.simulation.actors import build_cast
+from flint.simulation.durations import Costs
+from flint.simulation.machine import run
+from flint.tensor_types import tensor_type
+from flint.work import Role, Unit, Work, WorkItem
+from flint.workload import Level, Program, ProgramInput, Workload, with_communicators
+from tests.chakra_writer.cases import any_communication, communication
+from tests.unrolling.random_graphs import programs as random_programs
+
+H100 = load_system("dgx-h100")
+BIG = tensor_type((4096, 4096), "bf16")
+_ITEM = WorkItem(Unit.MATMUL, "bf16", 2 * 4096**3, (1, 4096, 4096, 4096))
+PRODUCT = Work((_ITEM,), 1 << 26, 1 << 25)
+
+
+def product(builder: GraphBuilder, value: int) -> int:
+    (made,) = builder.compute("dot_general", Role.CONTRACTION, (value,), (BIG,), PRODUCT)
+    return made
+
+
+def workload_of(*graphs: WorkloadGraph, mesh: Mesh, owner: np.ndarray | None = None) -> Workload:
+    owner = np.zeros(mesh.size, np.int64) if owner is None else owner
+    found = [
+        Program(
+            f"main_{number}" if len(graphs) > 1 else "main",
+            graph,
+            from_mask(owner == number) if len(graphs) > 1 else all_ranks(mesh.size),
+            tuple(ProgramInput(graph.type_of(i), "parameter") for i in range(graph.inputs)),
+        )
+        for number, graph in enumerate(graphs)
+    ]
+    return Workload(mesh, with_communicators(tuple(found)))
+
+
+def overlapped(mesh: Mesh, axis: str, products: int = 1) -> Workload:
+    """An all-gather beside ``products`` products that do not need it, then one that does."""
+    tables = TableBuilder()
+    builder = GraphBuilder(tables)
+    value, weight = builder.input(tables.type(BIG)), builder.input(tables.type(BIG))
+    shard = (BIG.bytes // 8,)
+    item = Communication(
+        "all_gather", None, along_axes(mesh, (axis,)), None, shard, (BIG.bytes,), ("bf16",)
+    )
+    (gathered,) = builder.communication(item, (weight,), (BIG,))
+    for _ in range(products):
+        value = product(builder, value)
+    (last,) = builder.compute("dot_general", Role.CONTRACTION, (value, gathered), (BIG,), PRODUCT)
+    return workload_of(with_tables(builder.finish((last,)), tables.finish()), mesh=mesh)
+
+
+def test_a_step_by_hand():
+    """The gather takes longer than the first product: the second begins when the gather is over."""
+    workload = overlapped(Mesh((8, 8), ("data", "model")), "data")
+    result = workload.simulate("dgx-h100")
+    kernel = kernel_seconds(workload.graph, H100)[1]
+    item = workload.graph.tables.communications[0]
+    [profile] = place(item.groups, H100).profiles
+    gather = collective_seconds(item, profile) + H100.accelerator.launch_overhead
+    assert gather > kernel
+    close = {"abs": 2e-12}  # times are whole picoseconds
+    assert result.step_seconds == pytest.approx(gather + kernel, **close)
+    assert result.compute_seconds == pytest.approx(2 * kernel, **close)
+    assert result.communication_seconds == pytest.approx(gather, **close)
+    assert result.exposed_communication_seconds == pytest.approx(gather - kernel, **close)
+    assert result.figures.idle_seconds == 0
+    assert result.flops == 64 * 2 * 2 * 4096**3
+    ideal = 2 * 2 * 4096**3 / 989.4e12
+    assert result.mfu == pytest.approx(ideal / result.step_seconds)
+    rows = {row.name: row for row in result.programs[0].classes}
+    assert set(rows) == {"matmul", "all_gather over data"}
+    assert rows["matmul"].count == 2 and rows["all_gather over data"].bytes == BIG.bytes // 8
+
+
+def test_communication_behind_enough_compute_is_not_exposed():
+    result = overlapped(Mesh((8, 8), ("data", "model")), "model", 4).simulate("dgx-h100")
+    assert result.exposed_communication_seconds == 0
+    assert result.step_seconds == pytest.approx(result.compute_seconds)
+
+
+def pipeline(microbatches: int) -> Workload:
+    """Two stages of four ranks: the first computes and sends, the second receives and computes."""
+    mesh = Mesh((2, 4), ("stage", "data"))
+    down = permutation(8, np.array([[i, i + 4] for i in range(4)]))
+    token = tensor_type((), "token")
+    graphs = []
+    for first in (True, False):
+        tables = TableBuilder()
+        body = GraphBuilder(tables)
+        value = body.input(tables.type(BIG))
+        size = (BIG.bytes,)
+        if first:
+            made = product(body, value)
+            item = communication("send", peers=down, operands=size, results=(), channel=1)
+            body.communication(item, (made,), (token,))
+        else:
+            item = communication("recv", peers=down, operands=(), results=size, channel=1)
+            made, _ = body.communication(item, (), (BIG, token))
+            made = product(body, made)
+        outer = GraphBuilder(tables)
+        start = outer.input(tables.type(BIG))
+        results = outer.loop(Loop(body.finish((value,)), 1, microbatches), (start,))
+        graphs.append(with_tables(outer.finish(results), tables.finish()))
+    return workload_of(*graphs, mesh=mesh, owner=np.arange(8) // 4)
+
+
+def test_pipeline_stages_overlap():
+    """Stage 0 sends microbatch i while computing i + 1; stage 1 follows one product and send later.
+
+    A send on NVLink (33.6 MB at 351 GB/s) takes less than a product, and a loop's next iteration
+    sends only when the last one is over.
+    """
+    result = pipeline(6).simulate("dgx-h100")
+    first, second = result.programs
+    kernel = first.figures.compute_seconds / 6
+    send = first.figures.communication_seconds / 6
+    assert send < kernel
+    assert second.figures.step_seconds == pytest.approx(kernel + send + 6 * kernel)
+    assert second.figures.idle_seconds == pytest.approx(kernel + send)
+    assert result.step_seconds == second.figures.step_seconds
+    assert result.behaviours == 2
+
+
+@given(random_programs(any_communication), st.integers(1, 20))
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+def test_never_below_critical_path_or_total_work_and_never_slower_with_bandwidth(graph, factor):
+    """The critical path is the longest sum of durations along dependencies, worked out here."""
+    workload = workload_of(graph, mesh=Mesh((3, 2), ("data", "model")))
+    try:
+        result = workload.simulate("dgx-h100", granularity="op")
+    except FlintError as error:
+        assert "nothing to simulate" in str(error)
+        return
+    graphs = [(workload.graph, np.arange(6))]
+    costs = Costs(H100)
+    cast = build_cast(graphs, 6, costs.ticks, costs=costs.columns)
+    happened = run(cast.actors, cast.members)
+    for actor, begin, end in zip(cast.actors, happened.start, happened.end, strict=True):
+        longest = np.zeros(len(actor), np.int64)
+        for node in range(len(actor)):
+            before = actor.deps[actor.ptr[node] : actor.ptr[node + 1]]
+            longest[node] = max(longest[before].max(initial=0), 0) + actor.ticks[node]
+        assert end.max(initial=0) >= longest.max(initial=0)
+        assert (begin >= 0).all()
+        for kinds in ((4,), (5, 7)):
+            assert end.max(initial=0) >= actor.ticks[np.isin(actor.types, kinds)].sum()
+    faster = replace(
+        H100, network=tuple(replace(t, bandwidth=t.bandwidth * factor) for t in H100.network)
+    )
+    quick = workload.simulate(faster, granularity="op")
+    assert quick.communication_seconds <= result.communication_seconds * 1.000001
+
+
+def test_more_bandwidth_is_never_slower_for_a_chain():
+    for axis in ("data", "model"):
+        workload = overlapped(Mesh((8, 8), ("data", "model")), axis)
+        steps = []
+        for factor in (0.1, 0.5, 1, 2, 10, 1000):
+            tiers = tuple(replace(t, bandwidth=t.bandwidth * factor) for t in H100.network)
+            steps.append(workload.simulate(replace(H100, network=tiers)).step_seconds)
+        assert steps == sorted(steps, reverse=True)
+
+
+def test_a_relabelled_mesh_takes_the_same_time():
+    """Other axis names, and an axis split in two, change names and nothing else."""
+    results = []
+    for mesh, axes in (
+        (Mesh((8, 8), ("data", "model")), ("data",)),
+        (Mesh((8, 8), ("x", "y")), ("x",)),
+        (Mesh((2, 4, 8), ("a", "b", "c")), ("a", "b")),
+    ):
+        tables = TableBuilder()
+        builder = GraphBuilder(tables)
+        value = product(builder, builder.input(tables.type(BIG)))
+        size = (BIG.bytes,)
+        item = Communication(
+            "all_reduce", "add", along_axes(mesh, axes), None, size, size, ("bf16",)
+        )
+        (value,) = builder.communication(item, (value,), (BIG,))
+        graph = with_tables(builder.finish((value,)), tables.finish())
+        results.append(workload_of(graph, mesh=mesh).simulate("dgx-h100").figures)
+    assert results[0] == results[1] == results[2]
+
+
+@pytest.mark.parametrize("world", [64, 16384])
+def test_the_number_of_behaviours_does_not_grow_with_ranks(world):
+    mesh = Mesh((world // 8, 8), ("data", "model"))
+    result = overlapped(mesh, "data").simulate("dgx-h100")
+    assert (result.behaviours, result.ranks) == (1, world)
+
+
+def test_groups_across_and_within_nodes_are_told_apart():
+    """Pairs (0, 1) ... within a node, except that the world of 12 takes 6 per node: all within.
+
+    Groups of 4 in nodes of 6: {0..3} within, {4..7} across, {8..11} within.
+    """
+    tables = TableBuilder()
+    builder = GraphBuilder(tables)
+    value = builder.input(tables.type(BIG))
+    size = (BIG.bytes,)
+    item = Communication(
+        "all_reduce", "add", StridedGroups(12, ((4, 1),)), None, size, size, ("bf16",)
+    )
+    (value,) = builder.communication(item, (value,), (BIG,))
+    value = product(builder, value)
+    graph = with_tables(builder.finish((value,)), tables.finish())
+    result = workload_of(graph, mesh=Mesh((12,), ("data",))).simulate("dgx-h100")
+    assert result.behaviours == 2
+    assert result.notes == ("6 of 8 devices are used per NVLink 4 and NVSwitch",)
+    assert result.figures.idle_seconds > 0  # those within a node are done earlier
+
+
+def test_the_command_line(tmp_path, capsys):
+    overlapped(Mesh((8, 8), ("data", "model")), "data").save_programs(tmp_path / "out")
+    with pytest.raises(SystemExit) as stopped:
+        main(["simulate", str(tmp_path / "out"), "--system", "dgx-h100", "--json"])
+    assert stopped.value.code == 0
+    document = json.loads(capsys.readouterr().out)
+    wanted = {
+        "step_seconds", "compute_seconds", "communication_seconds",
+        "exposed_communication_seconds", "peak_memory_bytes", "flops", "mfu",
+    }  # fmt: skip
+    assert wanted <= document.keys() and wanted <= document["programs"][0].keys()
+    with pytest.raises(SystemExit):
+        main(["simulate", str(tmp_path / "out")])
+    shown = capsys.readouterr().out
+    assert "one step on 64 ranks of dgx-h100" in shown and "all-gather over data" in shown
+    with pytest.raises(SystemExit):
+        main(["systems"])
+    assert "gb200-nvl72" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["systems", "dgx-h100"])
+    assert "NVIDIA H100 datasheet" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--system", "dgx-h1000"], "no system is called 'dgx-h1000'"),
+        (["--engine", "astra-sim"], "only the embedded engine is there"),
+        (["--algorithm", "star"], "no algorithm is called 'star'"),
+        (["--granularity", "atom"], "granularity 'atom'"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, capsys, options, message):
+    overlapped(Mesh((8, 8), ("data", "model")), "data").save_programs(tmp_path / "out")
+    with pytest.raises(SystemExit) as stopped:
+        main(["simulate", str(tmp_path / "out"), *options])
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+def test_a_mesh_that_does_not_map_on_the_nodes_is_refused():
+    with pytest.raises(UsageError, match="146 ranks do not map on gb200"):
+        # 146 = 2 x 73 leaves all but two of each domain idle.
+        overlapped(Mesh((73, 2), ("data", "model")), "model").simulate("gb200-nvl72")
+
+
+def test_a_logical_program_is_refused():
+    workload = replace(overlapped(Mesh((8, 8), ("a", "b")), "a"), level=Level.LOGICAL)
+    with pytest.raises(UsageError, match="not partitioned"):
+        workload.simulate()
+
+
+def test_a_graph_without_costs_is_refused():
+    tables = TableBuilder()
+    builder = GraphBuilder(tables)
+    value = builder.input(tables.type(BIG))
+    (value,) = builder.compute("mystery", Role.OPAQUE, (value,), (BIG,), Work((), 0, 0))
+    graph = with_tables(builder.finish((value,)), tables.finish())
+    with pytest.raises(FlintError, match="program main: none of its nodes has work"):
+        workload_of(graph, mesh=Mesh((2,), ("x",))).simulate()
+
+
+def test_everybody_is_one_group_over_all_levels():
+    assert place(everybody(64), H100).profiles[0][-1].members == 8
