@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("jaxlib", "jax", "numpy", "protobuf", "pyarrow")
+PACKAGES = ("jaxlib", "jax", "torch", "numpy", "protobuf", "pyarrow")
 
 
 def describe(folder: Path, repository: Path) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def between(page: str, new: str) -> str:
 def text(results: Results) -> str:
     """The measured part of the page."""
     parts = [
-        machine(results["machine"]),
+        machine(results["machine"], results["parts"]),
         table(HEAD, [*unrolled_rows(results["unrolled"]), *_trace_rows(results)]),
         _writing(results),
         _captures(results),
@@ -64,15 +64,20 @@ def text(results: Results) -> str:
     return "\n".join(parts)
 
 
-def machine(item: Results) -> str:
-    """Machine, versions and date in one paragraph."""
+def machine(item: Results, parts: Results) -> str:
+    """Machine, versions and dates in one paragraph."""
     versions = ", ".join(f"{name} {version}" for name, version in item["versions"].items())
     disk = item["disk"]
+    when = "; ".join(
+        f"{name} on {part['date']} at {part['commit']}, when other processes had "
+        f"{part['others']:.0%} of the cores"
+        for name, part in parts.items()
+    )
     return (
-        f"Measured on {item['date']} at commit {item['commit']}: {item['cpu']}, {item['cores']} "
-        f"cores (shared; other processes had {item['others']:.0%} of them), "
+        f"Measured with {item['cpu']}, {item['cores']} shared cores, "
         f"{item['memory_bytes'] / 2**30:.0f} GiB of memory, {disk['file_system']} on "
-        f"{disk['device']} ({disk['bytes'] / 2**30:.0f} GiB), Linux {item['kernel']}; {versions}.\n"
+        f"{disk['device']} ({disk['bytes'] / 2**30:.0f} GiB), Linux {item['kernel']}; {versions}. "
+        f"Parts: {when}.\n"
     )
 
 
