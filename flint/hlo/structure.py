@@ -12,7 +12,6 @@ operation itself and the second half an ``async_done``.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -126,13 +125,10 @@ def _call(reader: _Reader, instruction: Any, scope: Scope) -> None:
     reader.emit("composite", instruction, scope, attrs)
 
 
-#: What XLA appends to names to tell instructions apart.
-_NUMBERED = re.compile(r"(?:\.(?:\d+|clone|remat\d*))+$")
-
-
 def _fusion(reader: _Reader, instruction: Any, scope: Scope) -> None:
     (fused,) = instruction.called_computation_ids
-    kernel = _NUMBERED.sub("", str(instruction.name)) or "fusion"
+    # What follows a dot ("loop_add_fusion.12.clone") only tells instructions apart.
+    kernel = str(instruction.name).partition(".")[0] or "fusion"
     attrs: dict[str, Any] = {"kind": instruction.fusion_kind, "name": kernel}
     in_place = read.aliases(instruction)
     if in_place:

@@ -54,8 +54,16 @@ def _is_done(graph: WorkloadGraph) -> NDArray[np.bool_]:
 
 
 def _awaited(graph: WorkloadGraph, done: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Nodes that were started: an end of this block waits for them."""
-    beside = np.zeros(len(graph), dtype=bool)
+    """Nodes that were started: an end of this block waits for them.
+
+    Messages are never in the stream, also where their end is another iteration's: a receive there
+    would wait for a send that another rank has behind its own receive.
+    """
+    messages = np.array(
+        [item.kind in ("recv", "send") for item in graph.tables.communications], dtype=bool
+    )
+    beside: NDArray[np.bool_] = graph.kind == NodeKind.COMMUNICATION
+    beside[beside] = messages[graph.detail[beside]]
     makers = graph.producer[graph.operand[done[graph.consumer]]]
     beside[makers[makers >= 0]] = True
     beside &= ~done & (graph.kind <= NodeKind.COMMUNICATION)

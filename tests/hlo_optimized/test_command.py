@@ -30,6 +30,15 @@ def test_traces_of_a_compiled_step_pass_the_check(name, mesh, tmp_path):
     assert "0 errors, 0 warnings" in checked.output
 
 
+def test_ranks_that_receive_and_send_at_once_do_not_wait_for_each_other(tmp_path):
+    module = FOLDER / "gpu_pipeline_send_recv.hlo.pb.gz"
+    out = tmp_path / "out"
+    assert run("convert", module, "--mesh", "2,2,2", "-o", out).exit_code == 0
+    checked = run("check", out)
+    assert checked.exit_code == 0, checked.output
+    assert ": 0 errors" in checked.output
+
+
 def test_a_loop_without_a_trip_count_asks_for_one(tmp_path):
     module = FOLDER / "gpu_dynamic_loop.hlo.pb.gz"
     assert "--trip-count" in str(run("convert", module, "-o", tmp_path / "out").exception)

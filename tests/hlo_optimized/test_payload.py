@@ -109,6 +109,13 @@ def test_a_pipelines_messages_gathers_and_scatters_are_the_same(partitioned):
     )
 
 
+def test_permutes_decomposed_into_messages_send_the_same_bytes(partitioned):
+    before = payload(partitioned("pipeline"))
+    after = payload(flint.convert(FOLDER / "gpu_pipeline_send_recv.hlo.pb.gz"))
+    assert ("collective_permute", 0) not in after
+    assert after["send", 0] == before["collective_permute", 0]
+
+
 @pytest.mark.parametrize("name", ["llama", "moe"])
 def test_the_tpu_backend_scatters_and_exchanges_the_same_bytes(name, partitioned):
     before = payload(partitioned(name))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 import flint
@@ -197,7 +195,7 @@ def scheduled_names(data):
         if opcode in UNSEEN:
             continue
         if opcode == "fusion":
-            found.append(re.sub(r"(\.(\d+|clone|remat\d*))+$", "", instruction.name))
+            found.append(instruction.name.partition(".")[0])
         elif opcode == "custom-call":
             found.append(instruction.custom_call_target)
         elif opcode.endswith("-done"):
@@ -252,7 +250,11 @@ def halves_of(graph):
     ]
 
 
-@pytest.mark.parametrize("name", [n for n in MODULES if n.startswith("gpu") and n not in OPTIONS])
+#: Of these the schedule is a list of halves called "-start" and "-done".
+PAIRED = [n for n in MODULES if n.startswith("gpu") and n not in OPTIONS and "send_recv" not in n]
+
+
+@pytest.mark.parametrize("name", PAIRED)
 def test_as_many_pairs_in_the_same_order_as_in_the_schedule(name):
     data = load(name)
     wanted = [[half.rpartition("-")[2] for half in halves] for halves in pairs_of(data)]

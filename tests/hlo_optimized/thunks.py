@@ -22,12 +22,15 @@ from flint.graph import NodeKind
 from flint.work import Role
 
 _LINE = re.compile(r"^( *)\d+: (k\w+)\s+\[[^\]]*\] ?(\S*)")
+_NUMBERED = re.compile(r"(?:_\d+|_double_buffer_clone)+$")
 _KINDS = {
     "kAllGather": "all_gather",
     "kAllReduce": "all_reduce",
     "kAllToAll": "all_to_all",
     "kCollectivePermute": "collective_permute",
+    "kRecv": "recv",
     "kReduceScatter": "reduce_scatter",
+    "kSend": "send",
 }
 #: Thunks that are kernels or transfers but do not say what of.
 ANY = "*"
@@ -75,7 +78,7 @@ def _block(lines, at, indent):
         elif kind in _KINDS:
             found += [f"start {_KINDS[kind]}", "done"]
         elif kind == "kCustomKernel":
-            found.append(re.sub(r"(_\d+)+$", "", name))
+            found.append(_NUMBERED.sub("", name))
         elif kind == "kPartitionId":
             found.append("partition_id")
         else:
@@ -93,6 +96,6 @@ def issued(graph):
             found.append("done")
         elif node.kind == NodeKind.LOOP:
             found.append(Loop(body=issued(node.loop.body)))
-        elif node.role != Role.ALIAS and node.op != "constant":
+        elif node.role != Role.ALIAS and node.op not in ("constant", "create_token"):
             found.append(node.op)
     return found

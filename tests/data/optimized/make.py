@@ -96,10 +96,12 @@ def compiled_with_thunks(name: str, where: Any, options: dict[str, Any], stem: P
     """The executable; what a GPU's would issue stands beside it in ``.thunks.txt.gz``."""
     with tempfile.TemporaryDirectory() as folder:
         executable = compiled(name, where, options | {"xla_dump_to": folder})
-        for dump in Path(folder).glob("*jit_*.thunk_sequence.txt"):
-            if "_step" in dump.name:
-                data = gzip.compress(dump.read_bytes(), 9, mtime=0)
-                stem.with_name(stem.name + ".thunks.txt.gz").write_bytes(data)
+        dumps = sorted(
+            Path(folder).glob("*.thunk_sequence.txt"), key=lambda dump: dump.stat().st_size
+        )
+        if dumps:  # the largest one: tracing compiles small programs of its own
+            data = gzip.compress(dumps[-1].read_bytes(), 9, mtime=0)
+            stem.with_name(stem.name + ".thunks.txt.gz").write_bytes(data)
     return executable
 
 
