@@ -13,6 +13,7 @@ judged by the files in its folder.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -32,6 +33,8 @@ REQUEST = "request"
 REASON = "reason: "
 
 _POLL = 0.02
+#: Linux's prctl: the signal that a process gets when its parent ends.
+_PR_SET_PDEATHSIG = 1
 #: What a process says when it gives up, best first.
 _LAST_WORDS = ("reason:", "Check failed", "bad_alloc", "LLVM ERROR", "FATAL", "Error:", "what():")
 _MAX_REASON = 400
@@ -160,6 +163,12 @@ class ChildProcess:
                 name += ", most likely because the machine ran out of memory"
             return f"its process died of {name}" + (f" ({said})" if said else "")
         return said or f"its process ended with status {status} and no result"
+
+
+def end_with_parent() -> None:
+    """Called in a child: Linux ends it when its parent ends, killed or not; else it would go on."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def resident_bytes(process: int) -> int:

@@ -23,7 +23,7 @@ import numpy as np
 
 from flint.errors import UsageError
 from flint.frontends.jax import compile_only, xla
-from flint.frontends.jax.child_process import REASON, REQUEST
+from flint.frontends.jax.child_process import REASON, REQUEST, end_with_parent
 from flint.frontends.jax.compile_targets import table
 
 #: Names of the result's files.
@@ -93,4 +93,5 @@ def _dumped(folder: Path) -> bytes:
 
 
 if __name__ == "__main__":
+    end_with_parent()
     main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from flint.errors import UsageError
 from flint.frontends.jax import xla
-from flint.frontends.jax.child_process import REASON, REQUEST
+from flint.frontends.jax.child_process import REASON, REQUEST, end_with_parent
 
 #: Clients by name: what is used, and two others whose result must be the same.
 ENGINES = {
@@ -44,4 +44,5 @@ def main(engine: str, devices: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    end_with_parent()
     main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import select
+import signal
+import subprocess
+import sys
+
 import pytest
 
 from flint.errors import FlintError
@@ -74,3 +80,38 @@ def test_a_reason_is_told_as_it_is(child):
 def test_silence_is_told(child):
     with child("quits") as process:
         assert outcome(process) == "its process ended with status 3 and no result"
+
+
+#: A child that keeps a pipe open as long as it lives, and a parent that waits for ever.
+BESIDE_A_PIPE = """\
+import sys, time
+from flint.frontends.jax.child_process import end_with_parent
+end_with_parent()
+pipe = open(sys.argv[1], "w")
+pipe.write("here")
+pipe.flush()
+time.sleep(600)
+"""
+PARENT = """\
+import sys, time
+from flint.frontends.jax.child_process import ChildProcess, Limits
+with ChildProcess("a_child_beside_a_pipe", [sys.argv[1]], Limits("", "", 1, 1)):
+    time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what Linux does")
+def test_it_ends_with_a_parent_that_is_killed(tmp_path):
+    (tmp_path / "a_child_beside_a_pipe.py").write_text(BESIDE_A_PIPE)
+    os.mkfifo(tmp_path / "pipe")
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(tmp_path / "pipe")],
+        env=os.environ | {"PYTHONPATH": path},
+    )
+    with (tmp_path / "pipe").open("rb", buffering=0) as pipe:
+        assert pipe.read(4) == b"here"
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+        ended, _, _ = select.select([pipe], [], [], 60)
+        assert ended and pipe.read() == b""
