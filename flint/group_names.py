@@ -11,6 +11,8 @@ are named and joined by ``+``, parts of an axis are written as Shardy writes sub
 
 from __future__ import annotations
 
+import numpy as np
+
 from flint.communication import Communication
 from flint.groups import Groups, StridedGroups, axes_of
 from flint.mesh import Mesh
@@ -40,12 +42,26 @@ def group_name(groups: Groups, mesh: Mesh) -> str:
 
 
 def permutation_name(permutation: Permutation, mesh: Mesh) -> str:
-    """``ring over model (+1)``, ``chain over stage (+1)`` or ``table of 24 pairs``."""
+    """``ring over model (+1)``, ``chain over stage (+1)``, ``stage 1 -> 2``, ``table of 3 pairs``."""
     if permutation.shift is None:
-        return f"table of {permutation.pairs} pairs"
+        return _one_step(permutation, mesh) or f"table of {permutation.pairs} pairs"
     shift = permutation.shift
     form = "ring" if shift.wraps else "chain"
     return f"{form} over {_along(shift, mesh)} ({shift.delta:+d})"
+
+
+def _one_step(permutation: Permutation, mesh: Mesh) -> str | None:
+    """From one place of an axis to another, everywhere along the other axes: a pipeline's hop."""
+    sources = np.flatnonzero(permutation.target >= 0)
+    moves = np.unique(permutation.target[sources] - sources)
+    for axis, size, stride in zip(mesh.axes, mesh.shape, mesh.strides, strict=True):
+        if len(moves) != 1 or len(sources) * size != mesh.size:
+            continue
+        places = np.unique(sources // stride % size)
+        move = int(moves[0])
+        if len(places) == 1 and move % stride == 0 and 0 <= places[0] + move // stride < size:
+            return f"{axis} {places[0]} -> {places[0] + move // stride}"
+    return None
 
 
 def _along(shift: Shift, mesh: Mesh) -> str:

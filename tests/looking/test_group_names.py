@@ -62,6 +62,15 @@ def test_an_open_shift_is_a_chain() -> None:
     assert permutation_name(permutation(64, _shift(1, False)), MESH) == "chain over model (+1)"
 
 
+@pytest.mark.parametrize(("source", "target"), [(0, 1), (2, 1), (3, 0)])
+def test_a_hop_between_two_places_of_an_axis_names_them(source: int, target: int) -> None:
+    ranks = np.arange(64)
+    sources = ranks[ranks // 16 == source]
+    pairs = np.stack([sources, sources + 16 * (target - source)], axis=1)
+    assert permutation_name(permutation(64, pairs), MESH) == f"stage {source} -> {target}"
+    assert "table" in permutation_name(permutation(64, pairs[1:]), MESH)
+
+
 def test_any_other_permutation_is_counted() -> None:
     pairs = np.array([[0, 5], [5, 9], [9, 0]])
     assert permutation_name(permutation(64, pairs), MESH) == "table of 3 pairs"
