@@ -41,6 +41,11 @@ def compiled(name):
     return flint.convert(FOLDER / f"{name}.hlo.pb.gz")
 
 
+def test_512_gpus_do_the_multiply_adds_of_the_partitioned_8b_step():
+    step = importlib.import_module("flint.models.jax.llama3").train_8b
+    assert matmul_flops(compiled("gpu_8b")) == matmul_flops(step.capture())
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_every_backend_does_the_multiply_adds_of_the_partitioned_step(model):
     wanted = matmul_flops(importlib.import_module(MODELS[model]).train_tiny.capture())

@@ -25,6 +25,9 @@ MODELS = {
     "resnet": "flint.models.jax.resnet",
     "pipeline": "flint.models.jax.pipeline",
 }
+STEPS = dict.fromkeys(MODELS, "train_tiny")
+MODELS["8b"], STEPS["8b"] = "flint.models.jax.llama3", "train_8b"
+
 #: Bytes of the largest single number.
 SCALAR = 8
 
@@ -35,7 +38,7 @@ def partitioned():
 
     def capture(name):
         if name not in known:
-            known[name] = importlib.import_module(MODELS[name]).train_tiny.capture()
+            known[name] = getattr(importlib.import_module(MODELS[name]), STEPS[name]).capture()
         return known[name]
 
     return capture
@@ -84,7 +87,7 @@ def reassociated(workload):
 
 
 @pytest.mark.parametrize(
-    "name", ["llama", "llama_pipelined", "llama_double_buffered", "moe", "resnet"]
+    "name", ["8b", "llama", "llama_pipelined", "llama_double_buffered", "moe", "resnet"]
 )
 def test_the_gpu_backend_moves_the_same_bytes_per_kind(name, partitioned):
     before = partitioned(name.partition("_")[0])

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import importlib
+import math
 import os
 import sys
 import tempfile
@@ -27,6 +28,7 @@ import numpy as np
 #: Name of a file -> step of a model.
 STEPS = {
     "llama": "flint.models.jax.llama3:train_tiny",
+    "8b": "flint.models.jax.llama3:train_8b",
     "moe": "flint.models.jax.moe:train_tiny",
     "pipeline": "flint.models.jax.pipeline:train_tiny",
     "resnet": "flint.models.jax.resnet:train_tiny",
@@ -35,8 +37,8 @@ STEPS = {
 }
 
 
-def devices(arguments: Any) -> Any:
-    """Eight devices of the backend asked for."""
+def devices(arguments: Any, count: int) -> Any:
+    """Devices of the backend asked for: eight, or (GPU) any multiple of eight."""
     import jax
     from jax.experimental import topologies
 
@@ -47,7 +49,7 @@ def devices(arguments: Any) -> Any:
             platform="cuda",
             topology_name="",
             target_config=arguments.target_config.read_text(),
-            topology="1x1x8",
+            topology=f"1x{count // 8}x8",
         )
         return described.devices
     described = topologies.get_topology_desc(platform="tpu", topology_name=arguments.topology)
@@ -69,7 +71,7 @@ def environment(arguments: argparse.Namespace) -> None:
     sys.path.insert(0, str(Path(__file__).parent))
 
 
-def compiled(name: str, where: Any, options: dict[str, Any]) -> Any:
+def compiled(name: str, arguments: Any, options: dict[str, Any]) -> Any:
     """The executable of a step of ``STEPS`` or a program of ``programs.py``."""
     import jax
     from jax.sharding import Mesh
@@ -82,6 +84,7 @@ def compiled(name: str, where: Any, options: dict[str, Any]) -> Any:
         from programs import AXES, PROGRAMS, SHAPE
 
         shape, axes = SHAPE, AXES
+    where = devices(arguments, math.prod(shape))
     mesh = Mesh(np.array(where).reshape(shape), axes)
     with jax.set_mesh(mesh):
         if name in STEPS:
@@ -92,10 +95,10 @@ def compiled(name: str, where: Any, options: dict[str, Any]) -> Any:
         return jitted.trace(*args).lower().compile(compiler_options=options or None)
 
 
-def compiled_with_thunks(name: str, where: Any, options: dict[str, Any], stem: Path) -> Any:
+def compiled_with_thunks(name: str, arguments: Any, options: dict[str, Any], stem: Path) -> Any:
     """The executable; what a GPU's would issue stands beside it in ``.thunks.txt.gz``."""
     with tempfile.TemporaryDirectory() as folder:
-        executable = compiled(name, where, options | {"xla_dump_to": folder})
+        executable = compiled(name, arguments, options | {"xla_dump_to": folder})
         dumps = sorted(
             Path(folder).glob("*.thunk_sequence.txt"), key=lambda dump: dump.stat().st_size
         )
@@ -116,14 +119,13 @@ def main() -> None:
     parser.add_argument("--suffix", default="", help="appended to the name of the file")
     arguments = parser.parse_args()
     environment(arguments)
-    where = devices(arguments)
     words = {"true": True, "false": False}
     stated = dict(option.split("=", 1) for option in arguments.option)
     options = {name: words.get(value, value) for name, value in stated.items()}
     arguments.folder.mkdir(parents=True, exist_ok=True)
     for name in arguments.names:
         stem = arguments.folder / f"{arguments.backend}_{name}{arguments.suffix}"
-        executable = compiled_with_thunks(name, where, options, stem)
+        executable = compiled_with_thunks(name, arguments, options, stem)
         module = executable.runtime_executable().hlo_modules()[0]
         file = stem.with_name(stem.name + ".hlo.pb.gz")
         file.write_bytes(gzip.compress(module.as_serialized_hlo_module_proto(), 9, mtime=0))
