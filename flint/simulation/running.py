@@ -20,7 +20,6 @@ from flint.cost.fitting import fit
 from flint.cost.roofline import rate_table
 from flint.cost.systems import System, load_system
 from flint.errors import FlintError, UsageError
-from flint.exact_sums import total
 from flint.execution.forms import bytes_of
 from flint.execution.node_types import NodeType
 from flint.graph import Phase, WorkloadGraph
@@ -32,6 +31,7 @@ from flint.simulation.durations import TICKS_PER_SECOND, Costs
 from flint.simulation.machine import Run, run
 from flint.simulation.memory import Memory, peak_memory
 from flint.simulation.result import ClassRow, Figures, ProgramResult, SimulationResult
+from flint.simulation.steady import Cut, Repeat, repeats, shorten
 from flint.work import Unit
 from flint.workload import Level, Workload
 
@@ -75,19 +75,17 @@ def simulate(
     _check_work(workload, graphs)
     ranks = [program.ranks.array() for program in workload.programs]
     costs = Costs(fitted, algorithm)
-    cast = build_cast(
-        list(zip(graphs, ranks, strict=True)),
-        workload.mesh.size,
-        costs.ticks,
-        costs=costs.columns,
+    cast, happened, repeated = run_shortened(
+        list(zip(graphs, ranks, strict=True)), workload.mesh.size, costs
     )
-    happened = run(cast.actors, cast.members)
     _check_finished(cast, happened, workload)
     programs = []
     for number, program in enumerate(workload.programs):
         memory = peak_memory(graphs[number], program.inputs)
         actors = [i for i, role in enumerate(cast.roles) if role.program == number]
-        programs.append(_program(number, workload, cast, happened, actors, fitted, memory))
+        programs.append(
+            _program(number, workload, cast, happened, repeated, actors, fitted, memory)
+        )
     return SimulationResult(
         system=described.name,
         granularity=granularity,
@@ -95,10 +93,38 @@ def simulate(
         ranks=workload.mesh.size,
         behaviours=len(cast.actors),
         memory_bytes=fitted.accelerator.memory_bytes,
-        figures=_together([program.figures for program in programs], programs, happened),
+        figures=_together([program.figures for program in programs], programs),
         programs=tuple(programs),
         notes=tuple(notes),
     )
+
+
+def run_shortened(
+    programs: list[tuple[WorkloadGraph, Ints]], world: int, costs: Costs
+) -> tuple[Cast, Run, list[Repeat]]:
+    """Run a workload, long loops by a few of their iterations where that is the same.
+
+    Several programs are run in full: their loops wait for one another.
+
+    Returns:
+        The actors, what happened, and which parts of it happen again and again.
+    """
+    keep: frozenset[int] = frozenset()
+    while True:
+        cuts: list[Cut] = []
+        shortened = programs
+        if len(programs) == 1:
+            graph, cuts = shorten(programs[0][0], keep)
+            shortened = [(graph, programs[0][1])]
+        cast = build_cast(shortened, world, costs.ticks, costs=costs.columns)
+        happened = run(cast.actors, cast.members)
+        if happened.stuck:
+            return cast, happened, []
+        found = repeats(cuts, cast, happened)
+        restless = {cut.node for cut, item in zip(cuts, found, strict=True) if item is None}
+        if not restless:
+            return cast, happened, [item for item in found if item is not None]
+        keep |= restless
 
 
 def _check_work(workload: Workload, graphs: Sequence[WorkloadGraph]) -> None:
@@ -133,30 +159,31 @@ def _program(
     workload: Workload,
     cast: Cast,
     happened: Run,
+    repeated: list[Repeat],
     actors: list[int],
     system: System,
     memory: Memory,
 ) -> ProgramResult:
     program = workload.programs[number]
     share = {actor: cast.roles[actor].ranks / program.ranks.size for actor in actors}
-    step = max((int(happened.end[actor].max(initial=0)) for actor in actors), default=0)
+    step = max((_over(happened.end[actor], repeated) for actor in actors), default=0)
     times: dict[str, float] = defaultdict(float)
     rows: dict[tuple[str, bool], np.ndarray] = defaultdict(lambda: np.zeros(5))
     flops = model_flops = 0
     ideal = 0.0
     for actor in actors:
         role = cast.roles[actor]
-        spent = _Spent(role, happened, actor)
+        spent = _Spent(role, happened, actor, repeated)
         for key, value in (
             ("compute", spent.compute),
             ("communication", spent.communication),
-            ("exposed", int(spent.exposed.sum())),
-            ("idle", step - spent.compute - int(spent.exposed.sum())),
+            ("exposed", spent.exposed_ticks),
+            ("idle", step - spent.compute - spent.exposed_ticks),
         ):
             times[key] += share[actor] * value / TICKS_PER_SECOND
         for key_row, values in spent.rows(workload).items():
             rows[key_row] += share[actor] * values
-        work = _work(role, system)
+        work = _work(role, spent.times, system)
         flops += role.ranks * work[0]
         model_flops += role.ranks * work[1]
         ideal += share[actor] * work[2]
@@ -192,10 +219,17 @@ def _program(
     )  # fmt: skip
 
 
-def _together(figures: list[Figures], programs: list[ProgramResult], happened: Run) -> Figures:
+def _over(end: Ints, repeated: list[Repeat]) -> int:
+    """When an actor is done, with everything that happens again."""
+    last = int(end.max(initial=0))
+    again = (item.times * (item.end - item.start) for item in repeated if item.start < last)
+    return last + sum(again)
+
+
+def _together(figures: list[Figures], programs: list[ProgramResult]) -> Figures:
     """The workload's figures: means by number of ranks, sums and maxima where they are."""
     ranks = sum(program.rank_count for program in programs)
-    step = happened.ticks / TICKS_PER_SECOND
+    step = max(item.step_seconds for item in figures)
 
     def mean(values: list[float]) -> float:
         weighted = zip(values, programs, strict=True)
@@ -222,19 +256,24 @@ class _Spent:
     """What one actor's time went into.
 
     Attributes:
-        compute, communication: ticks.
-        exposed: ticks of each node that no kernel covers, 0 for kernels, shape [nodes].
+        times: how often each node runs, shape [nodes].
+        compute, communication, exposed_ticks: ticks.
+        exposed: ticks of each node that no kernel covers, whenever it runs; 0 for kernels, shape
+            [nodes].
     """
 
-    def __init__(self, role: Role, happened: Run, actor: int) -> None:
+    def __init__(self, role: Role, happened: Run, actor: int, repeated: list[Repeat]) -> None:
         self.role = role
         start, end = happened.start[actor], happened.end[actor]
         types = role.emission.type
         self.computes = types == NodeType.COMP
         self.talks = (types == NodeType.COLL) | (types == NodeType.SEND)
         self.ticks = np.where(types == NodeType.RECV, 0, end - start)
-        self.compute = int(self.ticks[self.computes].sum())
-        self.communication = int(self.ticks[self.talks].sum())
+        self.times = np.ones(len(types), np.int64)
+        for item in repeated:
+            self.times[(end > item.start) & (end <= item.end)] += item.times
+        self.compute = int((self.ticks * self.times)[self.computes].sum())
+        self.communication = int((self.ticks * self.times)[self.talks].sum())
         order = np.argsort(start[self.computes], kind="stable")
         begins, ends = start[self.computes][order], end[self.computes][order]
         before = np.concatenate([[0], np.cumsum(ends - begins)])
@@ -247,8 +286,16 @@ class _Spent:
             ahead: Ints = np.where(index > 0, np.maximum(ends[index - 1] - time, 0), 0)
             return before[index] - ahead
 
-        covered = computed_until(end) - computed_until(start)
-        self.exposed = np.where(self.talks, self.ticks - covered, 0)
+        def uncovered(low: int, high: int) -> Ints:
+            """Ticks of each node in ``low .. high`` without compute."""
+            begin, stop = np.clip(start, low, high), np.clip(end, low, high)
+            bare = (stop - begin) - (computed_until(stop) - computed_until(begin))
+            return np.where(self.talks, bare, 0)
+
+        self.exposed = uncovered(0, int(end.max(initial=0)))
+        for item in repeated:
+            self.exposed = self.exposed + item.times * uncovered(item.start, item.end)
+        self.exposed_ticks = int(self.exposed.sum())
 
     def rows(self, workload: Workload) -> dict[tuple[str, bool], NDArray[np.float64]]:
         """Class -> nodes, ticks, exposed ticks, FLOPs, bytes."""
@@ -276,23 +323,22 @@ class _Spent:
         number = np.where(talks, of_detail[detail], kinds[template])
         counted = (emission.type != NodeType.RECV) & ~(self.computes & talks & (self.ticks == 0))
         columns: list[NDArray[Any]] = [
-            counted.astype(np.float64),
-            self.ticks,
+            counted * self.times,
+            self.ticks * self.times,
             self.exposed,
-            np.where(talks, 0, flops[template]),
-            np.where(talks, np.where(self.talks, sent[detail], 0), moved[template]),
+            np.where(talks, 0.0, flops[template]) * self.times,
+            np.where(talks, np.where(self.talks, sent[detail], 0.0), moved[template]) * self.times,
         ]
         sums = [np.bincount(number, weights=column, minlength=len(numbers)) for column in columns]
         return {name: np.array([s[i] for s in sums]) for name, i in numbers.items()}
 
 
-def _work(role: Role, system: System) -> tuple[int, int, float]:
+def _work(role: Role, executed: Ints, system: System) -> tuple[int, int, float]:
     """FLOPs, model FLOPs and the seconds that these would take at the peaks, of one rank."""
     unrolled = role.unrolled
-    times = np.bincount(
-        unrolled.template[role.emission.instance[role.emission.type == NodeType.COMP]],
-        minlength=int(unrolled.start[-1]),
-    )
+    computes = role.emission.type == NodeType.COMP
+    times = np.zeros(int(unrolled.start[-1]), np.int64)
+    np.add.at(times, unrolled.template[role.emission.instance[computes]], executed[computes])
     rates = rate_table(system.accelerator)
     flops = model = 0
     ideal = 0.0
@@ -303,9 +349,16 @@ def _work(role: Role, system: System) -> tuple[int, int, float]:
             graph.source
         ]
         products = (graph.work_unit == Unit.MATMUL) & (phase[owner] != Phase.RECOMPUTE)
-        flops += total(graph.flops_by_node() * runs)
-        done = graph.work_flops[products] * runs[owner[products]]
-        model += total(done)
+        flops += _product(graph.flops_by_node(), runs)
+        done = graph.work_flops[products] * runs[owner[products]].astype(np.float64)
+        model += _product(graph.work_flops[products], runs[owner[products]])
         rate = rates[graph.work_unit[products], graph.work_dtype[products]]
         ideal += float((done / rate).sum())
     return flops, model, ideal
+
+
+def _product(each: Ints, times: Ints) -> int:
+    """The exact sum of ``each * times``, which passes 2**63 for large steps."""
+    some = np.flatnonzero((each != 0) & (times != 0))
+    pairs = zip(each[some].tolist(), times[some].tolist(), strict=True)
+    return sum(a * b for a, b in pairs)

@@ -1,0 +1,128 @@
+"""Loops by a few iterations: the same result to the tick as all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from flint.building import GraphBuilder, TableBuilder, with_tables
+from flint.communication import Communication
+from flint.cost.systems import load_system
+from flint.graph import Loop, WorkloadGraph
+from flint.groups import along_axes
+from flint.mesh import Mesh
+from flint.simulation import running
+from flint.simulation.actors import build_cast
+from flint.simulation.durations import Costs
+from flint.simulation.machine import run
+from flint.simulation.running import run_shortened
+from flint.simulation.steady import repeats, shorten
+from flint.unrolling import instances_of
+from flint.work import Role
+from tests.chakra_writer.cases import MESH, any_communication
+from tests.simulation.test_simulate import BIG, PRODUCT, product, workload_of
+from tests.unrolling.random_graphs import programs
+
+
+def lengthened(graph: WorkloadGraph, trips: int) -> WorkloadGraph:
+    """Every outermost loop ``trips`` iterations long."""
+    return replace(graph, loops=tuple(replace(loop, trip_count=trips) for loop in graph.loops))
+
+
+class RandomCosts(Costs):
+    """Long-tailed durations that depend on the node, not on the iteration."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(load_system("dgx-h100"))
+        self.seed = seed
+
+    def ticks(self, item, unrolled, emission, rank):
+        table = np.exp(np.random.default_rng(self.seed).uniform(0, 5, int(unrolled.start[-1])))
+        template = unrolled.template[emission.instance]
+        return (table[template] + 3 * emission.part).astype(np.int64)
+
+
+@given(programs(any_communication), st.integers(14, 40), st.integers(0, 1 << 16))
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_random_loops_take_as_long_as_all_their_iterations(graph, trips, seed):
+    graph = lengthened(graph, trips)
+    everyone, costs = [(graph, np.arange(MESH.size))], RandomCosts(seed)
+    cast = build_cast(everyone, MESH.size, costs.ticks, costs=costs.columns)
+    full = run(cast.actors, cast.members)
+    short_cast, short, repeated = run_shortened(everyone, MESH.size, costs)
+    assert len(short_cast.actors) == len(cast.actors)
+    for actor, role in enumerate(short_cast.roles):
+        assert running._over(short.end[actor], repeated) == int(full.end[actor].max(initial=0))
+        few = running._Spent(role, short, actor, repeated)
+        every = running._Spent(cast.roles[actor], full, actor, [])
+        assert (few.compute, few.communication) == (every.compute, every.communication)
+        assert few.exposed_ticks == every.exposed_ticks
+        assert few.times.sum() == every.times.sum()
+
+
+def training(mesh: Mesh, trips: int, lookahead: int | None, products: int = 3) -> WorkloadGraph:
+    """Per layer an all-gather of its weights, products, a reduce-scatter of their gradient."""
+    tables = TableBuilder()
+    body = GraphBuilder(tables)
+    value, weight = body.input(tables.type(BIG)), body.input(tables.type(BIG))
+    groups = along_axes(mesh, ("data",))
+    shard, whole = (BIG.bytes // 8,), (BIG.bytes,)
+    gather = Communication("all_gather", None, groups, None, shard, whole, ("bf16",))
+    scatter = Communication("reduce_scatter", "add", groups, None, whole, shard, ("bf16",))
+    (gathered,) = body.communication(gather, (weight,), (BIG,))
+    made = value
+    for _ in range(products):
+        made = product(body, made)
+    (made,) = body.compute("dot_general", Role.CONTRACTION, (made, gathered), (BIG,), PRODUCT)
+    body.communication(scatter, (made,), (BIG,))
+    outer = GraphBuilder(tables)
+    start, weights = outer.input(tables.type(BIG)), outer.input(tables.type(BIG))
+    loop = Loop(body.finish((made,)), 1, trips, lookahead)
+    results = outer.loop(loop, (start, weights))
+    (last,) = outer.compute("dot_general", Role.CONTRACTION, results, (BIG,), PRODUCT)
+    return with_tables(outer.finish((last,)), tables.finish())
+
+
+@pytest.mark.parametrize("lookahead", [0, 1, 3])
+def test_a_training_loop_comes_to_rest(lookahead):
+    """A thousand layers are run by at most 18 of them, and the figures are those of all."""
+    mesh = Mesh((8, 8), ("data", "model"))
+    graph = training(mesh, 1000, lookahead)
+    short, cuts = shorten(graph)
+    assert instances_of(short) <= 18 * 6 + 1
+    everyone, costs = [(short, np.arange(64))], Costs(load_system("dgx-h100"))
+    cast = build_cast(everyone, 64, costs.ticks, costs=costs.columns)
+    assert None not in repeats(cuts, cast, run(cast.actors, cast.members))
+    quick = workload_of(graph, mesh=mesh).simulate("dgx-h100", granularity="op")
+    assert quick.programs[0].classes[0].count == 4001
+    full = [(graph, np.arange(64))]
+    cast = build_cast(full, 64, costs.ticks, costs=costs.columns)
+    ticks = run(cast.actors, cast.members).ticks
+    assert quick.step_seconds == ticks / 1e12
+
+
+def test_cost_does_not_grow_with_iterations():
+    mesh = Mesh((8, 8), ("data", "model"))
+    few, many = (
+        run_shortened(
+            [(training(mesh, trips, 0), np.arange(64))], 64, Costs(load_system("dgx-h100"))
+        )[1].events
+        for trips in (1000, 1_000_000)
+    )
+    assert abs(few - many) <= 6 * 6  # at most a multiple of the periods more
+
+
+def test_values_that_swap_are_not_shortened():
+    tables = TableBuilder()
+    body = GraphBuilder(tables)
+    a, b = body.input(tables.type(BIG)), body.input(tables.type(BIG))
+    product(body, a)
+    outer = GraphBuilder(tables)
+    starts = outer.input(tables.type(BIG)), outer.input(tables.type(BIG))
+    results = outer.loop(Loop(body.finish((b, a)), 2, 100), starts)
+    graph = with_tables(outer.finish(results), tables.finish())
+    assert shorten(graph) == (graph, [])
