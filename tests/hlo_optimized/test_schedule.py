@@ -165,6 +165,19 @@ def test_text_and_proto_say_the_same():
     assert (module.scheduled, module.optimized) == (True, True)
 
 
+def test_fused_but_not_scheduled_is_optimized_in_a_modelled_order(tmp_path):
+    path = tmp_path / "fused.hlo"
+    path.write_text(
+        """HloModule m, num_partitions=4
+        fused { p = f32[64] parameter(0)  ROOT n = f32[64] negate(p) }
+        ENTRY e { x = f32[64] parameter(0)  f = f32[64] fusion(x), kind=kLoop, calls=fused
+          ROOT c = f32[64] copy(f) }"""
+    )
+    workload = flint.convert(path)
+    assert (workload.level, workload.order) == (Level.OPTIMIZED, Order.MODELLED)
+    assert [node.work.read for node in workload.programs[0].graph] == [256, 256]
+
+
 MODULES = sorted(path.name.removesuffix(".hlo.pb.gz") for path in FOLDER.glob("*.hlo.pb.gz"))
 #: The number of iterations of the loop depends on data.
 OPTIONS = {"gpu_dynamic_loop": {"trip_count": 5}}

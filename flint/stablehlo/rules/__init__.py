@@ -11,7 +11,8 @@ kernel with boundary bytes, and is told apart so that it can be warned about.
 
     op                                     XLA                     here
     reshape, bitcast_convert,              a copy (bitcast_convert nothing moves: the result is the
-    optimization_barrier, mhlo.copy        also 1 FLOP/element)    operand's buffer
+    optimization_barrier, mhlo.copy        also 1 FLOP/element)    operand's buffer (a copy that a
+                                                                   backend has left is one)
     tuple, results of variadic ops         8 bytes per pointer     no pointer tables
     transpose of size-1 dims only, and     a copy                  nothing moves
     broadcast that adds only such dims
