@@ -21,10 +21,11 @@ from flint.hlo.context import Context
 from flint.hlo.locations import Locations
 from flint.hlo.messages import parse_module
 from flint.hlo.shapes import Tree, TypeTable
+from flint.phases import source_of
 from flint.stablehlo.world import World
 from flint.tensor_types import TensorType
 from flint.validation.classes import OpClass, hlo_class
-from flint.validation.observed import Gemm, OpFacts, Tensor
+from flint.validation.observed import Gemm, OpFacts, Tensor, origin_of
 
 _MAX_DEPTH = 64
 
@@ -108,22 +109,25 @@ class ModuleFacts:
             for tensor in self._tensors(self._by_id[number].shape)
         ]
         place = self._place(instruction)
+        if not place.file and not place.name:  # an op that a fusion was built around
+            place = self._place(self._by_name[name])
         source = f"{place.file}:{place.line}" if place.file else ""
+        origin = origin_of(source_of(place))
         tensors: tuple[Tensor, ...] = tuple((t.shape, t.dtype) for t in operands)
         dtype = operands[0].dtype if operands else ""
         if kind == OpClass.GEMM:
             gemms = _dot(instruction, operands)
             return OpFacts(
-                kind, name, tensors, dtype=dtype, gemms=gemms, source=source, origin=place.name
+                kind, name, tensors, dtype=dtype, gemms=gemms, source=source, origin=origin
             )
         if kind.collective:
             if instruction.opcode in ("all-gather-start", "collective-permute-start"):
                 operands = operands[: len(instruction.operand_ids)]
             return OpFacts(
                 kind, name, tensors, tuple(t.bytes for t in operands), dtype,
-                self._group(instruction, kind, rank), None, source, place.name,
+                self._group(instruction, kind, rank), None, source, origin,
             )  # fmt: skip
-        return OpFacts(kind, name, tensors, dtype=dtype, source=source, origin=place.name)
+        return OpFacts(kind, name, tensors, dtype=dtype, source=source, origin=origin)
 
     def _place(self, instruction: Any) -> Any:
         number = self._locations.numbers.setdefault(

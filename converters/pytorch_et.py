@@ -75,16 +75,25 @@ def observe(path: Path) -> Observed:
     if not marks:
         rows.note("no ProfilerStep in the trace: all of it is taken as one step")
     number_of: dict[int, int] = {}
+    outer_of = {node.id: node.outer for node in nodes}
+    collectives = {node.id for node in nodes if node.name.startswith("c10d::")}
     on_device = False
     for node in nodes:
         facts = _facts(node, groups)
+        outer = node.outer
+        if outer in collectives and node.name.startswith(("aten::", "c10d::")):
+            # An annotation of gloo that ends on another thread mixes up the observer's stack: what
+            # follows the collective on its own thread is said to be inside of it.
+            rows.note("ops that the observer puts inside of a collective, taken to follow it")
+            while outer in collectives:
+                outer = outer_of[outer]
         on_device = on_device or _on_device(node)
         number_of[node.id] = rows.add(
             facts,
             rank=rank,
             step=bisect_right(begins, node.order) - 1 if marks else 0,
             stream=int(node.attributes.get("tid", 0) or 0),
-            parent=number_of.get(node.outer, -1),
+            parent=number_of.get(outer, -1),
         )
     if not nodes:
         raise FlintError(f"{path}: no ops in it")

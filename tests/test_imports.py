@@ -162,7 +162,8 @@ def test_mlir_bindings_are_used_by_the_walker_and_frontends_only() -> None:
 
 
 def test_jax_is_used_by_frontends_and_models_only() -> None:
-    assert offences("jax", "flint", "converters") == []
+    # The profiler's files are read by jax.profiler.
+    assert offences("jax", "flint", "converters", allowed=("converters/xplane.py",)) == []
 
 
 def test_torch_is_used_by_its_frontend_and_models_only() -> None:

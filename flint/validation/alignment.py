@@ -9,6 +9,8 @@ costs nothing and makes nothing behind it a mismatch.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -73,11 +75,9 @@ def _back(history: list[dict[int, int]], x: int, y: int) -> list[tuple[int, int]
 
 
 def longest_ascending(numbers: list[int]) -> int:
-    """Length of the longest ascending subsequence: how many are in order."""
-    from bisect import bisect_left
-
+    """Length of the longest subsequence that nowhere descends: how many are in order."""
     tails: list[int] = []
     for number in numbers:
-        place = bisect_left(tails, number)
+        place = bisect_right(tails, number)
         tails[place : place + 1] = [number]
     return len(tails)

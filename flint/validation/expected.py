@@ -18,7 +18,7 @@ from flint.errors import FlintError
 from flint.graph import NodeKind, WorkloadGraph
 from flint.nodes import Node
 from flint.validation.classes import COMMUNICATIONS, OpClass, aten_class, stablehlo_class
-from flint.validation.observed import Ints, OpFacts
+from flint.validation.observed import Ints, OpFacts, origin_of
 from flint.work import Unit
 from flint.workload import Order, Workload
 
@@ -48,6 +48,10 @@ class Expected:
 
     def __len__(self) -> int:
         return len(self.op)
+
+    def address(self) -> list[tuple[int, int]]:
+        """Graph and node of every op: the same for each iteration of a loop."""
+        return list(zip(self.graph.tolist(), self.node.tolist(), strict=True))
 
     def only(self, positions: list[int]) -> Expected:
         """The ops at these positions."""
@@ -133,9 +137,10 @@ class _Unroller:
         item = node.communication
         operands = tuple((kind.shape, kind.dtype) for kind in node.operand_types)
         if item is not None:
+            dtype = item.dtypes[0] if item.dtypes else ""
             return OpFacts(
-                COMMUNICATIONS[item.kind], _name(item), operands, item.operand_bytes,
-                item.dtypes[0] if item.dtypes else "", self._group(item), None, line, source.layer,
+                COMMUNICATIONS[item.kind], _name(item), operands, item.operand_bytes, dtype,
+                self._group(item), None, line, origin_of(source),
             )  # fmt: skip
         recorded = self.recorded and "." in node.op
         if self.recorded and not recorded:  # glue between kernels: no kernel of its own
@@ -146,7 +151,7 @@ class _Unroller:
         dtype = matmul[0].dtype if matmul else (operands[0][1] if operands else "")
         return OpFacts(
             kind, node.op, operands, dtype=dtype, gemms=gemms or None, source=line,
-            origin=source.layer,
+            origin=origin_of(source),
         )  # fmt: skip
 
     def _group(self, item: Communication) -> tuple[int, ...] | None:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from flint.validation.classes import OpClass
+from flint.validation.classes import OpClass, aten_class
 from flint.validation.observed import Gemm, OpFacts, Tensor
 from flint.validation.selection import LIBRARY_NAMES, plain_name
 
@@ -22,7 +22,11 @@ SCATTERED = "a reduce-scatter runs as the all-reduce and slice that the program 
 SWAPPED = "a matrix product with its operands swapped: the transpose of the result"
 LIBRARY = "the profiler names the library's op"
 IN_PLACE = "in place, or into a new tensor: autograd decides by who else holds it"
+ATTENTION = "another library's attention kernel than the one captured"
+UNREAD = "the profiler lists arguments that the op does not read, or lists without element types"
+FOREACH = "one kernel for a list of tensors on accelerators, one op per tensor on the CPU"
 LAYOUT = "a convolution with its dims in another order"
+POINTWISE = "a convolution with a window of one element, computed as a matrix product"
 COMBINED = "all-reduces that the compiler combined into one"
 BUFFERS = "an all-to-all with one buffer per member, of the same bytes in all"
 PARTED = "one collective of several buffers that runs as several"
@@ -71,6 +75,11 @@ class Rules:
         shapes = _shapes(facts.operands)
         return kind, plain_name(facts.name), shapes
 
+    def product(self, facts: OpFacts) -> Hashable:
+        """What a convolution must have in common with a matrix product that computes the same."""
+        shapes = [(b, min(m, n), max(m, n), k) for b, m, n, k in facts.gemms or ()]
+        return self._dtype(facts.dtype), tuple(sorted(shapes))
+
     def parts(self, facts: OpFacts) -> tuple[int, ...]:
         """Bytes of a collective's buffers, as the backend sends them."""
         sizes = facts.parts or ()
@@ -83,6 +92,15 @@ class Rules:
 
     def _dtype(self, dtype: str) -> str:
         return "f32" if self.promoted and dtype == "bf16" else dtype
+
+    def within(self, captured: OpFacts, executed: OpFacts) -> bool:
+        """Whether all that a captured op reads is among what the profiler lists of an op.
+
+        Lists of tensors have no element type in Kineto's traces; their shapes count.
+        """
+        ours, theirs = set(_shapes(captured.operands)), set(_shapes(executed.operands))
+        untyped = {shape for shape, dtype in theirs if not dtype}
+        return bool(ours) and all(item in theirs or item[0] in untyped for item in ours)
 
     def reasons(self, captured: OpFacts, executed: OpFacts) -> tuple[str, ...]:
         """Why two ops with the same key do not look the same; () where they do."""
@@ -121,7 +139,10 @@ def _shapes(operands: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
 def _names(captured: str, executed: str) -> list[str]:
     found = []
     ours, theirs = _tail(captured), _tail(executed)
-    if theirs in LIBRARY_NAMES and LIBRARY_NAMES[theirs] != theirs and ours != theirs:
+    if aten_class(captured) == OpClass.ATTENTION:
+        if ours != theirs:
+            found.append(ATTENTION)
+    elif theirs in LIBRARY_NAMES and LIBRARY_NAMES[theirs] != theirs and ours != theirs:
         found.append(LIBRARY)
     elif ours.endswith("_") != theirs.endswith("_") and not captured.endswith(".out"):
         found.append(IN_PLACE)
@@ -149,7 +170,8 @@ def rules_for(
         by_name=frozenset(by_name),
         recorded=recorded,
         promoted=not recorded and backend == "cpu",
-        scattered=not recorded and OpClass.REDUCE_SCATTER not in kinds,
+        # XLA makes reduce-scatters of such all-reduces for accelerators, and none for the CPU.
+        scattered=not recorded and (backend == "cpu" or OpClass.REDUCE_SCATTER not in kinds),
         grouped=all(facts.group is not None for facts in collectives),
     )
 

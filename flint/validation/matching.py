@@ -11,6 +11,7 @@ is left may still be explained (combined collectives); what is not, is a mismatc
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -20,8 +21,17 @@ import numpy as np
 
 from flint.validation.alignment import aligned, longest_ascending
 from flint.validation.classes import OpClass
-from flint.validation.keys import COMBINED, PARTED, Rules
+from flint.validation.keys import (
+    COMBINED,
+    FOREACH,
+    PARTED,
+    POINTWISE,
+    PROMOTED,
+    UNREAD,
+    Rules,
+)
 from flint.validation.observed import OpFacts
+from flint.validation.selection import plain_name
 
 
 class Evidence(IntEnum):
@@ -42,6 +52,8 @@ class Matching:
         unmatched_captured, unmatched_executed: positions, ascending.
         reordered: pairs of a recording in another order than recorded.
         in_order: class -> pairs that follow each other in both.
+        certain: captured positions whose partner could be no other op: all recorded ones, and of
+            XLA's those that alone look as they do.
     """
 
     pairs: list[tuple[int, int, Evidence]] = field(default_factory=list)
@@ -50,13 +62,20 @@ class Matching:
     unmatched_executed: list[int] = field(default_factory=list)
     reordered: list[tuple[int, int]] = field(default_factory=list)
     in_order: dict[OpClass, int] = field(default_factory=dict)
+    certain: set[int] = field(default_factory=set)
 
 
-def match(captured: Sequence[OpFacts], executed: Sequence[OpFacts], rules: Rules) -> Matching:
+def match(
+    captured: Sequence[OpFacts],
+    executed: Sequence[OpFacts],
+    rules: Rules,
+    address: Sequence[Hashable] = (),
+) -> Matching:
     """Pair the ops of one rank.
 
     Args:
         captured: in issue order.
+        address: of each captured op in the program, the same in each iteration of a loop.
         executed: in the order in which they began.
         rules: of ``rules_for``.
     """
@@ -66,7 +85,10 @@ def match(captured: Sequence[OpFacts], executed: Sequence[OpFacts], rules: Rules
         if not (rules.recorded or kind.must_match):
             continue  # XLA fuses them: counted, not compared
         mine, yours = ours.get(kind, []), theirs.get(kind, [])
-        pairs = _pairs(captured, executed, mine, yours, rules, result)
+        if rules.recorded:
+            pairs = _in_order(captured, executed, mine, yours, rules, result)
+        else:
+            pairs = _by_identity(captured, executed, mine, yours, rules, address, result)
         left = _without(mine, (i for i, _, _ in pairs))
         over = _without(yours, (j for _, j, _ in pairs))
         if kind.collective and kind not in rules.by_name:
@@ -74,12 +96,25 @@ def match(captured: Sequence[OpFacts], executed: Sequence[OpFacts], rules: Rules
             left = _without(left, (i for i, _, _ in parted))
             over = _without(over, (j for _, j, _ in parted))
             pairs += parted
+        if rules.recorded and kind not in rules.by_name:
+            more = _wider(captured, executed, left, over, pairs, rules, result)
+            if kind == OpClass.ELEMENTWISE:
+                more += _spread(
+                    captured, executed, _without(left, (i for i, _, _ in more)),
+                    _without(over, (j for _, j, _ in more)), result,
+                )  # fmt: skip
+            left = _without(left, (i for i, _, _ in more))
+            over = _without(over, (j for _, j, _ in more))
+            pairs += more
         for i, j, _ in pairs:
             result.explained.update(rules.reasons(captured[i], executed[j]))
         result.pairs += pairs
-        result.in_order[kind] = longest_ascending([j for _, j, _ in sorted(pairs)])
+        firsts = {i: j for i, j, _ in sorted(pairs, reverse=True)}
+        result.in_order[kind] = longest_ascending([firsts[i] for i in sorted(firsts)])
         result.unmatched_captured += left
         result.unmatched_executed += over
+    if not rules.recorded:
+        _pointwise(captured, executed, rules, result)
     result.pairs.sort()
     result.unmatched_captured.sort()
     result.unmatched_executed.sort()
@@ -101,7 +136,7 @@ def _without(positions: list[int], taken: Iterable[int]) -> list[int]:
 _Pairs = list[tuple[int, int, Evidence]]
 
 
-def _pairs(
+def _in_order(
     captured: Sequence[OpFacts],
     executed: Sequence[OpFacts],
     mine: list[int],
@@ -109,36 +144,75 @@ def _pairs(
     rules: Rules,
     result: Matching,
 ) -> _Pairs:
+    """Ops of a recording: aligned in order, and what is left over in another order."""
     our_keys = [rules.key(captured[i]) for i in mine]
     their_keys = [rules.key(executed[j]) for j in yours]
     named = bool(mine) and rules.kind(captured[mine[0]]) in rules.by_name
     evidence = Evidence.NAME if named else Evidence.SIZES
-    if rules.recorded:
-        numbers: dict[Hashable, int] = {}
-        a, b = (
-            np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
-            for keys in (our_keys, their_keys)
-        )
-        found = aligned(a, b) or []
-        pairs = [(mine[i], yours[j], evidence) for i, j in found]
-    else:
-        lines = [(key, captured[i].source) for i, key in zip(mine, our_keys, strict=True)]
-        others = [(key, executed[j].source) for j, key in zip(yours, their_keys, strict=True)]
-        pairs = [
-            (mine[i], yours[j], Evidence.IDENTITY)
-            for i, j in _equal(lines, others)
-            if captured[mine[i]].source
-        ]
-    left = {i for i, _, _ in pairs}
-    over = {j for _, j, _ in pairs}
-    rest = [(i, key) for i, key in zip(mine, our_keys, strict=True) if i not in left]
-    others_rest = [(j, key) for j, key in zip(yours, their_keys, strict=True) if j not in over]
-    for i, j in _equal([key for _, key in rest], [key for _, key in others_rest]):
-        pair = rest[i][0], others_rest[j][0]
-        if rules.recorded:
-            result.reordered.append(pair)
+    numbers: dict[Hashable, int] = {}
+    a, b = (
+        np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
+        for keys in (our_keys, their_keys)
+    )
+    pairs = [(mine[i], yours[j], evidence) for i, j in aligned(a, b) or []]
+    result.certain.update(i for i, _, _ in pairs)
+    left, over = (set(positions) for positions in (mine, yours))
+    left -= {i for i, _, _ in pairs}
+    over -= {j for _, j, _ in pairs}
+    rest = [(i, key) for i, key in zip(mine, our_keys, strict=True) if i in left]
+    others = [(j, key) for j, key in zip(yours, their_keys, strict=True) if j in over]
+    for i, j in _equal([key for _, key in rest], [key for _, key in others]):
+        pair = rest[i][0], others[j][0]
+        result.reordered.append(pair)
         pairs.append((*pair, evidence))
     return pairs
+
+
+def _by_identity(
+    captured: Sequence[OpFacts],
+    executed: Sequence[OpFacts],
+    mine: list[int],
+    yours: list[int],
+    rules: Rules,
+    address: Sequence[Hashable],
+    result: Matching,
+) -> _Pairs:
+    """Ops of XLA's programs: the same sizes, and as much of their origin as agrees."""
+    pairs: _Pairs = []
+    named = bool(mine) and rules.kind(captured[mine[0]]) in rules.by_name
+    for told in (2, 1, 0):
+        ours, theirs = (
+            _buckets(ops, positions, rules, told)
+            for ops, positions in ((captured, mine), (executed, yours))
+        )
+        found: _Pairs = []
+        for bucket, members in ours.items():
+            others = theirs.get(bucket, [])
+            evidence = Evidence.IDENTITY if told else Evidence.SIZES
+            both = zip(members, others, strict=False)
+            found += [(i, j, Evidence.NAME if named else evidence) for i, j in both]
+            if len(members) == len(others) and address:
+                places = {address[i] for i in members}
+                if len(places) == len({executed[j].name for j in others}) == 1:
+                    result.certain.update(members)
+        mine = _without(mine, (i for i, _, _ in found))
+        yours = _without(yours, (j for _, j, _ in found))
+        pairs += found
+    return pairs
+
+
+def _buckets(
+    ops: Sequence[OpFacts], positions: list[int], rules: Rules, told: int
+) -> dict[Hashable, list[int]]:
+    """Positions by key and, as ``told``, source line (1) and layer and phase (2)."""
+    found: dict[Hashable, list[int]] = defaultdict(list)
+    for number in positions:
+        facts = ops[number]
+        if told and not facts.source:
+            continue
+        place = (facts.source, facts.origin)[:told]
+        found[rules.key(facts), place].append(number)
+    return found
 
 
 def _equal(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> list[tuple[int, int]]:
@@ -147,6 +221,90 @@ def _equal(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> list[tuple[i
     for j, key in enumerate(theirs):
         places[key].append(j)
     return [(i, places[key].popleft()) for i, key in enumerate(ours) if places.get(key)]
+
+
+def _wider(
+    captured: Sequence[OpFacts],
+    executed: Sequence[OpFacts],
+    left: list[int],
+    over: list[int],
+    pairs: _Pairs,
+    rules: Rules,
+    result: Matching,
+) -> _Pairs:
+    """Ops of the same name at the same place in the order, of which the trace lists more."""
+    if not left or not over:
+        return []
+    names: dict[str, int] = {}
+    a, b = (
+        np.array([names.setdefault(plain_name(ops[n].name), len(names)) for n in positions])
+        for ops, positions in ((captured, left), (executed, over))
+    )
+    ours, theirs = sorted(i for i, _, _ in pairs), sorted(j for _, j, _ in pairs)
+    found: _Pairs = []
+    for x, y in aligned(a, b) or []:
+        i, j = left[x], over[y]
+        placed = bisect_left(ours, i) == bisect_left(theirs, j)
+        if placed and rules.within(captured[i], executed[j]):
+            found.append((i, j, Evidence.SIZES))
+            result.explained[UNREAD] += 1
+    return found
+
+
+#: Operands per tensor of the foreach ops that PyTorch's optimizers use, by overload.
+_PER_TENSOR = {"List": 2, "Scalar": 1, "ScalarList": 1, "default": 1, "Tensor": 1}
+
+
+def _spread(
+    captured: Sequence[OpFacts],
+    executed: Sequence[OpFacts],
+    left: list[int],
+    over: list[int],
+    result: Matching,
+) -> _Pairs:
+    """A captured op on lists of tensors, and the ops on single tensors that ran in its place."""
+    free: dict[Hashable, deque[int]] = defaultdict(deque)
+    for j in over:
+        shapes = {shape for shape, _ in executed[j].operands or () if shape}
+        if len(shapes) == 1:
+            free[plain_name(executed[j].name), shapes.pop()].append(j)
+    pairs: _Pairs = []
+    for i in left:
+        name, _, overload = captured[i].name.rpartition(".")
+        base = plain_name(name + "." + overload)
+        times = _PER_TENSOR.get(overload)
+        if not base.startswith("_foreach_") or times is None:
+            continue
+        counts = Counter(shape for shape, _ in captured[i].operands or () if shape)
+        single = base.removeprefix("_foreach_")
+        wanted = {(single, shape): count // times for shape, count in counts.items()}
+        whole = all(count % times == 0 for count in counts.values())
+        if not whole or any(len(free[key]) < count for key, count in wanted.items()):
+            continue
+        for key, count in wanted.items():
+            pairs += [(i, free[key].popleft(), Evidence.SIZES) for _ in range(count)]
+        result.explained[FOREACH] += 1
+    return pairs
+
+
+def _pointwise(
+    captured: Sequence[OpFacts], executed: Sequence[OpFacts], rules: Rules, result: Matching
+) -> None:
+    """Convolutions that ran as matrix products, of the same sizes and from the same line."""
+    left = [i for i in result.unmatched_captured if captured[i].kind == OpClass.CONVOLUTION]
+    over = [j for j in result.unmatched_executed if executed[j].kind == OpClass.GEMM]
+    keys, others = (
+        [(rules.product(ops[n]), ops[n].source) for n in positions]
+        for ops, positions in ((captured, left), (executed, over))
+    )
+    for x, y in _equal(keys, others):
+        i, j = left[x], over[y]
+        result.pairs.append((i, j, Evidence.SIZES))
+        result.unmatched_captured.remove(i)
+        result.unmatched_executed.remove(j)
+        result.explained[POINTWISE] += 1
+        if captured[i].dtype != executed[j].dtype:
+            result.explained[PROMOTED] += 1
 
 
 def _parted(

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.errors import FlintError
+from flint.graph import Phase, Source
 from flint.validation.classes import OpClass
 
 Ints = NDArray[np.int64]
@@ -44,7 +45,7 @@ class OpFacts:
         group: ranks of a collective, ascending; None where it does not say.
         gemms: contractions, one entry each, of an op that has such; None where it does not say.
         source: the user's line, ``file:line`` ("" unknown).
-        origin: what the trace calls the place it comes from (an HLO op's ``op_name``).
+        origin: layer and phase, as ``origin_of`` writes them ("" unknown).
     """
 
     kind: OpClass
@@ -61,6 +62,15 @@ class OpFacts:
     def bytes(self) -> int:
         """Bytes that a collective sends; -1 unknown."""
         return -1 if self.parts is None else sum(self.parts)
+
+
+def origin_of(source: Source) -> str:
+    """Layer and phase of an op: "mlp, backward".
+
+    The optimizer's phase is not told: captures find it by what uses gradients, traces do not.
+    """
+    told = source.phase in (Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE)
+    return ", ".join(filter(None, (source.layer, source.phase.name.lower() if told else "")))
 
 
 @dataclass(frozen=True, eq=False)

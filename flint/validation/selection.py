@@ -2,7 +2,8 @@
 
 The idea: profilers list an op and all inside of it, ``aten::linear`` and its ``aten::addmm``.
 The outermost op whose name the capture has is taken whole; where it has none, the innermost that
-launched a kernel (on a device), or that is no mere view (on a CPU).
+launched a kernel (on a device), or that is no mere view (on a CPU).  Of a DTensor's op, which has
+global shapes, the op of the same name inside of it is taken: the one on the rank's own part.
 
     selected(trace, trace.rows(0, 2), names={"addmm", "mm"})
 """
@@ -13,7 +14,7 @@ from collections.abc import Set
 
 import numpy as np
 
-from flint.validation.classes import OpClass, base_name
+from flint.validation.classes import OpClass, aten_class, base_name
 from flint.validation.observed import Ints, Observed
 
 #: Ops by the name of a library that implements them -> PyTorch's own name of the same op.
@@ -27,10 +28,18 @@ LIBRARY_NAMES = {
     "miopen_batch_norm_backward": "native_batch_norm_backward",
 }
 
+#: So far an op is looked for among those around it.
+_DEPTH = 16
+
 
 def plain_name(name: str) -> str:
-    """An op's name without namespace, overload, in-place mark and library."""
+    """An op's name without namespace, overload, in-place mark and library.
+
+    PyTorch has an op per library for scaled dot product attention: all are ``attention``.
+    """
     base = base_name(name)
+    if "attention" in base and aten_class(name) == OpClass.ATTENTION:
+        return "attention backward" if base.endswith("backward") else "attention"
     return LIBRARY_NAMES.get(base, base)
 
 
@@ -51,6 +60,8 @@ def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
     if on_device:
         time = [time[i] if launched[i] else 0 for i in range(len(rows))]
     under = list(launched)
+    plain = {fact: plain_name(fact.name) for fact in set(facts)}
+    repeated = [False] * len(rows)
     communicates = [False] * len(rows)
     has_work = [False] * len(rows)
     for i in range(len(rows) - 1, -1, -1):
@@ -60,6 +71,12 @@ def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
         under[outer] += under[i]
         if on_device:
             time[outer] += time[i]
+        around = outer
+        for _ in range(_DEPTH):  # DTensor's op, of global shapes, around the op on this rank's part
+            if around < 0 or repeated[around]:
+                break
+            repeated[around] = plain[facts[around]] == plain[facts[i]]
+            around = parents[around]
         communicates[outer] |= communicates[i] or facts[i].kind.collective
         has_work[outer] |= has_work[i] or facts[i].kind not in (OpClass.FREE, OpClass.OTHER)
     covered = [False] * len(rows)
@@ -71,9 +88,9 @@ def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
             continue
         if fact.kind.collective:
             take = not communicates[i]
-        elif communicates[i]:
+        elif communicates[i] or (repeated[i] and plain[fact] in names):
             take = False
-        elif plain_name(fact.name) in names and "::" in fact.name:
+        elif plain[fact] in names and "::" in fact.name:
             take = not on_device or under[i] > 0
         elif on_device:
             take = launched[i] > 0

@@ -1,0 +1,96 @@
+"""PyTorch steps that ran on gloo ranks, by both of PyTorch's profilers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from flint.errors import FlintError, UsageError  # noqa: E402
+from flint.validation.classes import OpClass  # noqa: E402
+from flint.validation.keys import ATTENTION, FOREACH, IN_PLACE, LIBRARY, UNREAD  # noqa: E402
+from flint.validation.validating import totals, validate  # noqa: E402
+from tests.validation import torch_steps  # noqa: E402
+
+pytestmark = pytest.mark.xdist_group("validation-torch")
+
+STEPS = ("ddp_resnet", "fsdp_tp")
+FORMS = ("kineto", "et")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Step name -> folder with the traces of every rank."""
+    found = {}
+    for name in STEPS:
+        folder = found[name] = tmp_path_factory.mktemp(name)
+        script = Path(__file__).parent / "torch_profiling.py"
+        run = subprocess.run(
+            [sys.executable, str(script), str(folder), f"tests.validation.torch_steps:{name}"],
+            capture_output=True,
+            text=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            timeout=300,
+            check=False,
+        )
+        assert run.returncode == 0, run.stderr
+    return found
+
+
+@pytest.fixture(scope="module")
+def captures():
+    return {name: getattr(torch_steps, name).capture() for name in STEPS}
+
+
+def traces(folder, form):
+    return sorted(folder.glob(f"{form}_rank*.json"))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", STEPS)
+def test_every_collective_gemm_and_attention_of_every_rank_was_captured(name, form, captures, runs):
+    report = validate(captures[name], traces(runs[name], form))
+    assert report.ok, (report.verdict, report.differences[:4], report.contradictions[:4])
+    assert len(report.ranks) == captures[name].mesh.size
+    found = totals(report)
+    assert found["captured"] == found["executed"] == found["matched"] + found["by_name"]
+    # Kineto lists no element types of lists of tensors, which is what some c10d ops take.
+    named = {kind for kind, count in report.classes.items() if count.by_name}
+    assert named <= {OpClass.ALL_GATHER, OpClass.REDUCE_SCATTER} if form == "kineto" else not named
+    assert set(report.explained) <= {ATTENTION, FOREACH, IN_PLACE, LIBRARY, UNREAD}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_collectives_have_the_bytes_that_were_captured(form, captures, runs):
+    classes = validate(captures["ddp_resnet"], traces(runs["ddp_resnet"], form)).classes
+    for kind in (OpClass.ALL_REDUCE, OpClass.BROADCAST):
+        assert classes[kind].matched == classes[kind].executed > 0
+        assert classes[kind].captured_bytes == classes[kind].executed_bytes > 0
+
+
+def test_one_rank_of_several_is_said(captures, runs):
+    report = validate(captures["fsdp_tp"], traces(runs["fsdp_tp"], "et")[1:2])
+    assert report.ranks == [1]
+    assert report.verdict.endswith("1 of 4 ranks compared")
+
+
+def test_another_models_trace_is_refused(captures, runs):
+    small = torch_steps.ddp_resnet.at(mesh=(4,)).capture()
+    with pytest.raises(FlintError, match="nothing can be concluded"):
+        validate(small, traces(runs["fsdp_tp"], "kineto"))
+
+
+def test_another_number_of_ranks_is_refused(captures, runs):
+    with pytest.raises(FlintError, match="a run on 4 ranks; the capture is for 2"):
+        validate(captures["ddp_resnet"], traces(runs["fsdp_tp"], "kineto"))
+
+
+def test_the_same_rank_twice_is_refused(captures, runs):
+    first = traces(runs["ddp_resnet"], "kineto")[0]
+    with pytest.raises(UsageError, match="rank 0 is in another trace"):
+        validate(captures["ddp_resnet"], [first, first])
