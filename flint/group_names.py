@@ -42,7 +42,7 @@ def group_name(groups: Groups, mesh: Mesh) -> str:
 
 
 def permutation_name(permutation: Permutation, mesh: Mesh) -> str:
-    """``ring over model (+1)``, ``chain over stage (+1)``, ``stage 1 -> 2``, ``table of 3 pairs``"""
+    """``ring over model (+1)``, ``chain over data (+1)``, ``pp 1 -> 2``, ``table of 3 pairs``."""
     if permutation.shift is None:
         return _one_step(permutation, mesh) or f"table of {permutation.pairs} pairs"
     shift = permutation.shift
