@@ -2,9 +2,10 @@
 
 The idea: walk the nodes in issue order.  A program's inputs lie in memory throughout; a result
 takes its bytes from its node to its last reader, a program's output to the end.  No bytes of their
-own take: a view or an update in place (its operand's), a carried value of a loop (that of its first
-operand, if nobody needs it afterwards), an output donated by an input that is no longer read.  A
-loop's body adds what one iteration needs beyond what enters it.
+own take: a view or an update in place (its operand's), an elementwise kernel (that of an operand of
+its size that nobody reads later), a carried value of a loop (that of its first operand, likewise),
+an output donated by an input that is no longer read.  A loop's body adds what one iteration needs
+beyond what enters it.
 
     peak_memory(program.graph, program.inputs).bytes
 
@@ -115,6 +116,7 @@ def _buffers(
     operand = graph.operand.tolist()
     aliased = graph.bytes_aliased.tolist()
     alias = (graph.role == Role.ALIAS).tolist()
+    elementwise = (graph.role == Role.ELEMENTWISE).tolist()
     kinds = graph.kind.tolist()
     for node in range(len(graph)):
         operands = operand[operand_ptr[node] : operand_ptr[node + 1]]
@@ -123,6 +125,14 @@ def _buffers(
             pairs = list(zip(results, operands, strict=False))
         elif aliased[node] > 0 and kinds[node] == NodeKind.COMPUTE:
             pairs = [(r, o) for r in results for o in operands if size[o] == size[r]]
+        elif elementwise[node] and kinds[node] == NodeKind.COMPUTE:
+            # An input's buffer is only given up to the output that it is donated to.
+            pairs = [
+                (r, o)
+                for r in results
+                for o in operands
+                if size[o] == size[r] and buffer[o] >= graph.inputs
+            ]
         else:
             pairs = []
         for result, source in pairs:

@@ -15,7 +15,7 @@ ONE = tensor_type((1000,), "i8")  # 1000 bytes
 TEN = tensor_type((10000,), "i8")
 
 
-def made(builder: GraphBuilder, operands, result=ONE, role=Role.ELEMENTWISE, aliased=0) -> int:
+def made(builder: GraphBuilder, operands, result=ONE, role=Role.OPAQUE, aliased=0) -> int:
     size = result.bytes
     work = Work((WorkItem(Unit.VECTOR, "i8", size),), size, size - aliased, aliased)
     (value,) = builder.compute("op", role, operands, (result,), work)
@@ -46,6 +46,22 @@ def test_a_chain_needs_two_results_at_a_time():
     for _ in range(5):
         value = made(builder, (value,))
     assert peak(with_tables(builder.finish((value,)), tables.finish())) == 2000
+
+
+def test_an_elementwise_chain_runs_in_place():
+    tables, builder = start()
+    value = builder.input(tables.type(ONE))
+    for _ in range(5):
+        value = made(builder, (value,), role=Role.ELEMENTWISE)
+    assert peak(with_tables(builder.finish((value,)), tables.finish())) == 1000
+
+
+def test_an_elementwise_kernel_leaves_what_is_read_later():
+    tables, builder = start()
+    first = made(builder, (builder.input(tables.type(ONE)),))
+    second = made(builder, (first,), role=Role.ELEMENTWISE)
+    third = made(builder, (first, second), role=Role.ELEMENTWISE)
+    assert peak(with_tables(builder.finish((third,)), tables.finish())) == 2000
 
 
 def test_what_is_needed_later_stays():
