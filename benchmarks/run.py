@@ -29,6 +29,7 @@ import cases  # noqa: E402
 import growth  # noqa: E402
 import machine  # noqa: E402
 import report  # noqa: E402
+import targets  # noqa: E402
 import torch_captures  # noqa: E402
 
 Part = Callable[[Path, bool], dict[str, Any]]
@@ -67,6 +68,10 @@ def _torch_captures(folder: Path, quick: bool) -> dict[str, Any]:
     return found
 
 
+def _targets(folder: Path, quick: bool) -> dict[str, Any]:
+    return {"targets": targets.captures(folder, 1 if quick else 3, quick=quick)}
+
+
 def _growth(folder: Path, quick: bool) -> dict[str, Any]:
     return {"growth": growth.grow(folder, quick=quick)}
 
@@ -76,6 +81,7 @@ PARTS: dict[str, Part] = {
     "files": _files,
     "captures": _captures,
     "torch": _torch_captures,
+    "targets": _targets,
     "growth": _growth,
 }
 
