@@ -1,4 +1,4 @@
-# make demo    set up, capture Llama-3 8B's training step on 64x8 devices, check its traces, look at it
+# make demo    set up, capture Llama-3 8B's training step on 64x8 devices, check, look at it, simulate
 # make test    set up with the development tools; lint, types, tests
 # make test-targets   install the extras `gpu` and `tpu` too and run the tests that compile for targets
 # make lint    ruff and mypy alone              make format  let ruff rewrite the layout
@@ -30,6 +30,7 @@ demo: $(RUN)
 	$(BIN)/flint capture $(STEP) --mesh 64,8 -o $(OUT)
 	$(BIN)/flint check $(OUT)
 	$(BIN)/flint inspect $(OUT)
+	$(BIN)/flint simulate $(OUT)
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadgroup
