@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +29,10 @@ from flint.pairing import verify_pairing
 from flint.ranks import RankSet
 from flint.tensor_types import TensorType
 from flint.verification import verify
+
+if TYPE_CHECKING:
+    from flint.cost.systems import System
+    from flint.simulation.result import SimulationResult
 
 
 class Level(StrEnum):
@@ -161,7 +165,7 @@ class Workload:
 
         save_programs(self, Path(folder))
 
-    def simulate(self, system: Any = "dgx-h100", **options: Any) -> Any:
+    def simulate(self, system: str | System = "dgx-h100", **options: Any) -> SimulationResult:
         """How long a step takes (see ``flint.simulation.running.simulate`` for the options)."""
         from flint.simulation.running import simulate
 

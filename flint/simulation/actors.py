@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.errors import FlintError
 from flint.execution.emission import Emission, emit, presence_of
 from flint.execution.forms import bytes_of
 from flint.execution.node_types import NodeType
@@ -27,6 +29,9 @@ from flint.simulation.machine import Actor
 from flint.unrolling import Unrolled, unroll
 
 Ints = NDArray[np.int64]
+
+#: Nodes of all actors together; each takes some hundred bytes while the machine runs.
+MAX_NODES: Final = 10_000_000
 
 #: Ticks of each node of an emission: (plan, unrolled, emission, rank that stands for the others).
 Durations = Callable[[Plan, Unrolled, Emission, int], Ints]
@@ -88,7 +93,7 @@ def build_cast(
         broadcast_tree: see ``flint.simulation.behaviours.plan``.
 
     Raises:
-        FlintError: messages that do not match, or programs too large to unroll.
+        FlintError: messages that do not match, programs too large to unroll or to run.
     """
     plans = [plan(graph, ranks, broadcast_tree=broadcast_tree) for graph, ranks in programs]
     found = behaviours(plans, world, costs(plans) if costs is not None else ())
@@ -97,6 +102,12 @@ def build_cast(
     for place in found.place:
         if place not in opened:
             opened[place] = _open(plans[place[0]], place[1], opened, place[0])
+    nodes = sum(len(opened[place][1]) for place in found.place)
+    if nodes > MAX_NODES:
+        raise FlintError(
+            f"ranks behave in {found.count:,} different ways, {nodes:,} nodes together, and at "
+            f"most {MAX_NODES:,} are simulated: choose a coarser granularity (region)"
+        )
     some = {place[0]: opened[place][0] for place in found.place}
     sides = [side_of(some[number], item.ranks) for number, item in enumerate(plans)]
     tags = Tags(sides)

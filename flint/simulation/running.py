@@ -81,7 +81,9 @@ def simulate(
     _check_finished(cast, happened, workload)
     programs = []
     for number, program in enumerate(workload.programs):
-        memory = peak_memory(graphs[number], program.inputs)
+        # Values live between kernels, whatever the granularity of time.
+        kernels = graphs[number] if granularity == "kernel" else apply(program.graph, "kernel")
+        memory = peak_memory(kernels, program.inputs)
         actors = [i for i, role in enumerate(cast.roles) if role.program == number]
         programs.append(
             _program(number, workload, cast, happened, repeated, actors, fitted, memory)
@@ -95,8 +97,20 @@ def simulate(
         memory_bytes=fitted.accelerator.memory_bytes,
         figures=_together([program.figures for program in programs], programs),
         programs=tuple(programs),
-        notes=tuple(notes),
+        notes=(*notes, *_remarks(workload)),
     )
+
+
+def _remarks(workload: Workload) -> list[str]:
+    """What the reader should know of the programs."""
+    bounds = sum(
+        not item.exact
+        for program in workload.programs
+        for item in program.graph.tables.communications
+    )
+    if not bounds:
+        return []
+    return [f"{bounds} communications have sizes that depend on data; upper bounds are taken"]
 
 
 def run_shortened(

@@ -69,7 +69,7 @@ def test_a_users_file_has_the_same_form(tmp_path):
         (("units = [132", "units = [1.5"), "kernel.units must be a whole number"),
         (("[128, 256, 1.0]", "[128, 256, 1.5]"), "tiles must be a list of"),
         (("matmul_efficiency = [0.8", "matmul_efficiency = [8"), "at most 1"),
-        (('["ring", "tree"]', '["star"]'), "algorithms must be some of ring, tree"),
+        (('["ring", "tree", "in-network"]', '["star"]'), "algorithms must be some of ring, tree"),
         (("[accelerator]", "[accelerator"), "is not TOML"),
         (("k_step", "colour = 3\nk_step"), "accelerator.kernel.colour is unknown"),
     ],

@@ -299,3 +299,50 @@ def test_a_graph_without_costs_is_refused():
 
 def test_everybody_is_one_group_over_all_levels():
     assert place(everybody(64), H100).profiles[0][-1].members == 8
+
+
+def test_a_ring_across_nodes_is_as_slow_as_its_slowest_link():
+    """16 ranks pass a buffer on around a ring, then compute: in nodes of 8, ranks 7 and 15 send on
+    InfiniBand.  Their receivers 8 and 0 begin computing last.
+    """
+    ring = permutation(16, np.array([[i, (i + 1) % 16] for i in range(16)]))
+    tables = TableBuilder()
+    builder = GraphBuilder(tables)
+    value = builder.input(tables.type(BIG))
+    item = communication("collective_permute", peers=ring, operands=(BIG.bytes,))
+    (value,) = builder.communication(item, (value,), (BIG,))
+    value = product(builder, value)
+    graph = with_tables(builder.finish((value,)), tables.finish())
+    workload = workload_of(graph, mesh=Mesh((16,), ("x",)))
+    result = workload.simulate("dgx-h100")
+    near, far = H100.network
+    kernel = kernel_seconds(workload.graph, H100)[1]
+    slow = BIG.bytes / (far.bandwidth * far.efficiency) + far.latency + 0.9e-6
+    quick = BIG.bytes / (near.bandwidth * near.efficiency) + near.latency + 0.9e-6
+    assert result.step_seconds == pytest.approx(slow + kernel)
+    assert result.communication_seconds == pytest.approx((14 * quick + 2 * slow) / 16)
+    # Rank r behaves as rank r + 8 does; within a node all differ in how far the border is.
+    assert result.behaviours == 8
+
+
+def test_a_named_algorithm_is_used():
+    workload = overlapped(Mesh((8, 8), ("data", "model")), "data")
+    cheapest, ring = (workload.simulate("dgx-h100", algorithm=a) for a in (None, "ring"))
+    # 7 steps of 2.7 us around the ring, 3 of halving and doubling.
+    more = ring.communication_seconds - cheapest.communication_seconds
+    assert more == pytest.approx(4 * 2.7e-6)
+
+
+def test_too_many_nodes_are_refused(monkeypatch):
+    from flint.simulation import actors
+
+    monkeypatch.setattr(actors, "MAX_NODES", 2)
+    with pytest.raises(FlintError, match="3 nodes together, and at most 2"):
+        overlapped(Mesh((8, 8), ("data", "model")), "data").simulate("dgx-h100")
+
+
+def test_memory_does_not_depend_on_the_granularity_of_time():
+    workload = overlapped(Mesh((8, 8), ("data", "model")), "data", 3)
+    peaks = {workload.simulate(granularity=g).peak_memory_bytes for g in ("op", "kernel", "region")}
+    # Two parameters; the gathered weight, a product and the next one.
+    assert peaks == {5 * BIG.bytes}
