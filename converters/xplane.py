@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
 from flint.converters.hlo_facts import ModuleFacts, module_facts
 from flint.converters.json_traces import read_bytes
 from flint.errors import FlintError
@@ -39,20 +37,20 @@ def observe(path: Path) -> Observed:
     """
     file = _file(path)
     data = read_bytes(file)
-    modules = {facts.name: facts for facts in _modules(file, data)}
+    protos = _modules(file, data)
     rows = ObservedRows(str(path))
     events = sorted(_events(file, data))
     if not events:
         raise FlintError(
             f"{file}: no HLO ops in it: trace with jax.profiler.trace around the compiled step"
         )
-    module = _chosen(file, events, modules, rows)
+    program, module = _chosen(file, events, protos)
     known: dict[tuple[str, int], tuple[OpFacts, ...]] = {}
     runs: dict[int, dict[int, int]] = {}
     backends = {event[6] for event in events}
     for rank, run, start, duration, name, of, _ in events:
-        if of != module.name:
-            rows.note(f"ops of another program that ran as well, {of}")
+        if of != program:
+            rows.note(f"ops of another program that ran as well, {of.rpartition('(')[0]}")
             continue
         step = runs.setdefault(rank, {}).setdefault(run, len(runs[rank]))
         if (name, rank) not in known:
@@ -86,16 +84,18 @@ def _file(path: Path) -> Path:
     return files[0]
 
 
-def _chosen(
-    file: Path, events: list[Any], modules: dict[str, ModuleFacts], rows: ObservedRows
-) -> ModuleFacts:
+def _chosen(file: Path, events: list[Any], protos: dict[str, bytes]) -> tuple[str, ModuleFacts]:
     """The program that the trace is about: the one with the most time among those with HLO."""
     spent: dict[str, int] = {}
     for event in events:
         spent[event[5]] = spent.get(event[5], 0) + event[3]
-    for name in sorted(spent, key=lambda item: -spent[item]):
-        if name in modules:
-            return modules[name]
+    for program in sorted(spent, key=lambda item: -spent[item]):
+        # Programs of one name are told apart by their number; some backends leave it out.
+        name = program.rpartition("(")[0]
+        named = [label for label in protos if label.rpartition("(")[0] == name]
+        label = program if program in protos else named[0] if len(named) == 1 else None
+        if label is not None:
+            return program, module_facts(protos[label], str(file))
     raise FlintError(
         f"{file}: the HLO of {', '.join(sorted(spent)[:4])} is not in the trace, so that its ops "
         "have no shapes; trace with the profiler's option enable_hlo_proto (the default)"
@@ -103,7 +103,7 @@ def _chosen(
 
 
 def _events(file: Path, data: bytes) -> Iterator[tuple[int, int, int, int, str, str, str]]:
-    """(device, run, start, duration, HLO op, module, backend), nanoseconds."""
+    """(device, run, start, duration, HLO op, module(program), backend), nanoseconds."""
     try:
         from jax.profiler import ProfileData
     except ImportError as error:
@@ -132,13 +132,15 @@ def _events(file: Path, data: bytes) -> Iterator[tuple[int, int, int, int, str, 
                     continue
                 yield (
                     ordinal, int(stats.get("run_id", 0)), int(event.start_ns),
-                    int(event.duration_ns), str(name), str(stats.get("hlo_module", "")),
+                    int(event.duration_ns), str(name),
+                    f"{stats.get('hlo_module', '')}({stats.get('program_id', '')})",
                     device[1].lower() if device else "cpu",
                 )  # fmt: skip
 
 
-def _modules(file: Path, data: bytes) -> Iterator[ModuleFacts]:
-    """The HLO modules in the metadata plane; one entry each, ``jit_step(3)`` by name."""
+def _modules(file: Path, data: bytes) -> dict[str, bytes]:
+    """``jit_step(3)``, a module's name and its program's number -> serialised HLO."""
+    modules: dict[str, bytes] = {}
     try:
         for number, plane in _fields(data):
             if number != _PLANES or not isinstance(plane, bytes):
@@ -147,19 +149,19 @@ def _modules(file: Path, data: bytes) -> Iterator[ModuleFacts]:
             if (_NAME, _METADATA_PLANE) not in fields:
                 continue
             for found, entry in fields:
-                if found != _EVENT_METADATA:
-                    continue
-                for proto in _protos(entry):
-                    yield module_facts(proto, str(file))
-    except (DecodeError, ValueError, IndexError) as error:
-        raise FlintError(f"{file}: damaged HLO in the trace ({error})") from error
+                for _, metadata in _of(entry, _VALUE) if found == _EVENT_METADATA else ():
+                    for name in (value for _, value in _of(metadata, _NAME)):
+                        for proto in _protos(metadata):
+                            modules[name.decode(errors="replace")] = proto
+    except (ValueError, IndexError) as error:
+        raise FlintError(f"{file}: damaged or cut off ({error})") from error
+    return modules
 
 
-def _protos(entry: bytes) -> Iterator[bytes]:
-    for _, metadata in _of(entry, _VALUE):
-        for _, stat in _of(metadata, _STATS):
-            for _, proto in _of(stat, _BYTES):
-                yield proto
+def _protos(metadata: bytes) -> Iterator[bytes]:
+    for _, stat in _of(metadata, _STATS):
+        for _, proto in _of(stat, _BYTES):
+            yield proto
 
 
 def _of(message: bytes, field: int) -> Iterator[tuple[int, bytes]]:

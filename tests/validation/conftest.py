@@ -19,6 +19,10 @@ STEPS = {
     "ring": ("tests.capture.steps", "ring"),
     "bf16": ("tests.capture.steps", "bf16"),
     "explicit": ("tests.capture.steps", "explicit"),
+    "llama3": ("flint.models.jax.llama3", "train_tiny"),
+    "decode": ("flint.models.jax.decode", "decode_tiny"),
+    "moe": ("flint.models.jax.moe", "train_tiny"),
+    "resnet": ("flint.models.jax.resnet", "train_tiny"),
 }
 
 
@@ -32,7 +36,7 @@ def step_of(name):
 def profiles(tmp_path_factory):
     """Step name -> profile folder of a real run on host devices."""
     folder = tmp_path_factory.mktemp("profiles")
-    places = [":".join(place) for place in STEPS.values()]
+    places = [f"{name}={':'.join(place)}" for name, place in STEPS.items()]
     run = subprocess.run(
         [sys.executable, str(Path(__file__).parent / "profiling.py"), str(folder), *places],
         capture_output=True,
@@ -42,7 +46,7 @@ def profiles(tmp_path_factory):
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    return {name: folder / attribute for name, (_, attribute) in STEPS.items()}
+    return {name: folder / name for name in STEPS}
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,8 @@
 """Child process: steps run for real on host devices, under the profiler.
 
-    python profiling.py FOLDER STEP...
+    python profiling.py FOLDER NAME=STEP...
 
-Leaves FOLDER/STEP, a profile folder of two runs; a step is ``module:attribute`` as for
+Leaves FOLDER/NAME, a profile folder of two runs; a step is ``module:attribute`` as for
 ``tests/capture/executing.py``, whose settings of XLA this uses.
 """
 
@@ -41,9 +41,10 @@ def profile(step, folder):
             jax.block_until_ready(compiled(*spare))
 
 
-def main(folder, names):
-    for name in names:
-        profile(executing.found(name), str(Path(folder) / name.rpartition(":")[2]))
+def main(folder, steps):
+    for step in steps:
+        name, _, place = step.partition("=")
+        profile(executing.found(place), str(Path(folder) / name))
 
 
 if __name__ == "__main__":

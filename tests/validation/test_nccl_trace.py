@@ -1,4 +1,4 @@
-"""ResNet-50 under DDP on two A100s with NCCL: a real trace (its README says which) and its capture."""
+"""ResNet-50 under DDP on two A100s with NCCL: a real trace (origin: its README) and its capture."""
 
 from __future__ import annotations
 

@@ -1,0 +1,250 @@
+"""Readers of traces: what they take from each form, and what they refuse in one line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from flint.converters import chakra_ops, json_traces, kineto, pytorch_et
+from flint.errors import FlintError, UsageError
+from flint.validation.classes import OpClass, aten_class, base_name, c10d_class, hlo_class
+from flint.validation.reading import read_trace
+from flint.validation.selection import selected
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+def event(name, start, length, category="cpu_op", thread=1, **args):
+    return {
+        "ph": "X", "cat": category, "name": name, "tid": thread, "ts": start, "dur": length,
+        "args": args,
+    }  # fmt: skip
+
+
+def written(path, events, **rest):
+    path.write_text(json.dumps({"traceEvents": events, **rest}))
+    return path
+
+
+RECORD = {
+    "Collective name": "allreduce", "dtype": "BFloat16", "In msg nelems": 12, "Group size": 2,
+    "Process Group Ranks": "[3, 1]",
+}  # fmt: skip
+
+
+def test_ops_are_nested_by_thread_and_time_and_kernels_belong_to_their_op(tmp_path):
+    path = written(
+        tmp_path / "rank5.json",
+        [
+            event("aten::mm", 12, 5, **{"External id": 2}),
+            event("aten::linear", 10, 10, **{"External id": 1}),
+            event("aten::add", 13, 3, thread=2, **{"External id": 3}),
+            event("gemm", 40, 7, "kernel", **{"External id": 2, "stream": 7}),
+            event("gemm", 50, 2, "kernel", **{"External id": 2, "stream": 7}),
+        ],
+    )
+    trace = kineto.observe(path)
+    names = [trace.facts[number].name for number in trace.op]
+    assert names == ["aten::linear", "aten::mm", "aten::add"]
+    assert trace.parent.tolist() == [-1, 0, -1]
+    assert trace.launches.tolist() == [0, 2, 0]
+    assert (trace.start[1], trace.duration[1]) == (40_000, 9_000)  # ns, on the device
+    assert trace.ranks == (5,)  # of the file's name: nothing else says
+    rows, time = selected(trace, trace.rows(5, 0), {"linear"})
+    assert rows.tolist() == [0]
+    assert time.tolist() == [9_000]
+
+
+def test_a_kernel_without_an_op_number_belongs_to_the_op_around_its_runtime_call(tmp_path):
+    path = written(
+        tmp_path / "t.json",
+        [
+            event("aten::mm", 10, 10, **{"External id": 1}),
+            event("aten::view", 11, 1, **{"External id": 2}),
+            event("hipLaunchKernel", 15, 1, "cuda_runtime", correlation=77),
+            event("Cijk_Ailk_Bljk", 90, 4, "kernel", correlation=77, stream=0),
+            event("lost", 95, 1, "kernel", correlation=78, stream=0),
+        ],
+    )
+    trace = kineto.observe(path)
+    assert trace.launches.tolist() == [1, 0]
+    assert trace.notes["kernels that no op of the trace launched"] == 1
+
+
+def test_a_collective_that_is_recorded_twice_counts_once(tmp_path):
+    path = written(
+        tmp_path / "t.json",
+        [
+            event("record_param_comms", 10, 9, **RECORD),
+            event("record_param_comms", 11, 5, **RECORD),
+            event("record_param_comms", 30, 5, **RECORD),
+        ],
+    )
+    trace = kineto.observe(path)
+    found = [trace.facts[number] for number in trace.op]
+    assert [facts.kind for facts in found] == [
+        OpClass.ALL_REDUCE, OpClass.FREE, OpClass.ALL_REDUCE
+    ]  # fmt: skip
+    assert (found[0].parts, found[0].dtype, found[0].group) == ((24,), "bf16", (1, 3))
+
+
+@pytest.mark.parametrize(
+    ("args", "group"),
+    [
+        ({"Process Group Ranks": "[0, 1, ..., 7]", "Group size": 8}, None),
+        (
+            {"Process Group Ranks": "[0, 2, ...]", "Group size": 3, "Global rank start": 0,
+             "Global rank stride": 2},
+            (0, 2, 4),
+        ),
+        ({"Process Group Name": "7", "Group size": 2}, (4, 6)),
+    ],
+    ids=["cut short", "start and stride", "by name"],
+)  # fmt: skip
+def test_groups_in_the_versions_of_the_record(args, group, tmp_path):
+    record = {"Collective name": "_allgather_base", "dtype": "Float", "In msg nelems": 1} | args
+    path = written(
+        tmp_path / "t.json",
+        [event("record_param_comms", 1, 1, **record)],
+        distributedInfo={"rank": 0, "pg_config": [{"pg_name": "7", "ranks": [4, 6]}]},
+    )
+    [facts] = kineto.observe(path).facts
+    assert (facts.kind, facts.group) == (OpClass.ALL_GATHER, group)
+
+
+def test_records_of_older_versions_tell_their_name_among_the_inputs(tmp_path):
+    args = {
+        "Concrete Inputs": ["", "3", "0", "0", "all_gather", "[]"],
+        "Input Dims": [[[4, 5]], [], [], [], [], []],
+        "Input type": ["GenericList[Tensor(float)]", "Int", "Int", "Int", "String", "[]"],
+    }
+    path = written(tmp_path / "t.json", [event("record_param_comms", 1, 1, **args)])
+    [facts] = kineto.observe(path).facts
+    assert (facts.kind, facts.parts) == (OpClass.ALL_GATHER, (80,))
+
+
+def test_steps_are_told_apart_and_what_is_outside_belongs_to_none(tmp_path):
+    path = written(
+        tmp_path / "t.json",
+        [
+            event("ProfilerStep#4", 10, 9, "user_annotation"),
+            event("ProfilerStep#5", 20, 9, "user_annotation"),
+            *(event("aten::mm", start, 1) for start in (5, 12, 22, 24, 40)),
+        ],
+    )
+    trace = kineto.observe(path)
+    assert trace.steps == ("ProfilerStep#4", "ProfilerStep#5")
+    assert trace.step.tolist() == [-1, 0, 1, 1, -1]
+
+
+def test_the_real_execution_trace_of_ten_all_gathers():
+    trace = pytorch_et.observe(DATA / "traces/et_1.0.2_rank0.json.gz")
+    found = [trace.facts[number] for number in trace.op]
+    told = [facts for facts in found if facts.kind == OpClass.ALL_GATHER]
+    # Each is a c10d op with its record inside.
+    assert len(told) == 20
+    assert {facts.parts for facts in told} == {(4,)}
+    rows, _ = selected(trace, trace.rows(0, 0), set())
+    chosen = [found[row] for row in rows.tolist()]
+    assert sum(facts.kind.collective for facts in chosen) == 10
+    assert {facts.group for facts in chosen if facts.kind.collective} == {(0, 1)}
+    assert (trace.world, trace.backend) == (2, "gpu")
+
+
+@pytest.mark.parametrize("schema", ["1.0.1", "1.2.0-chakra.0.0.9", "nonsense", None])
+def test_an_unknown_schema_is_refused_by_its_version(schema, tmp_path):
+    path = tmp_path / "et.json"
+    path.write_text(json.dumps({"nodes": []} | ({"schema": schema} if schema else {})))
+    with pytest.raises(FlintError, match=r"schema.*known are 1\.0\.2 to 1\.1\.1"):
+        read_trace(path)
+
+
+def content(text):
+    return text.encode() if isinstance(text, str) else text
+
+
+REAL = gzip.decompress((DATA / "traces/resnet50_ddp_nccl_rank0.json.gz").read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (REAL[: len(REAL) // 2], "cut off at character"),
+        (gzip.compress(REAL)[:5000], "damaged gzip|cannot be read"),
+        ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 1}, oops]}', "cut off at|damaged"),
+        ('{"traceEvents": []}', "no CPU ops in it"),
+        ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "x"}]}', "event without times"),
+        ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 1}], "x": ', "damaged or cut off"),
+        ('{"answer": 42}', "neither a Kineto trace"),
+        ("hello", "no trace that is known"),
+        ("", "no trace that is known"),
+        (b"\xff\xfe\x00", "no trace that is known"),
+        (b'{"traceEvents": [\xff]}', "not UTF-8"),
+        ('{"schema": "1.1.1", "nodes": [{"id": "x"}]}', "a node without id"),
+        ('{"schema": "1.1.1", "nodes": []}', "no ops in it"),
+        ('{"schema": "1.1.1", "nodes": [' + "[" * 100_000, "cut off|damaged"),
+    ],
+)
+def test_what_is_no_whole_trace_is_one_clear_line(data, said, tmp_path):
+    path = tmp_path / "some.json"
+    path.write_bytes(content(data))
+    with pytest.raises(FlintError, match=said) as caught:
+        read_trace(path)
+    assert "some.json" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_unpacks_beyond_the_limit_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "t.json.gz"
+    path.write_bytes(gzip.compress(b" " * 2_000_000))
+    with pytest.raises(FlintError, match="larger than 1,000,000 bytes when it is unpacked"):
+        json_traces.read_bytes(path, 1_000_000)
+
+
+def test_a_file_that_is_not_there_is_a_usage_error(tmp_path):
+    with pytest.raises(UsageError, match="no such file"):
+        read_trace(tmp_path / "no.json")
+
+
+def test_an_et_without_a_rank_in_its_name_is_refused(tmp_path):
+    path = tmp_path / "trace.et"
+    path.write_bytes(b"\x00")
+    with pytest.raises(FlintError, match=r"NAME\.<rank>\.et"):
+        chakra_ops.observe(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "kind"),
+    [
+        ("aten::addmm", "addmm", OpClass.GEMM),
+        ("aten.mm.default", "mm", OpClass.GEMM),
+        ("aten::add_", "add", OpClass.ELEMENTWISE),
+        ("aten._foreach_add_.List", "_foreach_add", OpClass.ELEMENTWISE),
+        ("aten::convolution_backward", "convolution_backward", OpClass.CONVOLUTION),
+        ("aten::cudnn_convolution", "cudnn_convolution", OpClass.CONVOLUTION),
+        ("aten::native_batch_norm", "native_batch_norm", OpClass.REDUCTION),
+        (
+            "aten::_scaled_dot_product_flash_attention_backward",
+            "_scaled_dot_product_flash_attention_backward",
+            OpClass.ATTENTION,
+        ),
+        ("aten::_to_copy", "_to_copy", OpClass.COPY),
+        ("aten::view", "view", OpClass.FREE),
+        ("aten::something_new", "something_new", OpClass.OTHER),
+    ],
+)
+def test_classes_of_pytorchs_ops(name, base, kind):
+    assert base_name(name) == base
+    assert aten_class(name) == kind
+
+
+def test_classes_of_collectives_by_all_their_names():
+    assert c10d_class("_reduce_scatter_base") == OpClass.REDUCE_SCATTER
+    assert c10d_class("all_to_allv") == OpClass.ALL_TO_ALL
+    assert c10d_class("broadcast_") == OpClass.BROADCAST
+    assert c10d_class("barrier") is None
+    assert hlo_class("all-gather-start") == OpClass.ALL_GATHER
+    assert hlo_class("all-gather-done") == OpClass.FREE
