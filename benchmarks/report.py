@@ -28,8 +28,9 @@ def write(results: Results, folder: Path) -> None:
     from plots import plot
 
     plot(results["growth"], folder / "growth.png")
-    plot(results["capture_growth"], folder / "captures.png")
-    plot(results["torch_growth"], folder / "torch_captures.png")
+    for part, name in (("capture_growth", "captures.png"), ("torch_growth", "torch_captures.png")):
+        if part in results:
+            plot(results[part], folder / name)
     page = folder / "README.md"
     page.write_text(between(page.read_text(), text(results)))
 
@@ -185,6 +186,8 @@ CAPTURE_TARGETS = {
 
 
 def _captures(results: Results) -> str:
+    if "captures" not in results:
+        return ""
     rows = []
     for name, item in results["captures"].items():
         seconds, size = CAPTURE_TARGETS[name]
@@ -228,6 +231,8 @@ PROTOTYPE_SECONDS = 39
 
 
 def _torch_captures(results: Results) -> str:
+    if "torch_captures" not in results:
+        return ""
     rows = []
     for name, item in results["torch_captures"].items():
         seconds, size = TORCH_TARGETS[name]
