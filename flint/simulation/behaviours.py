@@ -108,15 +108,16 @@ def behaviours(plans: Sequence[Plan], world: int, costs: Iterable[Ints] = ()) ->
     # Which of its parent's messages a rank gets: they are sent one after another.
     turns = [_turn(peer, world) for peer in peers if peer.role == "child"]
     colour, first = combine([colour, *costs, *turns], world)
-    tables = {item: item.table() for item in groups}
+    ranks = np.arange(world, dtype=np.int64)
+    numbers = {item: item.number(ranks) for item in groups}
     while True:
-        columns = [_sets(item, tables[item], colour)[0] for item in groups]
+        columns = [_sets(numbers[item], colour)[0] for item in groups]
         columns += [_seen(peer, colour) for peer in peers]
         finer, first = combine([colour, *columns], world)
         if finer.max(initial=0) == colour.max(initial=0):
             break
         colour = finer
-    meeting = {item: _sets(item, tables[item], colour) for item in groups}
+    meeting = {item: _sets(numbers[item], colour) for item in groups}
     return Behaviours(colour, first, [place[start[rank]] for rank in first.tolist()], meeting)
 
 
@@ -152,16 +153,29 @@ def _turn(child: Peer, world: int) -> Ints:
     return turn
 
 
-def _sets(groups: Groups, table: Ints, colour: Ints) -> tuple[Ints, Ints]:
-    """The set of colours in each rank's group as a number, and the size of each set."""
-    ranks = np.arange(len(colour), dtype=np.int64)
-    number = groups.number(ranks)
+def _sets(number: Ints, colour: Ints) -> tuple[Ints, Ints]:
+    """The set of colours in each rank's group as a number, and the size of each set.
+
+    Args:
+        number: of each rank's group, -1 for ranks in none.
+        colour: of each rank.
+    """
     if not colour.any():
         return np.where(number >= 0, 0, -1), np.ones(1, np.int64)
-    found = np.where(table >= 0, colour[np.maximum(table, 0)], -1)
-    found.sort(axis=1)
-    found[:, 1:][found[:, 1:] == found[:, :-1]] = -1
-    found.sort(axis=1)
-    rows, of_group = np.unique(found, axis=0, return_inverse=True)
-    of_group = of_group.reshape(-1)
-    return np.where(number >= 0, of_group[np.maximum(number, 0)], -1), (rows >= 0).sum(axis=1)
+    span = int(colour.max()) + 1
+    member = number >= 0
+    group, present = np.divmod(np.unique(number[member] * span + colour[member]), span)
+    numbers, start = np.unique(group, return_index=True)
+    # Groups are told apart by the bytes of their sorted colours.
+    sets: dict[bytes, int] = {}
+    sizes: list[int] = []
+    of_group = np.full(int(number.max(initial=-1)) + 1, -1, np.int64)
+    bounds = [*start.tolist(), len(group)]
+    for index, which in enumerate(numbers.tolist()):
+        key = present[bounds[index] : bounds[index + 1]].tobytes()
+        if key not in sets:
+            sets[key] = len(sets)
+            sizes.append(bounds[index + 1] - bounds[index])
+        of_group[which] = sets[key]
+    found = np.where(member, of_group[np.maximum(number, 0)] if len(of_group) else -1, -1)
+    return found, np.array(sizes, np.int64)

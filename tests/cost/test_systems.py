@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,6 +86,15 @@ def test_an_unknown_accelerator_lists_those_there_are(tmp_path):
     path.write_text(_SYSTEM.replace("h100-sxm", "h1000"))
     with pytest.raises(UsageError, match=r"accelerator 'h1000' is unknown .* h100-sxm"):
         load_system(path)
+
+
+def test_the_example_in_the_documentation_is_a_system(tmp_path):
+    text = (Path(__file__).parents[2] / "docs/simulation.md").read_text()
+    path = tmp_path / "mine.toml"
+    path.write_text(text.split("```toml")[1].split("```")[0])
+    system = load_system(path)
+    assert system.accelerator == load_system("dgx-h100").accelerator
+    assert system.network[1].bandwidth == 12.5e9
 
 
 def test_an_unknown_system_lists_those_there_are():
