@@ -3,6 +3,7 @@
 # make test-targets   install the extras `gpu` and `tpu` too and run the tests that compile for targets
 # make lint    ruff and mypy alone              make format  let ruff rewrite the layout
 # make bench   time and memory, as tables and plots
+# make validate  run the tiny models for real, compare with their captures: docs/validation.md
 # make clean   remove what the targets above made, the virtual environment included
 #
 # All that is needed is python3 (>= 3.11) with venv and pip. Another interpreter: make PYTHON=python3.12
@@ -61,6 +62,9 @@ types: $(DEV)
 
 bench: $(DEV)
 	$(BIN)/python benchmarks/run.py
+
+validate: $(DEV)
+	$(BIN)/python -m tests.validation.table docs/validation.md
 
 clean:
 	rm -rf $(VENV) build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -26,7 +26,7 @@ def validate_command(
     ],
     step: Annotated[
         str | None,
-        typer.Option("--step", help="Step of the trace: name or number [default: the last]."),
+        typer.Option("--step", help="Step of the trace, ProfilerStep#4 or 4 [default: the last]."),
     ] = None,
     html: Annotated[Path | None, typer.Option("--html", help="Write the report as a page.")] = None,
     top: Annotated[int, typer.Option("--top", help="Differences to show.")] = 10,

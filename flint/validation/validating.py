@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -38,8 +39,8 @@ def validate(workload: Workload, traces: Sequence[Path], *, step: str | None = N
     Args:
         workload: partitioned or recorded, of the same mesh as the run.
         traces: one file or folder per trace; each rank at most once.
-        step: which step of the traces, by its name or its number from 0; the last whole one
-            without.
+        step: which step of the traces, by its name or the number in it ("ProfilerStep#4", "4");
+            the last whole one without.
 
     Raises:
         UsageError: no such step, no traces, a rank twice, a logical workload.
@@ -93,7 +94,7 @@ def _step(trace: Observed, rank: int, wanted: str | None) -> int:
     """
     if wanted is not None:
         for number, name in enumerate(trace.steps):
-            if wanted in (name, name.rpartition("#")[2], str(number)):
+            if wanted in (name, name.rpartition("#")[2].rpartition(" ")[2]):
                 return number
         raise UsageError(f"{trace.path}: no step {wanted!r}; there are: {', '.join(trace.steps)}")
     heavy = np.array([facts.kind.must_match for facts in trace.facts])
@@ -118,11 +119,8 @@ def _compare(workload: Workload, trace: Observed, rank: int, step: int, report: 
     captured = [expected.facts[number] for number in expected.op.tolist()]
     rows, time = _rows(trace, rank, step, expected)
     executed = [trace.facts[number] for number in trace.op[rows].tolist()]
-    if trace.form == "chakra":  # compute has PyTorch's names there, or none that could be compared
-        told = {facts.kind for facts in executed}
-        kept = [i for i, f in enumerate(captured) if f.kind.collective or f.kind in told]
-        captured = [captured[i] for i in kept]
-        expected = expected.only(kept)
+    if trace.form == "chakra":
+        captured, expected = _as_in_chakra(captured, executed, expected)
     rules = rules_for(captured, executed, recorded=report.comparable, backend=trace.backend)
     found = match(captured, executed, rules, expected.address())
     _check_alike(trace, captured, executed, found)
@@ -136,9 +134,33 @@ def _rows(trace: Observed, rank: int, step: int, expected: Expected) -> tuple[In
     if trace.form in ("kineto", "pytorch-et"):
         names = {plain_name(facts.name) for facts in expected.facts if not facts.kind.collective}
         return selected(trace, rows, names)
-    free = np.array([facts.kind == OpClass.FREE for facts in trace.facts])
+    left_out = {OpClass.FREE}
+    if trace.form == "chakra" and not any(f.kind == OpClass.RECV for f in expected.facts):
+        left_out.add(OpClass.RECV)
+    free = np.array([facts.kind in left_out for facts in trace.facts])
     rows = rows[~free[trace.op[rows]]]
     return rows, np.maximum(trace.duration[rows], 0)
+
+
+def _as_in_chakra(
+    captured: list[OpFacts], executed: list[OpFacts], expected: Expected
+) -> tuple[list[OpFacts], Expected]:
+    """Captured ops in Chakra's words, without those that its traces do not tell.
+
+    Compute has PyTorch's names there, or none that could be compared; a permute is a send, and a
+    receive that ``_rows`` leaves out.
+    """
+    told = {facts.kind for facts in executed}
+    kept, words = [], []
+    for number, facts in enumerate(captured):
+        if facts.kind == OpClass.COLLECTIVE_PERMUTE:
+            if not facts.group:  # a rank that sends to nobody
+                continue
+            facts = replace(facts, kind=OpClass.SEND)
+        if facts.kind.collective or facts.kind in told:
+            kept.append(number)
+            words.append(facts)
+    return words, expected.only(kept)
 
 
 def _check_alike(

@@ -81,9 +81,10 @@ def test_errors_are_one_line(arguments, status, said, folders):
     assert len(run.stderr.strip().splitlines()) == 1
 
 
-def test_our_own_execution_traces_validate(captures, tmp_path):
+@pytest.mark.parametrize("name", ["mlp", "ring"])
+def test_our_own_execution_traces_validate(name, captures, tmp_path):
     out = tmp_path / "out"
-    captures("mlp").save(out, granularity="op", ranks="0-1")
+    captures(name).save(out, granularity="op", ranks="0-1")
     run = flint(out, "--trace", out / "et/trace.0.et", "--trace", out / "et/trace.1.et")
     assert run.returncode == 0, run.stdout + run.stderr
     assert "2 of 8 ranks compared" in run.stdout

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ torch = pytest.importorskip("torch")
 from flint.errors import FlintError, UsageError  # noqa: E402
 from flint.validation.classes import OpClass  # noqa: E402
 from flint.validation.keys import ATTENTION, FOREACH, IN_PLACE, LIBRARY, UNREAD  # noqa: E402
+from flint.validation.reading import read_trace  # noqa: E402
 from flint.validation.validating import totals, validate  # noqa: E402
 from tests.validation import torch_steps  # noqa: E402
 
@@ -45,6 +48,10 @@ def runs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def captures():
     return {name: getattr(torch_steps, name).capture() for name in STEPS}
+
+
+def trace_steps(path):
+    return read_trace(path).steps
 
 
 def traces(folder, form):
@@ -88,6 +95,32 @@ def test_another_models_trace_is_refused(captures, runs):
 def test_another_number_of_ranks_is_refused(captures, runs):
     with pytest.raises(FlintError, match="a run on 4 ranks; the capture is for 2"):
         validate(captures["ddp_resnet"], traces(runs["fsdp_tp"], "kineto"))
+
+
+def test_steps_of_different_length_are_refused_until_one_is_chosen(captures, runs, tmp_path):
+    first = traces(runs["ddp_resnet"], "kineto")[0]
+    document = json.loads(first.read_text())
+    events = document["traceEvents"]
+    last = next(event for event in events if event["name"] == "aten::addmm")
+    events.remove(last)  # of one of the two steps
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(FlintError, match=r"the steps are not alike.*choose one with --step"):
+        validate(captures["ddp_resnet"], [path])
+    kept = [validate(captures["ddp_resnet"], [path], step=step).ok for step in trace_steps(path)]
+    assert sorted(kept) == [False, True]
+
+
+def test_a_gemm_of_other_sizes_is_found(captures, runs):
+    from flint.models.torch.resnet import TINY, training
+
+    wider = training(replace(TINY, classes=17)).capture()
+    report = validate(wider, traces(runs["ddp_resnet"], "et")[:1])
+    assert not report.ok
+    counted = {item.kind for item in report.differences if item.counts}
+    # The classifier's three products and the bucket that holds its gradient.
+    assert counted == {OpClass.GEMM, OpClass.ALL_REDUCE}
+    assert report.classes[OpClass.GEMM].matched == 0
 
 
 def test_the_same_rank_twice_is_refused(captures, runs):
