@@ -33,11 +33,17 @@ def simulate_command(
     engine: Annotated[
         str, typer.Option("--engine", help="What simulates: embedded is the only one.")
     ] = "embedded",
+    durations: Annotated[
+        Path | None,
+        typer.Option("--durations", help="Measured kernels: CSV with op,result,seconds."),
+    ] = None,
     json_output: JsonOption = False,
 ) -> None:
     """Simulate one step: time, exposed communication, memory, utilisation."""
     workload = load(folder)
-    result = workload.simulate(system, granularity=granularity, algorithm=algorithm, engine=engine)
+    result = workload.simulate(
+        system, granularity=granularity, algorithm=algorithm, engine=engine, kernels=durations
+    )
     if json_output:
         print_json(result.to_json())
         return

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from flint.communication import Communication
 from flint.cost.collectives import collective_seconds, message_seconds
 from flint.cost.kernels import kernel_seconds
+from flint.cost.measured import Estimator
 from flint.cost.placement import Placement, hops, place
 from flint.cost.roofline import copy_seconds
 from flint.cost.systems import System, Tier
@@ -42,10 +43,17 @@ class Costs:
     Args:
         system: the cluster, fitted to the mesh.
         algorithm: named for collectives; the cheapest by default.
+        kernels: seconds of a graph's nodes.
     """
 
-    def __init__(self, system: System, algorithm: str | None = None) -> None:
+    def __init__(
+        self,
+        system: System,
+        algorithm: str | None = None,
+        kernels: Estimator = kernel_seconds,
+    ) -> None:
         self.system = system
+        self.estimator = kernels
         self.algorithm = algorithm
         self._placements: dict[Groups, Placement] = {}
         self._ways: dict[Permutation, tuple[Ints, list[tuple[Tier, int]]]] = {}
@@ -116,5 +124,5 @@ class Costs:
 
     def _kernel(self, graph: WorkloadGraph) -> NDArray[np.float64]:
         if id(graph) not in self._kernels:
-            self._kernels[id(graph)] = graph, kernel_seconds(graph, self.system)
+            self._kernels[id(graph)] = graph, self.estimator(graph, self.system)
         return self._kernels[id(graph)][1]

@@ -11,12 +11,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flint.cost.fitting import fit
+from flint.cost.kernels import kernel_seconds
+from flint.cost.measured import Estimator, Measured, read_measured
 from flint.cost.roofline import rate_table
 from flint.cost.systems import System, load_system
 from flint.errors import FlintError, UsageError
@@ -47,6 +50,7 @@ def simulate(
     granularity: str = "kernel",
     algorithm: str | None = None,
     engine: str = "embedded",
+    kernels: Estimator | str | Path | None = None,
 ) -> SimulationResult:
     """How long one step takes.
 
@@ -56,6 +60,8 @@ def simulate(
         granularity: "op", "kernel" or "region", as in execution traces.
         algorithm: how collectives run; by default the cheapest way that the network allows.
         engine: "embedded" is the only one.
+        kernels: measured durations as a CSV file (see ``flint.cost.measured``), or any function of
+            a graph and a system that gives seconds per node; by default ``flint.cost.kernels``.
 
     Raises:
         UsageError: unknown system, granularity, algorithm or engine, a program that is not
@@ -74,7 +80,8 @@ def simulate(
     graphs = [apply(program.graph, granularity) for program in workload.programs]
     _check_work(workload, graphs)
     ranks = [program.ranks.array() for program in workload.programs]
-    costs = Costs(fitted, algorithm)
+    estimator = read_measured(Path(kernels)) if isinstance(kernels, str | Path) else kernels
+    costs = Costs(fitted, algorithm, estimator or kernel_seconds)
     cast, happened, repeated = run_shortened(
         list(zip(graphs, ranks, strict=True)), workload.mesh.size, costs
     )
@@ -82,8 +89,8 @@ def simulate(
     programs = []
     for number, program in enumerate(workload.programs):
         # Values live between kernels, whatever the granularity of time.
-        kernels = graphs[number] if granularity == "kernel" else apply(program.graph, "kernel")
-        memory = peak_memory(kernels, program.inputs)
+        fused = graphs[number] if granularity == "kernel" else apply(program.graph, "kernel")
+        memory = peak_memory(fused, program.inputs)
         actors = [i for i, role in enumerate(cast.roles) if role.program == number]
         programs.append(
             _program(number, workload, cast, happened, repeated, actors, fitted, memory)
@@ -97,7 +104,11 @@ def simulate(
         memory_bytes=fitted.accelerator.memory_bytes,
         figures=_together([program.figures for program in programs], programs),
         programs=tuple(programs),
-        notes=(*notes, *_remarks(workload)),
+        notes=(
+            *notes,
+            *_remarks(workload),
+            *(estimator.notes() if isinstance(estimator, Measured) else ()),
+        ),
     )
 
 
