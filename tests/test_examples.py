@@ -60,7 +60,7 @@ def test_the_readmes_pytorch_step_is_captured(tmp_path: Path) -> None:
                  if line.startswith("flint capture train_torch.py")]  # fmt: skip
     subprocess.run(
         [sys.executable, "-m", *command],
-        capture_output=True, text=True, check=True, cwd=tmp_path, timeout=300,
+        capture_output=True, text=True, check=True, cwd=tmp_path, timeout=1200,
     )  # fmt: skip
     looked_at = subprocess.run(
         [sys.executable, "-m", "flint", "inspect", "out", "--json"],

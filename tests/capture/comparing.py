@@ -37,7 +37,7 @@ def run_on_host_devices(names):
         capture_output=True,
         text=True,
         env=child_environment(),
-        timeout=600,
+        timeout=2400,
         check=False,
     )
     assert run.returncode == 0, run.stderr

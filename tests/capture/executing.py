@@ -22,7 +22,7 @@ from pathlib import Path
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = (
     "--xla_force_host_platform_device_count=16 "
-    "--xla_cpu_collective_call_terminate_timeout_seconds=600"
+    "--xla_cpu_collective_call_terminate_timeout_seconds=2400"
 )
 sys.path.insert(0, str(Path(__file__).parent))
 

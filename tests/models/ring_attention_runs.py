@@ -13,7 +13,7 @@ from dataclasses import replace
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = (
     "--xla_force_host_platform_device_count=8 "
-    "--xla_cpu_collective_call_terminate_timeout_seconds=600"
+    "--xla_cpu_collective_call_terminate_timeout_seconds=2400"
 )
 
 import jax

@@ -47,7 +47,7 @@ def test_parameters_are_as_many_as_published(config, published):
 def runs():
     run = subprocess.run(
         [sys.executable, str(Path(__file__).parent / "llama3_runs.py")],
-        capture_output=True, text=True, env=child_environment(), timeout=600, check=False,
+        capture_output=True, text=True, env=child_environment(), timeout=2400, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout.splitlines()[-1])

@@ -51,7 +51,7 @@ def test_the_deeper_ones_too(blocks, published):
 def distances():
     run = subprocess.run(
         [sys.executable, str(Path(__file__).parent / "resnet_runs.py")],
-        capture_output=True, text=True, env=child_environment(), timeout=600, check=False,
+        capture_output=True, text=True, env=child_environment(), timeout=2400, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout.splitlines()[-1])

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.xdist_group("models")
 def distances():
     run = subprocess.run(
         [sys.executable, str(Path(__file__).parent / "ring_attention_runs.py")],
-        capture_output=True, text=True, env=child_environment(), timeout=600, check=False,
+        capture_output=True, text=True, env=child_environment(), timeout=2400, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout.splitlines()[-1])

@@ -192,7 +192,7 @@ def processes(tmp_path_factory):
     script = Path(__file__).with_name("moe_processes.py")
     run = subprocess.run(
         [sys.executable, str(script), str(folder)],
-        capture_output=True, text=True, timeout=300, check=False,
+        capture_output=True, text=True, timeout=1200, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     return json.loads((folder / "result.json").read_text())

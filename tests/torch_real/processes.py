@@ -114,7 +114,7 @@ def _real_rank(case, rank, store, trace):
         store=dist.FileStore(str(store), case.world),
         rank=rank,
         world_size=case.world,
-        timeout=timedelta(seconds=60),
+        timeout=timedelta(seconds=600),
     )
     meshes.apply()  # what meshes compute with rank numbers is the host's, not the device's
     mesh = init_device_mesh("cpu", case.shape, mesh_dim_names=case.axes)
