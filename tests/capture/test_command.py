@@ -92,7 +92,7 @@ def flint(*arguments, cwd=None, **environment):
         text=True,
         cwd=cwd,
         env=kept | environment,
-        timeout=300,
+        timeout=1200,
         check=False,
     )
 

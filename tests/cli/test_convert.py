@@ -20,7 +20,7 @@ def flint(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedPr
         capture_output=True,
         text=True,
         cwd=cwd,
-        timeout=300,
+        timeout=1200,
         check=False,
     )
 

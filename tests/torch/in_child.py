@@ -9,7 +9,7 @@ import json
 from flint.frontends.torch.children import Limits, run_all, scratch
 from flint.frontends.torch.recording import Group, Input, Op, Recording, View
 
-LIMITS = Limits(seconds=300, memory=2**35)
+LIMITS = Limits(seconds=1200, memory=2**35)
 _KINDS = {kind.__name__: kind for kind in (Group, Input, Op, Recording, View)}
 
 

@@ -12,7 +12,7 @@ import pytest
 from flint.errors import FlintError, UsageError
 from flint.frontends.torch.children import Limits, run_all
 
-LIMITS = Limits(seconds=60, memory=2**35)
+LIMITS = Limits(seconds=600, memory=2**35)
 
 
 def write(task, folder):
