@@ -23,7 +23,7 @@ TYPING  := build/typing/flint
 STEP    := models/jax/llama3.py:train_8b
 OUT     := out/llama3-8b
 
-.PHONY: demo test test-targets lint format types bench clean
+.PHONY: demo test test-targets lint format types bench validate clean
 .DELETE_ON_ERROR:
 
 demo: $(RUN)

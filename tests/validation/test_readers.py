@@ -187,6 +187,7 @@ REAL = gzip.decompress((DATA / "traces/resnet50_ddp_nccl_rank0.json.gz").read_by
         ('{"schema": "1.1.1", "nodes": []}', "no ops in it"),
         ('{"schema": "1.1.1", "nodes": [' + "[" * 100_000, "cut off|damaged"),
     ],
+    ids=range(14),
 )
 def test_what_is_no_whole_trace_is_one_clear_line(data, said, tmp_path):
     path = tmp_path / "some.json"
