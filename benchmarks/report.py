@@ -57,6 +57,7 @@ def text(results: Results) -> str:
         _captures(results),
         _torch_captures(results),
         _targets(results.get("targets", {})),
+        _simulations(results.get("simulations", {})),
         "## Growth\n\n![Seconds against ops, ranks, written ranks and trip count](growth.png)\n",
         "The last two rows of each table are exponents *a* of size^*a*: fitted to all points "
         "(log-log least squares), and between the last two, where start-up counts least. "
@@ -282,6 +283,16 @@ def _targets(results: Results) -> str:
         "## Captures at the optimized level\n\nXLA's GPU compiler for the whole mesh, in a child "
         "process; memory is that of all processes.\n\n" + table(HEAD, rows)
     )
+
+
+def _simulations(results: Results) -> str:
+    if not results:
+        return ""
+    rows = [
+        row(f"Llama-3 8B on {ranks} ranks", item, target="2 s", met=item["wall"] <= 2)
+        for ranks, item in results.items()
+    ]
+    return "## Simulations\n\n`flint simulate` on a workload folder.\n\n" + table(HEAD, rows)
 
 
 def row(what: str, item: Results, *, target: str = "", met: bool | None = None) -> list[str]:

@@ -29,6 +29,7 @@ import cases  # noqa: E402
 import growth  # noqa: E402
 import machine  # noqa: E402
 import report  # noqa: E402
+import simulations  # noqa: E402
 import targets  # noqa: E402
 import torch_captures  # noqa: E402
 
@@ -72,6 +73,10 @@ def _targets(folder: Path, quick: bool) -> dict[str, Any]:
     return {"targets": targets.captures(folder, 1 if quick else 3, quick=quick)}
 
 
+def _simulations(folder: Path, quick: bool) -> dict[str, Any]:
+    return {"simulations": simulations.simulations(folder, 1 if quick else 3, quick=quick)}
+
+
 def _growth(folder: Path, quick: bool) -> dict[str, Any]:
     return {"growth": growth.grow(folder, quick=quick)}
 
@@ -82,6 +87,7 @@ PARTS: dict[str, Part] = {
     "captures": _captures,
     "torch": _torch_captures,
     "targets": _targets,
+    "simulations": _simulations,
     "growth": _growth,
 }
 
