@@ -244,12 +244,11 @@ def _torch_captures(results: Results) -> str:
                 f"{item['wall']:.1f} s",
                 f"{item['fastest']:.1f} - {item['slowest']:.1f} s",
                 f"{item['largest'] / 1e6:,.0f} MB",
-                f"{item['peak'] / 1e6:,.0f} MB",
                 f"{seconds} s" + (f" and {size / 1e9:g} GB" if size else ""),
                 verdict(met),
             ]
         )
-    head = ["step", "whole command", "fastest - slowest", "largest process", "all processes"]
+    head = ["step", "whole command", "fastest - slowest", "largest process"]
     return (
         "## Captures of PyTorch steps\n\nFSDP2 x tensor parallel, bf16, clipping, AdamW; every "
         "recorded rank is a process.\n\n"

@@ -60,7 +60,7 @@ def _captures(folder: Path, quick: bool) -> dict[str, Any]:
 
 
 def _torch_captures(folder: Path, quick: bool) -> dict[str, Any]:
-    found = {"torch_captures": torch_captures.captures(folder, 1 if quick else 3, quick=quick)}
+    found = {"torch_captures": torch_captures.captures(folder, 1, quick=quick)}
     if not quick:
         found["torch_growth"] = {
             "ranks": torch_captures.with_ranks(folder),

@@ -1,8 +1,7 @@
 """Captures of PyTorch steps: what a user waits for, memory of all processes, growth.
 
 The idea: every row is the whole ``flint capture`` command with the traces of 8 ranks.  A few ranks
-are recorded, each in a process of its own; memory is that of all of them together, and beside it
-that of the largest one.
+are recorded, each in a process of its own; memory is that of the largest one.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from captures import peak_of_tree
 from cases import FLINT, ROOT, remover
 from growth import series
 from measure import measure
@@ -63,12 +61,9 @@ def _case(folder: Path, file: Path, step: str, mesh: str, runs: int) -> Results:
     command += ["-o", str(out), "--json"]
     measured = measure(command, runs=runs, warm=False, before=remover(out))
     remover(out)()
-    together = peak_of_tree(command)
-    remover(out)()
     return {
         **measured.to_json(),
         "largest": measured.peak,
-        "peak": together,
         "graph": measured.document("seconds", "graph"),
         "mesh": mesh,
     }
