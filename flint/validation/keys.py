@@ -25,6 +25,7 @@ IN_PLACE = "in place, or into a new tensor: autograd decides by who else holds i
 ATTENTION = "another library's attention kernel than the one captured"
 UNREAD = "the profiler lists arguments that the op does not read, or lists without element types"
 FOREACH = "one kernel for a list of tensors on accelerators, one op per tensor on the CPU"
+DUPLICATE = "the same op on the same values as another one, which the compiler runs once"
 LAYOUT = "a convolution with its dims in another order"
 POINTWISE = "a convolution with a window of one element, computed as a matrix product"
 COMBINED = "all-reduces that the compiler combined into one"

@@ -10,7 +10,7 @@ model, steps that are not alike) that is an error and not a verdict.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +19,9 @@ import numpy as np
 from flint.errors import FlintError, UsageError
 from flint.validation.classes import OpClass
 from flint.validation.dependencies import contradictions
+from flint.validation.duplicates import repeated
 from flint.validation.expected import Expected, expected_of
-from flint.validation.keys import Rules, rules_for
+from flint.validation.keys import DUPLICATE, Rules, rules_for
 from flint.validation.matching import Evidence, Matching, match
 from flint.validation.observed import Ints, Observed, OpFacts
 from flint.validation.reading import read_trace
@@ -31,6 +32,8 @@ from flint.workload import Level, Order, Workload
 #: Below this part of heavy ops with a partner nothing but "another program" can be concluded.
 _ALIKE = 0.25
 _LISTED_EDGES = 20
+#: With more kinds of ops without a partner no duplicates are looked for.
+_LOOKED_AT = 100
 
 
 def validate(workload: Workload, traces: Sequence[Path], *, step: str | None = None) -> Report:
@@ -123,6 +126,8 @@ def _compare(workload: Workload, trace: Observed, rank: int, step: int, report: 
         captured, expected = _as_in_chakra(captured, executed, expected)
     rules = rules_for(captured, executed, recorded=report.comparable, backend=trace.backend)
     found = match(captured, executed, rules, expected.address())
+    if not report.comparable:
+        _run_once(expected, captured, found, rules)
     _check_alike(trace, captured, executed, found)
     _count(report, trace, captured, executed, time, found, rules)
     _differences(report, rank, captured, executed, found, trace, rows)
@@ -140,6 +145,30 @@ def _rows(trace: Observed, rank: int, step: int, expected: Expected) -> tuple[In
     free = np.array([facts.kind in left_out for facts in trace.facts])
     rows = rows[~free[trace.op[rows]]]
     return rows, np.maximum(trace.duration[rows], 0)
+
+
+def _run_once(expected: Expected, captured: list[OpFacts], found: Matching, rules: Rules) -> None:
+    """Explain captured ops without a partner by ops that look the same and repeat each other.
+
+    Which of several that look alike has no partner cannot be told; that as many are repetitions
+    can.  They get the partner of one that looks the same.
+    """
+    left: dict[Hashable, list[int]] = {}
+    for i in found.unmatched_captured:
+        if captured[i].kind in (OpClass.GEMM, OpClass.CONVOLUTION):
+            left.setdefault(rules.key(captured[i]), []).append(i)
+    if not left or len(left) > _LOOKED_AT:
+        return
+    partner = {rules.key(captured[i]): j for i, j, _ in found.pairs}
+    for key, without in left.items():
+        alike = [i for i, facts in enumerate(captured) if rules.key(facts) == key]
+        if key not in partner or repeated(expected, alike) < len(without):
+            continue
+        for i in without:
+            found.pairs.append((i, partner[key], Evidence.SIZES))
+            found.unmatched_captured.remove(i)
+            found.explained[DUPLICATE] += 1
+        found.certain.difference_update(alike)
 
 
 def _as_in_chakra(

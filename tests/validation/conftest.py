@@ -22,6 +22,7 @@ STEPS = {
     "llama3": ("flint.models.jax.llama3", "train_tiny"),
     "decode": ("flint.models.jax.decode", "decode_tiny"),
     "moe": ("flint.models.jax.moe", "train_tiny"),
+    "ring_attention": ("flint.models.jax.ring_attention", "train_tiny"),
     "resnet": ("flint.models.jax.resnet", "train_tiny"),
 }
 

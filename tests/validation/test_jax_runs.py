@@ -9,7 +9,14 @@ import pytest
 from flint.building import with_tables
 from flint.errors import FlintError, UsageError
 from flint.validation.classes import OpClass
-from flint.validation.keys import BUFFERS, COMBINED, PROMOTED, SCATTERED, SWAPPED
+from flint.validation.keys import (
+    BUFFERS,
+    COMBINED,
+    DUPLICATE,
+    PROMOTED,
+    SCATTERED,
+    SWAPPED,
+)
 from flint.validation.validating import totals, validate
 from tests.validation.conftest import STEPS, step_of
 
@@ -38,6 +45,13 @@ def test_every_collective_and_every_dot_of_a_real_run_was_captured(name, capture
 @pytest.mark.parametrize("name", EXPLAINED)
 def test_differences_in_form_are_told_by_name(name, captures, profiles):
     assert set(validate(captures(name), [profiles[name]]).explained) <= EXPLAINED[name]
+
+
+def test_a_product_that_the_backward_pass_repeats_ran_once(captures, profiles):
+    report = validate(captures("ring_attention"), [profiles["ring_attention"]])
+    gemms = report.classes[OpClass.GEMM]
+    # Queries times keys of a rank's own block: recomputed, and computed again for its gradient.
+    assert report.explained[DUPLICATE] == gemms.captured - gemms.executed > 0
 
 
 def test_dependencies_are_checked_and_hold(captures, profiles):
