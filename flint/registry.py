@@ -56,6 +56,7 @@ CONVERTERS: Mapping[str, str] = {
     "nodes-frame": "flint.converters.frames:nodes_frame",
     "communications-frame": "flint.converters.frames:communications_frame",
     "perfetto": "flint.converters.perfetto:write_perfetto",
+    "timeline": "flint.converters.timeline:write_timeline",
     "kineto-ops": "flint.converters.kineto:observe",
     "pytorch-et-ops": "flint.converters.pytorch_et:observe",
     "xplane-ops": "flint.converters.xplane:observe",

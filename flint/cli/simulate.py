@@ -8,9 +8,11 @@ from typing import Annotated
 
 import typer
 
+from flint import registry
 from flint.cli.shared import JsonOption, human_bytes, print_json, print_warnings
 from flint.cli.tables import Printer, Table
 from flint.folder import load
+from flint.simulation.recording import record
 from flint.simulation.result import Figures, ProgramResult, SimulationResult
 
 
@@ -37,6 +39,14 @@ def simulate_command(
         Path | None,
         typer.Option("--durations", help="Measured kernels: CSV with op,result,seconds."),
     ] = None,
+    timeline: Annotated[
+        Path | None,
+        typer.Option(
+            "--timeline",
+            help="Write when everything ran on the first rank of each program, for "
+            "ui.perfetto.dev (.gz packs).",
+        ),
+    ] = None,
     json_output: JsonOption = False,
 ) -> None:
     """Simulate one step: time, exposed communication, memory, utilisation."""
@@ -44,6 +54,11 @@ def simulate_command(
     result = workload.simulate(
         system, granularity=granularity, algorithm=algorithm, engine=engine, kernels=durations
     )
+    if timeline is not None:
+        recording = record(
+            workload, system, granularity=granularity, algorithm=algorithm, kernels=durations
+        )
+        registry.converter("timeline")(recording, timeline)
     if json_output:
         print_json(result.to_json())
         return

@@ -1,0 +1,147 @@
+"""Recordings: when every node of one rank per program ran in a simulated step.
+
+The idea: a simulation's result adds up; a picture needs each start and end.  The same actors run
+against each other once more, with every loop in full, and what the first rank of each program did
+is kept.
+
+    recording = record(workload, "dgx-h100")
+    recording.ranks[0].end.max()                    # ticks; the step's end for one program
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.cost.fitting import fit
+from flint.cost.kernels import kernel_seconds
+from flint.cost.measured import Estimator, read_measured
+from flint.cost.systems import System, load_system
+from flint.errors import FlintError
+from flint.execution.node_types import NodeType
+from flint.graph import WorkloadGraph
+from flint.mesh import Mesh
+from flint.passes import apply
+from flint.simulation.actors import build_cast
+from flint.simulation.durations import Costs
+from flint.simulation.machine import run
+from flint.unrolling import Unrolled
+from flint.workload import Workload
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RankRecord:
+    """What one rank did.
+
+    Attributes:
+        program: name of its program.
+        rank: the first rank of the program.
+        graph: the program at the recording's granularity.
+        unrolled: its instances.
+        instance: the instance that each node comes from, shape [nodes].
+        type: ``NodeType``, shape [nodes].
+        ptr, deps: CSR over the positions of the nodes that come first.
+        channel: of a SEND or RECV the number of its message, shape [nodes].
+        start, end: ticks from the start of the step (``flint.simulation.durations`` says how long a
+            tick is); a COLL starts when its last member has come, a RECV when it is issued, shape
+            [nodes].
+    """
+
+    program: str
+    rank: int
+    graph: WorkloadGraph
+    unrolled: Unrolled
+    instance: Ints
+    type: NDArray[np.int8]
+    ptr: Ints
+    deps: Ints
+    channel: Ints
+    start: Ints
+    end: Ints
+
+    @property
+    def computes(self) -> NDArray[np.bool_]:
+        """Nodes of the compute stream, shape [nodes]."""
+        chosen: NDArray[np.bool_] = self.type == NodeType.COMP
+        return chosen
+
+    @property
+    def communicates(self) -> NDArray[np.bool_]:
+        """Nodes of the communication stream, shape [nodes]."""
+        chosen: NDArray[np.bool_] = (self.type == NodeType.COLL) | (self.type == NodeType.SEND)
+        return chosen
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Recording:
+    """A recorded step.
+
+    Attributes:
+        mesh: the workload's.
+        system: what it ran on, fitted to the mesh.
+        granularity: of the nodes.
+        step: when the last rank of all was done, in ticks.
+        ranks: one per program, in the workload's order.
+    """
+
+    mesh: Mesh
+    system: System
+    granularity: str
+    step: int
+    ranks: tuple[RankRecord, ...]
+
+
+def record(
+    workload: Workload,
+    system: str | System = "dgx-h100",
+    *,
+    granularity: str = "kernel",
+    algorithm: str | None = None,
+    kernels: Estimator | str | Path | None = None,
+) -> Recording:
+    """Run a step and keep when everything happened; arguments as of ``simulate``.
+
+    Raises:
+        UsageError: unknown system, granularity or algorithm, a mesh that does not map.
+        FlintError: too many nodes, ranks that wait for each other for ever (``simulate`` says
+            where).
+    """
+    described = system if isinstance(system, System) else load_system(system)
+    fitted, _ = fit(described, workload.mesh.size)
+    estimator = read_measured(Path(kernels)) if isinstance(kernels, str | Path) else kernels
+    costs = Costs(fitted, algorithm, estimator or kernel_seconds)
+    graphs = [apply(program.graph, granularity) for program in workload.programs]
+    parts = [
+        (graph, program.ranks.array())
+        for graph, program in zip(graphs, workload.programs, strict=True)
+    ]
+    cast = build_cast(parts, workload.mesh.size, costs.ticks, costs=costs.columns)
+    happened = run(cast.actors, cast.members)
+    if happened.stuck:
+        raise FlintError("ranks wait for each other for ever: there is nothing to draw")
+    ranks = []
+    for number, (graph, members) in enumerate(parts):
+        actor = int(cast.behaviours.colour[members.min()])
+        role, nodes = cast.roles[actor], cast.actors[actor]
+        assert role.program == number
+        ranks.append(
+            RankRecord(
+                program=workload.programs[number].name,
+                rank=int(members.min()),
+                graph=graph,
+                unrolled=role.unrolled,
+                instance=role.emission.instance,
+                type=nodes.types,
+                ptr=nodes.ptr,
+                deps=nodes.deps,
+                channel=nodes.channel,
+                start=happened.start[actor],
+                end=happened.end[actor],
+            )
+        )
+    return Recording(workload.mesh, fitted, granularity, happened.ticks, tuple(ranks))
