@@ -57,6 +57,7 @@ CONVERTERS: Mapping[str, str] = {
     "communications-frame": "flint.converters.frames:communications_frame",
     "perfetto": "flint.converters.perfetto:write_perfetto",
     "timeline": "flint.converters.timeline:write_timeline",
+    "report": "flint.converters.report_html:write_report",
     "kineto-ops": "flint.converters.kineto:observe",
     "pytorch-et-ops": "flint.converters.pytorch_et:observe",
     "xplane-ops": "flint.converters.xplane:observe",

@@ -47,6 +47,10 @@ def simulate_command(
             "ui.perfetto.dev (.gz packs).",
         ),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", help="Write a report page that needs no other file."),
+    ] = None,
     json_output: JsonOption = False,
 ) -> None:
     """Simulate one step: time, exposed communication, memory, utilisation."""
@@ -54,16 +58,22 @@ def simulate_command(
     result = workload.simulate(
         system, granularity=granularity, algorithm=algorithm, engine=engine, kernels=durations
     )
-    if timeline is not None:
+    if timeline is not None or html is not None:
         recording = record(
             workload, system, granularity=granularity, algorithm=algorithm, kernels=durations
         )
-        registry.converter("timeline")(recording, timeline)
+        if timeline is not None:
+            registry.converter("timeline")(recording, timeline)
+        if html is not None:
+            registry.converter("report")(result, recording, html)
     if json_output:
         print_json(result.to_json())
         return
     print_warnings(workload.warnings)
     _show(result)
+    for file in (timeline, html):
+        if file is not None:
+            sys.stderr.write(f"flint: wrote {file}\n")
 
 
 def _show(result: SimulationResult) -> None:

@@ -1,0 +1,326 @@
+"""Reports of simulated steps: one HTML page that needs no other file and no network.
+
+The idea: the simulation's sums as tables, and what only the recording knows as pictures: streams
+over time, time by layer, and where each kernel stands under the roofline.
+
+    write_report(workload.simulate(system), record(workload, system), Path("report.html"))
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.converters.html_parts import (
+    COLOURS,
+    Point,
+    bar,
+    binary_bytes,
+    curves,
+    heading,
+    key,
+    page,
+    paragraph,
+    roofline,
+    seconds,
+    share,
+    table,
+)
+from flint.cost.roofline import rate_table
+from flint.cost.systems import System
+from flint.nesting import opened_blocks
+from flint.simulation.classes import KERNELS, kernel_classes
+from flint.simulation.durations import TICKS_PER_SECOND
+from flint.simulation.recording import RankRecord, Recording
+from flint.simulation.result import Figures, ProgramResult, SimulationResult
+from flint.tensor_types import DTYPES
+from flint.work import Unit
+from flint.writing import replacing
+
+Floats = NDArray[np.float64]
+
+#: Rows of the table of layers, and points of a roofline; those with the most time.
+MAX_LAYERS: Final = 60
+MAX_POINTS: Final = 1500
+#: Into how many parts a step is cut for the curves over time.
+_BINS: Final = 400
+
+
+def write_report(result: SimulationResult, recording: Recording, path: Path) -> None:
+    """Write the page.
+
+    Args:
+        result: what the simulation says.
+        recording: of the same workload on the same system at the same granularity.
+        path: the file.
+
+    Raises:
+        FlintError: the file cannot be written.
+    """
+    with replacing(path) as partial:
+        partial.write_text(report(result, recording), encoding="utf-8")
+
+
+def report(result: SimulationResult, recording: Recording) -> str:
+    """The page's text."""
+    ranks = f"{result.ranks:,} rank{'s' if result.ranks != 1 else ''}"
+    title = f"One step on {ranks} of {result.system}"
+    parts = [heading(title, 1)]
+    parts.append(
+        paragraph(
+            f"Mesh {recording.mesh}; nodes at {result.granularity} granularity; "
+            f"{result.engine} engine. Numbers are means over ranks, where nothing else is said."
+        )
+    )
+    parts += [paragraph(f"Note: {note}") for note in result.notes]
+    parts += _summary(result)
+    for program, record in zip(result.programs, recording.ranks, strict=True):
+        named = len(result.programs) > 1
+        if named:
+            parts.append(heading(f"Program {program.name} (ranks {program.ranks})"))
+        parts += _program(program, record, recording.system, result.memory_bytes)
+    return page(title, parts)
+
+
+def _summary(result: SimulationResult) -> Iterator[str]:
+    figures = result.figures
+    step = figures.step_seconds
+    yield heading("Step")
+    yield _step_bar(figures)
+    need, have = binary_bytes(figures.peak_memory_bytes), binary_bytes(result.memory_bytes)
+    parts = (
+        ("compute", figures.compute_seconds),
+        ("communication", figures.communication_seconds),
+        ("exposed communication", figures.exposed_communication_seconds),
+        ("idle", figures.idle_seconds),
+    )
+    yield table(
+        ("what", ">value", ">of step"),
+        [
+            ("step", seconds(step), ""),
+            *((name, seconds(value), share(value, step)) for name, value in parts),
+            ("peak memory per rank", f"{need} of {have}", ""),
+            ("FLOPs of all ranks", f"{figures.flops:.4g}", ""),
+            ("model FLOPs utilisation", f"{100 * figures.mfu:.1f}%", ""),
+        ],
+    )
+    if not result.fits:
+        yield paragraph(f"The step does not fit: a rank needs {need} and has {have}.", "warn")
+    if len(result.programs) > 1:
+        yield heading("Programs")
+        yield table(
+            ("program", "ranks", ">step", ">compute", ">communication", ">exposed", ">idle",
+             ">memory", ">MFU"),
+            [
+                (p.name, p.ranks, seconds(f.step_seconds), seconds(f.compute_seconds),
+                 seconds(f.communication_seconds), seconds(f.exposed_communication_seconds),
+                 seconds(f.idle_seconds), binary_bytes(f.peak_memory_bytes),
+                 f"{100 * f.mfu:.1f}%")
+                for p in result.programs
+                for f in (p.figures,)
+            ],
+        )  # fmt: skip
+
+
+def _step_bar(figures: Figures) -> str:
+    sizes = (
+        ("compute", figures.compute_seconds),
+        ("exposed communication", figures.exposed_communication_seconds),
+        ("idle", figures.idle_seconds),
+    )
+    return bar([(name, size, seconds(size)) for name, size in sizes], figures.step_seconds)
+
+
+def _program(
+    program: ProgramResult, record: RankRecord, system: System, capacity: int
+) -> Iterator[str]:
+    figures = program.figures
+    yield heading("Streams over time")
+    yield _streams(record)
+    yield paragraph(
+        f"How busy the streams of rank {record.rank} are, in {_BINS} parts of its time.", "small"
+    )
+    yield heading("Time by class, per rank")
+    yield table(
+        ("what", ">count", ">time", ">of step", ">exposed", ">FLOPs", ">bytes"),
+        [
+            (
+                row.name.replace("_", "-"),
+                f"{row.count:,.0f}",
+                seconds(row.seconds),
+                share(row.seconds, figures.step_seconds),
+                seconds(row.exposed_seconds) if row.communicates else "",
+                f"{row.flops:.3g}" if row.flops else "",
+                binary_bytes(row.bytes),
+            )
+            for row in program.classes
+        ],
+    )
+    yield from _axes(program)
+    yield from _layers(record)
+    yield from _roofline(record, system)
+    yield heading("Memory at the peak, per rank")
+    parts = sorted(program.memory.items(), key=lambda item: -item[1])
+    yield bar(
+        [(name, size, binary_bytes(size)) for name, size in parts],
+        max(capacity, figures.peak_memory_bytes),
+    )
+    yield table(
+        ("what", ">bytes", ">of the device"),
+        [
+            *((name, binary_bytes(size), share(size, capacity)) for name, size in parts),
+            (
+                "together",
+                binary_bytes(figures.peak_memory_bytes),
+                share(figures.peak_memory_bytes, capacity),
+            ),
+        ],
+    )
+
+
+def _streams(record: RankRecord) -> str:
+    last = int(record.end.max(initial=0))
+    if not last:
+        return paragraph("Nothing takes time.")
+    edges = np.linspace(0, last, _BINS + 1)
+    lines = []
+    for name, chosen in (("compute", record.computes), ("communication", record.communicates)):
+        chosen = chosen & (record.end > record.start)
+        order = np.argsort(record.start[chosen], kind="stable")
+        begins, ends = record.start[chosen][order], record.end[chosen][order]
+        times = np.concatenate([[0], np.stack([begins, ends], axis=1).ravel(), [last]])
+        busy = np.cumsum(ends - begins)
+        sums = np.concatenate([[0], np.stack([busy - (ends - begins), busy], axis=1).ravel()])
+        done = np.interp(edges, times, np.append(sums, sums[-1]))
+        shares = (np.diff(done) / np.diff(edges)).clip(0, 1).tolist()
+        points = [p for i, y in enumerate(shares) for p in ((float(i), y), (i + 1.0, y))]
+        lines.append((name, points))
+    return curves(lines, _BINS, 1.0, (seconds(last / TICKS_PER_SECOND), "100%"))
+
+
+def _axes(program: ProgramResult) -> Iterator[str]:
+    """Communication by the mesh axes that it runs along."""
+    sums: dict[str, Floats] = defaultdict(lambda: np.zeros(4))
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for row in program.classes:
+        if row.communicates:
+            kind, _, axes = row.name.partition(" over ")
+            sums[axes] += (row.count, row.seconds, row.exposed_seconds, row.bytes)
+            kinds[axes].append(kind.replace("_", "-"))
+    if not sums:
+        return
+    yield heading("Communication by axis, per rank")
+    yield table(
+        ("over", "what", ">count", ">time", ">of step", ">exposed", ">bytes put in"),
+        [
+            (axes, ", ".join(kinds[axes]), f"{count:,.0f}", seconds(spent),
+             share(spent, program.figures.step_seconds), seconds(exposed), binary_bytes(size))
+            for axes, (count, spent, exposed, size) in sorted(
+                sums.items(), key=lambda item: -item[1][1]
+            )
+        ],
+    )  # fmt: skip
+
+
+def layer_seconds(record: RankRecord) -> dict[str, Floats]:
+    """Layer -> seconds of compute, seconds of communication, FLOPs; "" is unknown."""
+    sources = record.graph.tables.sources
+    names: dict[str, int] = {}
+    of_source = np.array([names.setdefault(s.layer, len(names)) for s in sources] or [0], np.int64)
+    if not names:
+        names[""] = 0
+    template = record.unrolled.template[record.instance]
+    layer = of_source[record.unrolled.column("source")[template]]
+    flops = np.concatenate([graph.flops_by_node() for graph in record.unrolled.graphs])[template]
+    spent = (record.end - record.start) / TICKS_PER_SECOND
+    columns = (
+        np.where(record.computes, spent, 0.0),
+        np.where(record.communicates, spent, 0.0),
+        np.where(record.computes, flops, 0.0),
+    )
+    sums = [np.bincount(layer, weights=column, minlength=len(names)) for column in columns]
+    return {name: np.array([column[i] for column in sums]) for name, i in names.items()}
+
+
+def _layers(record: RankRecord) -> Iterator[str]:
+    found = layer_seconds(record)
+    rows = sorted(
+        (item for item in found.items() if item[1].any()),
+        key=lambda item: -(item[1][0] + item[1][1]),
+    )
+    yield heading("Time by layer")
+    if not any(name for name, _ in rows):
+        yield paragraph("The program does not say which layers its operations belong to.")
+        return
+    shown = [(name or "(unknown)", sums) for name, sums in rows[:MAX_LAYERS]]
+    if rest := rows[MAX_LAYERS:]:
+        shown.append((f"{len(rest):,} others", np.sum([sums for _, sums in rest], axis=0)))
+    yield table(
+        ("layer", ">compute", ">communication", ">FLOPs"),
+        [
+            (name, seconds(sums[0]), seconds(sums[1]), f"{sums[2]:.3g}" if sums[2] else "")
+            for name, sums in shown
+        ],
+    )
+    yield paragraph(f"Of rank {record.rank}, whether or not it overlaps.", "small")
+
+
+def _roofline(record: RankRecord, system: System) -> Iterator[str]:
+    unrolled = record.unrolled
+    computes = record.computes & (record.end > record.start)
+    template = unrolled.template[record.instance[computes]]
+    size = int(unrolled.start[-1])
+    times = np.bincount(template, minlength=size)
+    ticks = (record.end - record.start)[computes]
+    spent = np.bincount(template, weights=ticks, minlength=size) / TICKS_PER_SECOND
+    flops = np.concatenate([graph.flops_by_node() for graph in unrolled.graphs]).astype(float)
+    moved = unrolled.column("bytes_read") + unrolled.column("bytes_written")
+    classes = np.concatenate([kernel_classes(graph) for graph in unrolled.graphs])
+    chosen = np.flatnonzero((spent > 0) & (flops > 0) & (moved > 0))
+    if not len(chosen):
+        return
+    chosen = chosen[np.argsort(-spent[chosen], kind="stable")]
+    left_out, chosen = len(chosen) - MAX_POINTS, chosen[:MAX_POINTS]
+    paths = [
+        (block.path(node), block.graph.tables.ops[op])
+        for block in opened_blocks(record.graph)
+        for node, op in enumerate(block.graph.op.tolist())
+    ]
+    whole = float(spent.sum())
+    points = []
+    for at in chosen.tolist():
+        path, op = paths[at]
+        rate = flops[at] * times[at] / spent[at]
+        label = (
+            f"{op} (node {path}): {times[at]:,} times, {seconds(spent[at])} together, "
+            f"{flops[at] / moved[at]:.3g} FLOPs per byte, {rate:.3g} FLOP/s"
+        )
+        colour = COLOURS[int(classes[at]) % len(COLOURS)]
+        points.append(Point(flops[at] / moved[at], rate, spent[at] / whole, colour, label))
+    yield heading("Roofline")
+    yield roofline(points, _roofs(record, system), system.accelerator.memory_bandwidth)
+    yield key([(name, COLOURS[number]) for number, name in enumerate(KERNELS)])
+    more = f" {left_out:,} more with the least time are left out." if left_out > 0 else ""
+    yield paragraph(
+        f"Each circle is a kernel of rank {record.rank}, its area the share of the time of all "
+        f"kernels. Lines are the peaks of {system.accelerator.name}.{more}",
+        "small",
+    )
+
+
+def _roofs(record: RankRecord, system: System) -> list[tuple[str, float]]:
+    """The peaks of what the program computes, by unit and element type; equal ones together."""
+    rates = rate_table(system.accelerator)
+    used: dict[float, list[str]] = defaultdict(list)
+    for graph in record.unrolled.graphs:
+        work = np.stack([graph.work_unit, graph.work_dtype], axis=1)
+        for unit, dtype in np.unique(work, axis=0).tolist():
+            name = f"{Unit(unit).name.lower()} {DTYPES[dtype]}"
+            if unit != Unit.TRANSCENDENTAL and name not in used[rates[unit, dtype]]:
+                used[rates[unit, dtype]].append(name)
+    return sorted((", ".join(sorted(names)), rate) for rate, names in used.items() if names)

@@ -1,0 +1,191 @@
+"""Report pages: the simulation's numbers, nobody else's markup, no other file."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from flint.building import with_tables
+from flint.cli import main
+from flint.cli.shared import human_bytes
+from flint.converters.html_parts import binary_bytes, table
+from flint.converters.report_html import layer_seconds, report
+from flint.errors import UsageError
+from flint.graph import Source
+from flint.mesh import Mesh
+from flint.simulation.recording import record
+from tests.simulation.test_simulate import overlapped, pipeline
+
+MESH = Mesh((8, 8), ("data", "model"))
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+_VOID = {"meta", "br", "hr"}
+
+
+class Page(HTMLParser):
+    """What a browser would see: tags with attributes, cells of tables, text; tags must match."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.rows, self.text, self._open = [], [], [], []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in _VOID:
+            self._open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+        if self._open and self._open[-1] in ("td", "th"):
+            self.rows[-1][-1] += data
+
+    def row(self, name):
+        return next(row for row in self.rows if row[0] == name)
+
+
+def page_of(workload):
+    return report(workload.simulate("dgx-h100"), record(workload, "dgx-h100"))
+
+
+def named(workload, layer):
+    """The workload with everything in one layer."""
+    [program] = workload.programs
+    sources = tuple(replace(source, layer=layer) for source in program.graph.tables.sources)
+    sources = sources or (Source(layer=layer),)
+    graph = with_tables(program.graph, replace(program.graph.tables, sources=sources))
+    return replace(workload, programs=(replace(program, graph=graph),))
+
+
+def number(text):
+    """A time as it is written, in seconds."""
+    value, unit = text.split()
+    return float(value) * {"s": 1, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}[unit]
+
+
+def test_the_tables_have_the_simulations_numbers():
+    workload = overlapped(MESH, "data", 3)
+    result, page = workload.simulate("dgx-h100"), Page(page_of(workload))
+    for name, value in (
+        ("step", result.step_seconds),
+        ("compute", result.compute_seconds),
+        ("communication", result.communication_seconds),
+        ("exposed communication", result.exposed_communication_seconds),
+    ):
+        # Four digits are shown.
+        assert number(page.row(name)[1]) == pytest.approx(value, rel=6e-4)
+    matmul, gather = page.row("matmul"), page.row("all-gather over data")
+    assert matmul[1] == "4" and gather[1] == "1"
+    assert number(matmul[2]) == pytest.approx(result.compute_seconds, rel=6e-4)
+    assert page.row("data")[1] == "all-gather"
+    assert number(page.row("data")[3]) == pytest.approx(result.communication_seconds, rel=6e-4)
+
+
+def test_time_by_layer_adds_up_to_the_simulation():
+    workload = named(overlapped(MESH, "data", 3), "block_0/attn")
+    result, recording = workload.simulate("dgx-h100"), record(workload, "dgx-h100")
+    found = layer_seconds(recording.ranks[0])
+    assert set(found) == {"block_0/attn"}
+    compute, communication, flops = np.sum(list(found.values()), axis=0)
+    assert compute == pytest.approx(result.compute_seconds)
+    assert communication == pytest.approx(result.communication_seconds)
+    assert flops * 64 == pytest.approx(result.flops)
+    assert number(Page(report(result, recording)).row("block_0/attn")[1]) == pytest.approx(
+        compute, rel=6e-4
+    )
+
+
+def test_a_roofline_has_a_circle_per_kernel_and_the_peaks_in_use():
+    page = Page(page_of(overlapped(MESH, "data", 3)))
+    circles = [attributes for tag, attributes in page.tags if tag == "circle"]
+    assert len(circles) == 4  # three products beside the gather, and the one that waits for it
+    assert "matmul bf16" in page.text
+    # A product of 4096 cubed: 2 * 4096^3 FLOPs over 64 MiB read and 32 MiB written.
+    intensity = 2 * 4096**3 / (96 * 2**20)
+    assert any(f"{intensity:.3g} FLOPs per byte" in text for text in page.text)
+
+
+@pytest.mark.parametrize("evil", ["<script>alert(1)</script>", "\"'><img src=x onerror=y>", "&lt;"])
+def test_names_are_text_and_never_markup(evil):
+    page = Page(page_of(named(overlapped(MESH, "data"), evil)))
+    assert page.row(evil)
+    assert not {"script", "img"} & {tag for tag, _ in page.tags}
+
+
+def test_a_page_refers_to_nothing():
+    text = page_of(pipeline(3))
+    page = Page(text)
+    refers = {"src", "href", "srcset", "xlink:href", "data", "action", "poster", "background"}
+    assert not any(refers & attributes.keys() for _, attributes in page.tags)
+    assert not {"script", "link", "iframe", "object", "embed"} & {tag for tag, _ in page.tags}
+    assert not re.search(r"url\(|@import|https?:", text)
+    assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
+
+
+def test_every_program_has_its_part():
+    page = Page(page_of(pipeline(3)))
+    assert "Program main_0 (ranks 0-3)" in page.text and "Program main_1 (ranks 4-7)" in page.text
+    assert len(page.row("main_0")) == 9
+
+
+def test_a_step_that_does_not_fit_says_so():
+    workload = overlapped(MESH, "data")
+    result = replace(workload.simulate("dgx-h100"), memory_bytes=1 << 20)
+    assert "does not fit" in report(result, record(workload, "dgx-h100"))
+
+
+@pytest.mark.parametrize("size", [0, 1, 1023, 1024, 1536, 10**9, 10**15, 2**60])
+def test_bytes_read_as_on_the_command_line(size):
+    assert binary_bytes(size) == human_bytes(size)
+
+
+def test_a_table_escapes_names_of_columns_too():
+    assert "<b>" not in table(("<b>", "><b>"), [("<b>", "<b>")])
+
+
+def test_the_command_writes_a_page_and_says_so(tmp_path, capsys):
+    overlapped(MESH, "data").save_programs(tmp_path / "out")
+    path = tmp_path / "report.html"
+    with pytest.raises(SystemExit) as stopped:
+        main(["simulate", str(tmp_path / "out"), "--html", str(path)])
+    assert stopped.value.code == 0
+    shown = capsys.readouterr()
+    step = Page(path.read_text()).row("step")[1]
+    assert step in shown.out and f"wrote {path}" in shown.err
+
+
+def test_a_page_without_a_folder_is_refused(tmp_path):
+    overlapped(MESH, "data").save_programs(tmp_path / "out")
+    with pytest.raises(SystemExit) as stopped:
+        main(["simulate", str(tmp_path / "out"), "--html", str(tmp_path / "none" / "a.html")])
+    assert stopped.value.code == UsageError.exit_status
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs a headless browser: chromium or google-chrome")
+def test_a_real_browser_opens_the_page(tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text(page_of(overlapped(MESH, "data", 3)))
+    shown = subprocess.run(
+        [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", path.as_uri()],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert shown.stdout.count("<circle") == 4
