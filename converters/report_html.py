@@ -164,6 +164,7 @@ def _program(
     yield from _axes(program)
     yield from _layers(record)
     yield from _roofline(record, system)
+    yield from _memory(record)
     yield heading("Memory at the peak, per rank")
     parts = sorted(program.memory.items(), key=lambda item: -item[1])
     yield bar(
@@ -201,6 +202,27 @@ def _streams(record: RankRecord) -> str:
         points = [p for i, y in enumerate(shares) for p in ((float(i), y), (i + 1.0, y))]
         lines.append((name, points))
     return curves(lines, _BINS, 1.0, (seconds(last / TICKS_PER_SECOND), "100%"))
+
+
+def _memory(record: RankRecord) -> Iterator[str]:
+    """Bytes over time, the most in each part of it."""
+    found = record.memory_over_time()
+    last = int(record.end.max(initial=0))
+    if found is None or not last:
+        return
+    times, alive = found
+    edges = np.linspace(0, last, _BINS + 1)
+    most = alive[np.maximum(np.searchsorted(times, edges[:-1], side="right") - 1, 0)]
+    np.maximum.at(most, np.minimum(times * _BINS // last, _BINS - 1), alive)
+    top = int(most.max())
+    points = [p for i, y in enumerate(most.tolist()) for p in ((float(i), y), (i + 1.0, y))]
+    yield heading("Memory over time")
+    ends = (seconds(last / TICKS_PER_SECOND), binary_bytes(top))
+    yield curves([("alive", points)], _BINS, max(top, 1), ends)
+    yield paragraph(
+        f"Of rank {record.rank}, inputs included. A loop stands at its fullest moment throughout.",
+        "small",
+    )
 
 
 def _axes(program: ProgramResult) -> Iterator[str]:

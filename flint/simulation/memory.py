@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flint.graph import NodeKind, WorkloadGraph
 from flint.work import Role
@@ -52,17 +53,36 @@ def peak_memory(graph: WorkloadGraph, inputs: Sequence[ProgramInput]) -> Memory:
     by_role: dict[str, int] = {}
     for item in inputs:
         by_role[item.role] = by_role.get(item.role, 0) + item.type.bytes
+    return Memory(by_role, _peak(graph, *_given(graph, inputs)))
+
+
+def memory_by_node(graph: WorkloadGraph, inputs: Sequence[ProgramInput]) -> NDArray[np.int64]:
+    """Bytes alive while each node of a program runs, its inputs included, shape [nodes].
+
+    A loop has the bytes of its body's peak.  The maximum is that of ``peak_memory``, whose
+    arguments these are.
+    """
+    always = sum(item.type.bytes for item in inputs)
+    return always + np.array(_alive(graph, *_given(graph, inputs)), np.int64)
+
+
+def _given(graph: WorkloadGraph, inputs: Sequence[ProgramInput]) -> tuple[dict[int, int], set[int]]:
+    """Which values take which inputs' buffers, and whose buffers nobody may take."""
     donated = {item.donated: number for number, item in enumerate(inputs) if item.donated >= 0}
     reused = {}
     for output, number in donated.items():
         if output < len(graph.outputs):
             reused[int(graph.outputs[output])] = number
-    kept = {number for number, item in enumerate(inputs) if item.donated < 0}
-    return Memory(by_role, _peak(graph, reused, kept))
+    return reused, {number for number, item in enumerate(inputs) if item.donated < 0}
 
 
 def _peak(graph: WorkloadGraph, reused: dict[int, int], kept: set[int]) -> int:
-    """The most bytes of results alive at once.
+    """The most bytes of results alive at once; arguments of ``_alive``."""
+    return max(_alive(graph, reused, kept), default=0)
+
+
+def _alive(graph: WorkloadGraph, reused: dict[int, int], kept: set[int]) -> list[int]:
+    """Bytes of results alive while each node runs.
 
     Args:
         graph: a block.
@@ -79,7 +99,7 @@ def _peak(graph: WorkloadGraph, reused: dict[int, int], kept: set[int]) -> int:
     for owner, node in dies.items():
         if owner >= graph.inputs and node < len(graph):
             ends[max(node, int(graph.producer[owner]))].append(owner)
-    alive = peak = 0
+    alive, found = 0, []
     pointer = graph.result_ptr.tolist()
     kinds = graph.kind.tolist()
     free = _free(graph)
@@ -89,11 +109,11 @@ def _peak(graph: WorkloadGraph, reused: dict[int, int], kept: set[int]) -> int:
                 if buffer[value] == value:
                     alive += size[value]
         inside = _inside(graph, node) if kinds[node] >= NodeKind.LOOP else 0
-        peak = max(peak, alive + inside)
+        found.append(alive + inside)
         for owner in ends[node]:
             if not free[int(graph.producer[owner])]:
                 alive -= size[owner]
-    return peak
+    return found
 
 
 def _last_readers(graph: WorkloadGraph) -> list[int]:

@@ -10,6 +10,7 @@ is kept.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,13 +23,15 @@ from flint.cost.measured import Estimator, read_measured
 from flint.cost.systems import System, load_system
 from flint.errors import FlintError
 from flint.execution.node_types import NodeType
-from flint.graph import WorkloadGraph
+from flint.graph import NodeKind, WorkloadGraph
 from flint.mesh import Mesh
 from flint.passes import apply
+from flint.passes.what_if import Chosen, parse_passes, transform
 from flint.simulation.actors import build_cast
 from flint.simulation.durations import Costs
 from flint.simulation.machine import run
-from flint.unrolling import Unrolled
+from flint.simulation.memory import memory_by_node
+from flint.unrolling import Unrolled, instances_of
 from flint.workload import Workload
 
 Ints = NDArray[np.int64]
@@ -50,6 +53,11 @@ class RankRecord:
         start, end: ticks from the start of the step (``flint.simulation.durations`` says how long a
             tick is); a COLL starts when its last member has come, a RECV when it is issued, shape
             [nodes].
+        first: the first instance of each of the program's own nodes, loops as a whole, and the
+            number of instances, shape [own nodes + 1].
+        memory: bytes alive while each of the program's own nodes runs (see
+            ``flint.simulation.memory.memory_by_node``), shape [own nodes]; None if not at kernel
+            granularity, for values live between kernels.
     """
 
     program: str
@@ -63,6 +71,23 @@ class RankRecord:
     channel: Ints
     start: Ints
     end: Ints
+    first: Ints
+    memory: Ints | None
+
+    def memory_over_time(self) -> tuple[Ints, Ints] | None:
+        """Ticks and the bytes alive from then on, in issue order; None where it is not known.
+
+        A loop has the bytes of its fullest moment throughout.  A node that runs before one issued
+        earlier (communication does) counts from when that one started.
+        """
+        if self.memory is None or not len(self.instance):
+            return None
+        bounds = np.searchsorted(self.instance, self.first)
+        runs = np.flatnonzero(bounds[1:] > bounds[:-1])
+        begins = np.minimum.reduceat(self.start, bounds[runs])
+        # What has no node of its own counts with the node before it.
+        alive = np.maximum.reduceat(self.memory, np.append(0, runs[1:]))
+        return np.maximum.accumulate(begins), alive
 
     @property
     def computes(self) -> NDArray[np.bool_]:
@@ -103,11 +128,12 @@ def record(
     granularity: str = "kernel",
     algorithm: str | None = None,
     kernels: Estimator | str | Path | None = None,
+    passes: Iterable[str | Chosen] = (),
 ) -> Recording:
     """Run a step and keep when everything happened; arguments as of ``simulate``.
 
     Raises:
-        UsageError: unknown system, granularity or algorithm, a mesh that does not map.
+        UsageError: unknown system, granularity, algorithm or pass, a mesh that does not map.
         FlintError: too many nodes, ranks that wait for each other for ever (``simulate`` says
             where).
     """
@@ -115,7 +141,8 @@ def record(
     fitted, _ = fit(described, workload.mesh.size)
     estimator = read_measured(Path(kernels)) if isinstance(kernels, str | Path) else kernels
     costs = Costs(fitted, algorithm, estimator or kernel_seconds)
-    graphs = [apply(program.graph, granularity) for program in workload.programs]
+    chosen = parse_passes(passes)
+    graphs = [transform(apply(program.graph, granularity), chosen) for program in workload.programs]
     parts = [
         (graph, program.ranks.array())
         for graph, program in zip(graphs, workload.programs, strict=True)
@@ -142,6 +169,24 @@ def record(
                 channel=nodes.channel,
                 start=happened.start[actor],
                 end=happened.end[actor],
+                first=_first_instances(graph),
+                memory=memory_by_node(graph, workload.programs[number].inputs)
+                if granularity == "kernel"
+                else None,
             )
         )
     return Recording(workload.mesh, fitted, granularity, happened.ticks, tuple(ranks))
+
+
+def _first_instances(graph: WorkloadGraph) -> Ints:
+    """Where the instances of each node begin, and where the last one's end."""
+    sizes = np.ones(len(graph), np.int64)
+    for node in np.flatnonzero(graph.kind >= NodeKind.LOOP).tolist():
+        detail = int(graph.detail[node])
+        if graph.kind[node] == NodeKind.LOOP:
+            loop = graph.loops[detail]
+            sizes[node] = instances_of(loop.body) * loop.trip_count
+        else:
+            conditional = graph.conditionals[detail]
+            sizes[node] = instances_of(conditional.branches[conditional.taken])
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])

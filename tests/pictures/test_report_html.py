@@ -24,7 +24,7 @@ from tests.simulation.test_simulate import overlapped, pipeline
 
 MESH = Mesh((8, 8), ("data", "model"))
 BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    filter(None, map(shutil.which, ("chromium", "chromium-headless-shell", "google-chrome"))), None
 )
 _VOID = {"meta", "br", "hr"}
 
@@ -141,6 +141,34 @@ def test_a_page_refers_to_nothing():
     assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
 
 
+def test_memory_over_time_by_hand():
+    """Value, weight of 32 MiB each are inputs and stay; three products follow one another.
+
+    The gathered weight lives from its start, beside at most two results of products: the operand
+    of a product and what it makes.  The last product reads the third's result and the gathered
+    weight and makes the output.
+    """
+    [record_of] = record(overlapped(MESH, "data", 3), "dgx-h100").ranks
+    times, alive = record_of.memory_over_time()
+    mib = 32 << 20
+    assert alive.tolist() == [3 * mib, 4 * mib, 5 * mib, 5 * mib, 5 * mib]
+    assert times[0] == times[1] == 0 and (np.diff(times) >= 0).all()
+
+
+@pytest.mark.parametrize("workload", [overlapped(MESH, "data", 5), pipeline(3)])
+def test_the_highest_point_over_time_is_the_peak(workload):
+    result = workload.simulate("dgx-h100")
+    for item, program in zip(record(workload, "dgx-h100").ranks, result.programs, strict=True):
+        _, alive = item.memory_over_time()
+        assert alive.max() == program.figures.peak_memory_bytes
+    assert human_bytes(result.peak_memory_bytes) in Page(page_of(workload)).text
+
+
+def test_memory_over_time_is_only_known_between_kernels():
+    recording = record(overlapped(MESH, "data"), "dgx-h100", granularity="region")
+    assert recording.ranks[0].memory_over_time() is None
+
+
 def test_every_program_has_its_part():
     page = Page(page_of(pipeline(3)))
     assert "Program main_0 (ranks 0-3)" in page.text and "Program main_1 (ranks 4-7)" in page.text
@@ -180,7 +208,7 @@ def test_a_page_without_a_folder_is_refused(tmp_path):
     assert stopped.value.code == UsageError.exit_status
 
 
-@pytest.mark.skipif(BROWSER is None, reason="needs a headless browser: chromium or google-chrome")
+@pytest.mark.skipif(BROWSER is None, reason="there is no chromium or google-chrome")
 def test_a_real_browser_opens_the_page(tmp_path):
     path = tmp_path / "report.html"
     path.write_text(page_of(overlapped(MESH, "data", 3)))
