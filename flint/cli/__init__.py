@@ -21,6 +21,7 @@ from flint.cli import (
     diff,
     inspect,
     simulate,
+    sweep,
     systems,
     targets,
     validate,
@@ -50,7 +51,7 @@ def _options(
 
 
 for _command in (
-    capture, convert, inspect, check, diff, validate, simulate, targets, systems
+    capture, convert, inspect, check, diff, validate, simulate, sweep, targets, systems
 ):  # fmt: skip
     _command.register(app)
 

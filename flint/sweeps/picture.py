@@ -1,0 +1,67 @@
+"""A picture of a sweep: step time against memory and against cost, with what nothing beats.
+
+draw(rows, Path("sweep.png"))       # False where matplotlib is not installed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from flint.sweeps.rows import Row, front
+from flint.writing import replacing
+
+#: Column, what the axis says, and its unit in the column's.
+_PANELS = (
+    ("peak_memory_bytes", "peak memory per rank (GiB)", 2.0**30),
+    ("device_seconds", "cost of a step (device-seconds)", 1.0),
+)
+#: More labels than this hide each other.
+_LABELS = 40
+
+
+def draw(rows: Sequence[Row], path: Path) -> bool:
+    """Draw the points that were simulated; hollow ones do not fit, a line joins the best.
+
+    Returns:
+        Whether it was drawn: matplotlib is installed, and there is a point.
+    """
+    good = [row for row in rows if row["error"] is None]
+    if not good or find_spec("matplotlib") is None:
+        return False
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    for panel, (column, label, unit) in zip(figure.subplots(1, 2), _PANELS, strict=True):
+        for number, system in enumerate(dict.fromkeys(row["system"] for row in good)):
+            colour = f"C{number % 10}"
+            for fits in (True, False):
+                chosen = [r for r in good if r["system"] == system and bool(r["fits"]) is fits]
+                if chosen:
+                    panel.scatter(
+                        [row["step_seconds"] for row in chosen],
+                        [row[column] / unit for row in chosen],
+                        edgecolors=colour,
+                        facecolors=colour if fits else "none",
+                        label=system if fits else f"{system}, does not fit",
+                    )
+        best = front(good, "step_seconds", column)
+        panel.plot(
+            [row["step_seconds"] for row in best],
+            [row[column] / unit for row in best],
+            color="grey", linewidth=1, zorder=0, label="nothing is better in both",
+        )  # fmt: skip
+        for row in good if len(good) <= _LABELS else best[:_LABELS]:
+            panel.annotate(
+                row["mesh"], (row["step_seconds"], row[column] / unit), fontsize=8,
+                xytext=(4, 4), textcoords="offset points",
+            )  # fmt: skip
+        panel.set(xlabel="step (s)", ylabel=label)
+        panel.grid(alpha=0.3)
+        panel.legend(fontsize=8)
+    with replacing(path) as partial:
+        figure.savefig(partial, format="png", dpi=120)
+    return True

@@ -1,0 +1,108 @@
+"""Results of a sweep as rows: CSV, JSON, and which points nothing else beats.
+
+The idea: one flat row per point with the same keys everywhere; a failed point has its reason and
+no numbers.
+
+    rows = to_rows(outcomes)
+    rows[0]["step_seconds"], rows[0]["pareto"], rows[1]["error"]
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from flint.sweeps.points import Sweep
+from flint.sweeps.running import Outcome
+from flint.writing import replacing
+
+Row = dict[str, Any]
+
+_FIGURES = (
+    "step_seconds", "compute_seconds", "communication_seconds", "exposed_communication_seconds",
+    "idle_seconds", "peak_memory_bytes", "memory_bytes", "fits", "flops", "model_flops", "mfu",
+)  # fmt: skip
+#: Less of each is better.
+OBJECTIVES = ("step_seconds", "peak_memory_bytes", "device_seconds")
+COLUMNS = (
+    "mesh", "axes", "ranks", "system", *_FIGURES, "device_seconds", "pareto", "workload", "error",
+)  # fmt: skip
+
+
+def to_rows(outcomes: Sequence[Outcome]) -> list[Row]:
+    """One row per outcome, in their order.
+
+    ``device_seconds`` is what a step costs: its seconds times the ranks.  ``pareto``: it fits, and
+    no point that fits is at least as good in step time, peak memory and device-seconds and better
+    in one of them.  ``workload`` is the folder that ``flint simulate`` takes.
+    """
+    rows = [_row(outcome) for outcome in outcomes]
+    fitting = [row for row in rows if row["error"] is None and row["fits"]]
+    for row in fitting:
+        row["pareto"] = not any(_beats(other, row, OBJECTIVES) for other in fitting)
+    return rows
+
+
+def _row(outcome: Outcome) -> Row:
+    point, result = outcome.point, outcome.result
+    row: Row = dict.fromkeys(COLUMNS)
+    row |= {
+        "mesh": point.mesh_text,
+        "axes": point.axes,
+        "ranks": point.mesh.size,
+        "system": point.system_name,
+        "error": outcome.reason,
+    }
+    if result is not None:
+        row |= {name: result[name] for name in _FIGURES}
+        row["device_seconds"] = result["step_seconds"] * point.mesh.size
+        row["pareto"] = False
+        row["workload"] = str(point.workload)
+    return row
+
+
+def _beats(one: Row, other: Row, objectives: Sequence[str]) -> bool:
+    pairs = [(one[name], other[name]) for name in objectives]
+    return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
+
+
+def front(rows: Sequence[Row], across: str, up: str) -> list[Row]:
+    """The rows that fit and that none beats in two columns, by the first of them."""
+    fitting = [row for row in rows if row["error"] is None and row["fits"]]
+    best = [
+        row for row in fitting if not any(_beats(other, row, (across, up)) for other in fitting)
+    ]
+    return sorted(best, key=lambda row: (row[across], row[up]))
+
+
+def document(sweep: Sweep, rows: Sequence[Row]) -> dict[str, Any]:
+    """The sweep and its rows as a JSON document."""
+    return {
+        "step": sweep.step,
+        "setup": sweep.setup,
+        "granularity": sweep.granularity,
+        "algorithm": sweep.algorithm,
+        "rows": list(rows),
+    }
+
+
+def write(sweep: Sweep, rows: Sequence[Row]) -> None:
+    """Write ``results.json`` and ``results.csv`` into the sweep's folder.
+
+    Raises:
+        FlintError: the disk fails.
+    """
+    with replacing(sweep.folder / "results.json") as partial:
+        partial.write_text(json.dumps(document(sweep, rows), indent=1) + "\n")
+    with replacing(sweep.folder / "results.csv") as partial:
+        _write_csv(partial, rows)
+
+
+def _write_csv(path: Path, rows: Sequence[Row]) -> None:
+    with path.open("w", newline="") as out:
+        writer = csv.DictWriter(out, COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)

@@ -1,0 +1,100 @@
+"""What a capture's result depends on, as one hash.
+
+The idea: the step's file and every Python file that it imports from beside it or from PYTHONPATH,
+the installed distributions, Flint's own code, and the environment that jax and XLA read.  Data
+files that the step opens are not seen; a sweep can be told to start afresh.
+
+    key("train.py")     # 64 hexadecimal digits
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import os
+import platform
+from collections.abc import Iterator
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+_OUR_PACKAGES = ("flint", "flint.frontends", "flint.converters", "flint.models")
+_ENVIRONMENT = ("FLINT_", "JAX_", "XLA_", "TF_", "LIBTPU_", "TORCH", "PYTHONPATH")
+#: A step that imports more files than this is followed no further.
+_MOST_FILES = 10_000
+
+
+def key(step_file: str | Path) -> str:
+    """SHA-256 of everything that a capture of a step of that file depends on."""
+    digest = hashlib.sha256()
+    for file in imported_files(Path(step_file)):
+        _add(digest, f"{file}".encode(), file.read_bytes())
+    for file in _own_files():
+        _add(digest, file.name.encode(), file.read_bytes())
+    installed = sorted(
+        {f"{item.metadata['Name']}=={item.version}" for item in metadata.distributions()}
+    )
+    variables = [
+        f"{name}={value}"
+        for name, value in sorted(os.environ.items())
+        if name.startswith(_ENVIRONMENT)
+    ]
+    for text in (platform.python_version(), *installed, *variables):
+        _add(digest, text.encode())
+    return digest.hexdigest()
+
+
+def _add(digest: hashlib._Hash, *parts: bytes) -> None:
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "big") + part)
+
+
+def imported_files(step_file: Path) -> list[Path]:
+    """The file and what it imports, directly or not, outside of installed packages; sorted."""
+    start = step_file.absolute()
+    roots = [start.parent]
+    roots += [Path(part) for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    found, pending = {start}, [start]
+    while pending and len(found) < _MOST_FILES:
+        for file in _imports(pending.pop(), roots):
+            if file not in found:
+                found.add(file)
+                pending.append(file)
+    return sorted(found)
+
+
+def _imports(file: Path, roots: list[Path]) -> Iterator[Path]:
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):
+        return  # the capture says what is wrong with it
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from _module_files(roots, alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            near = [file.parents[node.level - 1]] if 0 < node.level <= len(file.parents) else roots
+            # `from package import name`: the name may be a module of the package.
+            for alias in node.names:
+                yield from _module_files(near, f"{node.module or ''}.{alias.name}".strip("."))
+
+
+def _module_files(roots: list[Path], name: str) -> Iterator[Path]:
+    """The files of a module and of the packages that it is in, as far as they exist."""
+    for root in roots:
+        place = root
+        for part in name.split("."):
+            place = place / part
+            for file in (place.with_name(f"{part}.py"), place / "__init__.py"):
+                if file.is_file():
+                    yield file
+
+
+def _own_files() -> list[Path]:
+    files: set[Path] = set()
+    for name in _OUR_PACKAGES:
+        spec = find_spec(name)
+        for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+            for pattern in ("*.py", "*.toml", "*.textproto", "*.txtpb"):
+                files.update(Path(folder).rglob(pattern))
+    return sorted(files)
