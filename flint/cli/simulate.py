@@ -12,6 +12,7 @@ from flint import registry
 from flint.cli.shared import JsonOption, human_bytes, print_json, print_warnings
 from flint.cli.tables import Printer, Table
 from flint.folder import load
+from flint.passes.what_if import parse_passes
 from flint.simulation.recording import record
 from flint.simulation.result import Figures, ProgramResult, SimulationResult
 
@@ -39,6 +40,15 @@ def simulate_command(
         Path | None,
         typer.Option("--durations", help="Measured kernels: CSV with op,result,seconds."),
     ] = None,
+    passes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--pass",
+            metavar="NAME[:OPTION=VALUE,...]",
+            help="What if: bucket, hoist, defer, split or scale, such as hoist:by=2 or "
+            "bucket:kind=all-gather,bytes=64MiB; repeat for more.",
+        ),
+    ] = None,
     timeline: Annotated[
         Path | None,
         typer.Option(
@@ -54,13 +64,24 @@ def simulate_command(
     json_output: JsonOption = False,
 ) -> None:
     """Simulate one step: time, exposed communication, memory, utilisation."""
+    chosen = parse_passes(passes or ())
     workload = load(folder)
     result = workload.simulate(
-        system, granularity=granularity, algorithm=algorithm, engine=engine, kernels=durations
+        system,
+        granularity=granularity,
+        algorithm=algorithm,
+        engine=engine,
+        kernels=durations,
+        passes=chosen,
     )
     if timeline is not None or html is not None:
         recording = record(
-            workload, system, granularity=granularity, algorithm=algorithm, kernels=durations
+            workload,
+            system,
+            granularity=granularity,
+            algorithm=algorithm,
+            kernels=durations,
+            passes=chosen,
         )
         if timeline is not None:
             registry.converter("timeline")(recording, timeline)

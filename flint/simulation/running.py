@@ -10,7 +10,7 @@ become one actor, the machine runs all actors against each other, and what happe
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from flint.execution.node_types import NodeType
 from flint.graph import Phase, WorkloadGraph
 from flint.group_names import partners
 from flint.passes import apply
+from flint.passes.what_if import Chosen, parse_passes, transform
 from flint.simulation.actors import Cast, Role, build_cast
 from flint.simulation.classes import KERNELS, kernel_classes
 from flint.simulation.durations import TICKS_PER_SECOND, Costs
@@ -51,6 +52,7 @@ def simulate(
     algorithm: str | None = None,
     engine: str = "embedded",
     kernels: Estimator | str | Path | None = None,
+    passes: Iterable[str | Chosen] = (),
 ) -> SimulationResult:
     """How long one step takes.
 
@@ -62,9 +64,10 @@ def simulate(
         engine: "embedded" is the only one.
         kernels: measured durations as a CSV file (see ``flint.cost.measured``), or any function of
             a graph and a system that gives seconds per node; by default ``flint.cost.kernels``.
+        passes: what-if passes (see ``flint.passes.what_if``), after the granularity's.
 
     Raises:
-        UsageError: unknown system, granularity, algorithm or engine, a program that is not
+        UsageError: unknown system, granularity, algorithm, engine or pass, a program that is not
             partitioned, a mesh that does not map on the system.
         FlintError: a graph without any work, ranks that wait for each other for ever.
     """
@@ -77,7 +80,8 @@ def simulate(
         )
     described = system if isinstance(system, System) else load_system(system)
     fitted, notes = fit(described, workload.mesh.size)
-    graphs = [apply(program.graph, granularity) for program in workload.programs]
+    chosen = parse_passes(passes)
+    graphs = [transform(apply(program.graph, granularity), chosen) for program in workload.programs]
     _check_work(workload, graphs)
     ranks = [program.ranks.array() for program in workload.programs]
     estimator = read_measured(Path(kernels)) if isinstance(kernels, str | Path) else kernels
@@ -89,7 +93,9 @@ def simulate(
     programs = []
     for number, program in enumerate(workload.programs):
         # Values live between kernels, whatever the granularity of time.
-        fused = graphs[number] if granularity == "kernel" else apply(program.graph, "kernel")
+        fused = graphs[number]
+        if granularity != "kernel":
+            fused = transform(apply(program.graph, "kernel"), chosen)
         memory = peak_memory(fused, program.inputs)
         actors = [i for i, role in enumerate(cast.roles) if role.program == number]
         programs.append(
@@ -106,6 +112,7 @@ def simulate(
         programs=tuple(programs),
         notes=(
             *notes,
+            *(f"after pass {item}" for item in chosen),
             *_remarks(workload),
             *(estimator.notes() if isinstance(estimator, Measured) else ()),
         ),

@@ -1,0 +1,154 @@
+"""What-if passes: the same step, issued or grouped in another way.
+
+The idea: each pass is a function from graph to graph with options, by name in a table.  They run on
+graphs that are already at a granularity (kernels, say), and graphs are verified before and after
+each.  Hoisting, deferring, bucketing and splitting keep every payload byte and every FLOP.
+
+    passes = parse_passes(["bucket:kind=all_gather,bytes=64MiB", "hoist:by=1"])
+    graph = transform(graph, passes)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+from flint.communication import COLLECTIVES, POINT_TO_POINT
+from flint.errors import UsageError
+from flint.graph import WorkloadGraph
+from flint.passes.what_if.bucket import bucket
+from flint.passes.what_if.defer import defer
+from flint.passes.what_if.hoist import hoist
+from flint.passes.what_if.scale import scale
+from flint.passes.what_if.split import split
+from flint.verification import verify
+
+_UNITS: Final = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError("a whole number from 1 on")
+    return number
+
+
+def _bytes(text: str) -> int:
+    for unit, size in _UNITS.items():
+        if text.endswith(unit):
+            return _count(str(int(float(text.removesuffix(unit)) * size)))
+    return _count(text.removesuffix("B"))
+
+
+def _factor(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < 1e6:
+        raise ValueError("a factor from 0 to 1e6")
+    return number
+
+
+def _kind(text: str) -> str:
+    kind = text.replace("-", "_")
+    if kind not in COLLECTIVES or kind in POINT_TO_POINT:
+        raise ValueError("a collective")
+    return kind
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """One pass of the table.
+
+    Attributes:
+        function: graph and options -> graph.
+        options: name -> (how its text is read, what it says in a message, default).
+    """
+
+    function: Callable[..., WorkloadGraph]
+    options: Mapping[str, tuple[Callable[[str], Any], str, Any]]
+
+
+_KIND = (_kind, "a collective such as all_gather or reduce_scatter")
+_COUNT = (_count, "a whole number from 1 on")
+
+#: What-if passes by name.
+WHAT_IF: Final[Mapping[str, WhatIf]] = MappingProxyType(
+    {
+        "bucket": WhatIf(
+            bucket,
+            {
+                "kind": (*_KIND, "reduce_scatter"),
+                "bytes": (_bytes, "a size such as 25MiB", 25 * 2**20),
+            },
+        ),
+        "hoist": WhatIf(hoist, {"by": (*_COUNT, 1)}),
+        "defer": WhatIf(defer, {"by": (*_COUNT, 1)}),
+        "split": WhatIf(split, {"kind": (*_KIND, "all_gather"), "chunks": (*_COUNT, 2)}),
+        "scale": WhatIf(scale, {"factor": (_factor, "a number from 0 to 1e6", 1.0)}),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A pass with its options.
+
+    Attributes:
+        name: in ``WHAT_IF``.
+        options: all of them.
+    """
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return ":".join([self.name, ",".join(f"{k}={v}" for k, v in self.options.items())])
+
+
+def parse_pass(text: str) -> Chosen:
+    """A pass from ``NAME[:OPTION=VALUE,...]``.
+
+    Raises:
+        UsageError: an unknown pass or option, a value that cannot be meant.
+    """
+    name, _, rest = text.partition(":")
+    if name not in WHAT_IF:
+        raise UsageError(f"pass {name!r}: choose from {', '.join(WHAT_IF)}")
+    known = WHAT_IF[name].options
+    options = {option: default for option, (_, _, default) in known.items()}
+    for item in rest.split(",") if rest else ():
+        option, equals, value = item.partition("=")
+        if option not in known:
+            raise UsageError(f"pass {name}, option {option!r}: choose from {', '.join(known)}")
+        read, meant, _ = known[option]
+        try:
+            options[option] = read(value if equals else "")
+        except (ValueError, OverflowError):
+            raise UsageError(f"pass {name}, {option}={value!r}: give {meant}") from None
+    return Chosen(name, options)
+
+
+def parse_passes(passes: Iterable[str | Chosen]) -> tuple[Chosen, ...]:
+    """Passes in the order given; texts are read (see ``parse_pass``)."""
+    return tuple(parse_pass(item) if isinstance(item, str) else item for item in passes)
+
+
+def transform(graph: WorkloadGraph, passes: Iterable[str | Chosen]) -> WorkloadGraph:
+    """``graph`` after what-if passes, one after another.
+
+    Args:
+        graph: at the granularity that is to be simulated.
+        passes: texts or what ``parse_pass`` makes of them.
+
+    Raises:
+        UsageError: an unknown pass or option.
+        FlintError: a graph that contradicts itself (see ``flint.verification``).
+    """
+    chosen = parse_passes(passes)
+    if chosen:
+        verify(graph)
+    for item in chosen:
+        graph = WHAT_IF[item.name].function(graph, **item.options)
+        verify(graph, f"after pass {item.name}")
+    return graph

@@ -1,0 +1,277 @@
+"""What-if passes: what they keep, what they change, what it costs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from flint.building import GraphBuilder, TableBuilder
+from flint.cli import main
+from flint.cost.systems import System, load_system
+from flint.errors import FlintError, UsageError
+from flint.graph import EdgeKind, Loop, NodeKind, WorkloadGraph
+from flint.mesh import Mesh
+from flint.passes.what_if import parse_pass, transform
+from flint.ranks import all_ranks
+from flint.tensor_types import tensor_type
+from flint.work import Role, Unit, Work, WorkItem
+from flint.workload import Program, ProgramInput, Workload, with_communicators
+from tests.passes.building import SHARD, WEIGHT, Graph, training_step
+from tests.passes.totals import work
+
+EVERY = [
+    "bucket:kind=all_gather,bytes=5kB",
+    "bucket:kind=reduce_scatter,bytes=1MiB",
+    "bucket:kind=all-reduce",
+    "hoist:by=1",
+    "hoist:by=100",
+    "defer:by=1",
+    "defer:by=100",
+    "split:kind=all_gather,chunks=3",
+    "split:kind=reduce_scatter,chunks=7",
+]
+
+
+def payload(graph: WorkloadGraph) -> Counter[str]:
+    """Operand and result bytes by kind, loops multiplied."""
+    total: Counter[str] = Counter()
+    for block, times in graph.walk():
+        for node in block:
+            if node.kind == NodeKind.COMMUNICATION:
+                item = graph.tables.communications[int(block.detail[node.index])]
+                total[item.kind + " in"] += times * item.bytes_in
+                total[item.kind + " out"] += times * item.bytes_out
+    return total
+
+
+def sizes(graph: WorkloadGraph) -> list[tuple[str, int]]:
+    """Communications in issue order: kind and operand bytes."""
+    table = graph.tables.communications
+    chosen = graph.detail[graph.kind == NodeKind.COMMUNICATION].tolist()
+    return [(table[i].kind, table[i].bytes_in) for i in chosen]
+
+
+def needs(graph: WorkloadGraph) -> set[tuple[str, str]]:
+    """Pairs of names of compute ops of which one follows from the other by data."""
+    before: list[set[str]] = []
+    found = set()
+    for node in graph:
+        mine: set[str] = set()
+        low, high = graph.operand_ptr[node.index : node.index + 2]
+        for value in graph.operand[low:high]:
+            maker = int(graph.producer[value])
+            if maker >= 0:
+                mine |= before[maker]
+                if graph.kind[maker] == NodeKind.COMPUTE:
+                    mine.add(graph[maker].op)
+        before.append(mine)
+        if node.kind == NodeKind.COMPUTE:
+            found |= {(other, node.op) for other in mine}
+    return found
+
+
+@pytest.mark.parametrize("text", EVERY)
+def test_payload_work_and_dependences_stay(text):
+    graph = training_step(5)
+    after = transform(graph, [text])  # verified: edges point forward
+    # 5 layers, each gathers and reduces once: shards of 256 bytes, weights of 2048.
+    assert payload(graph) == payload(after)
+    assert payload(after)["all_gather in"] == 5 * 256
+    assert payload(after)["reduce_scatter in"] == 5 * 2048
+    assert work(after) == work(graph)
+    assert needs(graph) <= needs(after)
+
+
+def test_buckets_fill_up_to_their_size():
+    graph = transform(training_step(5), ["bucket:kind=all_gather,bytes=4096"])
+    gathers = [size for kind, size in sizes(graph) if kind == "all_gather"]
+    assert gathers == [512, 512, 256]  # two weights of 2048 bytes fill a bucket
+
+
+def test_what_depends_on_a_bucket_is_not_in_it():
+    g = Graph()
+    first = g.all_reduce(g.input())
+    second = g.all_reduce(g.elementwise(first))
+    other = g.all_reduce(g.input())
+    graph = transform(g.finish(second, other), ["bucket:kind=all_reduce,bytes=1GiB"])
+    assert [size for _, size in sizes(graph)] == [8192, 2 * 8192]
+
+
+def test_buckets_never_wait_for_each_other():
+    """a1 -> b2 and b1 -> a2 forbid that both pairs become buckets."""
+    g = Graph()
+    a1, b1 = g.input(), g.input(SHARD)
+    a1, b1 = g.reduce_scatter(g.input(WEIGHT)), g.communicate("reduce_scatter", a1, WEIGHT, SHARD)
+    b2 = g.communicate("reduce_scatter", g.elementwise(a1, of=WEIGHT), WEIGHT, SHARD)
+    a2 = g.reduce_scatter(g.elementwise(b1, of=WEIGHT))
+    graph = transform(g.finish(a2, b2), ["bucket:bytes=1GiB"])
+    assert sorted(size for _, size in sizes(graph)) == [4096, 4096]
+
+
+def test_chunks_sum_up_and_stand_one_after_another():
+    graph = transform(training_step(1), ["split:kind=all_gather,chunks=3"])
+    assert sizes(graph)[:3] == [("all_gather", 85), ("all_gather", 85), ("all_gather", 86)]
+    assert [sorted(graph.predecessors(i)) for i in range(3)] == [[], [0], [1]]
+
+
+def test_deferred_reductions_stand_later():
+    g = Graph()
+    x = g.input(WEIGHT)
+    g.reduce_scatter(x)
+    g.reduce_scatter(g.elementwise(x, of=WEIGHT, name="one"))
+    outputs = [g.elementwise(x, of=WEIGHT, name="two")]
+    graph = transform(g.finish(*outputs), ["defer:by=1"])
+    assert [node.op for node in graph] == ["one", "reduce_scatter", "two", "reduce_scatter"]
+
+
+def test_hoisted_gathers_take_the_place_and_the_order_edges_of_an_earlier_one():
+    g = Graph()
+    shards = [g.input(SHARD) for _ in range(3)]
+    x = g.input()
+    for number, shard in enumerate(shards):
+        edge = ((g.last, EdgeKind.ORDER),) if number else ()
+        weight = g.communicate("all_gather", shard, SHARD, WEIGHT, edge)
+        x = g.elementwise(g.dot(x, weight), name=f"layer{number}")
+    graph = transform(g.finish(x), ["hoist:by=1"])
+    assert [node.op for node in graph if node.op != "dot_general"] == [
+        "all_gather", "all_gather", "layer0", "all_gather", "layer1", "layer2"
+    ]  # fmt: skip
+    order = list(zip(graph.order_node.tolist(), graph.order_kind.tolist(), strict=True))
+    assert [(graph[node].op, kind) for node, kind in order] == [("layer0", EdgeKind.ORDER)]
+
+
+def test_gathers_of_activations_are_left_alone():
+    g = Graph()
+    x = g.input()
+    gathered = g.all_gather(g.dot(x, g.input(WEIGHT), SHARD))
+    graph = g.finish(g.all_gather(g.dot(gathered, x, SHARD)))
+    after = transform(graph, ["hoist:by=9"])
+    assert [node.op for node in after] == [node.op for node in graph]
+
+
+def test_scaling_multiplies_compute_only():
+    graph = training_step(3)
+    after = transform(graph, ["scale:factor=0.5"])
+    assert int(after.work_flops.sum()) * 2 == int(graph.work_flops.sum())
+    assert int(after.bytes_written[after.kind == NodeKind.COMPUTE].sum()) * 2 == int(
+        graph.bytes_written[graph.kind == NodeKind.COMPUTE].sum()
+    )
+    assert payload(after) == payload(graph)
+
+
+def test_bodies_are_transformed_too():
+    tables = TableBuilder()
+    body = Graph(tables)
+    x, shard = body.input(), body.input(SHARD)
+    body_graph = body.builder.finish((body.elementwise(body.dot(x, body.all_gather(shard))),))
+    outer = GraphBuilder(tables)
+    operands = [outer.input(int(i)) for i in body_graph.input_type]
+    graph = outer.finish(outer.loop(Loop(body_graph, 1, 6), operands))
+    after = transform(graph, ["split:kind=all_gather,chunks=2"])
+    assert payload(after) == payload(graph) and payload(after)["all_gather in"] == 6 * 256
+    assert len(after.loops[0].body) == len(body_graph) + 1
+
+
+BIG = tensor_type((4096, 4096), "bf16")
+PIECE = tensor_type((512, 4096), "bf16")
+MULTIPLY = Work(
+    (WorkItem(Unit.MATMUL, "bf16", 2 * 4096**3, (1, 4096, 4096, 4096)),), 1 << 26, 1 << 25
+)
+
+
+def slowed(factor: float) -> System:
+    """DGX H100 with so much of its bandwidth."""
+    system = load_system("dgx-h100")
+    tiers = tuple(replace(tier, bandwidth=tier.bandwidth * factor) for tier in system.network)
+    return replace(system, network=tiers)
+
+
+def sharded_layers(layers: int, held: bool = True) -> Workload:
+    """Every layer gathers its weight, held back until the layer before it is done or not, and
+    multiplies by it four times."""
+    g = Graph()
+    x = g.input(BIG)
+    for number in range(layers):
+        edge = ((g.last, EdgeKind.ORDER),) if number and held else ()
+        weight = g.communicate("all_gather", g.input(PIECE), PIECE, BIG, edge)
+        for _ in range(4):
+            x = g.op("dot_general", Role.CONTRACTION, (x, weight), BIG, MULTIPLY)
+    graph = g.finish(x)
+    inputs = tuple(ProgramInput(graph.type_of(i), "parameter") for i in range(graph.inputs))
+    program = Program("main", graph, all_ranks(8), inputs)
+    return Workload(Mesh((8,), ("data",)), with_communicators((program,)))
+
+
+def test_hoisting_hides_gathers_and_costs_memory():
+    workload = sharded_layers(6)
+    plain, hoisted = workload.simulate(), workload.simulate(passes=["hoist:by=1"])
+    # One gather of six is still before all compute; the others are behind a longer layer.
+    assert plain.exposed_communication_seconds == pytest.approx(plain.communication_seconds)
+    assert hoisted.exposed_communication_seconds == pytest.approx(plain.communication_seconds / 6)
+    assert hoisted.step_seconds < plain.step_seconds
+    assert hoisted.compute_seconds == plain.compute_seconds
+    # Two weights at once instead of one.
+    assert hoisted.peak_memory_bytes == plain.peak_memory_bytes + BIG.bytes
+    assert "after pass hoist:by=1" in hoisted.notes
+
+
+def test_unknown_passes_and_options_are_one_line():
+    for text, words in (
+        ("prefetch", "pass 'prefetch': choose from bucket, hoist"),
+        ("hoist:far=2", "option 'far': choose from by"),
+        ("hoist:by=0", "by='0': give a whole number"),
+        ("hoist:by", "by=''"),
+        ("bucket:bytes=many", "give a size such as"),
+        ("split:kind=send", "give a collective"),
+        ("scale:factor=nan", "give a number"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            parse_pass(text)
+        assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_graph_that_contradicts_itself_is_refused():
+    graph = training_step(1)
+    with pytest.raises(FlintError):
+        transform(replace(graph, bytes_read=graph.bytes_read - 10**9), ["hoist"])
+
+
+def test_nothing_is_gained_where_the_network_is_always_busy():
+    """Gathers that nothing holds back follow one another: the slow network never stands still."""
+    workload = sharded_layers(6, held=False)
+    slow = slowed(1e-3)
+    plain = workload.simulate(slow)
+    hoisted = workload.simulate(slow, passes=["hoist:by=2"])
+    assert plain.communication_seconds > 100 * plain.compute_seconds
+    assert hoisted.step_seconds == plain.step_seconds
+    assert hoisted.peak_memory_bytes > plain.peak_memory_bytes
+
+
+def test_the_gain_vanishes_as_the_network_gets_slower():
+    """At most the compute is hidden, which is nothing beside the gathers of a slow network."""
+    workload = sharded_layers(6)
+    gains = []
+    for factor in (1.0, 1e-1, 1e-2, 1e-3):
+        system = slowed(factor)
+        before = workload.simulate(system).step_seconds
+        gains.append(1 - workload.simulate(system, passes=["hoist:by=6"]).step_seconds / before)
+    assert gains[0] > 0.05 and gains[-1] < 0.02
+    assert gains[1] > gains[2] > gains[3]
+
+
+def test_the_command_takes_passes(tmp_path, capsys):
+    sharded_layers(3).save_programs(tmp_path / "w")
+
+    def status(*options: str) -> object:
+        with pytest.raises(SystemExit) as stopped:
+            main(["simulate", str(tmp_path / "w"), "--pass", "hoist:by=2", *options])
+        return stopped.value.code
+
+    assert status("--pass", "split:chunks=2", "--json") == 0
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    assert notes[-2:] == ["after pass hoist:by=2", "after pass split:kind=all_gather,chunks=2"]
+    assert status("--pass", "later") == 2
+    assert "pass 'later': choose from" in capsys.readouterr().err
