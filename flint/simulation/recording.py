@@ -77,17 +77,17 @@ class RankRecord:
     def memory_over_time(self) -> tuple[Ints, Ints] | None:
         """Ticks and the bytes alive from then on, in issue order; None where it is not known.
 
-        A loop has the bytes of its fullest moment throughout.  A node that runs before one issued
-        earlier (communication does) counts from when that one started.
+        A loop has the bytes of its fullest moment throughout.  A node counts from when all kernels
+        issued before it are over: what runs ahead of its issue would end a loop's time at once.
         """
         if self.memory is None or not len(self.instance):
             return None
         bounds = np.searchsorted(self.instance, self.first)
         runs = np.flatnonzero(bounds[1:] > bounds[:-1])
-        begins = np.minimum.reduceat(self.start, bounds[runs])
+        ends = np.maximum.reduceat(np.where(self.computes, self.end, 0), bounds[runs])
         # What has no node of its own counts with the node before it.
         alive = np.maximum.reduceat(self.memory, np.append(0, runs[1:]))
-        return np.maximum.accumulate(begins), alive
+        return np.append(0, np.maximum.accumulate(ends)[:-1]), alive
 
     @property
     def computes(self) -> NDArray[np.bool_]:

@@ -11,16 +11,18 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from flint.building import with_tables
+from flint.building import GraphBuilder, TableBuilder, with_tables
 from flint.cli import main
 from flint.cli.shared import human_bytes
+from flint.communication import Communication
 from flint.converters.html_parts import binary_bytes, table
 from flint.converters.report_html import layer_seconds, report
 from flint.errors import UsageError
-from flint.graph import Source
+from flint.graph import Loop, Source
+from flint.groups import along_axes
 from flint.mesh import Mesh
 from flint.simulation.recording import record
-from tests.simulation.test_simulate import overlapped, pipeline
+from tests.simulation.test_simulate import BIG, overlapped, pipeline, product, workload_of
 
 MESH = Mesh((8, 8), ("data", "model"))
 BROWSER = next(
@@ -152,7 +154,9 @@ def test_memory_over_time_by_hand():
     times, alive = record_of.memory_over_time()
     mib = 32 << 20
     assert alive.tolist() == [3 * mib, 4 * mib, 5 * mib, 5 * mib, 5 * mib]
-    assert times[0] == times[1] == 0 and (np.diff(times) >= 0).all()
+    # Each counts from the end of the kernels before it; the gather is none.
+    kernels = np.sort(record_of.end[record_of.computes])
+    assert times.tolist() == [0, 0, *kernels[:3].tolist()]
 
 
 @pytest.mark.parametrize("workload", [overlapped(MESH, "data", 5), pipeline(3)])
@@ -162,6 +166,24 @@ def test_the_highest_point_over_time_is_the_peak(workload):
         _, alive = item.memory_over_time()
         assert alive.max() == program.figures.peak_memory_bytes
     assert human_bytes(result.peak_memory_bytes) in Page(page_of(workload)).text
+
+
+def test_a_loop_keeps_its_bytes_until_its_last_kernel_is_over():
+    """The gather that is issued after the loop begins with it, and does not end its time."""
+    tables = TableBuilder()
+    body = GraphBuilder(tables)
+    made = product(body, body.input(tables.type(BIG)))
+    builder = GraphBuilder(tables)
+    value, weight = builder.input(tables.type(BIG)), builder.input(tables.type(BIG))
+    (value,) = builder.loop(Loop(body.finish((made,)), 1, 3), (value,))
+    groups, shard = along_axes(MESH, ("data",)), (BIG.bytes // 8,)
+    item = Communication("all_gather", None, groups, None, shard, (BIG.bytes,), ("bf16",))
+    (gathered,) = builder.communication(item, (weight,), (BIG,))
+    graph = with_tables(builder.finish((value, gathered)), tables.finish())
+    [found] = record(workload_of(graph, mesh=MESH), "dgx-h100").ranks
+    assert found.start[found.communicates].tolist() == [0]
+    times, _ = found.memory_over_time()
+    assert times.tolist() == [0, found.end[found.computes].max()]
 
 
 def test_memory_over_time_is_only_known_between_kernels():
