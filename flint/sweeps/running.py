@@ -59,7 +59,7 @@ def run(
 
     Args:
         sweep: what.
-        jobs: processes at a time; default: the cores that this process may use.
+        jobs: processes at a time; default: as many as cores.
         fresh: capture and simulate again what is there.
         report: called with (points done, points).
 
@@ -79,7 +79,7 @@ def run(
         else:
             missing[point.workload].append(point)
     processes = _Processes()
-    workers = jobs or len(os.sched_getaffinity(0))
+    workers = jobs or os.cpu_count() or 1
     with ThreadPoolExecutor(workers) as pool:
         try:
             pending: dict[Future[Any], tuple[Path, Point | None]] = {}
@@ -135,7 +135,7 @@ def _stored(path: Path) -> dict[str, Any] | None:
         document = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return None
-    return document if isinstance(document, dict) else None
+    return document if isinstance(document, dict) and "step_seconds" in document else None
 
 
 def _capture(sweep: Sweep, point: Point, processes: _Processes) -> None:
@@ -179,17 +179,7 @@ class _Processes:
         with self._lock:
             if self._ended:
                 raise FlintError("interrupted")
-            # -P: as the `flint` command, without the current folder in front of the path.
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "flint", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                env=_environment(),
-                start_new_session=True,
-            )
+            process = _start(arguments)
             self._running.add(process)
         try:
             output, messages = process.communicate()
@@ -209,6 +199,23 @@ class _Processes:
                     os.killpg(process.pid, signal.SIGKILL)
                 except ProcessLookupError:
                     continue
+
+
+def _start(arguments: list[str]) -> subprocess.Popen[str]:
+    try:
+        # -P: as the `flint` command, without the current folder in front of the path.
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "flint", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env=_environment(),
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise FlintError(f"no process can be started ({error.strerror or error})") from error
 
 
 def _environment() -> dict[str, str]:

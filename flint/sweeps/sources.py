@@ -1,8 +1,8 @@
 """What a capture's result depends on, as one hash.
 
-The idea: the step's file and every Python file that it imports from beside it or from PYTHONPATH,
-the installed distributions, Flint's own code, and the environment that jax and XLA read.  Data
-files that the step opens are not seen; a sweep can be told to start afresh.
+The idea: the step's file and every Python file that it imports from folders on the path that hold
+no distributions, the installed distributions, Flint's own code, and the environment that jax and
+XLA read.  Data files that the step opens are not seen; a sweep can be told to start afresh.
 
     key("train.py")     # 64 hexadecimal digits
 """
@@ -13,6 +13,8 @@ import ast
 import hashlib
 import os
 import platform
+import sys
+import sysconfig
 from collections.abc import Iterator
 from importlib import metadata
 from importlib.util import find_spec
@@ -53,7 +55,7 @@ def imported_files(step_file: Path) -> list[Path]:
     """The file and what it imports, directly or not, outside of installed packages; sorted."""
     start = step_file.absolute()
     roots = [start.parent]
-    roots += [Path(part) for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    roots += [Path(part) for part in sys.path if part and not _installed(Path(part))]
     found, pending = {start}, [start]
     while pending and len(found) < _MOST_FILES:
         for file in _imports(pending.pop(), roots):
@@ -61,6 +63,12 @@ def imported_files(step_file: Path) -> list[Path]:
                 found.add(file)
                 pending.append(file)
     return sorted(found)
+
+
+def _installed(folder: Path) -> bool:
+    """Whether distributions (whose versions are looked at) or Python's own modules lie there."""
+    standard = Path(sysconfig.get_path("stdlib"))
+    return "site-packages" in folder.parts or folder == standard or standard in folder.parents
 
 
 def _imports(file: Path, roots: list[Path]) -> Iterator[Path]:

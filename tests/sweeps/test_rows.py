@@ -1,0 +1,49 @@
+"""Which points nothing beats, worked out by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flint.mesh import Mesh
+from flint.sweeps import picture
+from flint.sweeps.points import Point
+from flint.sweeps.rows import COLUMNS, front, to_rows
+from flint.sweeps.running import Outcome
+
+
+def outcome(ranks, step, memory, *, fits=True):
+    point = Point(Mesh((ranks,)), None, "s", "s", Path("w"), Path("p"))
+    result = dict.fromkeys(COLUMNS, 0) | {
+        "step_seconds": step, "peak_memory_bytes": memory, "fits": fits,
+    }  # fmt: skip
+    return Outcome(point, result)
+
+
+def test_a_point_is_best_unless_another_is_no_worse_in_all_and_better_in_one():
+    rows = to_rows(
+        [
+            outcome(2, 4.0, 40),  # the cheapest: 8 device-seconds
+            outcome(4, 3.0, 30),  # 12 device-seconds, less time and memory
+            outcome(4, 3.0, 31),  # the same with more memory: beaten
+            outcome(8, 1.0, 90, fits=False),  # the fastest, but it does not fit
+            Outcome(outcome(3, 1.0, 1).point, reason="no"),
+        ]
+    )
+    assert [row["pareto"] for row in rows] == [True, True, False, False, None]
+    assert rows[4]["error"] == "no"
+
+
+def test_the_front_in_two_columns_goes_down():
+    rows = to_rows([outcome(1, 1.0, 9), outcome(1, 2.0, 5), outcome(1, 3.0, 7)])
+    best = front(rows, "step_seconds", "peak_memory_bytes")
+    assert [(row["step_seconds"], row["peak_memory_bytes"]) for row in best] == [(1.0, 9), (2.0, 5)]
+
+
+def test_the_picture_is_a_png(tmp_path):
+    pytest.importorskip("matplotlib")
+    rows = to_rows([outcome(2, 4.0, 40), outcome(4, 3.0, 50, fits=False)])
+    assert picture.draw(rows, tmp_path / "sweep.png")
+    assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
+    assert not picture.draw([], tmp_path / "none.png")
