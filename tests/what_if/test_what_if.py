@@ -17,9 +17,10 @@ from flint.mesh import Mesh
 from flint.passes.what_if import parse_pass, transform
 from flint.ranks import all_ranks
 from flint.tensor_types import tensor_type
+from flint.unrolling import unroll
 from flint.work import Role, Unit, Work, WorkItem
 from flint.workload import Program, ProgramInput, Workload, with_communicators
-from tests.passes.building import SHARD, WEIGHT, Graph, training_step
+from tests.passes.building import INDEX, SHARD, WEIGHT, Graph, training_step
 from tests.passes.totals import work
 
 EVERY = [
@@ -177,6 +178,7 @@ def test_bodies_are_transformed_too():
 
 BIG = tensor_type((4096, 4096), "bf16")
 PIECE = tensor_type((512, 4096), "bf16")
+STACK = tensor_type((12, 512, 4096), "bf16")
 MULTIPLY = Work(
     (WorkItem(Unit.MATMUL, "bf16", 2 * 4096**3, (1, 4096, 4096, 4096)),), 1 << 26, 1 << 25
 )
@@ -275,3 +277,66 @@ def test_the_command_takes_passes(tmp_path, capsys):
     assert notes[-2:] == ["after pass hoist:by=2", "after pass split:kind=all_gather,chunks=2"]
     assert status("--pass", "later") == 2
     assert "pass 'later': choose from" in capsys.readouterr().err
+
+
+def looped_layers(layers: int) -> Workload:
+    """A loop that slices and gathers its iteration's weight, multiplies by it four times and
+    reduces a gradient: the next gather comes after the reduction in the order of communications."""
+    tables = TableBuilder()
+    body = Graph(tables)
+    counter, x, stacked = body.input(INDEX), body.input(BIG), body.input(STACK)
+    cut = Work((), PIECE.bytes, PIECE.bytes)
+    following = body.op("add", Role.ELEMENTWISE, (counter,), INDEX)
+    index = body.op("remainder", Role.ELEMENTWISE, (counter,), INDEX)
+    own = body.op("negate", Role.ELEMENTWISE, (x, index), BIG)
+    piece = body.op("dynamic_slice", Role.MOVEMENT, (stacked, index), PIECE, cut)
+    weight = body.communicate("all_gather", piece, PIECE, BIG)
+    own = body.op("dot_general", Role.CONTRACTION, (own, weight), BIG, MULTIPLY)
+    for _ in range(3):
+        own = body.op("dot_general", Role.CONTRACTION, (own, weight), BIG, MULTIPLY)
+    body.communicate("reduce_scatter", own, BIG, PIECE)
+    once = body.builder.finish((following, own))
+    outer = GraphBuilder(tables)
+    operands = [outer.input(int(i)) for i in once.input_type]
+    graph = outer.finish(outer.loop(Loop(once, 2, layers), operands))
+    inputs = tuple(ProgramInput(graph.type_of(i), "parameter") for i in range(graph.inputs))
+    program = Program("main", graph, all_ranks(8), inputs)
+    return Workload(Mesh((8,), ("data",)), with_communicators((program,)))
+
+
+@pytest.mark.parametrize("by", [1, 2, 3, 11, 12, 50])
+def test_loops_gather_ahead_without_another_byte_or_flop(by):
+    graph = looped_layers(12).graph
+    after = transform(graph, [f"hoist:by={by}"])
+    ahead = min(by, 11)
+    assert payload(after) == payload(graph)
+    assert payload(after)["all_gather in"] == 12 * PIECE.bytes
+    assert work(after) == work(graph)
+    assert [loop.trip_count for loop in after.loops] == [12 - ahead, ahead]
+    before = [node.op for node in after if node.kind != NodeKind.LOOP]
+    assert before.count("dynamic_slice") == before.count("all_gather") == ahead
+    first, second = (loop.body for loop in after.loops)
+    assert [kind for kind, _ in sizes(first)] == ["all_gather", "reduce_scatter"]
+    assert [kind for kind, _ in sizes(second)] == ["reduce_scatter"]
+    # Other products of this iteration's weight read what is carried and not the gather.
+    unrolled = unroll(after)
+    ops = [unrolled.graphs[0].tables.ops[i] for i in unrolled.column("op")[unrolled.template]]
+    gathers = [i for i, op in enumerate(ops) if op == "all_gather"]
+    readers = [
+        {int(c) for c in unrolled.consumer[(unrolled.deps == i) & (unrolled.dep_kind == 0)]}
+        for i in gathers
+    ]
+    products = [i for i, op in enumerate(ops) if op == "dot_general"]
+    assert readers == [set(products[4 * i : 4 * i + 4]) for i in range(12)]
+
+
+def test_a_loop_that_gathers_ahead_is_shorter_and_takes_a_weight_more():
+    workload = looped_layers(12)
+    plain, ahead = workload.simulate(), workload.simulate(passes=["hoist:by=1"])
+    assert ahead.step_seconds < plain.step_seconds
+    assert ahead.exposed_communication_seconds < plain.exposed_communication_seconds
+    assert ahead.communication_seconds == pytest.approx(plain.communication_seconds)
+    assert ahead.peak_memory_bytes > plain.peak_memory_bytes
+    slow = slowed(1e-3)
+    before, after = workload.simulate(slow), workload.simulate(slow, passes=["hoist:by=1"])
+    assert 1 - after.step_seconds / before.step_seconds < 0.02

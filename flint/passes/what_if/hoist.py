@@ -4,9 +4,9 @@ The idea, outside loops: the i-th weight gather of a block is issued where the (
 first k at the front, together with what prepares its operand.  Order edges that held it back from
 there are given up, and those of the place it takes hold for it; data edges all stay.
 
-Which gathers: an all-gather whose operand is made from the block's inputs by views, casts, slices
-and copies alone; in a loop's body only from invariants and scalars (stacked weights, sliced by the
-counter).  Activations come from a product, a reduction or a carried tensor, and are left alone.
+In loops the gathers of an iteration are issued k iterations earlier and carried there (see
+``flint.passes.what_if.ahead``).  Which gathers are meant, ``flint.passes.what_if.gathers`` says;
+those of activations are left alone.
 
     graph = hoist(graph, by=1)
 """
@@ -17,12 +17,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from flint.graph import Loop, NodeKind, WorkloadGraph
+from flint.graph import Loop, WorkloadGraph
 from flint.passes.columns import lists, pointer, with_bodies
+from flint.passes.what_if.ahead import gathered_ahead
+from flint.passes.what_if.gathers import weight_gathers
 from flint.passes.what_if.reissue import reissued
-from flint.work import Role
-
-_PREPARING = (Role.ALIAS, Role.GENERATE, Role.ELEMENTWISE, Role.MOVEMENT)
 
 
 def hoist(graph: WorkloadGraph, *, by: int) -> WorkloadGraph:
@@ -30,14 +29,14 @@ def hoist(graph: WorkloadGraph, *, by: int) -> WorkloadGraph:
 
     Args:
         graph: at any granularity.
-        by: places among the weight gathers of the block.
+        by: places among the weight gathers of the block; iterations of a loop.
     """
-    return _hoisted(graph, by, None)
+    return _hoisted(gathered_ahead(graph, by=by), by, None)
 
 
 def _hoisted(graph: WorkloadGraph, by: int, loop: Loop | None) -> WorkloadGraph:
     graph = with_bodies(graph, lambda body, inside: _hoisted(body, by, inside))
-    found = weight_gathers(graph, loop)
+    found = weight_gathers(graph, loop.carried if loop is not None else 0)
     if not found:
         return graph
     gathers = list(found)
@@ -63,38 +62,3 @@ def _hoisted(graph: WorkloadGraph, by: int, loop: Loop | None) -> WorkloadGraph:
         order_kind=np.array([kind for _, kind in flat], dtype=np.int8),
     )
     return reissued(graph, keys)
-
-
-def weight_gathers(graph: WorkloadGraph, loop: Loop | None) -> dict[int, set[int]]:
-    """Weight gathers of a block in issue order, each with the nodes that prepare its operand.
-
-    Args:
-        graph: the block.
-        loop: the loop whose body it is, None for a program or a branch.
-    """
-    carried = loop.carried if loop is not None else 0
-    operands = lists(graph.operand_ptr, graph.operand)
-    producer = graph.producer.tolist()
-    simple = (np.isin(graph.role, _PREPARING) & (graph.kind == NodeKind.COMPUTE)).tolist()
-
-    def still(value: int) -> bool:
-        return value >= carried or graph.type_of(value).shape == ()
-
-    prepared: list[set[int] | None] = []
-    found: dict[int, set[int]] = {}
-    table = graph.tables.communications
-    for node in range(len(graph)):
-        before: set[int] | None = set()
-        for value in operands[node]:
-            maker = producer[value]
-            made = prepared[maker] if maker >= 0 else (set() if still(value) else None)
-            if made is None:
-                before = None
-                break
-            assert before is not None
-            before |= made
-        prepared.append(before | {node} if before is not None and simple[node] else None)
-        gathers = graph.kind[node] == NodeKind.COMMUNICATION
-        if gathers and before is not None and table[int(graph.detail[node])].kind == "all_gather":
-            found[node] = before
-    return found

@@ -1,0 +1,232 @@
+"""Gathering ahead: in loops, weights are gathered for the iteration that comes k later.
+
+The idea is software pipelining.  Of N iterations of a loop with weight gathers:
+
+    k times what gathers, before the loop         # for iterations 0 .. k-1
+    a loop of N - k iterations that gather first, for k iterations later, and use what is carried
+    a loop of k iterations that gather nothing
+
+Gathered weights are carried from iteration to iteration, k of each, which is what it costs.  Every
+gather and what prepares it alone happens as often as before.  What a gather is prepared from along
+with others (arithmetic on the counter) stays where it is; the gather then follows what that is made
+from.  At most N - 1 iterations ahead are expressed.
+
+    graph = gathered_ahead(graph, by=1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flint.building import GraphBuilder, TableBuilder
+from flint.graph import EdgeKind, Ints, Loop, NodeKind, WorkloadGraph
+from flint.passes.columns import lists, with_bodies
+from flint.passes.what_if.gathers import weight_gathers
+
+#: Nodes that come first, and why.
+Edges = list[tuple[int, EdgeKind]]
+
+
+def gathered_ahead(graph: WorkloadGraph, *, by: int) -> WorkloadGraph:
+    """``graph`` with all its loops that gather weights gathering ahead.
+
+    Args:
+        graph: at any granularity.
+        by: iterations.
+    """
+    graph = with_bodies(graph, lambda body, _: gathered_ahead(body, by=by))
+    plans = {}
+    for node in np.flatnonzero(graph.kind == NodeKind.LOOP).tolist():
+        loop = graph.loops[int(graph.detail[node])]
+        moved = _moved(loop) if loop.trip_count > 1 else set()
+        if moved:
+            plans[node] = _Pipeline(loop, moved, min(by, loop.trip_count - 1))
+    return _rebuilt(graph, plans) if plans else graph
+
+
+def _moved(loop: Loop) -> set[int]:
+    """Weight gathers of a body and the nodes that only they need."""
+    body = loop.body
+    found = weight_gathers(body, loop.carried)
+    moved = set(found).union(*found.values())
+    operands = lists(body.operand_ptr, body.operand)
+    needed = set(body.producer[body.outputs].tolist())
+    # A gather whose result is yielded moves all the same; what it is made from does not.
+    for node in range(len(body) - 1, -1, -1):
+        if node in moved and node not in found and node in needed:
+            moved.discard(node)
+        if node not in moved:
+            needed.update(int(body.producer[value]) for value in operands[node])
+    return moved
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Pipeline:
+    """How a loop gathers ahead: the nodes ``moved``, by ``by`` iterations."""
+
+    loop: Loop
+    moved: set[int]
+    by: int
+
+    def given(self) -> list[int]:
+        """Values that moved nodes make for others."""
+        body = self.loop.body
+        outside = [
+            value
+            for value, user in zip(body.operand.tolist(), body.consumer.tolist(), strict=True)
+            if user not in self.moved
+        ]
+        used = {*outside, *body.outputs.tolist()}
+        return sorted(value for value in used if int(body.producer[value]) in self.moved)
+
+    def gather(
+        self, builder: GraphBuilder, value: Mapping[int, int], order: Edges
+    ) -> dict[int, int]:
+        """Copy the moved nodes; returns what their values are in ``builder``.
+
+        Args:
+            builder: takes the copies.
+            value: the body's inputs.
+            order: edges to nodes that come before all of them.
+        """
+        body = self.loop.body
+        made = dict(value)
+        place: dict[int, int] = {}
+        operands = lists(body.operand_ptr, body.operand)
+        for node in sorted(self.moved):
+            edges = order + [(place[n], kind) for n, kind in _order(body, node) if n in place]
+            place[node] = len(builder)
+            taken = [root for v in operands[node] for root in self._roots(v, operands)]
+            _copy(builder, body, node, [made[v] for v in taken], edges, made)
+        return made
+
+    def _roots(self, value: int, operands: list[list[int]]) -> list[int]:
+        """``value``, or the inputs that it is made from where its maker does not move."""
+        producer = self.loop.body.producer
+        left, seen = [value], {value}
+        found = []
+        while left:
+            current = left.pop()
+            maker = int(producer[current])
+            if maker < 0 or maker in self.moved:
+                found.append(current)
+                continue
+            left += [v for v in operands[maker] if v not in seen]
+            seen.update(operands[maker])
+        return found
+
+    def body(self, tables: TableBuilder, gathers: bool) -> WorkloadGraph:
+        """One iteration that gathers for a later one, or one that does not gather."""
+        body, given = self.loop.body, self.given()
+        builder = GraphBuilder(tables)
+        types: list[int] = body.input_type.tolist()
+        made = {i: builder.input(types[i]) for i in range(self.loop.carried)}
+        slots = [[builder.input(int(body.value_type[v])) for v in given] for _ in range(self.by)]
+        for i in range(self.loop.carried, body.inputs):
+            made[i] = builder.input(types[i])
+        later = slots[-1]
+        if gathers:
+            gathered = self.gather(builder, made, [])
+            later = [gathered[v] for v in given]
+        made.update(zip(given, slots[0], strict=True))
+        _rest(builder, body, self.moved, made)
+        kept = [value for slot in [*slots[1:], later] for value in slot]
+        return builder.finish([*(made[int(v)] for v in body.outputs), *kept], body.tables)
+
+
+def _order(graph: WorkloadGraph, node: int) -> Edges:
+    row = slice(int(graph.order_ptr[node]), int(graph.order_ptr[node + 1]))
+    kinds = [EdgeKind(kind) for kind in graph.order_kind[row].tolist()]
+    return list(zip(graph.order_node[row].tolist(), kinds, strict=True))
+
+
+def _copy(
+    builder: GraphBuilder,
+    graph: WorkloadGraph,
+    node: int,
+    operands: Iterable[int],
+    order: Edges,
+    made: dict[int, int],
+) -> None:
+    """Copy a node and enter its results into ``made``."""
+    kind, detail = NodeKind(int(graph.kind[node])), int(graph.detail[node])
+    if kind == NodeKind.LOOP:
+        builder.loops.append(graph.loops[detail])
+        detail = len(builder.loops) - 1
+    elif kind == NodeKind.CONDITIONAL:
+        builder.conditionals.append(graph.conditionals[detail])
+        detail = len(builder.conditionals) - 1
+    low, high = graph.result_ptr[node : node + 2].tolist()
+    results = builder.node(
+        kind,
+        int(graph.op[node]),
+        operands,
+        graph.result_type[low:high].tolist(),
+        role=int(graph.role[node]),
+        work=graph[node].work,
+        detail=detail,
+        source=int(graph.source[node]),
+        ops_merged=int(graph.ops_merged[node]),
+        order=order,
+    )
+    made.update(zip(range(graph.inputs + low, graph.inputs + high), results, strict=True))
+
+
+def _rest(
+    builder: GraphBuilder, graph: WorkloadGraph, without: set[int], made: dict[int, int]
+) -> None:
+    """Copy all nodes but some, whose values are known."""
+    place: dict[int, int] = {}
+    operands = lists(graph.operand_ptr, graph.operand)
+    for node in range(len(graph)):
+        if node not in without:
+            edges = [(place[n], kind) for n, kind in _order(graph, node) if n in place]
+            place[node] = len(builder)
+            _copy(builder, graph, node, [made[v] for v in operands[node]], edges, made)
+
+
+def _rebuilt(graph: WorkloadGraph, plans: dict[int, _Pipeline]) -> WorkloadGraph:
+    tables = TableBuilder(graph.tables)
+    builder = GraphBuilder(tables)
+    made = {i: builder.input(kind) for i, kind in enumerate(graph.input_type.tolist())}
+    place: dict[int, int] = {}
+    operands: list[list[int]] = lists(graph.operand_ptr, graph.operand)
+    for node in range(len(graph)):
+        order = [(place[n], kind) for n, kind in _order(graph, node)]
+        taken = [made[v] for v in operands[node]]
+        if node not in plans:
+            _copy(builder, graph, node, taken, order, made)
+        else:
+            results = _loops(builder, plans[node], taken, order, int(graph.source[node]))
+            low, high = (graph.result_ptr[node : node + 2] + graph.inputs).tolist()
+            made.update(zip(range(low, high), results, strict=True))
+        place[node] = len(builder) - 1
+    outputs: Ints = graph.outputs
+    return builder.finish([made[int(v)] for v in outputs], graph.tables)
+
+
+def _loops(
+    builder: GraphBuilder,
+    plan: _Pipeline,
+    operands: list[int],
+    order: Edges,
+    source: int,
+) -> list[int]:
+    """The gathers before a loop and its two parts; returns the carried values at the end."""
+    loop, given = plan.loop, plan.given()
+    values = operands[: loop.carried]
+    for _ in range(plan.by):
+        gathered = plan.gather(builder, dict(enumerate(operands)), order)
+        values = values + [gathered[v] for v in given]
+    for gathers, trips in ((True, loop.trip_count - plan.by), (False, plan.by)):
+        part = replace(
+            loop,
+            body=plan.body(builder.tables, gathers),
+            carried=len(values),
+            trip_count=trips,
+        )
+        values = list(builder.loop(part, [*values, *operands[loop.carried :]], source, order))
+    return values[: loop.carried]
