@@ -49,6 +49,8 @@ class Communication:
         channel: channel id of the input (0: none); pairs a send with its recv.
         origin: ``""`` as written, ``"all_reduce"`` for a reduce-scatter recognised in one.
         exact: False when sizes depend on data and ``operand_bytes`` is an upper bound.
+        largest_bytes: where members move different amounts, the collective's size on all of them:
+            the most that a member needs (``flint.uneven``); 0 where all move the same.
     """
 
     kind: str
@@ -63,6 +65,7 @@ class Communication:
     channel: int = 0
     origin: str = ""
     exact: bool = True
+    largest_bytes: int = 0
 
     @property
     def bytes_in(self) -> int:

@@ -24,6 +24,7 @@ from flint.ranks import RankSet
 from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.records import Module
 from flint.stablehlo.walker import Walked, walk
+from flint.uneven import uneven_remarks, with_largest_sizes
 from flint.workload import Level, Order, Program, ProgramInput, Workload, with_communicators
 
 
@@ -152,14 +153,15 @@ def workload_of(
         )
         for number, split in enumerate(splits)
     )
+    programs = with_largest_sizes(with_communicators(programs), walked.mesh.size)
     workload = Workload(
         mesh=walked.mesh,
-        programs=with_communicators(programs),
+        programs=programs,
         level=_level(module),
         order=_order(module, recorded),
         options={key: _plain(value) for key, value in asdict(options).items()},
         input=source,
-        warnings=walked.warnings | _remarks(walked),
+        warnings=walked.warnings | _remarks(walked) | uneven_remarks(programs),
     )
     workload.verify()
     return workload
@@ -217,13 +219,14 @@ def workload_of_parts(
     )
     for part in parts:
         warnings = warnings | part.walked.warnings
+    programs = with_largest_sizes(with_communicators(programs), mesh.size)
     workload = Workload(
         mesh=mesh,
-        programs=with_communicators(programs),
+        programs=programs,
         order=Order.RECORDED if recorded else Order.MODELLED,
         options={key: _plain(value) for key, value in asdict(options).items()},
         input=source,
-        warnings=warnings | _remarks(parts[0].walked),
+        warnings=warnings | _remarks(parts[0].walked) | uneven_remarks(programs),
     )
     workload.verify()
     return workload

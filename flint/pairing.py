@@ -53,7 +53,11 @@ def _verify_groups(
             if len(members) == 1:
                 continue
             issued = [
-                [(c.kind, c.bytes_in) for c in sequences[m] if c.communicator == communicator.id]
+                [
+                    (c.kind, c.largest_bytes or c.bytes_in)
+                    for c in sequences[m]
+                    if c.communicator == communicator.id
+                ]
                 for m in members
             ]
             for other, found in zip(members[1:], issued[1:], strict=True):

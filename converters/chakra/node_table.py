@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from flint.converters.chakra.records import note
 from flint.execution.emission import Emission
-from flint.graph import WorkloadGraph
+from flint.graph import NodeKind, WorkloadGraph
 from flint.unrolling import Unrolled
 
 Ints = NDArray[np.int64]
@@ -72,6 +72,7 @@ def texts_of(graphs: tuple[WorkloadGraph, ...]) -> Texts:
         values[name] = list(distinct)
         index[name] = np.array([distinct[text] for text in texts], np.int64)[source]
     _add_types(graphs, values, index)
+    _add_own_bytes(graphs, values, index)
     return Texts(values, index)
 
 
@@ -99,6 +100,21 @@ def _add_types(
     columns = np.array(rows, np.int64).reshape(-1, 2)
     values["shapes"], values["dtype"] = list(shapes), list(dtypes)
     index["shapes"], index["dtype"] = columns[:, 0], columns[:, 1]
+
+
+def _add_own_bytes(
+    graphs: tuple[WorkloadGraph, ...], values: dict[str, list[str]], index: dict[str, Ints]
+) -> None:
+    """What a member itself moves where ``comm_size`` is the largest of all members."""
+    table = graphs[0].tables.communications
+    detail = np.concatenate(
+        [np.where(graph.kind == NodeKind.COMMUNICATION, graph.detail, -1) for graph in graphs]
+    )
+    for name in ("bytes_in", "bytes_out"):
+        texts = [str(getattr(item, name)) if item.largest_bytes else "" for item in table]
+        distinct = {text: number for number, text in enumerate(dict.fromkeys([*texts, ""]))}
+        values[name] = list(distinct)
+        index[name] = np.array([distinct[text] for text in [*texts, ""]], np.int64)[detail]
 
 
 class NodeTable:

@@ -60,8 +60,11 @@ def collective_seconds(
 
 
 def whole_bytes(item: Communication) -> int:
-    """S: the larger side, which is the whole buffer for gathers, scatters and reductions."""
-    return max(item.bytes_in, item.bytes_out)
+    """S: the larger side, which is the whole buffer for gathers, scatters and reductions.
+
+    A collective lasts as long on all members as on the one that moves most.
+    """
+    return max(item.bytes_in, item.bytes_out, item.largest_bytes)
 
 
 def collective_cost(kind: str, size: float, profile: Profile, algorithm: str | None = None) -> Cost:

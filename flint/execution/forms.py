@@ -146,5 +146,8 @@ def bytes_of(item: Communication) -> int:
 
     This is the consumers' convention for every kind: the input shard of an all-gather, the full
     input of a reduce-scatter, the full buffer of an all-reduce, the send buffer of an all-to-all.
+    Where members move different amounts it is one size on all of them (``flint.uneven``).
     """
+    if item.largest_bytes:
+        return item.largest_bytes
     return item.bytes_out if item.kind == "recv" else item.bytes_in

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.communication import Communication
-from flint.execution.forms import ABSENT, Part, part_of
+from flint.execution.forms import ABSENT, Part, bytes_of, part_of
 from flint.execution.peers import children_in_tree, combine, shape_of_exchange
 from flint.graph import NodeKind, WorkloadGraph
 from flint.groups import TableGroups
@@ -84,8 +84,7 @@ def _parts(
     known: dict[tuple[str, int, bool], Part] = {}
     for index in used:
         item = communications[index]
-        empty = not (item.bytes_out if item.kind == "recv" else item.bytes_in)
-        key = (item.kind, id(item.permutation or item.groups), empty)
+        key = (item.kind, id(item.permutation or item.groups), not bytes_of(item))
         if key not in known:
             known[key] = part_of(item, rank)
         parts[index] = known[key]

@@ -14,6 +14,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from flint.converters.chakra import et_def_pb2  # noqa: E402
+from flint.converters.chakra.checker import check  # noqa: E402
+from flint.converters.chakra.framing import iterate_records  # noqa: E402
 from flint.errors import FlintError  # noqa: E402
 from flint.graph import Phase  # noqa: E402
 from flint.models.torch.moe import (  # noqa: E402
@@ -161,10 +164,55 @@ def test_loads_that_every_rank_shares_alike():
     assert sent == [n.communication.operand_bytes for n in communications("all_to_all")]
 
 
-def test_uneven_exchanges_are_refused_until_traces_can_say_them():
-    """Ranks would move different sizes in one collective, which no check between programs knows."""
-    with pytest.raises(FlintError, match="share communicator"):
-        training(TINY, (1, 4), routing=(9, 1, 1, 1, 1, 1, 1, 1)).capture()
+@functools.cache
+def overloaded():
+    """Rank 0 has the expert with nine sixteenths of the load, and one with a sixteenth."""
+    return training(TINY, (1, 4), routing=(9, 1, 1, 1, 1, 1, 1, 1)).capture()
+
+
+#: Bytes that every rank sends out, and that rank 0 and the others get: ten and two sixteenths of
+#: all four ranks' rows.
+SENT = TINY.sequences * TINY.sequence * TINY.chosen * TINY.width * BF16
+LOADED, IDLE = 4 * SENT * 10 // 16, 4 * SENT * 2 // 16
+
+
+def test_an_uneven_exchange_keeps_each_ranks_bytes_and_has_the_largest_on_all_ranks():
+    loads = {}
+    for program in overloaded().programs:
+        found = [n.communication for n in program.graph if n.op == "ragged_all_to_all"]
+        assert {item.largest_bytes for item in found} == {LOADED}
+        for rank in program.ranks.array().tolist():
+            loads[rank] = collections.Counter((item.bytes_in, item.bytes_out) for item in found)
+    there_and_back = 2 * TINY.layers  # in either pass
+    assert loads == {
+        rank: {(SENT, got): there_and_back, (got, SENT): there_and_back}
+        for rank, got in enumerate((LOADED, IDLE, IDLE, IDLE))
+    }
+    assert any("move different amounts" in text for text in overloaded().warnings)
+
+
+def attributes_of(path):
+    """The attributes of each node of a trace, as consumers read them."""
+    _, *records = [record for _, record in iterate_records(path)]
+    for record in records:
+        found = et_def_pb2.Node.FromString(record).attr
+        yield {item.name: getattr(item, item.WhichOneof("value")) for item in found}
+
+
+def test_an_uneven_exchange_has_one_size_in_the_traces_and_each_ranks_own_beside_it(tmp_path):
+    overloaded().save(tmp_path / "out", annotate=True)
+    assert not check(tmp_path / "out").findings
+    for rank, got in enumerate((LOADED, IDLE, IDLE, IDLE)):
+        [path] = (tmp_path / "out" / "et").glob(f"*.{rank}.et")
+        nodes = [node for node in attributes_of(path) if node.get("op") == "ragged_all_to_all"]
+        assert {node["comm_size"] for node in nodes} == {LOADED}
+        own = {(int(node["bytes_in"]), int(node["bytes_out"])) for node in nodes}
+        assert own == {(SENT, got), (got, SENT)}
+
+
+def test_uneven_exchanges_are_simulated_to_the_end():
+    """Members of an exchange meet by its size; another size on one of them waits for ever."""
+    assert len(overloaded().simulate("dgx-h100").programs) == 2
 
 
 def test_no_order_of_runs_is_needed_when_a_rank_has_one_expert():
