@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from flint.building import GraphBuilder, TableBuilder
 from flint.cli import main
@@ -20,8 +22,10 @@ from flint.tensor_types import tensor_type
 from flint.unrolling import unroll
 from flint.work import Role, Unit, Work, WorkItem
 from flint.workload import Program, ProgramInput, Workload, with_communicators
+from tests.chakra_writer.cases import any_communication
 from tests.passes.building import INDEX, SHARD, WEIGHT, Graph, training_step
 from tests.passes.totals import work
+from tests.unrolling.random_graphs import programs
 
 EVERY = [
     "bucket:kind=all_gather,bytes=5kB",
@@ -340,3 +344,12 @@ def test_a_loop_that_gathers_ahead_is_shorter_and_takes_a_weight_more():
     slow = slowed(1e-3)
     before, after = workload.simulate(slow), workload.simulate(slow, passes=["hoist:by=1"])
     assert 1 - after.step_seconds / before.step_seconds < 0.02
+
+
+@given(programs(any_communication), st.lists(st.sampled_from(EVERY), min_size=1, max_size=3))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_any_program_keeps_its_payload_and_work_and_still_unrolls(graph, passes):
+    after = transform(graph, passes)
+    assert +payload(after) == +payload(graph)
+    assert work(after) == work(graph)
+    unroll(after)  # raises where an edge points backwards
