@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -11,9 +12,18 @@ import typer
 from flint.cli.shared import AxesOption, JsonOption, human_bytes, print_json, progress
 from flint.cli.tables import Printer, Table
 from flint.errors import FlintError
-from flint.sweeps import picture, rows
+from flint.sweeps import page, picture, rows
 from flint.sweeps.points import Sweep
 from flint.sweeps.running import run
+from flint.writing import replacing
+
+#: A file to write -> what of the folder it is.
+_FILES = {
+    ".html": "sweep.html",
+    ".csv": "results.csv",
+    ".json": "results.json",
+    ".png": "sweep.png",
+}
 
 
 def sweep_command(
@@ -23,7 +33,12 @@ def sweep_command(
     ],
     output: Annotated[
         Path,
-        typer.Option("-o", "--output", help="Folder for results; what it has is not run again."),
+        typer.Option(
+            "-o",
+            "--output",
+            help="Folder for results, whose points are not run again; or a .html, .csv, .json or "
+            ".png beside such a folder.",
+        ),
     ],
     system: Annotated[
         list[str] | None,
@@ -55,8 +70,11 @@ def sweep_command(
     json_output: JsonOption = False,
 ) -> None:
     """Capture and simulate a step on every mesh and system; a second run resumes."""
+    # A file is written beside the folder of its name, which holds what a second run needs.
+    kept = None if output.is_dir() else _FILES.get(output.suffix)
+    folder = output.with_suffix("") if kept is not None else output
     sweep = Sweep(
-        step, tuple(mesh), tuple(system or ("dgx-h100",)), output, axes, setup, granularity,
+        step, tuple(mesh), tuple(system or ("dgx-h100",)), folder, axes, setup, granularity,
         algorithm,
     )  # fmt: skip
     with progress("points") as report:
@@ -64,8 +82,16 @@ def sweep_command(
     results = rows.to_rows(outcomes)
     rows.write(sweep, results)
     good = [row for row in results if row["error"] is None]
-    if good and not picture.draw(results, output / "sweep.png"):
+    image = folder / "sweep.png"
+    drawn = picture.draw(results, image)
+    if good and not drawn:
         sys.stderr.write("flint: no sweep.png: matplotlib is not installed\n")
+    if not drawn:
+        image.unlink(missing_ok=True)  # an earlier run's, of other points
+    page.write(sweep, results, folder / "sweep.html", image if drawn else None)
+    if kept is not None and (folder / kept).is_file():
+        with replacing(output) as partial:
+            shutil.copyfile(folder / kept, partial)
     if json_output:
         print_json(rows.document(sweep, results))
     else:

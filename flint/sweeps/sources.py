@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import os
+import pkgutil
 import platform
 import sys
 import sysconfig
@@ -20,7 +21,8 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-_OUR_PACKAGES = ("flint", "flint.frontends", "flint.converters", "flint.models")
+import flint
+
 _ENVIRONMENT = ("FLINT_", "JAX_", "XLA_", "TF_", "LIBTPU_", "TORCH", "PYTHONPATH")
 #: A step that imports more files than this is followed no further.
 _MOST_FILES = 10_000
@@ -99,10 +101,12 @@ def _module_files(roots: list[Path], name: str) -> Iterator[Path]:
 
 
 def _own_files() -> list[Path]:
-    files: set[Path] = set()
-    for name in _OUR_PACKAGES:
-        spec = find_spec(name)
-        for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
-            for pattern in ("*.py", "*.toml", "*.textproto", "*.txtpb"):
-                files.update(Path(folder).rglob(pattern))
+    """Flint's files: of the core and of all packages that are found in it."""
+    folders = [Path(__file__).parents[1]]
+    for module in pkgutil.iter_modules(flint.__path__, "flint."):
+        spec = find_spec(module.name) if module.ispkg else None
+        if spec is not None:
+            folders += map(Path, spec.submodule_search_locations or ())
+    patterns = ("*.py", "*.toml", "*.txtpb")
+    files = {file for folder in folders for pattern in patterns for file in folder.rglob(pattern)}
     return sorted(files)

@@ -134,6 +134,15 @@ def test_what_cannot_be_meant_is_refused_before_anything_runs(step, options, rea
     assert not (step.parent / "out").exists() and not Path(f"{step}.captures").exists()
 
 
+def test_a_file_is_written_beside_the_folder_of_its_name(step):
+    done = sweep(step, "-o", "best.html", meshes=("2,2",), systems=("dgx-h100",))
+    [row] = rows_of(done)
+    page = (step.parent / "best.html").read_text()
+    assert f"<td>{row['peak_memory_bytes']}</td>" in page
+    assert (step.parent / "best" / "results.json").is_file()
+    assert "http" not in page  # it needs nothing else
+
+
 def test_a_folder_with_something_else_is_left_alone(step):
     (step.parent / "out").mkdir()
     (step.parent / "out" / "results.csv").write_text("mine")
