@@ -28,6 +28,11 @@ LIBRARY_NAMES = {
     "miopen_batch_norm_backward": "native_batch_norm_backward",
 }
 
+#: Ops that only call others, on every backend (CompositeImplicitAutograd in PyTorch's
+#: native_functions.yaml).  One with nothing inside of it is no kernel: execution traces tell the
+#: parent of an op wrongly where another thread's op ends at the same moment.
+CALLERS = frozenset({"linear", "matmul", "einsum", "bilinear", "tensordot", "inner", "conv2d"})
+
 #: So far an op is looked for among those around it.
 _DEPTH = 16
 
@@ -95,7 +100,11 @@ def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
         elif on_device:
             take = launched[i] > 0
         else:
-            take = not has_work[i] and fact.kind not in (OpClass.FREE, OpClass.OTHER)
+            take = (
+                not has_work[i]
+                and plain[fact] not in CALLERS
+                and fact.kind not in (OpClass.FREE, OpClass.OTHER)
+            )
         if take:
             covered[i] = True
             chosen.append(i)

@@ -140,6 +140,22 @@ def test_steps_are_told_apart_and_what_is_outside_belongs_to_none(tmp_path):
     assert trace.step.tolist() == [-1, 0, 1, 1, -1]
 
 
+def test_an_op_that_only_calls_others_is_no_kernel_where_its_parts_are_listed_elsewhere(tmp_path):
+    # Execution traces lose the parent of an op where another thread's op ends at the same moment.
+    path = written(
+        tmp_path / "t.json",
+        [
+            event("aten::linear", 10, 2),
+            event("aten::view", 11, 1),
+            event("aten::matmul", 13, 1),
+            event("aten::mm", 15, 5),
+        ],
+    )
+    trace = kineto.observe(path)
+    rows, _ = selected(trace, trace.rows(0, 0), {"mm"})
+    assert [trace.facts[trace.op[row]].name for row in rows] == ["aten::mm"]
+
+
 def test_the_real_execution_trace_of_ten_all_gathers():
     trace = pytorch_et.observe(DATA / "traces/et_1.0.2_rank0.json.gz")
     found = [trace.facts[number] for number in trace.op]
