@@ -3,6 +3,8 @@
 The idea: an all-gather whose operand is made from the block's inputs by views, casts, slices and
 copies alone; in a loop's body only from invariants and carried integers (stacked weights, sliced
 by the counter).  Activations come from a product, a reduction or a carried tensor, and are none.
+A framework's kernel (FSDP's copy of its shards into one buffer, say) prepares if its arithmetic is
+at most one plain operation per byte that it writes, as that of copies and casts is.
 
     weight_gathers(loop.body, loop.carried)       # {7: {3, 4}}: node 7, prepared by 3 and 4
 """
@@ -10,10 +12,11 @@ by the counter).  Activations come from a product, a reduction or a carried tens
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flint.graph import NodeKind, WorkloadGraph
-from flint.passes.columns import lists
-from flint.work import Role
+from flint.passes.columns import lists, row_of_entry
+from flint.work import Role, Unit
 
 _PREPARING = (Role.ALIAS, Role.GENERATE, Role.ELEMENTWISE, Role.MOVEMENT)
 
@@ -27,7 +30,8 @@ def weight_gathers(graph: WorkloadGraph, carried: int) -> dict[int, set[int]]:
     """
     operands = lists(graph.operand_ptr, graph.operand)
     producer = graph.producer.tolist()
-    simple = (np.isin(graph.role, _PREPARING) & (graph.kind == NodeKind.COMPUTE)).tolist()
+    prepares = np.isin(graph.role, _PREPARING) | ((graph.role == Role.OPAQUE) & _copies(graph))
+    simple = (prepares & (graph.kind == NodeKind.COMPUTE)).tolist()
 
     def still(value: int) -> bool:
         item = graph.type_of(value)
@@ -51,3 +55,11 @@ def weight_gathers(graph: WorkloadGraph, carried: int) -> dict[int, set[int]]:
         if gathers and before is not None and table[int(graph.detail[node])].kind == "all_gather":
             found[node] = before
     return found
+
+
+def _copies(graph: WorkloadGraph) -> NDArray[np.bool_]:
+    """Nodes that do no more than copies and casts do, shape [nodes]."""
+    owner = row_of_entry(graph.work_ptr)
+    other = np.bincount(owner[graph.work_unit != Unit.VECTOR], minlength=len(graph))
+    few: NDArray[np.bool_] = (other == 0) & (graph.flops_by_node() <= graph.bytes_written)
+    return few
