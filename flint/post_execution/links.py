@@ -1,0 +1,268 @@
+"""What ties the events of a profile to each other, beyond which op is inside of which.
+
+The idea: a reader hands over what it meets (kernels, calls of the runtime, waits, annotations), and
+what comes out are columns: which op launched a kernel and when, which call made a stream or the
+host wait for which other stream.  Nothing here is a decision; those are made in ``order``.
+
+    links.kernel_row[0]        # the row of ``Observed`` that launched the first kernel, -1 for none
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+#: Calls that make a stream, or the host, wait (CUDA and HIP have the same names behind theirs).
+_STREAM_WAIT = re.compile(r"^(cuda|hip|cu)StreamWaitEvent")
+_HOST_WAIT = re.compile(r"^(cuda|hip)DeviceSynchronize")
+#: Synchronisation as the profiler has resolved it (``enable_cuda_sync_events``).
+_RESOLVED = frozenset({"cuda_sync", "hip_sync"})
+#: More characters of a kernel's name than are kept: templates run over pages.
+_LONGEST_NAME = 120
+
+
+class StreamWait(NamedTuple):
+    """A stream waits for what another one has been given so far.
+
+    Attributes:
+        when: the call that makes it wait, ns on the host.
+        stream: who waits; -1 where the trace does not say.
+        awaited: the other stream; -1 where the trace does not say.
+        recorded: the call that recorded the event waited for, ns; -1 where the trace has none.
+        thread: the host thread that calls; -1 where the trace does not say.
+    """
+
+    when: int
+    stream: int
+    awaited: int
+    recorded: int
+    thread: int
+
+
+class HostWait(NamedTuple):
+    """The host waits for a stream.
+
+    Attributes:
+        start, end: ns on the host.
+        stream: the one waited for; -1 for all.
+    """
+
+    start: int
+    end: int
+    stream: int
+
+
+class Span(NamedTuple):
+    """An annotation.
+
+    Attributes:
+        start, end: ns on the host.
+        thread: number of the host thread.
+        name: its text.
+        record: the profiler's number of it, -1 for none.
+    """
+
+    start: int
+    end: int
+    thread: int
+    name: str
+    record: int
+
+
+@dataclass(frozen=True, eq=False)
+class Links:
+    """Columns beside the ``Observed`` of one trace.
+
+    Attributes:
+        thread, issued, record: per row: host thread, begin on the host (ns), the profiler's number
+            of the op that execution traces have too (-1: none); shape [rows].
+        names: what ``kernel_name`` points into.
+        kernel_name, kernel_row: per kernel its name, and the op that launched it (-1 for none).
+        kernel_start, kernel_duration: ns on the device.
+        kernel_launch: begin of the call that launched it, ns on the host; -1 unknown.
+        kernel_thread: the thread that called, -1 unknown.
+        kernel_stream: its stream's number in the trace, as the profiler writes it.
+        stream_waits, host_waits: synchronisation, in order of time.
+        spans: annotations, in order of time.
+        groups: process group's name -> ranks.
+        steps: begin and end of each step on the host, ns; empty where none is marked.
+        synchronised: whether the trace has any call of the runtime in it.
+    """
+
+    thread: Ints
+    issued: Ints
+    record: Ints
+    names: tuple[str, ...]
+    kernel_name: Ints
+    kernel_row: Ints
+    kernel_start: Ints
+    kernel_duration: Ints
+    kernel_launch: Ints
+    kernel_thread: Ints
+    kernel_stream: Ints
+    stream_waits: tuple[StreamWait, ...]
+    host_waits: tuple[HostWait, ...]
+    spans: tuple[Span, ...]
+    groups: Mapping[str, tuple[int, ...]]
+    steps: tuple[tuple[int, int], ...]
+    synchronised: bool
+
+
+class _Call(NamedTuple):
+    name: str
+    thread: int
+    start: int
+    end: int
+
+
+@dataclass
+class LinksBuilder:
+    """Gathers what a reader of Kineto's events meets.
+
+    Attributes:
+        threads: host thread -> number.
+    """
+
+    threads: dict[object, int] = field(default_factory=dict)
+    _ops: list[tuple[int, int, int]] = field(default_factory=list)
+    _names: dict[str, int] = field(default_factory=dict)
+    _kernels: list[tuple[int, int, int, int, object, int]] = field(default_factory=list)
+    _calls: dict[int, _Call] = field(default_factory=dict)
+    _waits: list[tuple[str, int, int, dict[str, Any]]] = field(default_factory=list)
+    _spans: list[Span] = field(default_factory=list)
+
+    def op(self, thread: object, start: int, record: int) -> None:
+        """A row of ``Observed``, in the order of rows."""
+        self._ops.append((self._thread(thread), start, record if record > 0 else -1))
+
+    def kernel(
+        self,
+        name: str,
+        start: int,
+        duration: int,
+        stream: object,
+        correlation: object,
+        row: int | None,
+    ) -> None:
+        """Something that ran on the device, and the row that launched it."""
+        number = self._names.setdefault(name[:_LONGEST_NAME], len(self._names))
+        text = str(stream)
+        place = int(text) if text.isdecimal() and len(text) < 18 else -1
+        self._kernels.append(
+            (number, -1 if row is None else row, start, duration, correlation, place)
+        )
+
+    def event(
+        self,
+        category: str,
+        name: str,
+        thread: object,
+        start: int,
+        duration: int,
+        args: Mapping[str, Any],
+    ) -> None:
+        """Anything that is neither an op nor ran on the device."""
+        if category.endswith(("runtime", "driver")):
+            call = _Call(name, self._thread(thread), start, start + duration)
+            self._calls[_number(args.get("correlation"))] = call
+        elif category in _RESOLVED:
+            self._waits.append((name, start, duration, dict(args)))
+        elif category == "user_annotation":
+            record = _number(args.get("Record function id"))
+            self._spans.append(Span(start, start + duration, self._thread(thread), name, record))
+
+    def finish(
+        self,
+        groups: Mapping[str, tuple[int, ...]],
+        steps: Sequence[tuple[int, int, str]],
+        base: int,
+    ) -> Links:
+        """The columns; known times count from ``base``, nanoseconds."""
+        self._calls = {
+            number: call._replace(start=call.start + base, end=call.end + base)
+            for number, call in self._calls.items()
+            if number >= 0
+        }
+        self._waits = [(name, start + base, *rest) for name, start, *rest in self._waits]
+        thread, issued, record = _columns(self._ops, 3)
+        launch = [self._calls.get(_number(kernel[4])) for kernel in self._kernels]
+        plain = [kernel[:4] for kernel in self._kernels]
+        name, row, start, duration = _columns(plain, 4)
+        return Links(
+            thread=thread,
+            issued=issued + base,
+            record=record,
+            names=tuple(self._names),
+            kernel_name=name,
+            kernel_row=row,
+            kernel_start=start + base,
+            kernel_duration=duration,
+            kernel_launch=np.array([c.start if c else -1 for c in launch], np.int64),
+            kernel_thread=np.array([c.thread if c else -1 for c in launch], np.int64),
+            kernel_stream=np.array([kernel[5] for kernel in self._kernels], np.int64),
+            stream_waits=tuple(sorted(self._stream_waits())),
+            host_waits=tuple(sorted(self._host_waits())),
+            spans=tuple(
+                sorted(s._replace(start=s.start + base, end=s.end + base) for s in self._spans)
+            ),
+            groups=groups,
+            steps=tuple((start + base, end + base) for start, end, _ in steps),
+            synchronised=bool(self._calls),
+        )
+
+    def _thread(self, thread: object) -> int:
+        return self.threads.setdefault(thread, len(self.threads))
+
+    def _stream_waits(self) -> list[StreamWait]:
+        """Those that name their streams; where there is none such, the calls as they stand."""
+        found = []
+        for name, start, _, args in self._waits:
+            awaited = args.get("wait_on_stream")
+            stream = args.get("stream")
+            if not name.startswith("Stream Wait") or type(awaited) is not int:
+                continue
+            call = self._calls.get(_number(args.get("correlation")))
+            event = self._calls.get(_number(args.get("wait_on_cuda_event_record_corr_id")))
+            found.append(
+                StreamWait(
+                    call.start if call else start,
+                    stream if type(stream) is int else -1,
+                    awaited,
+                    event.start if event else -1,
+                    call.thread if call else -1,
+                )
+            )
+        return found or [
+            StreamWait(call.start, -1, -1, -1, call.thread)
+            for call in self._calls.values()
+            if _STREAM_WAIT.match(call.name)
+        ]
+
+    def _host_waits(self) -> list[HostWait]:
+        found = [
+            HostWait(call.start, call.end, -1)
+            for call in self._calls.values()
+            if _HOST_WAIT.match(call.name)
+        ]
+        for name, start, duration, args in self._waits:
+            stream = args.get("wait_on_stream", args.get("stream"))
+            if name.startswith(("Event Sync", "Stream Sync")) and type(stream) is int:
+                found.append(HostWait(start, start + duration, stream))
+        return found
+
+
+def _number(value: object) -> int:
+    return value if type(value) is int and value >= 0 else -1
+
+
+def _columns(rows: Sequence[tuple[int, ...]], width: int) -> tuple[Ints, ...]:
+    if not rows:
+        return tuple(np.zeros(0, np.int64) for _ in range(width))
+    return tuple(np.array(column, np.int64) for column in zip(*rows, strict=True))
