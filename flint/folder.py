@@ -28,6 +28,7 @@ from flint.errors import FlintError, UsageError
 from flint.graph_io import graph_from_bytes, graph_to_bytes
 from flint.mesh import Mesh
 from flint.passes import apply
+from flint.passes.what_if import Chosen, parse_passes, transform
 from flint.ranks import RankSet, chosen_ranks
 from flint.tensor_types import TensorType
 from flint.workload import Level, Order, Program, ProgramInput, Workload
@@ -66,6 +67,7 @@ def save(
     system: str | System = "dgx-h100",
     ranks: str | Iterable[int] = "all",
     granularity: str = "kernel",
+    passes: Iterable[str | Chosen] = (),
     annotate: bool = False,
     announce: Callable[[int, int], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -78,6 +80,7 @@ def save(
         system: name or TOML file of the cluster that durations are computed for.
         ranks: the ranks that get a trace: numbers, ``"all"``, ``"0-7"`` or ``"0,3,8-11"``.
         granularity: ``"op"``, ``"kernel"`` or ``"region"``.
+        passes: what-if passes that the traces are written after; the programs stay as they are.
         annotate: put op, layer, source, dtype and shapes into every ET node.
         announce: called with (bytes, traces) before the first trace is written.
         progress: called with (ranks written, ranks to write).
@@ -94,7 +97,10 @@ def save(
         )
     described = system if isinstance(system, System) else load_system(system)
     chosen = chosen_ranks(ranks, workload.mesh.size)
-    graphs = [apply(program.graph, granularity) for program in workload.programs]
+    what_if = parse_passes(passes)
+    graphs = [
+        transform(apply(program.graph, granularity), what_if) for program in workload.programs
+    ]
     write = registry.converter("chakra")
     with _whole(folder) as partial_folder:
         manifest = write(

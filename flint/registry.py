@@ -2,7 +2,8 @@
 
 The idea: ours stand in a literal table, name -> "module:attribute", and are imported when they are
 asked for. Only a name that is not in the table makes us read the environment's entry points, where
-other distributions may offer theirs under the groups `flint.frontends` and `flint.converters`.
+other distributions may offer theirs under the groups `flint.frontends`, `flint.converters` and
+`flint.engines`.
 
     write = converter("chakra")     # flint.converters.chakra.writer.write
 
@@ -64,6 +65,12 @@ CONVERTERS: Mapping[str, str] = {
     "chakra-ops": "flint.converters.chakra_ops:observe",
 }
 
+#: What simulates a workload (see ``Workload.simulate``).
+ENGINES: Mapping[str, str] = {
+    "embedded": "flint.simulation.running:simulate",
+    "astra-sim": "flint.converters.chakra.astra_sim_engine:simulate",
+}
+
 
 def frontend(name: str) -> Any:
     """The frontend of that name: ours, or one that an installed distribution offers.
@@ -78,6 +85,11 @@ def frontend(name: str) -> Any:
 def converter(name: str) -> Any:
     """The converter of that name; raises like `frontend`."""
     return _find(name, "converter", CONVERTERS)
+
+
+def engine(name: str) -> Any:
+    """The engine of that name, a function of workload and system; raises like `frontend`."""
+    return _find(name, "engine", ENGINES)
 
 
 def prepare(devices: int | None) -> None:

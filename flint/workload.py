@@ -165,11 +165,16 @@ class Workload:
 
         save_programs(self, Path(folder))
 
-    def simulate(self, system: str | System = "dgx-h100", **options: Any) -> SimulationResult:
-        """How long a step takes (see ``flint.simulation.running.simulate`` for the options)."""
-        from flint.simulation.running import simulate
+    def simulate(
+        self, system: str | System = "dgx-h100", *, engine: str = "embedded", **options: Any
+    ) -> SimulationResult:
+        """How long a step takes, by the engine of that name.
 
-        return simulate(self, system, **options)
+        The options are those of ``flint.simulation.running.simulate`` and, for "astra-sim", of
+        ``flint.converters.chakra.astra_sim_engine.simulate``.
+        """
+        run: Callable[..., SimulationResult] = registry.engine(engine)
+        return run(self, system, **options)
 
     def to_networkx(self, program: str | None = None, **options: Any) -> Any:
         """A networkx graph of one program (see ``flint.converters.networkx``)."""

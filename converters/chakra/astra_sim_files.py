@@ -68,7 +68,11 @@ def groups_text(groups: dict[str, list[int]]) -> str:
 
 
 def network_text(dims: NetworkDims, system: System) -> str:
-    """The network file: bandwidth in GiB/s (2^30 bytes), latency in ns."""
+    """The network file: bandwidth in GiB/s (2^30 bytes), latency in ns.
+
+    It is JSON and by that YAML: the simulator came with networks in YAML and then with the same
+    ones in JSON (astra-sim/astra-sim, examples/network/analytical).
+    """
     tiers = [
         system.tier(size * stride)
         for size, stride in zip(dims.npus_count, dims.strides, strict=True)
@@ -76,12 +80,11 @@ def network_text(dims: NetworkDims, system: System) -> str:
     rows: dict[str, list[object]] = {
         "topology": [tier.topology for tier in tiers],
         "npus_count": list(dims.npus_count),
-        "bandwidth": [f"{tier.bandwidth / 2**30:.6g}" for tier in tiers],
-        "latency": [f"{tier.latency * 1e9:.6g}" for tier in tiers],
+        "bandwidth": [float(f"{tier.bandwidth / 2**30:.6g}") for tier in tiers],
+        "latency": [float(f"{tier.latency * 1e9:.6g}") for tier in tiers],
     }
-    axes = ", ".join("x".join(names) for names in dims.axes)
-    lines = [f"{key}: [{', '.join(map(str, row))}]" for key, row in rows.items()]
-    return f"# {system.name}; dims are the mesh axes {axes}\n" + "\n".join(lines) + "\n"
+    lines = [f'"{key}": {json.dumps(row)}' for key, row in rows.items()]
+    return "{" + ",\n ".join(lines) + "}\n"
 
 
 def _system(dims: NetworkDims, system: System, splits: int) -> dict[str, object]:

@@ -28,7 +28,8 @@ AnnotateOption = Annotated[
 _MUCH = 1 << 30
 
 
-def _announce(size: int, traces: int) -> None:
+def announce(size: int, traces: int) -> None:
+    """Say on stderr that many bytes are going to be written."""
     if size >= _MUCH:
         sys.stderr.write(f"flint: writing {traces:,} traces, {human_bytes(size)}\n")
 
@@ -53,7 +54,7 @@ def save_and_report(
             ranks=ranks,
             granularity=granularity,
             annotate=annotate,
-            announce=_announce,
+            announce=announce,
             progress=report,
         )
     writing = time.perf_counter() - started

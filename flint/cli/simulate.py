@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from flint import registry
+from flint.cli.saving import announce
 from flint.cli.shared import JsonOption, human_bytes, print_json, print_warnings
 from flint.cli.tables import Printer, Table
+from flint.errors import UsageError
 from flint.folder import load
 from flint.passes.what_if import parse_passes
 from flint.simulation.recording import record
 from flint.simulation.result import Figures, ProgramResult, SimulationResult
+from flint.workload import Workload
 
 
 def simulate_command(
     folder: Annotated[Path, typer.Argument(help="Workload folder.")],
     system: Annotated[
-        str, typer.Option("--system", help="The cluster: a name (flint systems) or a TOML file.")
-    ] = "dgx-h100",
+        str | None,
+        typer.Option(
+            "--system",
+            help="The cluster: a name (flint systems) or a TOML file "
+            "[default: dgx-h100; of astra-sim that of the folder's traces].",
+        ),
+    ] = None,
     granularity: Annotated[
-        str, typer.Option("--granularity", help="op, kernel or region.")
-    ] = "kernel",
+        str | None,
+        typer.Option(
+            "--granularity",
+            help="op, kernel or region "
+            "[default: kernel; of astra-sim that of the folder's traces].",
+        ),
+    ] = None,
     algorithm: Annotated[
         str | None,
         typer.Option(
@@ -34,8 +49,24 @@ def simulate_command(
         ),
     ] = None,
     engine: Annotated[
-        str, typer.Option("--engine", help="What simulates: embedded is the only one.")
+        str,
+        typer.Option(
+            "--engine",
+            help="What simulates: embedded, or astra-sim, which runs your binary on the traces.",
+        ),
     ] = "embedded",
+    astra_sim: Annotated[
+        Path | None,
+        typer.Option(
+            "--astra-sim",
+            help="ASTRA-sim's analytical binary, or its built checkout "
+            "[default: $FLINT_ASTRA_SIM, else one on the PATH].",
+        ),
+    ] = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option("--time-limit", help="Seconds that ASTRA-sim may take [default: 600]."),
+    ] = None,
     durations: Annotated[
         Path | None,
         typer.Option("--durations", help="Measured kernels: CSV with op,result,seconds."),
@@ -65,7 +96,22 @@ def simulate_command(
 ) -> None:
     """Simulate one step: time, exposed communication, memory, utilisation."""
     chosen = parse_passes(passes or ())
+    of_embedded = {
+        "--algorithm": algorithm, "--durations": durations, "--timeline": timeline, "--html": html,
+    }  # fmt: skip
+    _refuse(engine, "embedded", of_embedded)
+    _refuse(engine, "astra-sim", {"--astra-sim": astra_sim, "--time-limit": time_limit})
     workload = load(folder)
+    if engine == "astra-sim":
+        limit = {} if time_limit is None else {"time_limit": time_limit}
+        simulate = registry.engine(engine)
+        result = simulate(
+            workload, system, granularity=granularity, passes=chosen, folder=folder,
+            binary=astra_sim, announce=announce, **limit,
+        )  # fmt: skip
+        _say(workload, result, json_output, ())
+        return
+    system, granularity = system or "dgx-h100", granularity or "kernel"
     result = workload.simulate(
         system,
         granularity=granularity,
@@ -87,12 +133,25 @@ def simulate_command(
             registry.converter("timeline")(recording, timeline)
         if html is not None:
             registry.converter("report")(result, recording, html)
+    _say(workload, result, json_output, (timeline, html))
+
+
+def _refuse(engine: str, owner: str, options: Mapping[str, object]) -> None:
+    """An option of another engine must not be passed over in silence."""
+    for option, value in options.items():
+        if value is not None and engine in ("embedded", "astra-sim") and engine != owner:
+            raise UsageError(f"{option} is for --engine {owner}, not for {engine}")
+
+
+def _say(
+    workload: Workload, result: SimulationResult, json_output: bool, files: tuple[Path | None, ...]
+) -> None:
     if json_output:
         print_json(result.to_json())
         return
     print_warnings(workload.warnings)
     _show(result)
-    for file in (timeline, html):
+    for file in files:
         if file is not None:
             sys.stderr.write(f"flint: wrote {file}\n")
 
@@ -100,7 +159,8 @@ def simulate_command(
 def _show(result: SimulationResult) -> None:
     printer = Printer(sys.stdout)
     mesh = f"{result.ranks:,} rank{'s' if result.ranks != 1 else ''}"
-    printer.line(f"one step on {mesh} of {result.system} ({result.granularity} granularity)")
+    by = "" if result.engine == "embedded" else f", {result.engine}"
+    printer.line(f"one step on {mesh} of {result.system} ({result.granularity} granularity{by})")
     for note in result.notes:
         printer.line(f"note: {note}")
     printer.line("")
@@ -109,13 +169,16 @@ def _show(result: SimulationResult) -> None:
     if len(result.programs) > 1:
         printer.table(_program_table(result))
     for program in result.programs:
-        printer.table(_class_table(program, len(result.programs) > 1))
+        if program.classes:
+            printer.table(_class_table(program, len(result.programs) > 1))
 
 
 def _lines(figures: Figures, result: SimulationResult) -> list[tuple[str, str]]:
     step = figures.step_seconds
 
     def part(seconds: float) -> str:
+        if math.isnan(seconds):
+            return "not said"
         return f"{_seconds(seconds)}  ({_share(seconds, step)} of the step)"
 
     need, have = human_bytes(figures.peak_memory_bytes), human_bytes(result.memory_bytes)
@@ -176,6 +239,8 @@ def _class_table(program: ProgramResult, named: bool) -> Table:
 
 
 def _seconds(seconds: float) -> str:
+    if math.isnan(seconds):
+        return "not said"
     for size, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
         if seconds >= size:
             return f"{seconds / size:.4g} {unit}"

@@ -10,6 +10,7 @@ maximum and FLOPs are the sum.
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -41,6 +42,8 @@ class ClassRow:
 @dataclass(frozen=True, slots=True)
 class Figures:
     """What is said of a workload and of each of its programs.
+
+    What an engine does not say is not a number here, and null in JSON.
 
     Attributes:
         step_seconds: from the start to when the last rank is done.
@@ -150,9 +153,17 @@ class SimulationResult:
 
     def to_json(self) -> dict[str, Any]:
         """As plain types; the workload's figures stand at the top."""
-        document = asdict(self)
+        document = asdict(self, dict_factory=_said)
         document = {**document.pop("figures"), "fits": self.fits, **document}
         document["programs"] = [
             {**program.pop("figures"), **program} for program in document["programs"]
         ]
         return document
+
+
+def _said(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A dictionary with None for what is not a number."""
+    return {
+        key: None if isinstance(value, float) and math.isnan(value) else value
+        for key, value in items
+    }

@@ -28,6 +28,7 @@ from flint.execution.node_types import NodeType
 from flint.graph import Phase, WorkloadGraph
 from flint.group_names import partners
 from flint.passes import apply
+from flint.passes.attention import attention_kernels, fuse_attention
 from flint.passes.what_if import Chosen, parse_passes, transform
 from flint.simulation.actors import Cast, Role, build_cast
 from flint.simulation.classes import KERNELS, kernel_classes
@@ -41,7 +42,7 @@ from flint.workload import Level, Workload
 
 Ints = NDArray[np.int64]
 
-ENGINES: Final = ("embedded",)
+NAME: Final = "embedded"
 
 
 def simulate(
@@ -50,9 +51,9 @@ def simulate(
     *,
     granularity: str = "kernel",
     algorithm: str | None = None,
-    engine: str = "embedded",
     kernels: Estimator | str | Path | None = None,
     passes: Iterable[str | Chosen] = (),
+    fused_attention: bool = True,
 ) -> SimulationResult:
     """How long one step takes.
 
@@ -61,18 +62,17 @@ def simulate(
         system: the cluster, by name, as a TOML file or loaded.
         granularity: "op", "kernel" or "region", as in execution traces.
         algorithm: how collectives run; by default the cheapest way that the network allows.
-        engine: "embedded" is the only one.
         kernels: measured durations as a CSV file (see ``flint.cost.measured``), or any function of
             a graph and a system that gives seconds per node; by default ``flint.cost.kernels``.
         passes: what-if passes (see ``flint.passes.what_if``), after the granularity's.
+        fused_attention: attention that a partitioned program spells out runs as the fused kernel
+            that training uses (see ``flint.passes.attention``); not at granularity "op".
 
     Raises:
-        UsageError: unknown system, granularity, algorithm, engine or pass, a program that is not
+        UsageError: unknown system, granularity, algorithm or pass, a program that is not
             partitioned, a mesh that does not map on the system.
         FlintError: a graph without any work, ranks that wait for each other for ever.
     """
-    if engine not in ENGINES:
-        raise UsageError(f"engine {engine!r}: only the embedded engine is there: --engine embedded")
     if workload.level == Level.LOGICAL:
         raise UsageError(
             "the program is not partitioned (its shapes are global, its inputs carry shardings): "
@@ -81,7 +81,11 @@ def simulate(
     described = system if isinstance(system, System) else load_system(system)
     fitted, notes = fit(described, workload.mesh.size)
     chosen = parse_passes(passes)
-    graphs = [transform(apply(program.graph, granularity), chosen) for program in workload.programs]
+    fuses = fused_attention and workload.level == Level.PARTITIONED and granularity != "op"
+    written = [
+        fuse_attention(program.graph) if fuses else program.graph for program in workload.programs
+    ]
+    graphs = [transform(apply(graph, granularity), chosen) for graph in written]
     _check_work(workload, graphs)
     ranks = [program.ranks.array() for program in workload.programs]
     estimator = read_measured(Path(kernels)) if isinstance(kernels, str | Path) else kernels
@@ -95,7 +99,7 @@ def simulate(
         # Values live between kernels, whatever the granularity of time.
         fused = graphs[number]
         if granularity != "kernel":
-            fused = transform(apply(program.graph, "kernel"), chosen)
+            fused = transform(apply(written[number], "kernel"), chosen)
         memory = peak_memory(fused, program.inputs)
         actors = [i for i, role in enumerate(cast.roles) if role.program == number]
         programs.append(
@@ -104,7 +108,7 @@ def simulate(
     return SimulationResult(
         system=described.name,
         granularity=granularity,
-        engine=engine,
+        engine=NAME,
         ranks=workload.mesh.size,
         behaviours=len(cast.actors),
         memory_bytes=fitted.accelerator.memory_bytes,
@@ -113,10 +117,19 @@ def simulate(
         notes=(
             *notes,
             *(f"after pass {item}" for item in chosen),
+            *_attention(written),
             *_remarks(workload),
             *(estimator.notes() if isinstance(estimator, Measured) else ()),
         ),
     )
+
+
+def _attention(graphs: Sequence[WorkloadGraph]) -> list[str]:
+    """What became of attention."""
+    made = sum(attention_kernels(graph) for graph in graphs)
+    if not made:
+        return []
+    return [f"attention is timed as fused kernels, {made} in the program text, not as written"]
 
 
 def _remarks(workload: Workload) -> list[str]:

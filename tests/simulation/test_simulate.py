@@ -261,7 +261,7 @@ def test_the_command_line(tmp_path, capsys):
     ("options", "message"),
     [
         (["--system", "dgx-h1000"], "no system is called 'dgx-h1000'"),
-        (["--engine", "astra-sim"], "only the embedded engine is there"),
+        (["--engine", "quick"], "no engine is called 'quick'; there are: astra-sim, embedded"),
         (["--algorithm", "star"], "no algorithm is called 'star'"),
         (["--granularity", "atom"], "granularity 'atom'"),
     ],
