@@ -1,8 +1,8 @@
 """Big JSON files of profilers, read with bounds: one list of objects at a time.
 
-The idea: a trace is one JSON object with a few small entries and one list of a million.  That list
-is decoded object by object straight out of the text, so that what is held is the text and what the
-reader keeps, not a dict per event.
+The idea: a trace is one JSON object with a few small entries and one list of a million.  The file
+is unpacked and decoded piece by piece, and that list object by object, so that what is held is a
+piece, the small entries and what the reader keeps; never the file.
 
     document = JsonTrace.read(Path("trace.json.gz"))
     for event in document.items("traceEvents"):
@@ -12,6 +12,7 @@ reader keeps, not a dict per event.
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import json
 import re
@@ -23,82 +24,166 @@ from typing import Any
 from flint.errors import FlintError
 
 #: More bytes than a trace may have when it is unpacked.
-MAX_BYTES = 4 << 30
+MAX_BYTES = 16 << 30
+#: More bytes than a file that is read as a whole may have.
+MAX_WHOLE = 4 << 30
+#: More characters than one object of the list, and all entries around the list, may have.
+_MAX_ITEM, _MAX_AROUND = 64 << 20, 256 << 20
+_PIECE = 1 << 20
+#: So close to the end of what has been read an error may mean that the rest is still to come:
+#: literals and escapes are shorter.
+_NEAR = 16
 
 _SPACE = re.compile(r"[\s,]*")
 
 
-def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
+def read_bytes(path: Path, limit: int = MAX_WHOLE) -> bytes:
     """A file's content, unpacked if it is gzip.
 
     Raises:
         FlintError: it cannot be read, is damaged, or is larger than the limit.
     """
+    return b"".join(pieces(path, limit))
+
+
+def pieces(path: Path, limit: int = MAX_BYTES) -> Iterator[bytes]:
+    """A file's content piece by piece, unpacked if it is gzip.
+
+    Raises:
+        FlintError: it cannot be read, is damaged, or is larger than the limit.
+    """
+    size = 0
     try:
         with path.open("rb") as file:
-            if file.read(2) == b"\x1f\x8b":
-                file.seek(0)
-                with gzip.open(file) as unpacked:
-                    data = unpacked.read(limit + 1)
-            else:
-                file.seek(0)
-                data = file.read(limit + 1)
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            with gzip.open(file) if packed else file as content:
+                while piece := content.read(_PIECE):
+                    size += len(piece)
+                    if size > limit:
+                        raise FlintError(f"{path}: larger than {limit:,} bytes when it is unpacked")
+                    yield piece
     except (OSError, EOFError, zlib.error) as error:
         text = getattr(error, "strerror", None) or error
         raise FlintError(f"{path}: cannot be read ({text})") from error
-    if len(data) > limit:
-        raise FlintError(f"{path}: larger than {limit:,} bytes when it is unpacked")
-    return data
+
+
+class _Text:
+    """The text of a file as far as it has been read and is still needed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.text = ""
+        self.dropped = 0  # characters in front of ``text``
+        self.whole = False  # whether there is nothing to come
+        self._pieces = pieces(path)
+        self._decode = codecs.getincrementaldecoder("utf-8")().decode
+
+    def more(self, at: int, least: int = 0) -> None:
+        """Drop what stands before ``at`` and read on, at least so many characters or to the end."""
+        parts = [self.text[at:]]
+        self.dropped += at
+        length = 0
+        while length <= least:
+            piece = next(self._pieces, b"")
+            try:
+                parts.append(self._decode(piece, not piece))
+            except UnicodeDecodeError as error:
+                raise FlintError(f"{self.path}: no JSON (it is not UTF-8 text)") from error
+            length += len(parts[-1])
+            if not piece:
+                self.whole = True
+                break
+        self.text = "".join(parts)
+
+    def until(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        """The first place of a short pattern, all before it kept."""
+        start = 0
+        while True:
+            found = pattern.search(self.text, start)
+            if found is not None or self.whole or len(self.text) > _MAX_AROUND:
+                return found
+            start = max(0, len(self.text) - 256)
+            self.more(0, len(self.text))
 
 
 class JsonTrace:
-    """The text of a trace, and its lists one object at a time."""
+    """A trace, and its lists one object at a time."""
 
-    def __init__(self, path: Path, text: str) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._text = text
-        self._spans: dict[str, tuple[int, int]] = {}
+        self._around: dict[str, str] = {}
 
     @classmethod
     def read(cls, path: Path) -> JsonTrace:
-        """The file at ``path``, gzip allowed.
-
-        Raises:
-            FlintError: it cannot be read, is too large, or is no text.
-        """
-        try:
-            return cls(path, read_bytes(path).decode())
-        except UnicodeDecodeError as error:
-            raise FlintError(f"{path}: no JSON (it is not UTF-8 text)") from error
+        """The file at ``path``, gzip allowed; nothing of it is read yet."""
+        return cls(path)
 
     def items(self, key: str) -> Iterator[dict[str, Any]]:
         """The objects of the list under ``key``; what is no object is left out.
 
         Raises:
-            FlintError: there is no such list, or it is damaged or cut off; with the position.
+            FlintError: the file cannot be read, is too large or no text, there is no such list, or
+                it is damaged or cut off; with the position.
         """
-        found = re.search(rf'"{re.escape(key)}"\s*:\s*\[', self._text)
+        read = _Text(self.path)
+        found = read.until(re.compile(rf'"{re.escape(key)}"\s{{0,64}}:\s{{0,64}}\['))
         if found is None:
             raise FlintError(f"{self.path}: no list {key!r} in it, so it is not such a trace")
-        text, at = self._text, found.end()
+        before, at = read.text[: found.end()], found.end()
         decode = json.JSONDecoder().raw_decode
         while True:
-            skipped = _SPACE.match(text, at)
+            skipped = _SPACE.match(read.text, at)
             at = skipped.end() if skipped else at
-            if at >= len(text):
-                raise FlintError(f"{self.path}: cut off at character {at:,}, inside of {key!r}")
-            if text[at] == "]":
+            if at >= len(read.text):
+                if read.whole:
+                    raise FlintError(
+                        f"{self.path}: cut off at character {read.dropped + at:,}, inside of "
+                        f"{key!r}"
+                    )
+                read.more(at)
+                at = 0
+                continue
+            if read.text[at] == "]":
                 break
             try:
-                item, at = decode(text, at)
+                item, at = decode(read.text, at)
             except (ValueError, RecursionError) as error:
-                where = "cut off" if len(text) - at < 65536 else "damaged"
-                raise FlintError(
-                    f"{self.path}: {where} at character {at:,}, inside of {key!r}"
-                ) from error
+                if not self._may_go_on(read, at, error, key):
+                    raise
+                read.more(at, len(read.text) - at)
+                at = 0
+                continue
             if isinstance(item, dict):
                 yield item
-        self._spans[key] = found.end(), at
+        while not read.whole and len(read.text) - at <= _MAX_AROUND:
+            read.more(at, len(read.text) - at)
+            at = 0
+        if not read.whole:
+            raise FlintError(f"{self.path}: more than {_MAX_AROUND:,} characters behind {key!r}")
+        self._around[key] = before + read.text[at:]
+
+    def _may_go_on(self, read: _Text, at: int, error: Exception, key: str) -> bool:
+        """Whether what could not be decoded may be whole once more of the file has been read.
+
+        Raises:
+            FlintError: it cannot.
+        """
+        length = len(read.text)
+        at_end = isinstance(error, json.JSONDecodeError) and error.pos >= length - _NEAR
+        near = at_end or (
+            isinstance(error, json.JSONDecodeError) and error.msg.startswith("Unterminated string")
+        )
+        if near and not read.whole and length - at <= _MAX_ITEM:
+            return True
+        if isinstance(error, RecursionError):
+            what = "nested too deeply"
+        elif near and length - at > _MAX_ITEM:
+            what = f"an object of more than {_MAX_ITEM:,} characters"
+        else:
+            what = "cut off" if near else "damaged"
+        where = f"{read.dropped + at:,}"
+        raise FlintError(f"{self.path}: {what} at character {where}, inside of {key!r}") from error
 
     def rest(self, key: str) -> dict[str, Any]:
         """Everything but the list under ``key``, once it has been read to its end.
@@ -106,9 +191,8 @@ class JsonTrace:
         Raises:
             FlintError: it is no JSON object.
         """
-        start, end = self._spans[key]
         try:
-            document = json.loads(self._text[:start] + self._text[end:])
+            document = json.loads(self._around[key])
         except (ValueError, RecursionError) as error:
             raise FlintError(f"{self.path}: damaged or cut off behind {key!r}") from error
         if not isinstance(document, dict):

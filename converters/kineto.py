@@ -3,15 +3,16 @@
 The idea: an op is a CPU event; kernels belong to the op that launched them, which their
 ``External id`` names, or, where it is missing, the runtime call with their ``correlation``.
 Collectives are told by ``record_param_comms`` on NCCL and RCCL; gloo has none, there the c10d op
-itself is taken, its element type from gloo's own annotation.
+itself is taken, its element type and its time from the annotation that gloo makes of its work.
 
     observe(Path("rank0.json.gz")).steps        # ("ProfilerStep#3", "ProfilerStep#4")
 """
 
 from __future__ import annotations
 
+import math
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,18 +27,34 @@ from flint.converters.torch_ops import (
     tensors_of,
 )
 from flint.errors import FlintError
+from flint.post_execution.links import Links, LinksBuilder
 from flint.tensor_types import DTYPE_BITS
 from flint.validation.classes import OpClass, c10d_class
-from flint.validation.observed import Observed, ObservedRows, OpFacts
+from flint.validation.observed import (
+    UNTOLD_RANK,
+    Observed,
+    ObservedRows,
+    OpFacts,
+    Tensor,
+)
 
-#: Categories, those of older versions included (torch/csrc/profiler and libkineto).
+#: Categories of libkineto's ActivityType.cpp, and those of older versions.
 _OPS = frozenset({"cpu_op", "operator"})
 _DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"})
-_RUNTIME = frozenset({"cuda_runtime", "cuda_driver", "runtime", "hip_runtime"})
+_RUNTIME = frozenset(
+    {
+        "cuda_runtime", "cuda_driver", "runtime", "hip_runtime", "hip_driver", "xpu_runtime",
+        "xpu_driver", "privateuse1_runtime", "privateuse1_driver",
+    }
+)  # fmt: skip
 _RECORD = "record_param_comms"
 #: An op has at most so many inside of it before the runtime call that launches its kernel.
 _LOOKED_BACK = 256
+#: Gloo's annotation has at most so many ops between the c10d op and itself.
+_GLOO_WITHIN = 64
 _RANK = re.compile(r"rank[-_.]?(\d{1,7})", re.IGNORECASE)
+#: Nanoseconds beyond which a time is none: 2^62, so that sums stay within 64 bits.
+_LATEST = 1 << 62
 
 
 class _Op(NamedTuple):
@@ -45,7 +62,9 @@ class _Op(NamedTuple):
     duration: int
     thread: object
     name: str
-    args: dict[str, Any]
+    external: object
+    record: int  # number of the record function, -1 without
+    said: int  # index into _Events.said
 
 
 class _Kernel(NamedTuple):
@@ -55,6 +74,15 @@ class _Kernel(NamedTuple):
     name: str
     external: object
     correlation: object
+
+
+class _Gloo(NamedTuple):
+    """Gloo's own work: when, and on what."""
+
+    start: int
+    end: int
+    dtype: str
+    elements: int
 
 
 class _Thread(NamedTuple):
@@ -70,15 +98,17 @@ class _Events(NamedTuple):
     kernels: list[_Kernel]
     runtime: dict[object, tuple[object, int]]
     steps: list[tuple[int, int, str]]
-    annotations: list[_Op]
+    gloo: list[tuple[int, _Gloo]]
+    said: list[dict[str, Any]]
+    links: LinksBuilder | None
 
 
-#: What is kept of an op's arguments.
+#: What is kept of an op's arguments; most ops say what others have said.
 _KEPT = frozenset(
     {
-        "External id", "Record function id", "Input Dims", "Input type", "Concrete Inputs",
-        "Collective name", "dtype", "In msg nelems", "Group size", "Process Group Ranks",
-        "Process Group Name", "Global rank start", "Global rank stride",
+        "Input Dims", "Input type", "Concrete Inputs", "Collective name", "dtype", "In msg nelems",
+        "Group size", "Process Group Ranks", "Process Group Name", "Global rank start",
+        "Global rank stride",
     }
 )  # fmt: skip
 
@@ -89,8 +119,19 @@ def observe(path: Path) -> Observed:
     Raises:
         FlintError: it is not such a file, is cut off or damaged, or has no ops.
     """
+    return _read(path, None)[0]
+
+
+def linked(path: Path) -> tuple[Observed, Links]:
+    """The ops, and which calls, kernels and waits belong to which (see ``observe``)."""
+    observed, links = _read(path, LinksBuilder())
+    assert links is not None
+    return observed, links
+
+
+def _read(path: Path, links: LinksBuilder | None) -> tuple[Observed, Links | None]:
     trace = JsonTrace.read(path)
-    events = _events(trace)
+    events = _events(trace, links)
     rest = trace.rest("traceEvents")
     if not events.ops:
         raise FlintError(
@@ -109,27 +150,33 @@ def observe(path: Path) -> Observed:
     names = tuple(step[2] for step in events.steps) or ("whole trace",)
     if not events.steps:
         rows.note("no ProfilerStep in the trace: all of it is taken as one step")
-    return rows.finish(
+    base = rest.get("baseTimeNanoseconds")
+    base = base if type(base) is int and 0 <= base < _LATEST else 0
+    observed = rows.finish(
         form="kineto",
         backend=backend,
         world=world if type(world) is int and world > 0 else None,
         steps=names,
+        base=base,
     )
+    return observed, links.finish(groups, events.steps, base) if links is not None else None
 
 
 def _rank(path: Path, info: dict[str, Any], rows: ObservedRows) -> int:
     rank = info.get("rank")
-    if type(rank) is int and rank >= 0:
+    if type(rank) is int and 0 <= rank < 1 << 32:
         return rank
     named = _RANK.search(path.name)
     if named:
         return int(named[1])
-    rows.note("the trace does not say which rank it is of: taken as rank 0")
+    rows.note(UNTOLD_RANK)
     return 0
 
 
-def _events(trace: JsonTrace) -> _Events:
-    found = _Events([], [], {}, [], [])
+def _events(trace: JsonTrace, links: LinksBuilder | None) -> _Events:
+    found = _Events([], [], {}, [], [], [], links)
+    names: dict[str, str] = {}
+    numbers: dict[str, int] = {}
     for event in trace.items("traceEvents"):
         if event.get("ph") != "X":
             continue
@@ -139,28 +186,64 @@ def _events(trace: JsonTrace) -> _Events:
             duration = max(0, round(float(event.get("dur", 0)) * 1000))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise FlintError(f"{trace.path}: an event without times: {str(event)[:80]}") from error
+        if not 0 <= start < _LATEST or duration >= _LATEST:
+            raise FlintError(f"{trace.path}: an event with a time that is none: {str(event)[:80]}")
         args = event.get("args")
         args = args if isinstance(args, dict) else {}
         name = str(event.get("name", ""))
-        if category in _OPS:
+        name = names.setdefault(name, name)
+        if links is not None and category not in _OPS and category not in _DEVICE:
+            links.event(category, name, _hashable(event.get("tid")), start, duration, args)
+        if category in ("user_annotation", *_OPS) and name.startswith("ProfilerStep"):
+            found.steps.append((start, start + duration, name))
+        elif category in _OPS:
             kept = {key: value for key, value in args.items() if key in _KEPT}
-            found.ops.append(_Op(start, duration, event.get("tid"), name, kept))
+            number = numbers.setdefault(repr(kept), len(found.said))
+            if number == len(found.said):
+                found.said.append(kept)
+            record = args.get("Record function id")
+            found.ops.append(
+                _Op(
+                    start, duration, _hashable(event.get("tid")), name,
+                    _hashable(args.get("External id", args.get("external id"))),
+                    record if type(record) is int else -1, number,
+                )
+            )  # fmt: skip
         elif category in _DEVICE:
             found.kernels.append(
                 _Kernel(
-                    start, duration, args.get("stream"), name,
-                    args.get("External id", args.get("external id")), args.get("correlation"),
+                    start, duration, str(args.get("stream")), name,
+                    _hashable(args.get("External id", args.get("external id"))),
+                    _hashable(args.get("correlation")),
                 )
             )  # fmt: skip
         elif category in _RUNTIME:
-            found.runtime[args.get("correlation")] = event.get("tid"), start
-        elif category == "user_annotation":
-            if name.startswith("ProfilerStep"):
-                found.steps.append((start, start + duration, name))
-            elif name.startswith("gloo:"):
-                found.annotations.append(_Op(start, duration, event.get("tid"), name, args))
+            found.runtime[_hashable(args.get("correlation"))] = _hashable(event.get("tid")), start
+        elif category == "user_annotation" and name.startswith("gloo:"):
+            record, types, dims = (
+                args.get(key) for key in ("Record function id", "Input type", "Input Dims")
+            )
+            dtype = dtype_of(types[0]) if isinstance(types, list) and types else ""
+            if type(record) is int:
+                work = _Gloo(start, start + duration, dtype, _elements(dims))
+                found.gloo.append((record, work))
     found.steps.sort()
+    found.gloo.sort()
     return found
+
+
+def _hashable(value: object) -> object:
+    """Numbers and texts as they are, anything else that a damaged file has as its text."""
+    return value if isinstance(value, int | str | float | None) else str(value)
+
+
+def _elements(dims: object) -> int:
+    """Elements of all tensors of an annotation; -1 where it does not say."""
+    shapes = dims if isinstance(dims, list) else []
+    whole = [shape for shape in shapes if isinstance(shape, list)]
+    if not whole or not all(type(size) is int for shape in whole for size in shape):
+        return -1
+    return sum(math.prod(shape) for shape in whole)
 
 
 def _add_ops(
@@ -171,15 +254,20 @@ def _add_ops(
     step_starts: list[int],
 ) -> None:
     """Rows in the order of issue over all threads, and the kernels of each."""
-    order = sorted(events.ops, key=lambda op: (op.start, -op.duration))
-    gloo = _gloo_types(events.annotations)
-    known: dict[str, OpFacts] = {}
+    events.ops.sort(key=lambda op: (op.start, -op.duration))
+    gloo = _gloo_of(events)
+    known: dict[tuple[str, int], OpFacts] = {}
     stacks: dict[object, list[tuple[int, int, OpFacts]]] = {}
     by_external: dict[object, int] = {}
     per_thread: dict[object, _Thread] = {}
     threads: dict[object, int] = {}
-    for op in order:
-        facts = _facts(op, groups, gloo, known)
+    for op in events.ops:
+        facts = known.get((op.name, op.said))
+        if facts is None:
+            facts = known[op.name, op.said] = _facts(op.name, events.said[op.said], groups)
+        work = gloo.get(op.record)
+        if work is not None and facts.kind.collective:
+            facts = _with_type(facts, work)
         stack = stacks.setdefault(op.thread, [])
         while stack and stack[-1][0] <= op.start:
             stack.pop()
@@ -191,13 +279,16 @@ def _add_ops(
             rank=rank,
             step=_step(op.start, events, step_starts),
             start=op.start,
-            duration=op.duration,
+            duration=op.duration if work is None else work.end - work.start,
+            end=-1 if events.kernels else op.start + op.duration if work is None else work.end,
             stream=threads.setdefault(op.thread, len(threads)),
             parent=stack[-1][1] if stack else -1,
             launches=0 if events.kernels else -1,
         )
         stack.append((op.start + op.duration, number, facts))
-        by_external[op.args.get("External id")] = number
+        if events.links is not None:
+            events.links.op(op.thread, op.start, op.record)
+        by_external[op.external] = number
         thread = per_thread.setdefault(op.thread, _Thread([], [], []))
         thread.starts.append(op.start)
         thread.ends.append(op.start + op.duration)
@@ -213,27 +304,17 @@ def _step(start: int, events: _Events, starts: list[int]) -> int:
     return number if number >= 0 and start < events.steps[number][1] else -1
 
 
-def _facts(
-    op: _Op,
-    groups: dict[str, tuple[int, ...]],
-    gloo: list[tuple[int, str]],
-    known: dict[str, OpFacts],
-) -> OpFacts:
-    args = op.args
-    if op.name == _RECORD:
+def _facts(name: str, args: dict[str, Any], groups: dict[str, tuple[int, ...]]) -> OpFacts:
+    if name == _RECORD:
         found = comms_facts(args, groups) or _old_record(args)
-        return found if found is not None else OpFacts(OpClass.FREE, op.name)
+        return found if found is not None else OpFacts(OpClass.FREE, name)
     dims = args.get("Input Dims")
     if not isinstance(dims, list):
-        if op.name not in known:
-            known[op.name] = op_facts(op.name, None)
-        return known[op.name]
+        return op_facts(name, None)
     types = args.get("Input type")
-    facts = op_facts(op.name, tensors_of(dims, types if isinstance(types, list) else []))
+    facts = op_facts(name, tensors_of(dims, types if isinstance(types, list) else []))
     if facts.kind.collective:
         facts = replace(facts, group=_functional_group(args, groups))
-        if facts.parts is None and facts.operands:
-            facts = _with_type(facts, _gloo_type(args, gloo))
     return facts
 
 
@@ -248,21 +329,24 @@ def _old_record(args: dict[str, Any]) -> OpFacts | None:
             types = args.get("Input type")
             tensors = tensors_of(dims or [], types if isinstance(types, list) else [])
             sent = tuple(tensors[0]) if tensors else ()
-            return _with_type(OpFacts(kind, str(item), sent or None), sent[0][1] if sent else "")
+            dtype = sent[0][1] if sent else ""
+            parts = _sizes(sent) if dtype else None
+            return OpFacts(kind, str(item), sent or None, parts, dtype)
     return None
 
 
-def _with_type(facts: OpFacts, dtype: str) -> OpFacts:
-    if not dtype or facts.operands is None:
+def _with_type(facts: OpFacts, work: _Gloo) -> OpFacts:
+    """A collective on lists of tensors, of which Kineto tells no type, with that of gloo's work."""
+    if facts.parts is not None or not facts.operands or not work.dtype:
         return facts
-    operands = tuple((shape, kind or dtype) for shape, kind in facts.operands)
-    sizes = []
-    for shape, kind in operands:
-        count = 1
-        for size in shape:
-            count *= size
-        sizes.append(count * DTYPE_BITS[kind] // 8)
-    return replace(facts, operands=operands, parts=tuple(sizes), dtype=dtype)
+    if work.elements != sum(math.prod(shape) for shape, _ in facts.operands):
+        return facts
+    operands = tuple((shape, kind or work.dtype) for shape, kind in facts.operands)
+    return replace(facts, operands=operands, parts=_sizes(operands), dtype=work.dtype)
+
+
+def _sizes(operands: tuple[Tensor, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(shape) * DTYPE_BITS[kind] // 8 for shape, kind in operands)
 
 
 def _functional_group(args: dict[str, Any], groups: dict[str, tuple[int, ...]]) -> Any:
@@ -274,23 +358,29 @@ def _functional_group(args: dict[str, Any], groups: dict[str, tuple[int, ...]]) 
     return ranks_of(args.get("Process Group Ranks")) or None
 
 
-def _gloo_types(annotations: list[_Op]) -> list[tuple[int, str]]:
-    """(record number, element type) of gloo's annotations, which follow their c10d op's number."""
-    found = []
-    for note in annotations:
-        number, types = note.args.get("Record function id"), note.args.get("Input type")
-        if type(number) is int and isinstance(types, list) and types:
-            found.append((number, dtype_of(types[0])))
-    return sorted(found)
+def _gloo_of(events: _Events) -> dict[int, _Gloo]:
+    """Record number of a c10d op -> the work that gloo did for it.
 
-
-def _gloo_type(args: dict[str, Any], gloo: list[tuple[int, str]]) -> str:
-    number = args.get("Record function id")
-    if type(number) is not int:
-        return ""
-    place = bisect_right(gloo, (number, "\uffff"))
-    # The annotation is recorded right behind the op; a later one belongs to another collective.
-    return gloo[place][1] if place < len(gloo) and gloo[place][0] - number <= 3 else ""
+    Gloo numbers its annotation when the op hands it the work, so it follows the op's own number,
+    and the next c10d op's number follows it.
+    """
+    if not events.gloo:
+        return {}
+    calls = sorted(
+        op.record for op in events.ops if op.record >= 0 and op.name.startswith("c10d::")
+    )
+    found: dict[int, _Gloo] = {}
+    for record, work in events.gloo:
+        place = bisect_left(calls, record) - 1
+        if place < 0 or record - calls[place] > _GLOO_WITHIN:
+            continue
+        other = found.setdefault(calls[place], work)
+        if other is not work:  # one op, several works
+            found[calls[place]] = _Gloo(
+                min(other.start, work.start), max(other.end, work.end), other.dtype,
+                other.elements + work.elements,
+            )  # fmt: skip
+    return found
 
 
 def _add_kernels(
@@ -300,12 +390,21 @@ def _add_kernels(
     per_thread: dict[object, _Thread],
 ) -> None:
     """Give each kernel to its op: count, first start, time, stream."""
-    _, _, _, starts, durations, streams, _, launches = rows.columns
+    columns = rows.columns
+    starts, durations, ends, streams, launches = (
+        columns[name] for name in ("start", "duration", "end", "stream", "launches")
+    )
     numbers: dict[object, int] = {}
-    for kernel in sorted(events.kernels):
+    events.kernels.sort(key=lambda kernel: kernel.start)
+    for kernel in events.kernels:
         number = by_external.get(kernel.external)
         if number is None and kernel.correlation in events.runtime:
             number = _enclosing(*events.runtime[kernel.correlation], per_thread)
+        if events.links is not None:
+            events.links.kernel(
+                kernel.name, kernel.start, kernel.duration, kernel.stream, kernel.correlation,
+                number,
+            )  # fmt: skip
         if number is None:
             rows.note("kernels that no op of the trace launched")
             continue
@@ -314,6 +413,7 @@ def _add_kernels(
             starts[number], durations[number] = kernel.start, 0
             streams[number] = 1000 + stream
         durations[number] += kernel.duration
+        ends[number] = max(ends[number], kernel.start + kernel.duration)
         launches[number] += 1
 
 

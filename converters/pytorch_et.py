@@ -26,7 +26,7 @@ from flint.converters.torch_ops import (
 from flint.errors import FlintError
 from flint.tensor_types import DTYPE_BITS
 from flint.validation.classes import OpClass, c10d_class
-from flint.validation.observed import Observed, ObservedRows, OpFacts
+from flint.validation.observed import UNTOLD_RANK, Observed, ObservedRows, OpFacts
 
 _SCHEMA = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _OLDEST, _NEWEST = (1, 0, 2), (1, 1, 1)
@@ -70,7 +70,7 @@ def observe(path: Path) -> Observed:
     begins = [order for order, _ in marks]
     named = _RANK.search(path.name.removesuffix(".gz").removesuffix(".json"))
     if named is None:
-        rows.note("the trace does not say which rank it is of: taken as rank 0")
+        rows.note(UNTOLD_RANK)
     rank = int(named[1]) if named else 0
     if not marks:
         rows.note("no ProfilerStep in the trace: all of it is taken as one step")

@@ -11,6 +11,7 @@ there, and never a guess.
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -30,6 +31,8 @@ Gemm: TypeAlias = tuple[int, int, int, int]
 
 #: More rows than a trace may have.
 MAX_ROWS = 50_000_000
+#: Note of a trace that does not say whose it is.
+UNTOLD_RANK = "the trace does not say which rank it is of: taken as rank 0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +87,11 @@ class Observed:
         world: number of ranks of the run; None where the trace does not say.
         facts: what the column ``op`` points into.
         op, rank, step: per row, shape [rows]; a step is an index into ``steps``, -1 outside of all.
-        start, duration: nanoseconds on the device where kernels are known, else on the host; -1
-            where the trace has no times.
+        start, duration: nanoseconds on the device where kernels are known, else on the host (of
+            gloo's collectives the duration is that of gloo's own thread); -1 where the trace has
+            no times.
+        end: when its work was over, nanoseconds: a later one than start + duration where kernels
+            have pauses between them or another thread did the work; -1 unknown.
         stream: device stream or host thread, numbered within the trace.
         parent: row that encloses this one, -1 for none.
         launches: kernels that the row launched itself; -1 where the trace has no device.
@@ -104,6 +110,7 @@ class Observed:
     step: Ints
     start: Ints
     duration: Ints
+    end: Ints
     stream: Ints
     parent: Ints
     launches: Ints
@@ -129,13 +136,17 @@ class Observed:
         return np.flatnonzero((self.rank == rank) & (self.step == step))
 
 
+#: Columns of ``Observed``, in the order of ``ObservedRows.add``.
+COLUMNS = ("op", "rank", "step", "start", "duration", "end", "stream", "parent", "launches")
+
+
 class ObservedRows:
     """Gathers rows while a reader goes through its file."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.facts: dict[OpFacts, int] = {}
-        self.columns: tuple[list[int], ...] = tuple([] for _ in range(8))
+        self.columns: dict[str, array[int]] = {name: array("q") for name in COLUMNS}
         self.notes: dict[str, int] = {}
 
     def add(
@@ -146,6 +157,7 @@ class ObservedRows:
         step: int = -1,
         start: int = -1,
         duration: int = -1,
+        end: int = -1,
         stream: int = 0,
         parent: int = -1,
         launches: int = -1,
@@ -155,14 +167,14 @@ class ObservedRows:
         Raises:
             FlintError: more rows than a trace may have.
         """
-        number = len(self.columns[0])
+        number = len(self.columns["op"])
         if number >= MAX_ROWS:
             raise FlintError(f"{self.path}: more than {MAX_ROWS:,} ops")
         row = (
-            self.facts.setdefault(facts, len(self.facts)), rank, step, start, duration, stream,
-            parent, launches,
+            self.facts.setdefault(facts, len(self.facts)), rank, step, start, duration, end,
+            stream, parent, launches,
         )  # fmt: skip
-        for column, value in zip(self.columns, row, strict=True):
+        for column, value in zip(self.columns.values(), row, strict=True):
             column.append(value)
         return number
 
@@ -178,14 +190,16 @@ class ObservedRows:
         world: int | None,
         steps: tuple[str, ...],
         whole: tuple[bool, ...] | None = None,
+        base: int = 0,
     ) -> Observed:
-        """The columns."""
-        op, rank, step, start, duration, stream, parent, launches = (
-            np.array(column, dtype=np.int64) for column in self.columns
-        )
+        """The columns; known starts and ends count from ``base``, nanoseconds."""
+        columns: dict[str, Ints] = {
+            name: np.array(column, dtype=np.int64) for name, column in self.columns.items()
+        }
+        for name in ("start", "end"):
+            columns[name][columns[name] >= 0] += base
         return Observed(
             path=self.path, form=form, backend=backend, world=world, facts=tuple(self.facts),
-            op=op, rank=rank, step=step, start=start, duration=duration, stream=stream,
-            parent=parent, launches=launches, steps=steps,
-            whole=whole if whole is not None else (True,) * len(steps), notes=self.notes,
+            steps=steps, whole=whole if whole is not None else (True,) * len(steps),
+            notes=self.notes, **columns,
         )  # fmt: skip
