@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flint.converters.json_traces import JsonTrace
+from flint.converters.kineto_events import LATEST, Events, GloosWork, read_events
 from flint.converters.torch_ops import (
     comms_facts,
-    dtype_of,
     groups_of,
     op_facts,
     ranks_of,
@@ -38,51 +38,12 @@ from flint.validation.observed import (
     Tensor,
 )
 
-#: Categories of libkineto's ActivityType.cpp, and those of older versions.
-_OPS = frozenset({"cpu_op", "operator"})
-_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"})
-_RUNTIME = frozenset(
-    {
-        "cuda_runtime", "cuda_driver", "runtime", "hip_runtime", "hip_driver", "xpu_runtime",
-        "xpu_driver", "privateuse1_runtime", "privateuse1_driver",
-    }
-)  # fmt: skip
 _RECORD = "record_param_comms"
 #: An op has at most so many inside of it before the runtime call that launches its kernel.
 _LOOKED_BACK = 256
 #: Gloo's annotation has at most so many ops between the c10d op and itself.
 _GLOO_WITHIN = 64
 _RANK = re.compile(r"rank[-_.]?(\d{1,7})", re.IGNORECASE)
-#: Nanoseconds beyond which a time is none: 2^62, so that sums stay within 64 bits.
-_LATEST = 1 << 62
-
-
-class _Op(NamedTuple):
-    start: int
-    duration: int
-    thread: object
-    name: str
-    external: object
-    record: int  # number of the record function, -1 without
-    said: int  # index into _Events.said
-
-
-class _Kernel(NamedTuple):
-    start: int
-    duration: int
-    stream: object
-    name: str
-    external: object
-    correlation: object
-
-
-class _Gloo(NamedTuple):
-    """Gloo's own work: when, and on what."""
-
-    start: int
-    end: int
-    dtype: str
-    elements: int
 
 
 class _Thread(NamedTuple):
@@ -91,26 +52,6 @@ class _Thread(NamedTuple):
     starts: list[int]
     ends: list[int]
     rows: list[int]
-
-
-class _Events(NamedTuple):
-    ops: list[_Op]
-    kernels: list[_Kernel]
-    runtime: dict[object, tuple[object, int]]
-    steps: list[tuple[int, int, str]]
-    gloo: list[tuple[int, _Gloo]]
-    said: list[dict[str, Any]]
-    links: LinksBuilder | None
-
-
-#: What is kept of an op's arguments; most ops say what others have said.
-_KEPT = frozenset(
-    {
-        "Input Dims", "Input type", "Concrete Inputs", "Collective name", "dtype", "In msg nelems",
-        "Group size", "Process Group Ranks", "Process Group Name", "Global rank start",
-        "Global rank stride",
-    }
-)  # fmt: skip
 
 
 def observe(path: Path) -> Observed:
@@ -131,7 +72,7 @@ def linked(path: Path) -> tuple[Observed, Links]:
 
 def _read(path: Path, links: LinksBuilder | None) -> tuple[Observed, Links | None]:
     trace = JsonTrace.read(path)
-    events = _events(trace, links)
+    events = read_events(trace, links)
     rest = trace.rest("traceEvents")
     if not events.ops:
         raise FlintError(
@@ -151,7 +92,7 @@ def _read(path: Path, links: LinksBuilder | None) -> tuple[Observed, Links | Non
     if not events.steps:
         rows.note("no ProfilerStep in the trace: all of it is taken as one step")
     base = rest.get("baseTimeNanoseconds")
-    base = base if type(base) is int and 0 <= base < _LATEST else 0
+    base = base if type(base) is int and 0 <= base < LATEST else 0
     observed = rows.finish(
         form="kineto",
         backend=backend,
@@ -173,82 +114,9 @@ def _rank(path: Path, info: dict[str, Any], rows: ObservedRows) -> int:
     return 0
 
 
-def _events(trace: JsonTrace, links: LinksBuilder | None) -> _Events:
-    found = _Events([], [], {}, [], [], [], links)
-    names: dict[str, str] = {}
-    numbers: dict[str, int] = {}
-    for event in trace.items("traceEvents"):
-        if event.get("ph") != "X":
-            continue
-        category = str(event.get("cat", "")).lower()
-        try:
-            start = round(float(event["ts"]) * 1000)
-            duration = max(0, round(float(event.get("dur", 0)) * 1000))
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise FlintError(f"{trace.path}: an event without times: {str(event)[:80]}") from error
-        if not 0 <= start < _LATEST or duration >= _LATEST:
-            raise FlintError(f"{trace.path}: an event with a time that is none: {str(event)[:80]}")
-        args = event.get("args")
-        args = args if isinstance(args, dict) else {}
-        name = str(event.get("name", ""))
-        name = names.setdefault(name, name)
-        if links is not None and category not in _OPS and category not in _DEVICE:
-            links.event(category, name, _hashable(event.get("tid")), start, duration, args)
-        if category in ("user_annotation", *_OPS) and name.startswith("ProfilerStep"):
-            found.steps.append((start, start + duration, name))
-        elif category in _OPS:
-            kept = {key: value for key, value in args.items() if key in _KEPT}
-            number = numbers.setdefault(repr(kept), len(found.said))
-            if number == len(found.said):
-                found.said.append(kept)
-            record = args.get("Record function id")
-            found.ops.append(
-                _Op(
-                    start, duration, _hashable(event.get("tid")), name,
-                    _hashable(args.get("External id", args.get("external id"))),
-                    record if type(record) is int else -1, number,
-                )
-            )  # fmt: skip
-        elif category in _DEVICE:
-            found.kernels.append(
-                _Kernel(
-                    start, duration, str(args.get("stream")), name,
-                    _hashable(args.get("External id", args.get("external id"))),
-                    _hashable(args.get("correlation")),
-                )
-            )  # fmt: skip
-        elif category in _RUNTIME:
-            found.runtime[_hashable(args.get("correlation"))] = _hashable(event.get("tid")), start
-        elif category == "user_annotation" and name.startswith("gloo:"):
-            record, types, dims = (
-                args.get(key) for key in ("Record function id", "Input type", "Input Dims")
-            )
-            dtype = dtype_of(types[0]) if isinstance(types, list) and types else ""
-            if type(record) is int:
-                work = _Gloo(start, start + duration, dtype, _elements(dims))
-                found.gloo.append((record, work))
-    found.steps.sort()
-    found.gloo.sort()
-    return found
-
-
-def _hashable(value: object) -> object:
-    """Numbers and texts as they are, anything else that a damaged file has as its text."""
-    return value if isinstance(value, int | str | float | None) else str(value)
-
-
-def _elements(dims: object) -> int:
-    """Elements of all tensors of an annotation; -1 where it does not say."""
-    shapes = dims if isinstance(dims, list) else []
-    whole = [shape for shape in shapes if isinstance(shape, list)]
-    if not whole or not all(type(size) is int for shape in whole for size in shape):
-        return -1
-    return sum(math.prod(shape) for shape in whole)
-
-
 def _add_ops(
     rows: ObservedRows,
-    events: _Events,
+    events: Events,
     groups: dict[str, tuple[int, ...]],
     rank: int,
     step_starts: list[int],
@@ -297,7 +165,7 @@ def _add_ops(
     _add_kernels(rows, events, by_external, per_thread)
 
 
-def _step(start: int, events: _Events, starts: list[int]) -> int:
+def _step(start: int, events: Events, starts: list[int]) -> int:
     if not starts:
         return 0
     number = bisect_right(starts, start) - 1
@@ -335,7 +203,7 @@ def _old_record(args: dict[str, Any]) -> OpFacts | None:
     return None
 
 
-def _with_type(facts: OpFacts, work: _Gloo) -> OpFacts:
+def _with_type(facts: OpFacts, work: GloosWork) -> OpFacts:
     """A collective on lists of tensors, of which Kineto tells no type, with that of gloo's work."""
     if facts.parts is not None or not facts.operands or not work.dtype:
         return facts
@@ -358,7 +226,7 @@ def _functional_group(args: dict[str, Any], groups: dict[str, tuple[int, ...]]) 
     return ranks_of(args.get("Process Group Ranks")) or None
 
 
-def _gloo_of(events: _Events) -> dict[int, _Gloo]:
+def _gloo_of(events: Events) -> dict[int, GloosWork]:
     """Record number of a c10d op -> the work that gloo did for it.
 
     Gloo numbers its annotation when the op hands it the work, so it follows the op's own number,
@@ -369,14 +237,14 @@ def _gloo_of(events: _Events) -> dict[int, _Gloo]:
     calls = sorted(
         op.record for op in events.ops if op.record >= 0 and op.name.startswith("c10d::")
     )
-    found: dict[int, _Gloo] = {}
+    found: dict[int, GloosWork] = {}
     for record, work in events.gloo:
         place = bisect_left(calls, record) - 1
         if place < 0 or record - calls[place] > _GLOO_WITHIN:
             continue
         other = found.setdefault(calls[place], work)
         if other is not work:  # one op, several works
-            found[calls[place]] = _Gloo(
+            found[calls[place]] = GloosWork(
                 min(other.start, work.start), max(other.end, work.end), other.dtype,
                 other.elements + work.elements,
             )  # fmt: skip
@@ -385,7 +253,7 @@ def _gloo_of(events: _Events) -> dict[int, _Gloo]:
 
 def _add_kernels(
     rows: ObservedRows,
-    events: _Events,
+    events: Events,
     by_external: dict[object, int],
     per_thread: dict[object, _Thread],
 ) -> None:
