@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flint.converters.json_traces import JsonTrace
-from flint.converters.kineto_events import LATEST, Events, GloosWork, read_events
+from flint.converters.kineto_events import LATEST, Events, GloosWork, Op, read_events
 from flint.converters.torch_ops import (
     comms_facts,
     groups_of,
@@ -148,14 +148,14 @@ def _add_ops(
             step=_step(op.start, events, step_starts),
             start=op.start,
             duration=op.duration if work is None else work.end - work.start,
-            end=-1 if events.kernels else op.start + op.duration if work is None else work.end,
+            end=_end(op, facts, work, bool(events.kernels)),
             stream=threads.setdefault(op.thread, len(threads)),
             parent=stack[-1][1] if stack else -1,
             launches=0 if events.kernels else -1,
         )
         stack.append((op.start + op.duration, number, facts))
         if events.links is not None:
-            events.links.op(op.thread, op.start, op.record)
+            events.links.op(op.thread, op.start, op.duration, op.record)
         by_external[op.external] = number
         thread = per_thread.setdefault(op.thread, _Thread([], [], []))
         thread.starts.append(op.start)
@@ -163,6 +163,13 @@ def _add_ops(
         thread.rows.append(number)
     by_external.pop(None, None)
     _add_kernels(rows, events, by_external, per_thread)
+
+
+def _end(op: Op, facts: OpFacts, work: GloosWork | None, on_device: bool) -> int:
+    """When an op's work was over, as far as the host knows: of collectives it does not."""
+    if work is not None:
+        return work.end
+    return -1 if on_device or facts.kind.collective else op.start + op.duration
 
 
 def _step(start: int, events: Events, starts: list[int]) -> int:

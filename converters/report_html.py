@@ -343,6 +343,6 @@ def _roofs(record: RankRecord, system: System) -> list[tuple[str, float]]:
         work = np.stack([graph.work_unit, graph.work_dtype], axis=1)
         for unit, dtype in np.unique(work, axis=0).tolist():
             name = f"{Unit(unit).name.lower()} {DTYPES[dtype]}"
-            if unit != Unit.TRANSCENDENTAL and name not in used[rates[unit, dtype]]:
+            if unit < Unit.TRANSCENDENTAL and name not in used[rates[unit, dtype]]:
                 used[rates[unit, dtype]].append(name)
     return sorted((", ".join(sorted(names)), rate) for rate, names in used.items() if names)

@@ -202,11 +202,18 @@ class WorkloadGraph:
 
     def flops_by_node(self) -> Ints:
         """FLOPs per node without transcendentals; a loop node counts 0 here, shape [nodes]."""
-        return self._work_by_node(self.work_unit != Unit.TRANSCENDENTAL)
+        return self._work_by_node(self.work_unit < Unit.TRANSCENDENTAL)
 
     def transcendentals_by_node(self) -> Ints:
         """Transcendental evaluations per node, shape [nodes]."""
         return self._work_by_node(self.work_unit == Unit.TRANSCENDENTAL)
+
+    def measured_by_node(self) -> Ints:
+        """Nanoseconds that each node took in a measured run, -1 for none, shape [nodes]."""
+        chosen = self.work_unit == Unit.MEASURED
+        has = np.zeros(len(self), bool)
+        has[np.repeat(np.arange(len(self)), np.diff(self.work_ptr))[chosen]] = True
+        return np.where(has, self._work_by_node(chosen), -1)
 
     def _work_by_node(self, mask: NDArray[np.bool_]) -> Ints:
         running = np.concatenate([[0], np.cumsum(np.where(mask, self.work_flops, 0))])

@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 
 class Unit(IntEnum):
-    """Where FLOPs run."""
+    """Where FLOPs run; or, of a run that was measured, nanoseconds in their place."""
 
     MATMUL = 0
     VECTOR = 1
     TRANSCENDENTAL = 2
+    MEASURED = 3
 
 
 class Role(IntEnum):
@@ -62,7 +63,8 @@ class WorkItem(NamedTuple):
         unit: where they run.
         dtype: element type of the operands (StableHLO name).
         flops: 2 per multiply-add on MATMUL; XLA's counts on VECTOR (1 per element and op);
-            function evaluations on TRANSCENDENTAL.
+            function evaluations on TRANSCENDENTAL; of MEASURED the nanoseconds that it took, which
+            take the place of any modelled time.
         dims: (batch, m, n, k) of a GEMM or of a convolution seen as one; None elsewhere.
     """
 
@@ -90,7 +92,7 @@ class Work(NamedTuple):
     @property
     def flops(self) -> int:
         """All FLOPs but transcendentals, as XLA's ``flops`` counts them."""
-        return sum(item.flops for item in self.items if item.unit != Unit.TRANSCENDENTAL)
+        return sum(item.flops for item in self.items if item.unit < Unit.TRANSCENDENTAL)
 
     @property
     def transcendentals(self) -> int:

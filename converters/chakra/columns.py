@@ -101,6 +101,10 @@ def _micros(
     micros = np.zeros(len(emission), np.int64)
     computes = emission.type == NodeType.COMP
     micros[computes] = whole_micros(seconds[computes])
+    # What a collective took in a measured run, waiting for its members included.
+    measured = np.concatenate([graph.measured_by_node() for graph in unrolled.graphs])[template]
+    together = (emission.type == NodeType.COLL) & (measured >= 0)
+    micros[together] = np.rint(measured[together] / 1e3).astype(np.int64)
     return micros
 
 

@@ -26,7 +26,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.cost.roofline import Seconds, rate_table
+from flint.cost.roofline import Seconds, as_measured, rate_table
 from flint.cost.systems import Accelerator, System
 from flint.graph import NodeKind, WorkloadGraph
 from flint.work import Role, Unit
@@ -64,7 +64,7 @@ def kernel_seconds(graph: WorkloadGraph, system: System) -> Seconds:
     busy = np.maximum(arithmetic, moved)
     seconds = np.where(busy > 0, busy + model.latency + accelerator.launch_overhead, 0.0)
     computes = (graph.kind == NodeKind.COMPUTE) & (graph.role != Role.ALIAS)
-    return np.where(computes, seconds, 0.0)
+    return np.where(computes, as_measured(graph, seconds), 0.0)
 
 
 def matmul_stretch(

@@ -41,7 +41,15 @@ def node_seconds(graph: WorkloadGraph, system: System) -> Seconds:
     busy = np.maximum(arithmetic, traffic)
     seconds = np.where(busy > 0, busy + accelerator.launch_overhead, 0.0)
     computes = (graph.kind == NodeKind.COMPUTE) & (graph.role != Role.ALIAS)
-    return np.where(computes, seconds, 0.0)
+    return np.where(computes, as_measured(graph, seconds), 0.0)
+
+
+def as_measured(graph: WorkloadGraph, seconds: Seconds) -> Seconds:
+    """``seconds`` of each node, with what was measured in the place of what is modelled."""
+    if not (graph.work_unit == Unit.MEASURED).any():
+        return seconds
+    measured = graph.measured_by_node()
+    return np.where(measured >= 0, measured * 1e-9, seconds)
 
 
 def copy_seconds(moved: NDArray[np.int64], system: System) -> Seconds:
@@ -58,6 +66,7 @@ def rate_table(accelerator: Accelerator) -> Seconds:
         table[Unit.MATMUL, code] = rate(accelerator.matmul, dtype) or vector
         table[Unit.VECTOR, code] = vector
         table[Unit.TRANSCENDENTAL, code] = accelerator.transcendental
+        table[Unit.MEASURED, code] = np.inf  # no arithmetic
     return table
 
 

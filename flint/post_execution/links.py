@@ -81,8 +81,8 @@ class Links:
     """Columns beside the ``Observed`` of one trace.
 
     Attributes:
-        thread, issued, record: per row: host thread, begin on the host (ns), the profiler's number
-            of the op that execution traces have too (-1: none); shape [rows].
+        thread, issued, over, record: per row: host thread, begin and end on the host (ns), the
+            profiler's number of the op that execution traces have too (-1: none); shape [rows].
         names: what ``kernel_name`` points into.
         kernel_name, kernel_row: per kernel its name, and the op that launched it (-1 for none).
         kernel_start, kernel_duration: ns on the device.
@@ -98,6 +98,7 @@ class Links:
 
     thread: Ints
     issued: Ints
+    over: Ints
     record: Ints
     names: tuple[str, ...]
     kernel_name: Ints
@@ -131,16 +132,17 @@ class LinksBuilder:
     """
 
     threads: dict[object, int] = field(default_factory=dict)
-    _ops: list[tuple[int, int, int]] = field(default_factory=list)
+    _ops: list[tuple[int, int, int, int]] = field(default_factory=list)
     _names: dict[str, int] = field(default_factory=dict)
     _kernels: list[tuple[int, int, int, int, object, int]] = field(default_factory=list)
     _calls: dict[int, _Call] = field(default_factory=dict)
     _waits: list[tuple[str, int, int, dict[str, Any]]] = field(default_factory=list)
     _spans: list[Span] = field(default_factory=list)
 
-    def op(self, thread: object, start: int, record: int) -> None:
+    def op(self, thread: object, start: int, duration: int, record: int) -> None:
         """A row of ``Observed``, in the order of rows."""
-        self._ops.append((self._thread(thread), start, record if record > 0 else -1))
+        number = record if record > 0 else -1
+        self._ops.append((self._thread(thread), start, start + duration, number))
 
     def kernel(
         self,
@@ -190,14 +192,15 @@ class LinksBuilder:
             for number, call in self._calls.items()
             if number >= 0
         }
-        self._waits = [(name, start + base, *rest) for name, start, *rest in self._waits]
-        thread, issued, record = _columns(self._ops, 3)
+        self._waits = [(name, start + base, took, a) for name, start, took, a in self._waits]
+        thread, issued, over, record = _columns(self._ops, 4)
         launch = [self._calls.get(_number(kernel[4])) for kernel in self._kernels]
         plain = [kernel[:4] for kernel in self._kernels]
         name, row, start, duration = _columns(plain, 4)
         return Links(
             thread=thread,
             issued=issued + base,
+            over=over + base,
             record=record,
             names=tuple(self._names),
             kernel_name=name,
