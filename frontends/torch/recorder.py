@@ -270,6 +270,8 @@ class Recorder:
         in_known = bool(given) and all(self.storage(item) in known for item in given)
         if message is None and not written and in_known:
             return  # a view
+        if message is None and given and not any(item.numel() for item in (*given, *written)):
+            return  # no elements: PyTorch launches nothing
         views = [self.view(item) for item in written]
         fresh = [item for item in given if self.storage(item) not in known]
         writes = [_extent(view, item) for view, item in zip(views, written, strict=True)]
@@ -393,6 +395,8 @@ class Recorder:
             number = self.storage(item)
             if number not in known:
                 self.host[number] = at
+                if self._device != "cpu" and item.numel() > 1 and item.is_floating_point():
+                    self.warnings[f"computed on the CPU at {at}, not on the device: left out"] += 1
 
     def _keep_value(self, tensor: torch.Tensor) -> None:
         """Remember what the host knows of a tensor that the device takes."""

@@ -101,6 +101,8 @@ def record(
         recorder = Recorder(tracker, device.NAME)
         with tracking(tracker), _users("the step"), work.waiting(recorder.wait_work), recorder:
             result = function(*args, **kwargs)
+        if not recorder.ops:
+            raise FlintError(_nothing_ran(recorder))
         made = _recording(recorder, names, result, rank, shape, axes)
         modules = list(names.modules)
         parameters = [item for module in modules for item in module.parameters(recurse=False)]
@@ -228,6 +230,17 @@ def _users(what: str) -> Iterator[None]:
         said = " ".join(str(error).split())[:500]
         advice = _ADVICE.get(type(error).__name__, "")
         raise FlintError(f"{what} failed{at}: {type(error).__name__}: {said}{advice}") from error
+
+
+def _nothing_ran(recorder: Recorder) -> str:
+    at = next(iter(recorder.host.values()), None)
+    if at is None:
+        return "the step ran no op on any tensor: there is nothing to capture"
+    return (
+        f"the whole step ran on CPU tensors, first at {at}: none of it is work for the mesh. Make "
+        'model and batch on the device (torch.device(mesh.device_type), "cuda" is the same) or '
+        "move them there: .to(mesh.device_type)"
+    )
 
 
 def _recording(

@@ -209,6 +209,8 @@ def _host_op(recorder, rule, args, kwargs, result):
     written = recorder._written(rule, args, kwargs, given)
     if not written and all(item.untyped_storage()._cdata in known for item in given):
         return
+    if given and not any(item.numel() for item in (*given, *written)):
+        return  # launches nothing, on either side
     yield _other(
         rule.name,
         args=[_plain(recorder._argument(item)) for item in args],

@@ -160,7 +160,7 @@ class Storages:
 
     def _unknown(self, view: View) -> _Storage:
         """Zeros, for memory that nothing has written."""
-        if view.storage not in self._allocated:
+        if view.storage not in self._allocated and self.sizes[view.storage]:
             self.unwritten[view.storage] += 1
         whole = View(view.storage, 0, (self.length(view.storage, view.dtype),), (1,), view.dtype)
         value = op.constant(0, whole.shape, view.dtype)

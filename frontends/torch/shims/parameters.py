@@ -1,12 +1,17 @@
-"""Moving modules of fake parameters: ``to_empty``, ``.to(device)``, ``.cuda()``.
+"""Moving modules of fake parameters: ``to_empty``, ``.to(device)``, ``.cuda()``, ``fully_shard``.
 
 A module swaps the contents of such parameters, and refuses to when something refers to them weakly.
 Fake tensors are always referred to so, by the memory of what was converted, which keeps nothing
 that the swap could invalidate.
+
+``parameter.data = parameter.to(device)`` moves a parameter as well, from the CPU to a GPU;
+``fully_shard`` does so with a module that was made on the CPU.  PyTorch takes fake tensors of two
+devices for tensors of different kinds and refuses: they are swapped then, too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,3 +35,22 @@ def apply() -> None:
             utils.weakref = weakrefs
 
     utils.swap_tensors = swap_tensors
+    _assign_data(swap_tensors)
+
+
+def _assign_data(swap: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
+    """Let ``tensor.data = other`` move a tensor to another device."""
+    plain: Any = torch._C.TensorBase.data
+
+    def assign(tensor: torch.Tensor, value: torch.Tensor) -> None:
+        if tensor.device == value.device or not isinstance(value, FakeTensor):
+            plain.__set__(tensor, value)
+            return
+        with torch.no_grad():
+            moved = value.detach()
+            if isinstance(tensor, torch.nn.Parameter):
+                moved = torch.nn.Parameter(moved, requires_grad=tensor.requires_grad)
+            swap(tensor, moved)
+
+    kind: Any = FakeTensor
+    kind.data = property(plain.__get__, assign)
