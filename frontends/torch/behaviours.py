@@ -128,8 +128,7 @@ def _attempt(
         ranks = np.flatnonzero(cells == cell)
         seen = [rank for rank in known if cells[rank] == cell]
         if not seen or (both and not _spans(seen, ranks, shape)):
-            ends = (int(ranks[0]), int(ranks[-1])) if both else (int(ranks[0]),)
-            wanted += [rank for rank in dict.fromkeys(ends) if rank not in known]
+            wanted += _ends(seen, ranks, shape) if both else [int(ranks[0])]
     signature(wanted)
     said: dict[int, int] = {}
     for rank in sorted(known):
@@ -141,6 +140,15 @@ def _attempt(
         owner.setdefault(known[said[cell]], said[cell])
     owners = np.array([owner[known[said[cell]]] for cell in range(count)])[cells]
     return [Behaviour(rank, owners == rank) for rank in sorted(owner.values())]
+
+
+def _ends(seen: list[int], ranks: NDArray[np.int64], shape: tuple[int, ...]) -> list[int]:
+    """What to record beside some ranks, so that there are two that differ along every axis."""
+    first, last = int(ranks[0]), int(ranks[-1])
+    for one in (last, first):
+        if seen and _spans([*seen, one], ranks, shape):
+            return [one]
+    return [rank for rank in dict.fromkeys((first, last)) if rank not in seen]
 
 
 def _spans(seen: list[int], ranks: NDArray[np.int64], shape: tuple[int, ...]) -> bool:

@@ -114,3 +114,16 @@ def test_the_last_of_many_shards_is_found_with_four_recordings():
     found = behaviours((64, 8), cluster.sign, lambda: [{63}, ()])
     assert [item.ranks.sum() for item in found] == [504, 8]
     assert len(cluster.recorded) == 4
+
+
+def test_two_ranks_of_each_part_are_recorded_and_no_third():
+    """128 rows on 256 ranks, and 16,032: ranks 0-127, 128-253, 254 and 255 differ; 8 beside each.
+
+    Two of each part that differ along both axes are 8: the four recorded first (0, the middle, both
+    corners of the end) are used.
+    """
+    starts = [128, 254, 255]
+    cluster = Cluster((256, 8), lambda at: sum(at[0] >= start for start in starts))
+    found = behaviours((256, 8), cluster.sign, lambda: [set(starts), ()])
+    assert [item.ranks.sum() for item in found] == [128 * 8, 126 * 8, 8, 8]
+    assert len(cluster.recorded) == 8
