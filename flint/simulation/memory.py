@@ -3,9 +3,11 @@
 The idea: walk the nodes in issue order.  A program's inputs lie in memory throughout; a result
 takes its bytes from its node to its last reader, a program's output to the end.  No bytes of their
 own take: a view or an update in place (its operand's), an elementwise kernel (that of an operand of
-its size that nobody reads later), a carried value of a loop (that of its first operand, likewise),
-an output donated by an input that is no longer read.  A loop's body adds what one iteration needs
-beyond what enters it.
+its size that nobody reads later), a carried value of a loop (that of its first operand, likewise,
+unless the loop reads it beside), an output donated by an input that is no longer read.  A kernel
+that reads its operands more than once (a product, a reduction, a transpose) never writes over them,
+and nobody writes over a constant.  A loop's body adds what one iteration needs beyond what enters
+it.
 
     peak_memory(program.graph, program.inputs).bytes
 
@@ -23,6 +25,9 @@ from numpy.typing import NDArray
 from flint.graph import NodeKind, WorkloadGraph
 from flint.work import Role
 from flint.workload import ProgramInput
+
+#: What may write its result over an operand that it reads.
+_IN_PLACE = (Role.ALIAS, Role.ELEMENTWISE, Role.UPDATE, Role.OPAQUE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +142,24 @@ def _buffers(
     aliased = graph.bytes_aliased.tolist()
     alias = (graph.role == Role.ALIAS).tolist()
     elementwise = (graph.role == Role.ELEMENTWISE).tolist()
+    in_place = np.isin(graph.role, _IN_PLACE).tolist()
     kinds = graph.kind.tolist()
+    constant = _free(graph)
+    fixed = {
+        value
+        for node in range(len(graph))
+        if constant[node]
+        for value in range(graph.inputs + result_ptr[node], graph.inputs + result_ptr[node + 1])
+    }
+    untouched = kept | fixed
     for node in range(len(graph)):
         operands = operand[operand_ptr[node] : operand_ptr[node + 1]]
         results = range(graph.inputs + result_ptr[node], graph.inputs + result_ptr[node + 1])
         if kinds[node] == NodeKind.LOOP or (alias[node] and kinds[node] == NodeKind.COMPUTE):
-            pairs = list(zip(results, operands, strict=False))
+            beside = {buffer[o] for o in operands[len(results) :]} if not alias[node] else set()
+            pairs = [
+                (r, o) for r, o in zip(results, operands, strict=False) if buffer[o] not in beside
+            ]
         elif aliased[node] > 0 and kinds[node] == NodeKind.COMPUTE:
             pairs = [(r, o) for r in results for o in operands if size[o] == size[r]]
         elif elementwise[node] and kinds[node] == NodeKind.COMPUTE:
@@ -157,13 +174,14 @@ def _buffers(
             pairs = []
         for result, source in pairs:
             owner = buffer[source]
-            free = alias[node] or (last[owner] <= node and owner not in kept)
+            free = alias[node] or (last[owner] <= node and owner not in untouched)
             if buffer[result] == result and free and size[source] == size[result]:
                 buffer[result] = owner
                 last[owner] = max(last[owner], last[result])
         for result in results:
             source = reused.get(result, -1)
-            if source >= 0 and buffer[result] == result and last[source] <= node:
+            until = node if in_place[node] and kinds[node] == NodeKind.COMPUTE else node - 1
+            if source >= 0 and buffer[result] == result and last[source] <= until:
                 buffer[result] = source
                 last[source] = len(graph)
     return buffer

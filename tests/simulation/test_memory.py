@@ -171,3 +171,70 @@ def test_residuals_stacked_in_a_loop_are_counted_once():
     results = outer.loop(Loop(body.finish((value, stack)), 2, 10), (carried, empty))
     graph = with_tables(outer.finish(results), tables.finish())
     assert peak(graph) == 11000
+
+
+def looped(tables, outer, operands, carried, made_of):
+    """A loop of three iterations whose body's results ``made_of`` makes from its arguments."""
+    body = GraphBuilder(tables)
+    arguments = [body.input(tables.type(kind)) for kind in carried]
+    return outer.loop(Loop(body.finish(made_of(body, arguments)), 2, 3), operands)
+
+
+def test_a_product_does_not_write_over_the_donated_input_that_it_reads():
+    tables, builder = start()
+    value = builder.input(tables.type(TEN))
+    result = made(builder, (value,), TEN, Role.CONTRACTION)
+    assert peak(with_tables(builder.finish((result,)), tables.finish()), 0) == 10000
+
+
+def test_what_a_loop_reads_throughout_is_not_overwritten_by_what_it_collects():
+    """A cache is read and a new one is collected beside it: the donation is of no use meanwhile."""
+    tables, outer = start()
+    cache = outer.input(tables.type(TEN))
+    counter, empty = made(outer, (cache,)), made(outer, (cache,), TEN)
+
+    def body(inside, arguments):
+        count, collected, read = arguments
+        new = made(inside, (read,))
+        return count, made(inside, (collected, new), TEN, Role.UPDATE, aliased=9000)
+
+    results = looped(tables, outer, (counter, empty, cache), (ONE, TEN, TEN), body)
+    graph = with_tables(outer.finish((results[1],)), tables.finish())
+    assert peak(graph, 0) == 1000 + 10000 + 1000
+
+
+def test_carried_values_that_begin_with_one_zero_need_a_buffer_each():
+    """One is the zero's own, the other a copy."""
+    tables, outer = start()
+    zero = made(outer, (outer.input(tables.type(ONE)),), TEN)
+
+    def body(inside, arguments):
+        return tuple(made(inside, (value,), TEN, Role.ELEMENTWISE) for value in arguments)
+
+    results = looped(tables, outer, (zero, zero), (TEN, TEN), body)
+    assert peak(with_tables(outer.finish(results), tables.finish())) == 20000
+
+
+def test_nobody_writes_over_a_constant():
+    tables, outer = start()
+    counter = made(outer, (outer.input(tables.type(ONE)),))
+    (zero,) = outer.compute("constant", Role.GENERATE, (), (TEN,), Work((), 0, 0))
+
+    def body(inside, arguments):
+        return tuple(made(inside, (v,), role=Role.ELEMENTWISE, result=kind)
+                     for v, kind in zip(arguments, (ONE, TEN), strict=True))  # fmt: skip
+
+    results = looped(tables, outer, (counter, zero), (ONE, TEN), body)
+    assert peak(with_tables(outer.finish(results), tables.finish())) == 11000
+
+
+def test_a_product_in_a_loop_does_not_write_over_the_carried_value_that_it_reads():
+    """x' = x W: both are there at once, whatever the number of iterations."""
+    tables, outer = start()
+    counter, value = (made(outer, (outer.input(tables.type(ONE)),), kind) for kind in (ONE, TEN))
+
+    def body(inside, arguments):
+        return arguments[0], made(inside, (arguments[1],), TEN, Role.CONTRACTION)
+
+    results = looped(tables, outer, (counter, value), (ONE, TEN), body)
+    assert peak(with_tables(outer.finish(results), tables.finish())) == 1000 + 2 * 10000
