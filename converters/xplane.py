@@ -57,8 +57,11 @@ def observe(path: Path) -> Observed:
             known[name, rank] = module.of(name, rank)
         if not known[name, rank]:
             rows.note("ops that the HLO in the trace does not have")
-        for facts in known[name, rank]:
-            rows.add(facts, rank=rank, step=step, start=start, duration=duration)
+        inside = known[name, rank]
+        for place, facts in enumerate(inside):
+            # A fusion of several products took its time for all of them together.
+            share = duration * (place + 1) // len(inside) - duration * place // len(inside)
+            rows.add(facts, rank=rank, step=step, start=start, duration=share, end=start + duration)
     steps = max(map(len, runs.values()), default=0)
     if len({len(found) for found in runs.values()}) > 1:
         rows.note("the devices did not all run the same number of steps in the trace")

@@ -26,7 +26,18 @@ def validate_command(
     ],
     step: Annotated[
         str | None,
-        typer.Option("--step", help="Step of the trace, ProfilerStep#4 or 4 [default: the last]."),
+        typer.Option(
+            "--step",
+            help="Step of the trace, ProfilerStep#4 or 4, or mean for the mean times of all steps "
+            "alike [default: the last of those].",
+        ),
+    ] = None,
+    system: Annotated[
+        str | None,
+        typer.Option(
+            "--system",
+            help="Modelled times beside the measured ones: a name (flint systems) or a TOML file.",
+        ),
     ] = None,
     html: Annotated[Path | None, typer.Option("--html", help="Write the report as a page.")] = None,
     top: Annotated[int, typer.Option("--top", help="Differences to show.")] = 10,
@@ -38,7 +49,7 @@ def validate_command(
 
     if html is not None and html.is_dir():
         raise UsageError(f"--html {html}: is a folder")
-    report = validate(load(folder), trace, step=step)
+    report = validate(load(folder), trace, step=step, system=system)
     if html is not None:
         beside = html.with_name(f".{html.name}.partial")
         beside.write_text(page(report), encoding="utf-8")
@@ -51,7 +62,14 @@ def validate_command(
 
 
 def _show(report: object, top: int) -> None:
-    from flint.validation.page import CLASS_COLUMNS, class_rows
+    from flint.validation.page import (
+        CLASS_COLUMNS,
+        RATIO,
+        class_rows,
+        time_columns,
+        time_rows,
+        time_title,
+    )
     from flint.validation.report import Report
 
     assert isinstance(report, Report)
@@ -62,6 +80,11 @@ def _show(report: object, top: int) -> None:
         for name, number in CLASS_COLUMNS
     ]
     printer.table(Table("classes", columns, class_rows(report)))
+    if times := time_rows(report):
+        headings = [(">" if number else "") + name for name, number in time_columns(report)]
+        printer.table(Table(time_title(report), headings, times))
+        if report.times.system:
+            printer.line(RATIO)
     if report.explained:
         rows = [(reason, f"{count:,}") for reason, count in sorted(report.explained.items())]
         printer.table(Table("explained differences", ("reason", ">pairs"), rows))

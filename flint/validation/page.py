@@ -20,12 +20,20 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }
 code { font-size: 13px }
 """
 
+RATIO = (
+    "ratio: measured time of matched ops, without waiting for other ranks, by modelled time of the "
+    "same ops"
+)
+
 #: Heading, and whether it is a number.
 CLASS_COLUMNS = (
     ("class", False), ("captured", True), ("executed", True), ("matched", True),
     ("by name", True), ("in order", True), ("captured bytes", True), ("executed bytes", True),
-    ("measured", True),
 )  # fmt: skip
+_TIME_COLUMNS = (
+    ("class", False), ("measured", True), ("of matched ops", True), ("waiting", True),
+)  # fmt: skip
+_MODEL_COLUMNS = (("modelled", True), ("ratio", True))
 
 
 def class_rows(report: Report) -> list[list[str]]:
@@ -44,10 +52,50 @@ def class_rows(report: Report) -> list[list[str]]:
                 f"{count.in_order:,}" if compared else "-",
                 f"{count.captured_bytes:,}" if kind.collective else "-",
                 f"{count.executed_bytes:,}" if kind.collective else "-",
-                f"{count.nanoseconds / 1e6:,.3f} ms" if count.nanoseconds else "-",
             ]
         )
     return rows
+
+
+def time_columns(report: Report) -> tuple[tuple[str, bool], ...]:
+    """Headings of the table of times."""
+    return _TIME_COLUMNS + _MODEL_COLUMNS if report.times.system else _TIME_COLUMNS
+
+
+def time_rows(report: Report) -> list[list[str]]:
+    """Cells of the table of times, milliseconds per rank; none where the traces have no times."""
+    times = report.times
+    if not times.known:
+        return []
+    shown = [(str(kind), times.classes[kind]) for kind in ordered(times.classes)]
+    shown = [(name, time) for name, time in shown if time.measured]
+    shown += [
+        (name, times.total(collective=collective))
+        for name, collective in (("compute", False), ("communication", True))
+    ]
+
+    def cell(seconds: float) -> str:
+        return f"{seconds / times.ranks * 1e3:,.3f} ms" if seconds else "-"
+
+    rows = [
+        [
+            name, cell(time.measured), cell(time.matched), cell(time.waiting),
+            cell(time.modelled), f"{time.ratio:.2f}" if time.ratio is not None else "-",
+        ]
+        for name, time in shown
+    ]  # fmt: skip
+    return [row[: len(time_columns(report))] for row in rows]
+
+
+def time_title(report: Report) -> str:
+    """What the table of times is of."""
+    times = report.times
+    parts = ["time per rank"]
+    if times.steps > 1:
+        parts.append(f"mean of {times.steps} steps")
+    if times.system:
+        parts.append(f"modelled for {times.system}")
+    return ", ".join(parts)
 
 
 def page(report: Report) -> str:
@@ -59,6 +107,14 @@ def page(report: Report) -> str:
         "<h2>Classes</h2>",
         _table(CLASS_COLUMNS, class_rows(report)),
     ]
+    if times := time_rows(report):
+        title = time_title(report)
+        body += [
+            f"<h2>{escape(title[0].upper() + title[1:])}</h2>",
+            _table(time_columns(report), times),
+        ]
+        if report.times.system:
+            body.append(f"<p>{escape(RATIO)}</p>")
     if report.explained:
         rows = [[reason, f"{count:,}"] for reason, count in sorted(report.explained.items())]
         body += [

@@ -6,11 +6,14 @@ report.ok, report.verdict
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from flint.validation.classes import OpClass
+from flint.validation.clocks import Clock
 from flint.validation.observed import OpFacts
+from flint.validation.times import ClassTime, Times
 
 #: Differences that are kept word by word; all are counted.
 MAX_LISTED = 200
@@ -27,7 +30,6 @@ class ClassCount:
             trace has no sizes: a weak match.
         in_order: matched ops that follow each other in both.
         captured_bytes, executed_bytes: what collectives send per rank, summed; -1 unknown.
-        nanoseconds: measured, summed over executed ops; -1 where the trace has no times.
     """
 
     captured: int = 0
@@ -37,7 +39,6 @@ class ClassCount:
     in_order: int = 0
     captured_bytes: int = 0
     executed_bytes: int = 0
-    nanoseconds: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,8 @@ class Report:
         contradictions: producer and consumer in words, of edges that the run contradicts.
         contradicted: how many such edges.
         notes: what the traces do not tell, with counts.
+        times: measured and modelled.
+        clocks: of ranks against each other.
     """
 
     traces: list[str]
@@ -101,6 +104,8 @@ class Report:
     contradictions: list[str] = field(default_factory=list)
     contradicted: int = 0
     notes: dict[str, int] = field(default_factory=dict)
+    times: Times = field(default_factory=Times)
+    clocks: list[Clock] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -110,6 +115,10 @@ class Report:
     def of(self, kind: OpClass) -> ClassCount:
         """The counts of a class, made on first use."""
         return self.classes.setdefault(kind, ClassCount())
+
+    def note(self, text: str, count: int = 1) -> None:
+        """Count something that the reader of the report should know."""
+        self.notes[text] = self.notes.get(text, 0) + count
 
     def add(self, difference: Difference) -> None:
         """Count a difference, and keep it among the first."""
@@ -166,10 +175,38 @@ class Report:
             "contradicted": self.contradicted,
             "contradictions": self.contradictions,
             "notes": self.notes,
+            "times": self._times_to_json(),
+            "clocks": [asdict(clock) for clock in self.clocks],
+        }
+
+    def _times_to_json(self) -> dict[str, Any] | None:
+        """Seconds per rank; None where the traces have no times."""
+        if not self.times.known:
+            return None
+        rows: dict[str, ClassTime] = {
+            str(kind): self.times.classes[kind] for kind in ordered(self.times.classes)
+        }
+        rows["compute"] = self.times.total(collective=False)
+        rows["communication"] = self.times.total(collective=True)
+        ranks = self.times.ranks
+        return {
+            "system": self.times.system or None,
+            "mean_of_steps": self.times.steps,
+            "per_rank": {
+                name: {
+                    "measured_seconds": time.measured / ranks,
+                    "matched_seconds": time.matched / ranks,
+                    "waiting_seconds": time.waiting / ranks,
+                    "modelled_seconds": time.modelled / ranks if self.times.system else None,
+                    "ratio": time.ratio,
+                    "ops_without_time": time.unknown,
+                }
+                for name, time in rows.items()
+            },
         }
 
 
-def ordered(kinds: dict[OpClass, ClassCount]) -> list[OpClass]:
+def ordered(kinds: Iterable[OpClass]) -> list[OpClass]:
     """Classes in the order in which they are shown."""
     order = list(OpClass)
     return sorted(kinds, key=order.index)

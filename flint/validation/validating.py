@@ -18,35 +18,44 @@ import numpy as np
 
 from flint.errors import FlintError, UsageError
 from flint.validation.classes import OpClass
+from flint.validation.clocks import Meetings
+from flint.validation.conclusions import check_alike, conclude, meet
 from flint.validation.dependencies import contradictions
 from flint.validation.duplicates import repeated
 from flint.validation.expected import Expected, expected_of
 from flint.validation.keys import DUPLICATE, Rules, rules_for
 from flint.validation.matching import Evidence, Matching, match
-from flint.validation.observed import Ints, Observed, OpFacts
+from flint.validation.modelled import Modelled
+from flint.validation.observed import UNTOLD_RANK, Ints, Observed, OpFacts
 from flint.validation.reading import read_trace
 from flint.validation.report import Difference, Report, described
 from flint.validation.selection import plain_name, selected
+from flint.validation.steps import MEAN, Chosen, choose, mean_times
 from flint.workload import Level, Order, Workload
 
-#: Below this part of heavy ops with a partner nothing but "another program" can be concluded.
-_ALIKE = 0.25
 _LISTED_EDGES = 20
 #: With more kinds of ops without a partner no duplicates are looked for.
 _LOOKED_AT = 100
 
 
-def validate(workload: Workload, traces: Sequence[Path], *, step: str | None = None) -> Report:
+def validate(
+    workload: Workload,
+    traces: Sequence[Path],
+    *,
+    step: str | None = None,
+    system: str | Path | None = None,
+) -> Report:
     """Compare a workload with what profilers recorded.
 
     Args:
         workload: partitioned or recorded, of the same mesh as the run.
         traces: one file or folder per trace; each rank at most once.
         step: which step of the traces, by its name or the number in it ("ProfilerStep#4", "4");
-            the last whole one without.
+            "mean" for the mean times of all steps alike; the last of those alike without.
+        system: for modelled times beside the measured ones, a name or a TOML file.
 
     Raises:
-        UsageError: no such step, no traces, a rank twice, a logical workload.
+        UsageError: no such step or system, no traces, a rank twice, a logical workload.
         FlintError: a trace that cannot be read, or of which nothing can be concluded.
     """
     if workload.level == Level.LOGICAL:
@@ -55,19 +64,36 @@ def validate(workload: Workload, traces: Sequence[Path], *, step: str | None = N
         raise UsageError("give at least one --trace")
     report = Report([str(path) for path in traces], workload.mesh.size, False)
     report.comparable = workload.order == Order.RECORDED
+    modelled = None
+    if system is not None:
+        modelled = Modelled.of(system, workload.mesh.size)
+        report.times.system = modelled.system.name
+    meetings = Meetings()
     for path in traces:
         trace = read_trace(path)
         _check_world(workload, trace)
         for text, count in trace.notes.items():
-            report.notes[text] = report.notes.get(text, 0) + count
+            report.note(text, count)
         for rank in trace.ranks:
             if rank in report.ranks:
-                raise UsageError(f"{path}: rank {rank} is in another trace as well")
-            number = _step(trace, rank, step)
+                raise UsageError(_twice(trace, rank))
+            chosen = choose(trace, rank, step)
             report.ranks.append(rank)
-            report.step.append(trace.steps[number])
-            _compare(workload, trace, rank, number, report)
+            report.step.append(trace.steps[chosen.step])
+            for text in chosen.notes:
+                report.note(text)
+            _Comparison(workload, trace, rank, chosen, report).run(
+                mean=step == MEAN, modelled=modelled, meetings=meetings
+            )
+    conclude(report, workload, meetings)
     return report
+
+
+def _twice(trace: Observed, rank: int) -> str:
+    text = f"{trace.path}: rank {rank} is in another trace as well"
+    if UNTOLD_RANK in trace.notes:
+        text += "; this one does not say whose it is: name the files rank0.json, rank1.json ..."
+    return text
 
 
 def _check_world(workload: Workload, trace: Observed) -> None:
@@ -88,63 +114,73 @@ def _check_world(workload: Workload, trace: Observed) -> None:
         raise FlintError(f"{trace.path}: no ops in it")
 
 
-def _step(trace: Observed, rank: int, wanted: str | None) -> int:
-    """The step to compare.
+class _Comparison:
+    """One rank's ops against those of one step of its trace."""
 
-    Raises:
-        UsageError: no step of that name or number.
-        FlintError: the steps are of different length, and none was asked for.
-    """
-    if wanted is not None:
-        for number, name in enumerate(trace.steps):
-            if wanted in (name, name.rpartition("#")[2].rpartition(" ")[2]):
-                return number
-        raise UsageError(f"{trace.path}: no step {wanted!r}; there are: {', '.join(trace.steps)}")
-    heavy = np.array([facts.kind.must_match for facts in trace.facts])
-    mine = (trace.rank == rank) & heavy[trace.op]
-    counts = np.bincount(trace.step[mine & (trace.step >= 0)], minlength=len(trace.steps))
-    whole = [n for n in range(len(trace.steps)) if trace.whole[n] and counts[n]]
-    if not whole:
-        raise FlintError(
-            f"{trace.path}: no step with a collective, GEMM, convolution or attention in it"
-        )
-    if len({int(counts[n]) for n in whole}) > 1:
-        found = ", ".join(f"{trace.steps[n]}: {counts[n]}" for n in whole[:8])
-        raise FlintError(
-            f"{trace.path}: the steps are not alike (collectives, GEMMs, convolutions and "
-            f"attentions in {found}): choose one with --step"
-        )
-    return whole[-1]
+    def __init__(
+        self, workload: Workload, trace: Observed, rank: int, chosen: Chosen, report: Report
+    ) -> None:
+        self.trace = trace
+        self.rank = rank
+        self.chosen = chosen
+        self.report = report
+        self.expected = expected_of(workload, rank)
+        self.captured = [self.expected.facts[number] for number in self.expected.op.tolist()]
 
-
-def _compare(workload: Workload, trace: Observed, rank: int, step: int, report: Report) -> None:
-    expected = expected_of(workload, rank)
-    captured = [expected.facts[number] for number in expected.op.tolist()]
-    rows, time = _rows(trace, rank, step, expected)
-    executed = [trace.facts[number] for number in trace.op[rows].tolist()]
-    if trace.form == "chakra":
-        captured, expected = _as_in_chakra(captured, executed, expected)
-    rules = rules_for(captured, executed, recorded=report.comparable, backend=trace.backend)
-    found = match(captured, executed, rules, expected.address())
-    if not report.comparable:
-        _run_once(expected, captured, found, rules)
-    _check_alike(trace, captured, executed, found)
-    _count(report, trace, captured, executed, time, found, rules)
-    _differences(report, rank, captured, executed, found, trace, rows)
-    _edges(report, trace, rank, expected, captured, rows, found)
+    def run(self, *, mean: bool, modelled: Modelled | None, meetings: Meetings) -> None:
+        """Match, count, and add to the report."""
+        trace, report, rank = self.trace, self.report, self.rank
+        rows, time = _rows(trace, rank, self.chosen.step, self.expected)
+        if mean:
+            others = [
+                _rows(trace, rank, step, self.expected)
+                for step in self.chosen.alike
+                if step != self.chosen.step
+            ]
+            ops = [(trace.op[theirs], spent) for theirs, spent in others]
+            time, steps = mean_times(trace.op[rows], time, ops)
+            report.times.steps = min(report.times.steps, steps) if report.times.ranks else steps
+        executed = [trace.facts[number] for number in trace.op[rows].tolist()]
+        captured, expected = self.captured, self.expected
+        if trace.form == "chakra":
+            captured, expected = _as_in_chakra(captured, executed, expected)
+        rules = rules_for(captured, executed, recorded=report.comparable, backend=trace.backend)
+        found = match(captured, executed, rules, expected.address(), trace.stream[rows].tolist())
+        pairs = [(i, j) for i, j, _ in found.pairs]
+        if not report.comparable:
+            _run_once(expected, captured, found, rules)
+        check_alike(trace, rank, captured, executed, found)
+        prices = modelled.seconds(expected, rank) if modelled is not None else None
+        if modelled is not None and trace.timed and trace.backend == "cpu":
+            text = f"measured on a CPU, modelled for {modelled.system.name}"
+            report.notes[text] = 1
+        report.times.add(captured, executed, pairs, time, prices)
+        meet(meetings, rank, captured, trace, rows, time, found)
+        _count(report, captured, executed, found, rules)
+        _differences(report, rank, captured, executed, found, trace, rows)
+        _edges(report, trace, rank, expected, captured, rows, found)
 
 
 def _rows(trace: Observed, rank: int, step: int, expected: Expected) -> tuple[Ints, Ints]:
+    """Rows to compare, in order, and nanoseconds of each, -1 where they are not known."""
     rows = trace.rows(rank, step)
     if trace.form in ("kineto", "pytorch-et"):
         names = {plain_name(facts.name) for facts in expected.facts if not facts.kind.collective}
-        return selected(trace, rows, names)
+        rows, time = selected(trace, rows, names)
+        collective = np.array([facts.kind.collective for facts in trace.facts], dtype=np.bool_)
+        # Of a collective without a kernel the host knows only when it was asked for.
+        untold = collective[trace.op[rows]] & (trace.end[rows] < 0)
+        untold |= trace.duration[rows] < 0
+        return rows, np.where(untold, -1, time)
     left_out = {OpClass.FREE}
     if trace.form == "chakra" and not any(f.kind == OpClass.RECV for f in expected.facts):
         left_out.add(OpClass.RECV)
     free = np.array([facts.kind in left_out for facts in trace.facts])
     rows = rows[~free[trace.op[rows]]]
-    return rows, np.maximum(trace.duration[rows], 0)
+    time = trace.duration[rows]
+    if trace.form == "chakra":  # what has no duration there has 0
+        time = np.where(time > 0, time, -1)
+    return rows, time
 
 
 def _run_once(expected: Expected, captured: list[OpFacts], found: Matching, rules: Rules) -> None:
@@ -192,28 +228,10 @@ def _as_in_chakra(
     return words, expected.only(kept)
 
 
-def _check_alike(
-    trace: Observed, captured: list[OpFacts], executed: list[OpFacts], found: Matching
-) -> None:
-    heavy = sum(facts.kind.must_match for facts in captured)
-    theirs = sum(facts.kind.must_match for facts in executed)
-    paired = sum(captured[i].kind.must_match for i, _, _ in found.pairs)
-    if heavy and not theirs:
-        raise FlintError(f"{trace.path}: none of the step's ops is one that can be compared")
-    if max(heavy, theirs) >= 4 and paired < _ALIKE * max(heavy, theirs):
-        raise FlintError(
-            f"{trace.path}: of {heavy:,} captured collectives, GEMMs, convolutions and attentions "
-            f"and {theirs:,} in the trace only {paired:,} match: a trace of another model, other "
-            "sizes or another parallelism, from which nothing can be concluded"
-        )
-
-
 def _count(
     report: Report,
-    trace: Observed,
     captured: list[OpFacts],
     executed: list[OpFacts],
-    time: Ints,
     found: Matching,
     rules: Rules,
 ) -> None:
@@ -221,11 +239,10 @@ def _count(
         count = report.of(facts.kind)
         count.captured += 1
         count.captured_bytes += max(0, facts.bytes)
-    for number, facts in enumerate(executed):
+    for facts in executed:
         count = report.of(facts.kind)
         count.executed += 1
         count.executed_bytes += max(0, facts.bytes)
-        count.nanoseconds += int(time[number])
     seen = set()
     for i, _, evidence in found.pairs:
         if i in seen:  # one op of several buffers that ran as several ops
@@ -300,7 +317,7 @@ def _edges(
     unsure = sum(captured[i].kind.must_match and i not in found.certain for i, _, _ in found.pairs)
     if unsure:
         text = "pairs among several that look alike, whose dependencies are not checked"
-        report.notes[text] = report.notes.get(text, 0) + unsure
+        report.note(text, unsure)
     checked, wrong = contradictions(expected, began)
     report.edges += checked
     report.contradicted += len(wrong)

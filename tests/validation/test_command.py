@@ -40,9 +40,10 @@ def test_tables_and_the_verdict_in_the_last_line(folders, profiles):
     run = flint(folders["right"], "--trace", profiles["mlp"])
     assert run.returncode == 0, run.stderr
     lines = run.stdout.splitlines()
-    [gathers] = [line.split() for line in lines if line.strip().startswith("all-gather ")]
+    gathers, times = (line.split() for line in lines if line.strip().startswith("all-gather "))
     # Three per device, on 8 devices: captured, executed, matched.
     assert gathers[1:4] == ["24", "24", "24"]
+    assert float(times[1]) == float(times[3]) > 0  # measured, all of it of matched ops
     assert lines[-1].startswith("agrees: all 88 collectives")
 
 
