@@ -1,7 +1,8 @@
 """Chakra execution traces -> observed ops: traces that other tools made of real runs, or ours.
 
-The idea: collectives and exchanges have sizes there, compute has a name and a duration.  Who takes
-part stands in another file, so groups stay unknown.
+The idea: collectives and exchanges have sizes there, compute has a name and a duration.  Where the
+names are PyTorch's, a control dependency is the op around (so the converter of the Chakra tools
+writes it).  Who takes part stands in another file, so groups stay unknown.
 
     observe(Path("trace.0.et")).facts
 """
@@ -15,8 +16,8 @@ from flint.converters.chakra.reader import read_trace
 from flint.converters.chakra.schema import CollectiveKind, NodeType
 from flint.converters.chakra.trace import Trace
 from flint.errors import FlintError
-from flint.validation.classes import OpClass, aten_class
-from flint.validation.observed import Observed, ObservedRows, OpFacts
+from flint.validation.classes import OpClass, aten_class, c10d_class
+from flint.validation.observed import UNTOLD_RANK, Observed, ObservedRows, OpFacts
 
 _RANK = re.compile(r"\.(\d{1,7})\.et(\.gz)?$")
 _COLLECTIVES = {
@@ -26,32 +27,107 @@ _COLLECTIVES = {
     CollectiveKind.ALL_TO_ALL: OpClass.ALL_TO_ALL,
     CollectiveKind.REDUCE_SCATTER: OpClass.REDUCE_SCATTER,
 }
+#: Types of nodes that are no kernel.
+_SILENT = frozenset({NodeType.METADATA, NodeType.MEM_LOAD, NodeType.MEM_STORE})
+#: Microseconds beyond which a duration is none.
+_LONGEST = 1 << 50
+#: A collective as kernels and profilers call it: ncclDevKernel_AllGather_RING_LL, nccl:all_gather.
+_NAMED = re.compile(
+    r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast)", re.IGNORECASE
+)
 
 
 def observe(path: Path) -> Observed:
     """The nodes of one rank's file, in its order.
 
     Raises:
-        FlintError: it cannot be read, or is not called ``NAME.<rank>.et``.
+        FlintError: it cannot be read, or has no nodes.
     """
+    trace = read_trace(path)
+    if not len(trace):
+        raise FlintError(f"{path}: no nodes in it")
+    rows = ObservedRows(str(path))
     named = _RANK.search(path.name)
     if named is None:
-        raise FlintError(f"{path}: the rank must stand in the name, NAME.<rank>.et")
-    trace = read_trace(path)
-    rows = ObservedRows(str(path))
+        rows.note(UNTOLD_RANK + "; name the file NAME.<rank>.et")
+    rank = int(named[1]) if named else 0
+    on_device = (trace.field["is_cpu_op"] > 0) & (trace.is_cpu_op == 0)
+    launches = 0 if on_device.any() else -1
+    place: dict[int, int] = {}
+    ids = trace.id.tolist()
     for i in range(len(trace)):
-        facts = _facts(trace, i)
-        rows.add(facts, rank=int(named[1]), step=0, duration=int(trace.duration[i]) * 1000)
+        facts = _facts(trace, i, rows)
+        kernel = bool(on_device[i])
+        outer = _outer(trace, i, place, kernel) if kernel or "::" in facts.name else -1
+        micros = int(trace.duration[i])
+        if micros > _LONGEST:
+            rows.note("durations of centuries, taken as unknown")
+            micros = 0
+        if kernel and outer >= 0 and not facts.kind.collective:
+            facts = OpFacts(OpClass.FREE, facts.name)
+            _launched(rows, outer, micros)
+        number = rows.add(
+            facts,
+            rank=rank,
+            step=0,
+            duration=micros * 1000,
+            parent=outer,
+            launches=max(launches, int(kernel and facts.kind != OpClass.FREE)),
+        )
+        if "::" in facts.name and not facts.kind.collective:
+            place[ids[i]] = number
     rows.note("Chakra traces do not tell groups; compute is compared where names are PyTorch's")
     return rows.finish(form="chakra", backend="", world=None, steps=("whole trace",))
 
 
-def _facts(trace: Trace, i: int) -> OpFacts:
+def _outer(trace: Trace, i: int, place: dict[int, int], kernel: bool) -> int:
+    """The op that a node is inside of, or that launched it; -1 where it does not say."""
+    lists = (trace.ctrl_deps, trace.data_deps) if kernel else (trace.ctrl_deps,)
+    for deps in lists:
+        around = deps.ids[deps.start[i] : deps.start[i + 1]].tolist()
+        if found := [place[number] for number in around if number in place]:
+            return max(found)
+    return -1
+
+
+def _launched(rows: ObservedRows, number: int, micros: int) -> None:
+    """Count a kernel to its op, whose time is then that of its kernels."""
+    launches, durations = rows.columns["launches"], rows.columns["duration"]
+    if launches[number] == 0:
+        durations[number] = 0
+    launches[number] += 1
+    durations[number] += micros * 1000
+
+
+def _facts(trace: Trace, i: int, rows: ObservedRows) -> OpFacts:
     name, kind = trace.names[trace.name[i]], int(trace.type[i])
-    parts = (int(trace.comm_size[i]),) if trace.field["comm_size"][i] else None
+    size = int(trace.comm_size[i])
+    parts = (size,) if trace.field["comm_size"][i] and size >= 0 else None
     if kind == NodeType.COLL:
-        found = _COLLECTIVES.get(CollectiveKind(int(trace.comm_type[i])))
-        return OpFacts(found or OpClass.OTHER, name, None, parts)
+        return OpFacts(_collective(trace, i, name, rows), name, None, parts)
     if kind in (NodeType.SEND, NodeType.RECV):
         return OpFacts(OpClass.SEND if kind == NodeType.SEND else OpClass.RECV, name, None, parts)
-    return OpFacts(aten_class(name) if "::" in name else OpClass.OTHER, name)
+    if kind == NodeType.COMP:
+        return OpFacts(aten_class(name) if "::" in name else OpClass.OTHER, name)
+    if kind not in _SILENT:
+        rows.note("nodes of a type that is none of the schema's, left out")
+    return OpFacts(OpClass.FREE, name)
+
+
+def _collective(trace: Trace, i: int, name: str, rows: ObservedRows) -> OpClass:
+    """The kind of a collective node: its attribute's, else its name's; never a default."""
+    number = int(trace.comm_type[i])
+    if trace.field["comm_type"][i]:
+        if number in _COLLECTIVES:
+            return _COLLECTIVES[CollectiveKind(number)]
+        if number == CollectiveKind.BARRIER:
+            return OpClass.FREE
+        rows.note("collectives of a kind that is not compared (reduce, gather, scatter ...)")
+        return OpClass.OTHER
+    named = _NAMED.search(name)
+    found = c10d_class(named[1]) if named else None
+    if found is None:
+        rows.note("collectives without comm_type, whose names do not tell it either")
+        return OpClass.OTHER
+    rows.note("collectives without comm_type, told by their names")
+    return found

@@ -164,8 +164,8 @@ class _Comparison:
 def _rows(trace: Observed, rank: int, step: int, expected: Expected) -> tuple[Ints, Ints]:
     """Rows to compare, in order, and nanoseconds of each, -1 where they are not known."""
     rows = trace.rows(rank, step)
+    names = {plain_name(facts.name) for facts in expected.facts if not facts.kind.collective}
     if trace.form in ("kineto", "pytorch-et"):
-        names = {plain_name(facts.name) for facts in expected.facts if not facts.kind.collective}
         rows, time = selected(trace, rows, names)
         collective = np.array([facts.kind.collective for facts in trace.facts], dtype=np.bool_)
         # Of a collective without a kernel the host knows only when it was asked for.
@@ -175,6 +175,8 @@ def _rows(trace: Observed, rank: int, step: int, expected: Expected) -> tuple[In
     left_out = {OpClass.FREE}
     if trace.form == "chakra" and not any(f.kind == OpClass.RECV for f in expected.facts):
         left_out.add(OpClass.RECV)
+    if (trace.parent[rows] >= 0).any():
+        rows, _ = selected(trace, rows, names)
     free = np.array([facts.kind in left_out for facts in trace.facts])
     rows = rows[~free[trace.op[rows]]]
     time = trace.duration[rows]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flint.converters import chakra_ops, kineto, pytorch_et
+from flint.converters import kineto, pytorch_et
 from flint.errors import FlintError, UsageError
 from flint.validation.classes import OpClass, aten_class, base_name, c10d_class, hlo_class
 from flint.validation.reading import read_trace
@@ -248,13 +248,6 @@ def test_what_is_no_whole_trace_is_one_clear_line(data, said, tmp_path):
 def test_a_file_that_is_not_there_is_a_usage_error(tmp_path):
     with pytest.raises(UsageError, match="no such file"):
         read_trace(tmp_path / "no.json")
-
-
-def test_an_et_without_a_rank_in_its_name_is_refused(tmp_path):
-    path = tmp_path / "trace.et"
-    path.write_bytes(b"\x00")
-    with pytest.raises(FlintError, match=r"NAME\.<rank>\.et"):
-        chakra_ops.observe(path)
 
 
 @pytest.mark.parametrize(
