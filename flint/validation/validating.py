@@ -175,11 +175,11 @@ def _rows(trace: Observed, rank: int, step: int, expected: Expected) -> tuple[In
     left_out = {OpClass.FREE}
     if trace.form == "chakra" and not any(f.kind == OpClass.RECV for f in expected.facts):
         left_out.add(OpClass.RECV)
-    if (trace.parent[rows] >= 0).any():
-        rows, _ = selected(trace, rows, names)
-    free = np.array([facts.kind in left_out for facts in trace.facts])
-    rows = rows[~free[trace.op[rows]]]
     time = trace.duration[rows]
+    if (trace.parent[rows] >= 0).any():
+        rows, time = selected(trace, rows, names)
+    free = np.array([facts.kind in left_out for facts in trace.facts])[trace.op[rows]]
+    rows, time = rows[~free], time[~free]
     if trace.form == "chakra":  # what has no duration there has 0
         time = np.where(time > 0, time, -1)
     return rows, time

@@ -1,4 +1,4 @@
-"""Chakra traces of other tools: what is absent stays unknown, and nothing is taken for a default."""
+"""Chakra traces of other tools: what is absent stays unknown; nothing is taken for a default."""
 
 from __future__ import annotations
 
