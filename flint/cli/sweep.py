@@ -1,4 +1,4 @@
-"""``flint sweep``: the same step on many meshes and systems, and which of them are best."""
+"""``flint sweep``: steps on many meshes and systems, and which of them are best."""
 
 from __future__ import annotations
 
@@ -9,12 +9,22 @@ from typing import Annotated
 
 import typer
 
-from flint.cli.shared import AxesOption, JsonOption, human_bytes, print_json, progress
+from flint import targets
+from flint.cli.shared import (
+    AxesOption,
+    BranchOption,
+    JsonOption,
+    TripCountOption,
+    by_name,
+    human_bytes,
+    print_json,
+    progress,
+)
 from flint.cli.tables import Printer, Table
-from flint.errors import FlintError
+from flint.errors import FlintError, UsageError
 from flint.sweeps import page, picture, rows
-from flint.sweeps.points import Sweep
-from flint.sweeps.running import run
+from flint.sweeps.points import NO_PASS, Sweep
+from flint.sweeps.running import Outcome, run
 from flint.writing import replacing
 
 #: A file to write -> what of the folder it is.
@@ -27,7 +37,9 @@ _FILES = {
 
 
 def sweep_command(
-    step: Annotated[str, typer.Argument(help="FILE.py:FUNCTION, decorated or not.")],
+    step: Annotated[
+        list[str], typer.Argument(help="FILE.py:FUNCTION, decorated or not; one or more.")
+    ],
     mesh: Annotated[
         list[str], typer.Option("--mesh", help="Device grid, for example 64,8 (repeatable).")
     ],
@@ -45,7 +57,16 @@ def sweep_command(
         typer.Option(
             "--system",
             help="The cluster: a name (flint systems) or a TOML file (repeatable) "
-            "[default: dgx-h100].",
+            "[default: one of the target's devices, else dgx-h100].",
+        ),
+    ] = None,
+    passes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--pass",
+            metavar="NAME[:OPTION=VALUE,...]",
+            help="What if, as for flint simulate; each is a point of its own (repeatable). "
+            "Join with + what one point is to have; none is a point without any.",
         ),
     ] = None,
     axes: AxesOption = None,
@@ -53,6 +74,16 @@ def sweep_command(
         str | None,
         typer.Option("--setup", help="Function of the file that makes the arguments for a mesh."),
     ] = None,
+    level: Annotated[
+        str | None,
+        typer.Option("--level", help="partitioned, or optimized (with --target)."),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", help="What the compiler compiles for: see flint targets."),
+    ] = None,
+    trip_count: TripCountOption = None,
+    branch: BranchOption = None,
     granularity: Annotated[
         str, typer.Option("--granularity", help="op, kernel or region.")
     ] = "kernel",
@@ -61,7 +92,17 @@ def sweep_command(
         typer.Option("--algorithm", help="How collectives run [default: the cheapest]."),
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", help="Processes at a time [default: the cores].")
+        int | None,
+        typer.Option("--jobs", help="Processes at a time [default: the cores, of all nodes]."),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            metavar="ADDRESS",
+            help="Run the points on a Ray cluster: its address, auto for the one of this machine, "
+            "or local to start one here (needs the extra cluster).",
+        ),
     ] = None,
     fresh: Annotated[
         bool,
@@ -69,16 +110,17 @@ def sweep_command(
     ] = False,
     json_output: JsonOption = False,
 ) -> None:
-    """Capture and simulate a step on every mesh and system; a second run resumes."""
+    """Capture and simulate steps on every mesh and system; a second run resumes."""
     # A file is written beside the folder of its name, which holds what a second run needs.
     kept = None if output.is_dir() else _FILES.get(output.suffix)
     folder = output.with_suffix("") if kept is not None else output
+    device = targets.target(target).system if target is not None else "dgx-h100"
+    systems = tuple(system or (device,))
     sweep = Sweep(
-        step, tuple(mesh), tuple(system or ("dgx-h100",)), folder, axes, setup, granularity,
-        algorithm,
+        tuple(step), tuple(mesh), systems, folder, axes, setup, granularity, algorithm,
+        _capture_options(level, target, trip_count, branch), tuple(passes or (NO_PASS,)),
     )  # fmt: skip
-    with progress("points") as report:
-        outcomes = run(sweep, jobs=jobs, fresh=fresh, report=report)
+    outcomes = _run(sweep, jobs=jobs, ray=ray, fresh=fresh)
     results = rows.to_rows(outcomes)
     rows.write(sweep, results)
     good = [row for row in results if row["error"] is None]
@@ -100,27 +142,75 @@ def sweep_command(
         again = f", {cached} of them from an earlier run" if cached else ""
         printer.line(f"{output}: {len(good)} of {len(results)} points simulated{again}")
         if good:
-            printer.table(_table(good))
+            printer.table(_table(good, _varying(results)))
         failed = [row for row in results if row["error"] is not None]
         if failed:
-            cells = [(row["mesh"], row["system"], row["error"]) for row in failed]
-            printer.table(Table("failed", ("mesh", "system", "reason"), cells))
+            printer.table(_failures(failed, _varying(results)))
     if not good:
         raise FlintError(f"every point failed; the first: {results[0]['error']}")
 
 
-def _table(good: list[rows.Row]) -> Table:
+def _run(sweep: Sweep, *, jobs: int | None, ray: str | None, fresh: bool) -> list[Outcome]:
+    """Run it; who interrupts it is told what is kept."""
+    state = [0, 0]
+    with progress("points") as bar:
+
+        def report(done: int, total: int) -> None:
+            state[:] = done, total
+            if bar is not None:
+                bar(done, total)
+
+        try:
+            return run(sweep, jobs=jobs, ray=ray, fresh=fresh, report=report)
+        except KeyboardInterrupt:
+            done, total = state
+            if total:
+                sys.stderr.write(
+                    f"flint: {done} of {total} points are done and kept in {sweep.folder}; "
+                    "the same command goes on from there\n"
+                )
+            raise
+
+
+def _capture_options(
+    level: str | None, target: str | None, trip_count: list[str] | None, branch: list[str] | None
+) -> tuple[str, ...]:
+    """Options of ``flint capture``, checked as far as that can be done once for all points."""
+    if level not in (None, "partitioned", "optimized"):
+        raise UsageError(f"--level {level}: a sweep simulates partitioned or optimized programs")
+    if level == "optimized" and target is None:
+        raise UsageError("--level optimized: what for? --target NAME, see flint targets")
+    if target is not None and level != "optimized":
+        raise UsageError(
+            f"--target {target}: the partitioned level is the same for all; give --level optimized"
+        )
+    by_name("--trip-count", trip_count)
+    by_name("--branch", branch)
+    options = [("--level", level), ("--target", target)]
+    options += [("--trip-count", item) for item in trip_count or ()]
+    options += [("--branch", item) for item in branch or ()]
+    return tuple(part for name, value in options if value is not None for part in (name, value))
+
+
+def _varying(results: list[rows.Row]) -> tuple[str, ...]:
+    """Mesh and system, and what else differs between points."""
+    return tuple(
+        name
+        for name in ("step", "mesh", "system", "pass")
+        if name in ("mesh", "system") or len({row[name] for row in results}) > 1
+    )
+
+
+def _table(good: list[rows.Row], varying: tuple[str, ...]) -> Table:
     columns = (
-        "mesh", "system", ">step", "?>compute", "?>exposed", ">memory", ">MFU",
-        "?>device-seconds", "best",
+        *varying, ">step", "?>compute", "?>exposed", ">memory", ">MFU", "?>device-seconds", "best",
     )  # fmt: skip
     return Table(
         "points, fastest first (best: nothing is better in step, memory and device-seconds)",
         columns,
         [
             (
-                row["mesh"],
-                row["system"],
+                *(row[name] or "" for name in varying),
                 _milliseconds(row["step_seconds"]),
                 _milliseconds(row["compute_seconds"]),
                 _milliseconds(row["exposed_communication_seconds"]),
@@ -132,6 +222,21 @@ def _table(good: list[rows.Row]) -> Table:
             for row in sorted(good, key=lambda row: float(row["step_seconds"]))
         ],
     )
+
+
+def _failures(failed: list[rows.Row], varying: tuple[str, ...]) -> Table:
+    """One line per step, mesh and reason, whatever systems and passes it is on."""
+    together: dict[tuple[str, str, str], list[rows.Row]] = {}
+    for row in failed:
+        together.setdefault((row["step"], row["mesh"], row["error"]), []).append(row)
+    cells = [
+        (
+            *(", ".join(dict.fromkeys(row[name] or "none" for row in alike)) for name in varying),
+            alike[0]["error"],
+        )
+        for alike in together.values()
+    ]
+    return Table("failed", (*varying, "reason"), cells)
 
 
 def _milliseconds(seconds: float) -> str:

@@ -3,7 +3,7 @@
 The idea: a capture and a simulation are named by a hash of all that decides their result, so that
 what is there is valid and what has changed is simply not there.
 
-    sweep = Sweep("train.py:step", ("64,8",), ("dgx-h100",), Path("out"))
+    sweep = Sweep(("train.py:step",), ("64,8",), ("dgx-h100",), Path("out"))
     [point] = points(sweep)
     point.workload, point.result        # out/workloads/<key>, out/points/<key>.json
 """
@@ -18,9 +18,12 @@ from pathlib import Path
 from flint.cost.systems import load_system
 from flint.errors import UsageError
 from flint.mesh import Mesh, parse_mesh
+from flint.passes.what_if import parse_passes
 from flint.sweeps import sources
 
 GRANULARITIES = ("op", "kernel", "region")
+#: A point without what-if passes.
+NO_PASS = "none"
 #: Digits of a key that name a file: 96 bits.
 _DIGITS = 24
 
@@ -30,7 +33,7 @@ class Sweep:
     """What to sweep over.
 
     Attributes:
-        step: FILE.py:FUNCTION.
+        steps: FILE.py:FUNCTION each.
         meshes: device grids as the command line has them.
         systems: names or TOML files.
         folder: where everything goes.
@@ -38,9 +41,12 @@ class Sweep:
         setup: function of the file that makes the arguments; None: the step's.
         granularity: op, kernel or region.
         algorithm: how collectives run; None: the cheapest.
+        capture: further options of ``flint capture``, as on the command line.
+        passes: what-if passes, each entry those of one point, joined by ``+``; ``none`` for a point
+            without any.
     """
 
-    step: str
+    steps: tuple[str, ...]
     meshes: tuple[str, ...]
     systems: tuple[str, ...]
     folder: Path
@@ -48,25 +54,36 @@ class Sweep:
     setup: str | None = None
     granularity: str = "kernel"
     algorithm: str | None = None
+    capture: tuple[str, ...] = ()
+    passes: tuple[str, ...] = ("none",)
+
+    @property
+    def step(self) -> str:
+        """The steps in words."""
+        return ", ".join(self.steps)
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One mesh on one system.
+    """One step on one mesh and one system, after some passes.
 
     Attributes:
+        step: FILE.py:FUNCTION.
         mesh: device grid.
         axes: names of its axes as given; None: the step's.
         system: as given.
         system_name: what the system calls itself.
-        workload: its capture's folder, which points of the same mesh share.
+        passes: what-if passes.
+        workload: its capture's folder, which points of the same step and mesh share.
         result: file of the simulation's result.
     """
 
+    step: str
     mesh: Mesh
     axes: str | None
     system: str
     system_name: str
+    passes: tuple[str, ...]
     workload: Path
     result: Path
 
@@ -77,37 +94,52 @@ class Point:
 
 
 def points(sweep: Sweep) -> list[Point]:
-    """All points, mesh by mesh; what is given twice is there once.
+    """All points, step by step, then mesh by mesh; what is given twice is there once.
 
     Raises:
-        UsageError: no such file, mesh, system or granularity.
+        UsageError: no such file, mesh, system, granularity or pass.
     """
-    file, colon, function = sweep.step.rpartition(":")
-    if not colon or not function:
-        raise UsageError(f"{sweep.step}: expected FILE.py:FUNCTION")
-    if not Path(file).is_file():
-        raise UsageError(f"{file}: no such file (expected FILE.py:FUNCTION)")
     if sweep.granularity not in GRANULARITIES:
         raise UsageError(f"granularity {sweep.granularity!r}: there are {', '.join(GRANULARITIES)}")
-    if not sweep.meshes or not sweep.systems:
-        raise UsageError("a sweep needs at least one --mesh and one --system")
+    if not sweep.steps or not sweep.meshes or not sweep.systems or not sweep.passes:
+        raise UsageError("a sweep needs at least one step, one --mesh and one --system")
     meshes = list(dict.fromkeys(parse_mesh(text, sweep.axes) for text in sweep.meshes))
     described = [(load_system(text), text) for text in sweep.systems]
     systems = list({repr(system): (system, text) for system, text in described}.values())
-    content = sources.key(file)
+    variants = list(dict.fromkeys(map(_variant, sweep.passes)))
     found = []
-    for mesh in meshes:
-        capture = _key(content, Path(file).name, function, mesh.shape, sweep.axes, sweep.setup)
-        for system, text in systems:
-            result = _key(capture, repr(system), sweep.granularity, sweep.algorithm)
-            found.append(
-                Point(
-                    mesh, sweep.axes, text, system.name,
-                    sweep.folder / "workloads" / capture,
-                    sweep.folder / "points" / f"{result}.json",
-                )
-            )  # fmt: skip
+    for step in dict.fromkeys(sweep.steps):
+        content, name = _content(step)
+        for mesh in meshes:
+            capture = _key(content, *name, mesh.shape, sweep.axes, sweep.setup, sweep.capture)
+            for system, text in systems:
+                for passes in variants:
+                    result = _key(capture, repr(system), sweep.granularity, sweep.algorithm, passes)
+                    found.append(
+                        Point(
+                            step, mesh, sweep.axes, text, system.name, passes,
+                            sweep.folder / "workloads" / capture,
+                            sweep.folder / "points" / f"{result}.json",
+                        )
+                    )  # fmt: skip
     return found
+
+
+def _content(step: str) -> tuple[str, tuple[str, str]]:
+    """A hash of all that a capture of the step depends on, and its file's and function's names."""
+    file, colon, function = step.rpartition(":")
+    if not colon or not function:
+        raise UsageError(f"{step}: expected FILE.py:FUNCTION")
+    if not Path(file).is_file():
+        raise UsageError(f"{file}: no such file (expected FILE.py:FUNCTION)")
+    return sources.key(file), (Path(file).name, function)
+
+
+def _variant(text: str) -> tuple[str, ...]:
+    """``hoist:by=1+scale:factor=2`` as its passes; ``none`` is no pass."""
+    passes = () if text == NO_PASS else tuple(part.strip() for part in text.split("+"))
+    parse_passes(passes)
+    return passes
 
 
 def _key(*parts: object) -> str:

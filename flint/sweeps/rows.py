@@ -28,7 +28,8 @@ _FIGURES = (
 #: Less of each is better.
 OBJECTIVES = ("step_seconds", "peak_memory_bytes", "device_seconds")
 COLUMNS = (
-    "mesh", "axes", "ranks", "system", *_FIGURES, "device_seconds", "pareto", "workload", "error",
+    "step", "mesh", "axes", "ranks", "system", "pass", *_FIGURES, "device_seconds", "pareto",
+    "workload", "error",
 )  # fmt: skip
 
 
@@ -50,10 +51,12 @@ def _row(outcome: Outcome) -> Row:
     point, result = outcome.point, outcome.result
     row: Row = dict.fromkeys(COLUMNS)
     row |= {
+        "step": point.step,
         "mesh": point.mesh_text,
         "axes": point.axes,
         "ranks": point.mesh.size,
         "system": point.system_name,
+        "pass": "+".join(point.passes) or None,
         "error": outcome.reason,
     }
     if result is not None:
@@ -81,8 +84,9 @@ def front(rows: Sequence[Row], across: str, up: str) -> list[Row]:
 def document(sweep: Sweep, rows: Sequence[Row]) -> dict[str, Any]:
     """The sweep and its rows as a JSON document."""
     return {
-        "step": sweep.step,
+        "steps": list(sweep.steps),
         "setup": sweep.setup,
+        "capture": list(sweep.capture),
         "granularity": sweep.granularity,
         "algorithm": sweep.algorithm,
         "rows": list(rows),

@@ -1,34 +1,31 @@
-"""Running a sweep: captures and simulations in parallel processes, what is there is not run again.
+"""Running a sweep: captures and simulations in parallel, what is there is not run again.
 
-The idea: every capture and every simulation is a ``flint`` command in a process group of its own.
-A simulation starts as soon as its mesh is captured.  Results are renamed into place when they are
-whole; failures are kept nowhere, so that the next run tries them again.
+The idea: every capture and every simulation is a ``flint`` command in a process of its own, on this
+machine or on a Ray cluster.  A simulation starts as soon as its mesh is captured.  Results are
+renamed into place when they are whole; failures are kept nowhere, so that the next run tries them
+again.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
-import threading
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from flint.errors import FlintError, UsageError
 from flint.folder import DOCUMENT
+from flint.sweeps import commands, sources
 from flint.sweeps.points import Point, Sweep, points
+from flint.sweeps.processes import Processes
 from flint.writing import replacing
 
 #: Marks the folder of a sweep.
 MARK = "sweep.json"
-#: Characters of a reason that a row gives.
-_LONGEST_REASON = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +45,55 @@ class Outcome:
     cached: bool = False
 
 
+class Place(Protocol):
+    """Where points are worked on.  Methods are called from several threads and raise FlintError."""
+
+    #: Commands that it runs at a time.
+    workers: int
+
+    def capture(self, sweep: Sweep, point: Point) -> None:
+        """Write the workload folder of the point's mesh, whole or not at all."""
+
+    def simulate(self, sweep: Sweep, point: Point) -> str:
+        """What ``flint simulate --json`` says of the point."""
+
+    def end(self) -> None:
+        """Stop what runs."""
+
+
+class Here:
+    """This machine: a process for each command."""
+
+    def __init__(self, sweep: Sweep, jobs: int | None = None) -> None:
+        self.workers = jobs or _cores()
+        files = [step.rpartition(":")[0] for step in sweep.steps]
+        self._processes = Processes(sources.modules(files))
+
+    def capture(self, sweep: Sweep, point: Point) -> None:
+        """Write the workload folder of the point's mesh."""
+        self._processes.run(commands.capture(sweep, point, point.step, point.workload))
+
+    def simulate(self, sweep: Sweep, point: Point) -> str:
+        """What ``flint simulate --json`` says of the point."""
+        return self._processes.run(commands.simulate(sweep, point, point.system, point.workload))
+
+    def end(self) -> None:
+        """Kill what runs."""
+        self._processes.end()
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def run(
     sweep: Sweep,
     *,
     jobs: int | None = None,
+    ray: str | None = None,
     fresh: bool = False,
     report: Callable[[int, int], None] | None = None,
 ) -> list[Outcome]:
@@ -60,16 +102,19 @@ def run(
     Args:
         sweep: what.
         jobs: processes at a time; default: as many as cores.
+        ray: a Ray cluster's address, or ``local`` for one that is started; default: no Ray.
         fresh: capture and simulate again what is there.
         report: called with (points done, points).
 
     Raises:
-        UsageError: a point that cannot be meant, or a folder that is not a sweep's.
+        UsageError: a point that cannot be meant, a folder that is not a sweep's, or Ray is asked
+            for and not installed.
+        FlintError: no such cluster.
     """
     wanted = points(sweep)
     if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs {jobs}: at least 1")
-    _claim(sweep.folder)
+    _check_folder(sweep.folder)
     outcomes: dict[Point, Outcome] = {}
     missing: dict[Path, list[Point]] = defaultdict(list)
     for point in wanted:
@@ -78,27 +123,54 @@ def run(
             outcomes[point] = Outcome(point, result, cached=True)
         else:
             missing[point.workload].append(point)
-    processes = _Processes()
-    workers = jobs or os.cpu_count() or 1
-    with ThreadPoolExecutor(workers) as pool:
+    if report is not None:
+        report(len(outcomes), len(wanted))
+    if missing:
+        place = _place(sweep, jobs, ray)
         try:
-            pending: dict[Future[Any], tuple[Path, Point | None]] = {}
+            _claim(sweep.folder)
+            _work(sweep, place, missing, outcomes, fresh, len(wanted), report)
+        finally:
+            place.end()
+    else:
+        _claim(sweep.folder)
+    return [outcomes[point] for point in wanted]
 
-            def simulate_on(folder: Path) -> None:
-                for point in missing[folder]:
-                    pending[pool.submit(_simulate, sweep, point, processes)] = (folder, point)
 
-            for folder, of_mesh in missing.items():
+def _place(sweep: Sweep, jobs: int | None, ray: str | None) -> Place:
+    if ray is None:
+        return Here(sweep, jobs)
+    from flint.sweeps.ray_cluster import OnRay
+
+    return OnRay(sweep, ray, jobs)
+
+
+def _work(
+    sweep: Sweep,
+    place: Place,
+    missing: dict[Path, list[Point]],
+    outcomes: dict[Point, Outcome],
+    fresh: bool,
+    total: int,
+    report: Callable[[int, int], None] | None,
+) -> None:
+    """Capture and simulate what is missing, by workload folder; fills ``outcomes``."""
+    with ThreadPoolExecutor(place.workers) as pool:
+        pending: dict[Future[Any], tuple[Path, Point | None]] = {}
+
+        def simulate_on(folder: Path) -> None:
+            for point in missing[folder]:
+                pending[pool.submit(_simulate, sweep, point, place)] = (folder, point)
+
+        try:
+            # The largest meshes take longest: first they are out of the way at the end.
+            for folder, of_mesh in sorted(missing.items(), key=lambda item: -item[1][0].mesh.size):
                 if not fresh and (folder / DOCUMENT).is_file():
                     simulate_on(folder)
                 else:
-                    task = pool.submit(_capture, sweep, of_mesh[0], processes)
+                    task = pool.submit(place.capture, sweep, of_mesh[0])
                     pending[task] = (folder, None)
-            while True:
-                if report is not None:
-                    report(len(outcomes), len(wanted))
-                if not pending:
-                    break
+            while pending:
                 done, _ = wait(pending, return_when=FIRST_COMPLETED)
                 for task in done:
                     folder, one = pending.pop(task)
@@ -112,20 +184,26 @@ def run(
                         simulate_on(folder)
                     else:
                         outcomes[one] = Outcome(one, value)
+                if report is not None:
+                    report(len(outcomes), total)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            processes.end()
+            place.end()
             raise
-    return [outcomes[point] for point in wanted]
 
 
-def _claim(folder: Path) -> None:
-    """Make the folder a sweep's, unless it holds something else."""
+def _check_folder(folder: Path) -> None:
+    """Refuse a folder that holds something else."""
     mark = folder / MARK
     if folder.exists() and (not folder.is_dir() or (not mark.is_file() and any(folder.iterdir()))):
         raise UsageError(f"{folder}: is there and is no sweep's folder; choose another")
+
+
+def _claim(folder: Path) -> None:
+    """Make the folder a sweep's."""
     (folder / "points").mkdir(parents=True, exist_ok=True)
     (folder / "workloads").mkdir(exist_ok=True)
+    mark = folder / MARK
     if not mark.is_file():
         mark.write_text('{"schema": 1}\n')
 
@@ -138,21 +216,8 @@ def _stored(path: Path) -> dict[str, Any] | None:
     return document if isinstance(document, dict) and "step_seconds" in document else None
 
 
-def _capture(sweep: Sweep, point: Point, processes: _Processes) -> None:
-    """Write the workload folder of the point's mesh; one trace, since simulations need none."""
-    command = ["capture", sweep.step, "--mesh", point.mesh_text, "--ranks", "0"]
-    if sweep.axes is not None:
-        command += ["--axes", sweep.axes]
-    if sweep.setup is not None:
-        command += ["--setup", sweep.setup]
-    processes.run([*command, "--json", "-o", str(point.workload)])
-
-
-def _simulate(sweep: Sweep, point: Point, processes: _Processes) -> dict[str, Any]:
-    command = ["simulate", str(point.workload), "--system", point.system]
-    if sweep.algorithm is not None:
-        command += ["--algorithm", sweep.algorithm]
-    text = processes.run([*command, "--granularity", sweep.granularity, "--json"])
+def _simulate(sweep: Sweep, point: Point, place: Place) -> dict[str, Any]:
+    text = place.simulate(sweep, point)
     try:
         result: dict[str, Any] = json.loads(text)
     except ValueError:
@@ -160,79 +225,3 @@ def _simulate(sweep: Sweep, point: Point, processes: _Processes) -> dict[str, An
     with replacing(point.result) as partial:
         partial.write_text(text)
     return result
-
-
-class _Processes:
-    """The ``flint`` commands that run, which end together."""
-
-    def __init__(self) -> None:
-        self._running: set[subprocess.Popen[str]] = set()
-        self._lock = threading.Lock()
-        self._ended = False
-
-    def run(self, arguments: list[str]) -> str:
-        """Standard output of a command.
-
-        Raises:
-            FlintError: it failed; the text is its own reason.
-        """
-        with self._lock:
-            if self._ended:
-                raise FlintError("interrupted")
-            process = _start(arguments)
-            self._running.add(process)
-        try:
-            output, messages = process.communicate()
-        finally:
-            with self._lock:
-                self._running.discard(process)
-        if process.returncode:
-            raise FlintError(_reason(messages, process.returncode))
-        return output
-
-    def end(self) -> None:
-        """Kill what runs, with the processes that it has started."""
-        with self._lock:
-            self._ended = True
-            for process in self._running:
-                try:
-                    os.killpg(process.pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
-
-
-def _start(arguments: list[str]) -> subprocess.Popen[str]:
-    try:
-        # -P: as the `flint` command, without the current folder in front of the path.
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", "flint", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env=_environment(),
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise FlintError(f"no process can be started ({error.strerror or error})") from error
-
-
-def _environment() -> dict[str, str]:
-    """Ours, with this Flint to be found."""
-    root = str(Path(__file__).absolute().parents[2])
-    before = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": f"{before}{os.pathsep}{root}" if before else root}
-
-
-def _reason(messages: str, status: int) -> str:
-    lines = [line.strip() for line in messages.splitlines() if line.strip()]
-    said = [line.removeprefix("flint: ") for line in lines if line.startswith("flint: ")]
-    said = [line for line in said if not line.startswith("warning: ")]
-    if said:
-        return said[-1][:_LONGEST_REASON]
-    if status < 0:
-        why = "; out of memory?" if -status == signal.SIGKILL else ""
-        return f"the process was ended by {signal.Signals(-status).name}{why}"
-    last = f": {lines[-1]}" if lines else ""
-    return f"the process ended with status {status}{last}"[:_LONGEST_REASON]

@@ -16,16 +16,31 @@ import pkgutil
 import platform
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
 import flint
+from flint import registry
 
-_ENVIRONMENT = ("FLINT_", "JAX_", "XLA_", "TF_", "LIBTPU_", "TORCH", "PYTHONPATH")
+_ENVIRONMENT = ("FLINT_", "JAX_", "XLA_", "TF_", "LIBTPU_", "TORCH")
 #: A step that imports more files than this is followed no further.
 _MOST_FILES = 10_000
+
+
+def modules(step_files: Iterable[str | Path]) -> list[str]:
+    """What captures of steps of those files import before the files themselves: the frontends of
+    the frameworks that the files import, directly or not, and these."""
+    named: set[str] = set()
+    for step_file in step_files:
+        for file in imported_files(Path(step_file)):
+            named |= {name.partition(".")[0] for name in _names(file)}
+    found: list[str] = []
+    for name, packages in registry.FRAMEWORKS.items():
+        if packages & named:
+            found += [registry.FRONTENDS[name].partition(":")[0], *sorted(packages & named)]
+    return found
 
 
 def key(step_file: str | Path) -> str:
@@ -33,19 +48,28 @@ def key(step_file: str | Path) -> str:
     digest = hashlib.sha256()
     for file in imported_files(Path(step_file)):
         _add(digest, f"{file}".encode(), file.read_bytes())
-    for file in _own_files():
-        _add(digest, file.name.encode(), file.read_bytes())
+    _add(digest, own_key().encode())
     installed = sorted(
         {f"{item.metadata['Name']}=={item.version}" for item in metadata.distributions()}
     )
-    variables = [
-        f"{name}={value}"
-        for name, value in sorted(os.environ.items())
-        if name.startswith(_ENVIRONMENT)
-    ]
-    for text in (platform.python_version(), *installed, *variables):
+    path = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    stated = [f"{name}={value}" for name, value in sorted((variables() | path).items())]
+    for text in (platform.python_version(), *installed, *stated):
         _add(digest, text.encode())
     return digest.hexdigest()
+
+
+def own_key() -> str:
+    """SHA-256 of Flint's own code and data."""
+    digest = hashlib.sha256()
+    for file in own_files():
+        _add(digest, file.name.encode(), file.read_bytes())
+    return digest.hexdigest()
+
+
+def variables() -> dict[str, str]:
+    """The environment variables that captures depend on, without Python's path."""
+    return {key: value for key, value in os.environ.items() if key.startswith(_ENVIRONMENT)}
 
 
 def _add(digest: hashlib._Hash, *parts: bytes) -> None:
@@ -71,6 +95,18 @@ def _installed(folder: Path) -> bool:
     """Whether distributions (whose versions are looked at) or Python's own modules lie there."""
     standard = Path(sysconfig.get_path("stdlib"))
     return "site-packages" in folder.parts or folder == standard or standard in folder.parents
+
+
+def _names(file: Path) -> Iterator[str]:
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield node.module or ""
 
 
 def _imports(file: Path, roots: list[Path]) -> Iterator[Path]:
@@ -100,7 +136,7 @@ def _module_files(roots: list[Path], name: str) -> Iterator[Path]:
                     yield file
 
 
-def _own_files() -> list[Path]:
+def own_files() -> list[Path]:
     """Flint's files: of the core and of all packages that are found in it."""
     folders = [Path(__file__).parents[1]]
     for module in pkgutil.iter_modules(flint.__path__, "flint."):

@@ -5,11 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from flint.cli import main
 
 ROOT = Path(__file__).parents[2]
 STEPS = ROOT / "tests" / "capture" / "steps.py"
@@ -21,13 +25,29 @@ def counted_setup(mesh):
     with open(__file__ + ".captures", "a") as log:
         log.write(f"{tuple(mesh.shape.values())}\\n")
     return mlp_setup(mesh)
+
+
+def rough_setup(mesh):
+    import os, signal, time
+    if tuple(mesh.shape.values()) == (2, 2) and os.environ.get("HOW") == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if tuple(mesh.shape.values()) == (2, 2) and os.environ.get("HOW") == "sleeps":
+        with open(__file__ + ".sleeps", "w") as mark:
+            mark.write(str(os.getpid()))
+        time.sleep(600)
+    return mlp_setup(mesh)
+
+
+@flint.capture(mesh=(4, 2), axes=("data", "model"), setup=mlp_setup)
+def mlp_loss_only(params, batch):
+    return jax.tree.map(lambda p: p - 0.1, params), mlp_loss(params, batch)
 """
 
 
-def flint(*arguments, cwd):
+def flint(*arguments, cwd, **variables):
     return subprocess.run(
-        [sys.executable, "-m", "flint", *map(str, arguments)],
-        cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+        [sys.executable, "-m", "flint", *map(str, arguments)], cwd=cwd, capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **variables}, text=True,
     )  # fmt: skip
 
 
@@ -110,6 +130,84 @@ def test_a_mesh_that_does_not_divide_is_a_row_with_its_reason(step):
     assert rows[0]["step_seconds"] is None and rows[1]["error"] is None
 
 
+def test_a_capture_that_kills_its_process_is_a_row_with_its_reason(step):
+    rows = rows_of(
+        flint(
+            "sweep", f"{step}:mlp", "--mesh", "2,2", "--mesh", "4,2", "--setup", "rough_setup",
+            "-o", "out", "--json", cwd=step.parent, HOW="killed",
+        )
+    )  # fmt: skip
+    assert "SIGKILL" in rows[0]["error"] and rows[1]["error"] is None
+
+
+def test_ctrl_c_ends_all_processes_and_keeps_what_is_done(step):
+    command = [
+        sys.executable, "-m", "flint", "sweep", f"{step}:mlp", "--mesh", "2,2", "--mesh", "4,2",
+        "--setup", "rough_setup", "--jobs", "2", "-o", "out", "--json",
+    ]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    running = subprocess.Popen(
+        command, cwd=step.parent, env={**environment, "HOW": "sleeps"}, text=True,
+        stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    mark, points = Path(f"{step}.sleeps"), step.parent / "out" / "points"
+    assert happens(lambda: mark.is_file() and mark.read_text() and any(points.glob("*.json")))
+    asleep = int(mark.read_text())
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "1 of 2 points are done and kept" in said and "Traceback" not in said
+    assert happens(lambda: not alive(asleep))
+    done = subprocess.run(command, cwd=step.parent, env=environment, capture_output=True, text=True)
+    assert [row["error"] for row in rows_of(done)] == [None, None]
+    again = subprocess.run(
+        [*command[:-1]], cwd=step.parent, env=environment, capture_output=True, text=True
+    )
+    assert "2 of 2 points simulated, 2 of them from an earlier run" in again.stdout
+
+
+def happens(what, seconds=120):
+    """Whether it becomes true in that time."""
+    end = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def alive(process):
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_each_pass_is_a_point_of_its_own(step):
+    options = ("--pass", "none", "--pass", "scale:factor=0.5", "--pass", "scale+scale:factor=0.25")
+    rows = rows_of(sweep(step, *options, meshes=("2,2",), systems=("dgx-h100",)))
+    assert [row["pass"] for row in rows] == [None, "scale:factor=0.5", "scale+scale:factor=0.25"]
+    assert rows[0]["workload"] == rows[1]["workload"] == rows[2]["workload"]
+    alone = flint(
+        "simulate", rows[1]["workload"], "--pass", "scale:factor=0.5", "--json", cwd=step.parent
+    )
+    assert rows[1]["step_seconds"] == json.loads(alone.stdout)["step_seconds"]
+    assert rows[1]["step_seconds"] != rows[0]["step_seconds"]
+
+
+def test_several_steps_are_swept_together(step):
+    done = flint(
+        "sweep", f"{step}:mlp", f"{step}:mlp_loss_only", "--mesh", "2,2", "-o", "out.csv",
+        "--json", cwd=step.parent,
+    )  # fmt: skip
+    rows = rows_of(done)
+    assert [row["step"].rpartition(":")[2] for row in rows] == ["mlp", "mlp_loss_only"]
+    assert rows[0]["flops"] != rows[1]["flops"]
+    with (step.parent / "out.csv").open(newline="") as file:
+        assert [row["step"] for row in csv.DictReader(file)] == [row["step"] for row in rows]
+
+
 def test_only_a_sweep_without_any_result_fails(step):
     done = sweep(step, meshes=("5,3",), systems=("dgx-h100",))
     assert done.returncode == 1
@@ -125,12 +223,21 @@ def test_only_a_sweep_without_any_result_fails(step):
         (("--axes", "data"), "names are"),
         (("--granularity", "atom"), "atom"),
         (("--jobs", "0"), "--jobs 0"),
+        (("--pass", "hoists"), "hoists"),
+        (("--level", "logical"), "--level logical"),
+        (("--level", "optimized"), "--target NAME"),
+        (("--target", "h1000"), "no target 'h1000'"),
+        (("--ray", "there", "--jobs", "-1"), "--jobs -1"),
+        (("--trip-count", "many"), "--trip-count 'many'"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_before_anything_runs(step, options, reason):
-    done = sweep(step, *options)
-    assert done.returncode == 2
-    assert reason in done.stderr and done.stderr.count("\n") == 1
+def test_what_cannot_be_meant_is_refused_before_anything_runs(step, capsys, options, reason):
+    command = ["sweep", f"{step}:mlp", "--mesh", "4,2", "-o", str(step.parent / "out"), *options]
+    with pytest.raises(SystemExit) as stopped:
+        main([*command, "--setup", "counted_setup"])
+    assert stopped.value.code == 2
+    said = capsys.readouterr().err
+    assert reason in said and said.count("\n") == 1
     assert not (step.parent / "out").exists() and not Path(f"{step}.captures").exists()
 
 

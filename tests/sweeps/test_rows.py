@@ -14,7 +14,7 @@ from flint.sweeps.running import Outcome
 
 
 def outcome(ranks, step, memory, *, fits=True):
-    point = Point(Mesh((ranks,)), None, "s", "s", Path("w"), Path("p"))
+    point = Point("t.py:f", Mesh((ranks,)), None, "s", "s", (), Path("w"), Path("p"))
     result = dict.fromkeys(COLUMNS, 0) | {
         "step_seconds": step, "peak_memory_bytes": memory, "fits": fits,
     }  # fmt: skip

@@ -1,0 +1,33 @@
+"""The ``flint`` commands that make a point of a sweep: one capture, one simulation.
+
+The idea: a sweep does nothing that a user could not do by hand; wherever a point is worked on, here
+or on a node of a cluster, it is by these two commands.
+
+    capture(sweep, point, "train.py:step", folder)     # ["capture", "train.py:step", "--mesh", ...]
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flint.sweeps.points import Point, Sweep
+
+
+def capture(sweep: Sweep, point: Point, step: str, folder: Path) -> list[str]:
+    """Write the workload folder of the point's mesh; one trace, since simulations need none."""
+    command = ["capture", step, "--mesh", point.mesh_text, "--ranks", "0", *sweep.capture]
+    if sweep.axes is not None:
+        command += ["--axes", sweep.axes]
+    if sweep.setup is not None:
+        command += ["--setup", sweep.setup]
+    return [*command, "--json", "-o", str(folder)]
+
+
+def simulate(sweep: Sweep, point: Point, system: str, folder: Path) -> list[str]:
+    """Simulate a workload folder on a system."""
+    command = ["simulate", str(folder), "--system", system, "--granularity", sweep.granularity]
+    if sweep.algorithm is not None:
+        command += ["--algorithm", sweep.algorithm]
+    for item in point.passes:
+        command += ["--pass", item]
+    return [*command, "--json"]

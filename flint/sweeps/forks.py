@@ -1,0 +1,159 @@
+"""A process that has everything imported and forks itself for each ``flint`` command it is told.
+
+The idea: most of a small capture or simulation is starting Python and importing.  This process
+does it once, runs none of the user's code and makes no client of any compiler; each command is a
+fork of it, a process of its own with a process group of its own, as if it had been started alone.
+
+    python -m flint.sweeps.forks jax        # imports jax, too
+
+It reads one JSON object per line, ``{"number": 1, "arguments": [...], "output": FILE, "messages":
+FILE}``, and answers with ``{"number": 1, "process": 4711}`` and at the end ``{"number": 1,
+"status": 0}``.  At the end of its input it kills what still runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import selectors
+import signal
+import sys
+import warnings
+from importlib import import_module
+from typing import Any
+
+#: Modules that captures and simulations need in any case.
+_ALWAYS = (
+    "flint.cli",
+    "flint.simulation.running",
+    "flint.converters.chakra.writer",
+)
+
+
+def serve(modules: list[str]) -> None:
+    """Import, then fork for every request until the input ends."""
+    _import(modules)
+    answers = os.dup(1)
+    os.dup2(2, 1)  # whatever else prints must not look like an answer
+    wake, woken = os.pipe()
+    for end in (wake, woken):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started us says when it is over
+    running: dict[int, int] = {}
+    ready = selectors.DefaultSelector()
+    ready.register(0, selectors.EVENT_READ)
+    ready.register(wake, selectors.EVENT_READ)
+    pending = b""
+    while True:
+        for key, _ in ready.select():
+            if key.fd == wake:
+                os.read(wake, 4096)
+                _reap(running, answers)
+                continue
+            data = os.read(0, 1 << 16)
+            if not data:
+                _end(running)
+                return
+            *lines, pending = (pending + data).split(b"\n")
+            for line in lines:
+                request = json.loads(line)
+                running[_fork(request, (answers, wake, woken))] = request["number"]
+                process = next(reversed(running))
+                _answer(answers, {"number": request["number"], "process": process})
+
+
+def _import(modules: list[str]) -> None:
+    from flint import registry
+
+    registry.prepare(None)
+    for name in _ALWAYS:
+        import_module(name)
+    for name in modules:
+        with contextlib.suppress(Exception):  # the command that needs it will say what is wrong
+            import_module(name)
+    gc.collect()
+    gc.freeze()
+
+
+def _fork(request: dict[str, Any], ours: tuple[int, ...]) -> int:
+    with warnings.catch_warnings():
+        # Numerical libraries have threads of their own, which they make again after a fork.
+        warnings.simplefilter("ignore")
+        process = os.fork()
+    if process:
+        return process
+    status = 1
+    try:
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for end in ours:
+            os.close(end)
+        _redirect(request)
+        status = _run(request["arguments"])
+    finally:
+        os._exit(status)
+
+
+def _redirect(request: dict[str, Any]) -> None:
+    for descriptor, place in ((0, os.devnull), (1, request["output"]), (2, request["messages"])):
+        mode = os.O_RDONLY if descriptor == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        opened = os.open(place, mode, 0o600)
+        os.dup2(opened, descriptor)
+        os.close(opened)
+
+
+def _run(arguments: list[str]) -> int:
+    from flint.cli import main
+
+    sys.argv = ["flint", *arguments]
+    status: Any = 0
+    try:
+        main(arguments)
+    except SystemExit as stopped:
+        status = stopped.code
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    return status if isinstance(status, int) else 1
+
+
+def _reap(running: dict[int, int], answers: int) -> None:
+    while running:
+        try:
+            process, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not process:
+            return
+        number = running.pop(process, None)
+        if number is not None:
+            code = os.waitstatus_to_exitcode(status)
+            _answer(answers, {"number": number, "status": code})
+
+
+def _answer(answers: int, document: dict[str, Any]) -> None:
+    # Nobody may read any more: the end of the input comes next.
+    with contextlib.suppress(BrokenPipeError):
+        os.write(answers, json.dumps(document).encode() + b"\n")
+
+
+def _end(running: dict[int, int]) -> None:
+    for process in running:
+        kill(process)
+
+
+def kill(process: int) -> None:
+    """Kill a command with all that it has started."""
+    for end in (os.killpg, os.kill):  # it may not lead its group yet
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            end(process, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1:])

@@ -1,0 +1,98 @@
+"""What runs on a node of a Ray cluster: one ``flint`` command on files that came with it.
+
+The idea: a task unpacks its inputs into a folder of its own, runs the command as a process, and
+sends back what it said and wrote.  Ray uses its processes again, and each keeps one that has
+imported everything (``flint.sweeps.forks``), so that the second task starts at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from flint.errors import FlintError
+from flint.sweeps import packing, sources
+from flint.sweeps.processes import Processes
+
+#: The command's arguments, given the folder with its inputs and the one that it writes.
+Command = Callable[[Path, Path], list[str]]
+
+
+def work(
+    flint: str, command: Command, inputs: bytes, step: packing.Shipped | None
+) -> tuple[str, str, bytes]:
+    """Run a command.
+
+    Args:
+        flint: hash of the Flint that the sweep was started with.
+        command: what to run.
+        inputs: an archive.
+        step: what the archive holds when it is a step's sources.
+
+    Returns:
+        Why it failed ("" where it did not), its standard output, and what it has written, packed.
+    """
+    if _own_key() != flint:
+        return f"node {platform.node()} has another Flint: install the same on all", "", b""
+    with tempfile.TemporaryDirectory(prefix="flint-sweep-") as scratch:
+        output = Path(scratch) / "out"
+        try:
+            place = _unpacked(inputs)
+            if step is None:
+                return "", _processes((), (), ()).run(command(place, output)), b""
+            _take_what_is_here(step, place)
+            processes = _processes(step.modules, step.variables, tuple(step.paths(place)))
+            said = processes.run(command(place, output))
+            return "", said, packing.pack(output, ("et",))
+        except FlintError as error:
+            return str(error), "", b""
+
+
+@cache
+def _own_key() -> str:
+    return sources.own_key()
+
+
+@cache
+def _processes(
+    modules: tuple[str, ...], variables: tuple[tuple[str, str], ...], paths: tuple[str, ...]
+) -> Processes:
+    return Processes(modules, dict(variables), paths)
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Lasts as long as this process."""
+    return tempfile.TemporaryDirectory(prefix="flint-node-")
+
+
+def _unpacked(archive: bytes) -> Path:
+    """The folder with an archive's content; the second task with the same finds it there."""
+    place = Path(_folder().name) / hashlib.sha256(archive).hexdigest()
+    if not place.is_dir():
+        packing.unpack(archive, place)
+    return place
+
+
+def _take_what_is_here(step: packing.Shipped, place: Path) -> None:
+    """Where a folder's files are on this node, too, take it: it has data files besides."""
+    for root, name in zip(step.roots, step.paths(place), strict=True):
+        copy = Path(name)
+        if copy.is_symlink() or not copy.is_dir():
+            continue
+        files = [file.relative_to(copy) for file in copy.rglob("*") if file.is_file()]
+        if all(_same(Path(root) / file, copy / file) for file in files):
+            shutil.rmtree(copy)
+            copy.symlink_to(root, target_is_directory=True)
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return one.read_bytes() == other.read_bytes()
+    except OSError:
+        return False
