@@ -25,11 +25,7 @@ from importlib import import_module
 from typing import Any
 
 #: Modules that captures and simulations need in any case.
-_ALWAYS = (
-    "flint.cli",
-    "flint.simulation.running",
-    "flint.converters.chakra.writer",
-)
+_ALWAYS = ("flint.cli", "flint.simulation.running")
 
 
 def serve(modules: list[str]) -> None:
@@ -72,6 +68,7 @@ def _import(modules: list[str]) -> None:
     registry.prepare(None)
     for name in _ALWAYS:
         import_module(name)
+    registry.converter("chakra")
     for name in modules:
         with contextlib.suppress(Exception):  # the command that needs it will say what is wrong
             import_module(name)
