@@ -77,6 +77,7 @@ _C10D: dict[str, OpClass] = {
     "allreduce": OpClass.ALL_REDUCE,
     "allreducecoalesced": OpClass.ALL_REDUCE,
     "allreducesparse": OpClass.ALL_REDUCE,
+    "reduce": OpClass.ALL_REDUCE,  # which StableHLO has in its place
     "allgather": OpClass.ALL_GATHER,
     "allgatherbase": OpClass.ALL_GATHER,
     "allgatherintotensor": OpClass.ALL_GATHER,
@@ -119,11 +120,11 @@ _REDUCTIONS = _names(
     "max_pool2d_with_indices_backward topk sort histc bincount"
 )
 _COPIES = _names(
-    "copy clone contiguous _to_copy cat stack index index_select index_put gather scatter "
-    "scatter_add embedding embedding_dense_backward slice_scatter slice_backward select_backward "
-    "split_with_sizes_copy _foreach_copy fill zero ones zeros ones_like zeros_like full full_like "
-    "new_zeros new_full _foreach_zero constant_pad_nd roll flip repeat tril triu arange "
-    "all_gather_copy_in chunk_cat masked_fill"
+    "copy clone contiguous _to_copy cat stack index index_select index_put _index_put_impl gather "
+    "scatter scatter_add embedding embedding_dense_backward slice_scatter slice_backward "
+    "select_backward split_with_sizes_copy _foreach_copy fill zero ones zeros ones_like zeros_like "
+    "full full_like new_zeros new_full _foreach_zero constant_pad_nd roll flip repeat tril triu "
+    "arange all_gather_copy_in chunk_cat masked_fill"
 )
 _FREE = _names(
     "empty empty_like empty_strided new_empty new_empty_strided view _unsafe_view reshape "

@@ -120,9 +120,9 @@ class _Unroller:
                 )  # fmt: skip
                 instances += inside * times
                 continue
-            facts = self._facts(node)
-            if facts.kind != OpClass.FREE:
-                run.append((self.facts.setdefault(facts, len(self.facts)), node.index))
+            for facts in self._messages(node) or (self._facts(node),):
+                if facts.kind != OpClass.FREE:
+                    run.append((self.facts.setdefault(facts, len(self.facts)), node.index))
         flush()
         empty = np.zeros(0, dtype=np.int64)
         columns = [np.concatenate([empty, *column]) for column in zip(*parts, strict=True)]
@@ -130,6 +130,23 @@ class _Unroller:
             return empty, empty, empty, empty, instances
         op, inner, at, instance = columns
         return op, inner, at, instance, instances
+
+    def _messages(self, node: Node) -> list[OpFacts]:
+        """What a rank of PyTorch calls of a permutation: a send, a receive, both or neither."""
+        item = node.communication
+        if not self.recorded or item is None or item.permutation is None:
+            return []
+        whole = self._facts(node)
+        pairs = item.permutation
+        found = [
+            replace(whole, kind=kind, name=str(kind), group=(int(peer),))
+            for kind, peer in (
+                (OpClass.SEND, pairs.target[self.rank]),
+                (OpClass.RECV, pairs.source[self.rank]),
+            )
+            if peer >= 0
+        ]
+        return found or [OpFacts(OpClass.FREE, node.op)]
 
     def _facts(self, node: Node) -> OpFacts:
         source = node.source

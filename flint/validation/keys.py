@@ -17,6 +17,8 @@ from flint.validation.classes import OpClass, aten_class
 from flint.validation.observed import Gemm, OpFacts, Tensor
 from flint.validation.selection import LIBRARY_NAMES, plain_name
 
+MESSAGES = (OpClass.SEND, OpClass.RECV)
+
 PROMOTED = "bfloat16 is computed and sent as float32 on the CPU"
 SCATTERED = "a reduce-scatter runs as the all-reduce and slice that the program has in its place"
 SWAPPED = "a matrix product with its operands swapped: the transpose of the result"
@@ -24,13 +26,18 @@ LIBRARY = "the profiler names the library's op"
 IN_PLACE = "in place, or into a new tensor: autograd decides by who else holds it"
 ATTENTION = "another library's attention kernel than the one captured"
 UNREAD = "the profiler lists arguments that the op does not read, or lists without element types"
+UNTOLD = "the profiler does not list the tensors of an optional list, as indices are"
 FOREACH = "one kernel for a list of tensors on accelerators, one op per tensor on the CPU"
 DUPLICATE = "the same op on the same values as another one, which the compiler runs once"
 LAYOUT = "a convolution with its dims in another order"
 POINTWISE = "a convolution with a window of one element, computed as a matrix product"
 COMBINED = "all-reduces that the compiler combined into one"
 BUFFERS = "an all-to-all with one buffer per member, of the same bytes in all"
+ROOTED = "a reduce to one rank, captured as an all-reduce, which StableHLO has in its place"
+BARRIER = "a barrier, captured as the all-reduce of one number that it is with NCCL"
 PARTED = "one collective of several buffers that runs as several"
+
+_OTHER_COLLECTIVES = {"reduce_": ROOTED, "reduce": ROOTED, "barrier": BARRIER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +49,18 @@ class Rules:
         recorded: the capture is a recording of PyTorch's ops, else XLA's program.
         promoted: the backend computes bfloat16 as float32.
         scattered: the backend has no reduce-scatter.
+        on_host: it ran on the CPU.
         grouped: the trace tells the groups of collectives.
+        addressed: the trace tells who messages go to and come from.
     """
 
     by_name: frozenset[OpClass]
     recorded: bool
     promoted: bool
     scattered: bool
+    on_host: bool
     grouped: bool
+    addressed: bool
 
     def kind(self, facts: OpFacts) -> OpClass:
         """The class in which an op is compared."""
@@ -64,6 +75,8 @@ class Rules:
             return kind, "" if kind.collective else plain_name(facts.name)
         if kind.collective:
             group = facts.group if self.grouped else None
+            if kind in MESSAGES:
+                return kind, sum(self.parts(facts)), self._peer(facts)
             if kind == OpClass.ALL_TO_ALL:
                 return kind, sum(self.parts(facts)), group
             return kind, tuple(sorted(self.parts(facts))), group
@@ -74,7 +87,13 @@ class Rules:
             sizes = sorted(math.prod(shape) for shape, _ in facts.operands or ())
             return kind, self._dtype(facts.dtype), tuple(sizes)
         shapes = _shapes(facts.operands)
+        if kind == OpClass.ATTENTION:  # what else kernels keep for the backward pass is their own
+            shapes = tuple(item for item in shapes if len(item[0]) > 3)
         return kind, plain_name(facts.name), shapes
+
+    def _peer(self, facts: OpFacts) -> tuple[int, ...] | None:
+        """The other rank of a message, where the trace tells it and not only the group."""
+        return facts.group if self.addressed else None
 
     def product(self, facts: OpFacts) -> Hashable:
         """What a convolution must have in common with a matrix product that computes the same."""
@@ -94,14 +113,17 @@ class Rules:
     def _dtype(self, dtype: str) -> str:
         return "f32" if self.promoted and dtype == "bf16" else dtype
 
-    def within(self, captured: OpFacts, executed: OpFacts) -> bool:
-        """Whether all that a captured op reads is among what the profiler lists of an op.
+    def argument_reason(self, captured: OpFacts, executed: OpFacts) -> str:
+        """Why two ops of the same name list other arguments; "" where no reason is known.
 
-        Lists of tensors have no element type in Kineto's traces; their shapes count.
+        Lists of tensors have no element type in Kineto's traces; their shapes count.  An op that
+        makes a tensor reads nothing, whatever the profiler lists.
         """
         ours, theirs = set(_shapes(captured.operands)), set(_shapes(executed.operands))
         untyped = {shape for shape, dtype in theirs if not dtype}
-        return bool(ours) and all(item in theirs or item[0] in untyped for item in ours)
+        if all(item in theirs or item[0] in untyped for item in ours):
+            return UNREAD
+        return UNTOLD if self.recorded and theirs and theirs < ours else ""
 
     def reasons(self, captured: OpFacts, executed: OpFacts) -> tuple[str, ...]:
         """Why two ops with the same key do not look the same; () where they do."""
@@ -121,6 +143,8 @@ class Rules:
             found.append(BUFFERS)
         if self.recorded and not captured.kind.collective:
             found += _names(captured.name, executed.name)
+        elif self.recorded and _tail(executed.name) in _OTHER_COLLECTIVES:
+            found.append(_OTHER_COLLECTIVES[_tail(executed.name)])
         return tuple(found)
 
 
@@ -173,7 +197,13 @@ def rules_for(
         promoted=not recorded and backend == "cpu",
         # XLA makes reduce-scatters of such all-reduces for accelerators, and none for the CPU.
         scattered=not recorded and (backend == "cpu" or OpClass.REDUCE_SCATTER not in kinds),
-        grouped=all(facts.group is not None for facts in collectives),
+        on_host=backend == "cpu",
+        grouped=all(facts.group is not None for facts in collectives if facts.kind not in MESSAGES),
+        addressed=all(
+            facts.group is not None and len(facts.group) == 1
+            for facts in collectives
+            if facts.kind in MESSAGES
+        ),
     )
 
 

@@ -20,6 +20,7 @@ from enum import IntEnum
 import numpy as np
 
 from flint.validation.alignment import aligned, longest_ascending
+from flint.validation.backends import GLOO, Gloo, explanations, shapes_of
 from flint.validation.classes import OpClass
 from flint.validation.keys import (
     COMBINED,
@@ -27,7 +28,6 @@ from flint.validation.keys import (
     PARTED,
     POINTWISE,
     PROMOTED,
-    UNREAD,
     Rules,
 )
 from flint.validation.observed import OpFacts
@@ -48,8 +48,9 @@ class Matching:
 
     Attributes:
         pairs: (captured, executed, evidence); positions in what ``match`` was given.
-        explained: reason -> how many pairs differ in form by it.
-        unmatched_captured, unmatched_executed: positions, ascending.
+        explained: reason -> how many pairs differ in form by it, or how many ops have no partner.
+        without_captured, without_executed: positions of ops without a partner for a known reason.
+        unmatched_captured, unmatched_executed: positions of the others, ascending.
         reordered: pairs of a recording in another order than recorded.
         in_order: class -> pairs that follow each other in both.
         certain: captured positions whose partner could be no other op: all recorded ones, and of
@@ -58,11 +59,22 @@ class Matching:
 
     pairs: list[tuple[int, int, Evidence]] = field(default_factory=list)
     explained: Counter[str] = field(default_factory=Counter)
+    without_captured: list[int] = field(default_factory=list)
+    without_executed: list[int] = field(default_factory=list)
     unmatched_captured: list[int] = field(default_factory=list)
     unmatched_executed: list[int] = field(default_factory=list)
     reordered: list[tuple[int, int]] = field(default_factory=list)
     in_order: dict[OpClass, int] = field(default_factory=dict)
     certain: set[int] = field(default_factory=set)
+
+    def explain(self, reason: str, captured: Sequence[int], executed: Sequence[int]) -> None:
+        """Say why ops have no partner."""
+        if captured or executed:
+            self.explained[reason] += len(captured) + len(executed)
+        self.without_captured += captured
+        self.without_executed += executed
+        self.unmatched_captured = _without(self.unmatched_captured, captured)
+        self.unmatched_executed = _without(self.unmatched_executed, executed)
 
 
 def match(
@@ -70,6 +82,7 @@ def match(
     executed: Sequence[OpFacts],
     rules: Rules,
     address: Sequence[Hashable] = (),
+    threads: Sequence[int] = (),
 ) -> Matching:
     """Pair the ops of one rank.
 
@@ -78,10 +91,14 @@ def match(
         address: of each captured op in the program, the same in each iteration of a loop.
         executed: in the order in which they began.
         rules: of ``rules_for``.
+        threads: of each executed op, or its stream; () where nobody knows.
     """
     result = Matching()
     ours, theirs = _by_class(captured, rules), _by_class(executed, rules)
-    for kind in sorted(ours.keys() | theirs.keys()):
+    gloo: Gloo | None = None
+    for kind in sorted(ours.keys() | theirs.keys(), key=_heavy_first):
+        if rules.recorded and rules.on_host and not kind.must_match and gloo is None:
+            gloo = _aside(captured, executed, threads, theirs, result)
         if not (rules.recorded or kind.must_match):
             continue  # XLA fuses them: counted, not compared
         mine, yours = ours.get(kind, []), theirs.get(kind, [])
@@ -115,10 +132,41 @@ def match(
         result.unmatched_executed += over
     if not rules.recorded:
         _pointwise(captured, executed, rules, result)
+    if gloo is not None:
+        result.explain(GLOO, [], gloo.take(executed, sorted(result.unmatched_executed)))
+        known = [(i, j) for i, j, _ in result.pairs]
+        for item in explanations(
+            captured, executed, known, result.unmatched_captured, result.unmatched_executed
+        ):
+            result.explain(item.reason, item.captured, item.executed)
     result.pairs.sort()
     result.unmatched_captured.sort()
     result.unmatched_executed.sort()
     return result
+
+
+def _heavy_first(kind: OpClass) -> tuple[bool, str]:
+    return not kind.must_match, kind
+
+
+def _aside(
+    captured: Sequence[OpFacts],
+    executed: Sequence[OpFacts],
+    threads: Sequence[int],
+    theirs: dict[OpClass, list[int]],
+    result: Matching,
+) -> Gloo:
+    """What gloo may run for the collectives; what it ran on threads of its own is set aside."""
+    gloo = Gloo(captured, [(i, j) for i, j, _ in result.pairs])
+    if not threads:
+        return gloo
+    programs = {threads[j] for j, facts in enumerate(executed) if facts.kind.must_match}
+    others = [j for j in range(len(executed)) if threads[j] not in programs]
+    own = gloo.take(executed, others)
+    result.explain(GLOO, [], own)
+    for kind, positions in theirs.items():
+        theirs[kind] = _without(positions, own)
+    return gloo
 
 
 def _by_class(ops: Sequence[OpFacts], rules: Rules) -> dict[OpClass, list[int]]:
@@ -232,27 +280,36 @@ def _wider(
     rules: Rules,
     result: Matching,
 ) -> _Pairs:
-    """Ops of the same name at the same place in the order, of which the trace lists more."""
+    """Ops of the same name, of which the trace lists other arguments for a reason.
+
+    Those that read nothing must be at the same place in the order.
+    """
     if not left or not over:
         return []
-    names: dict[str, int] = {}
-    a, b = (
-        np.array([names.setdefault(plain_name(ops[n].name), len(names)) for n in positions])
-        for ops, positions in ((captured, left), (executed, over))
-    )
     ours, theirs = sorted(i for i, _, _ in pairs), sorted(j for _, j, _ in pairs)
+    free: dict[str, list[int]] = defaultdict(list)
+    for j in over:
+        free[plain_name(executed[j].name)].append(j)
     found: _Pairs = []
-    for x, y in aligned(a, b) or []:
-        i, j = left[x], over[y]
-        placed = bisect_left(ours, i) == bisect_left(theirs, j)
-        if placed and rules.within(captured[i], executed[j]):
-            found.append((i, j, Evidence.SIZES))
-            result.explained[UNREAD] += 1
+    for i in left:
+        candidates = free[plain_name(captured[i].name)]
+        for j in candidates[:_LOOKED_AT]:
+            reason = rules.argument_reason(captured[i], executed[j])
+            placed = bisect_left(ours, i) == bisect_left(theirs, j)
+            if reason and (placed or shapes_of(captured[i])):
+                candidates.remove(j)
+                found.append((i, j, Evidence.SIZES))
+                result.explained[reason] += 1
+                break
     return found
 
 
+#: So many ops of a name are looked at for one that lists other arguments.
+_LOOKED_AT = 64
 #: Operands per tensor of the foreach ops that PyTorch's optimizers use, by overload.
 _PER_TENSOR = {"List": 2, "Scalar": 1, "ScalarList": 1, "default": 1, "Tensor": 1}
+#: And of those that take more lists.
+_LISTS = {"addcmul": 3, "addcdiv": 3, "lerp": 2}
 
 
 def _spread(
@@ -272,7 +329,7 @@ def _spread(
     for i in left:
         name, _, overload = captured[i].name.rpartition(".")
         base = plain_name(name + "." + overload)
-        times = _PER_TENSOR.get(overload)
+        times = _LISTS.get(base.removeprefix("_foreach_")) or _PER_TENSOR.get(overload)
         if not base.startswith("_foreach_") or times is None:
             continue
         counts = Counter(shape for shape, _ in captured[i].operands or () if shape)

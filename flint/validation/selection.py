@@ -2,8 +2,8 @@
 
 The idea: profilers list an op and all inside of it, ``aten::linear`` and its ``aten::addmm``.
 The outermost op whose name the capture has is taken whole; where it has none, the innermost that
-launched a kernel (on a device), or that is no mere view (on a CPU).  Of a DTensor's op, which has
-global shapes, the op of the same name inside of it is taken: the one on the rank's own part.
+launched a kernel (on a device), or that has no work of its own weight inside (on a CPU).  Of a
+DTensor's op, which has global shapes, what is inside is taken: the ops on the rank's own part.
 
     selected(trace, trace.rows(0, 2), names={"addmm", "mm"})
 """
@@ -15,7 +15,7 @@ from collections.abc import Set
 import numpy as np
 
 from flint.validation.classes import OpClass, aten_class, base_name
-from flint.validation.observed import Ints, Observed
+from flint.validation.observed import Ints, Observed, OpFacts
 
 #: Ops by the name of a library that implements them -> PyTorch's own name of the same op.
 LIBRARY_NAMES = {
@@ -26,6 +26,7 @@ LIBRARY_NAMES = {
     "cudnn_batch_norm_backward": "native_batch_norm_backward",
     "miopen_batch_norm": "native_batch_norm",
     "miopen_batch_norm_backward": "native_batch_norm_backward",
+    "_index_put_impl": "index_put",
 }
 
 #: Ops that only call others, on every backend (CompositeImplicitAutograd in PyTorch's
@@ -35,6 +36,15 @@ CALLERS = frozenset({"linear", "matmul", "einsum", "bilinear", "tensordot", "inn
 
 #: So far an op is looked for among those around it.
 _DEPTH = 16
+
+#: What PyTorch records when an op goes to a tensor subclass: what it holds then follows as an op.
+_SUBCLASS = "PythonSubclass"
+
+#: In the name of a kernel that is the CPU's for an op without this in its name.
+_FOR_CPU = "_for_cpu"
+
+#: Ranges that begin in Python or in autograd's engine, which no op of aten calls by itself.
+_RANGES = ("autograd::engine", "ProfilerStep", "Optimizer.", "FSDP::")
 
 
 def plain_name(name: str) -> str:
@@ -59,6 +69,8 @@ def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
     place = {int(row): i for i, row in enumerate(rows)}
     parents = [place.get(int(parent), -1) for parent in trace.parent[rows]]
     facts = [trace.facts[int(op)] for op in trace.op[rows]]
+    if trace.form == "pytorch-et":
+        parents = _repaired(parents, facts, trace.stream[rows].tolist())
     on_device = bool((trace.launches[rows] >= 0).any())
     launched = np.maximum(trace.launches[rows], 0).tolist()
     time = np.maximum(trace.duration[rows], 0).tolist()
@@ -68,7 +80,9 @@ def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
     plain = {fact: plain_name(fact.name) for fact in set(facts)}
     repeated = [False] * len(rows)
     communicates = [False] * len(rows)
-    has_work = [False] * len(rows)
+    inside = [0] * len(rows)
+    named = [False] * len(rows)
+    of_subclass = [False] * len(rows)
     for i in range(len(rows) - 1, -1, -1):
         outer = parents[i]
         if outer < 0:
@@ -80,10 +94,13 @@ def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
         for _ in range(_DEPTH):  # DTensor's op, of global shapes, around the op on this rank's part
             if around < 0 or repeated[around]:
                 break
-            repeated[around] = plain[facts[around]] == plain[facts[i]]
+            same = plain[facts[around]] == plain[facts[i]]
+            repeated[around] = same and _FOR_CPU not in facts[i].name
             around = parents[around]
         communicates[outer] |= communicates[i] or facts[i].kind.collective
-        has_work[outer] |= has_work[i] or facts[i].kind not in (OpClass.FREE, OpClass.OTHER)
+        inside[outer] = max(inside[outer], inside[i], _weight(facts[i]))
+        named[outer] |= named[i] or plain[facts[i]] in names
+        of_subclass[outer] |= of_subclass[i] or facts[i].name == _SUBCLASS
     covered = [False] * len(rows)
     chosen = []
     for i, fact in enumerate(facts):
@@ -93,20 +110,90 @@ def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
             continue
         if fact.kind.collective:
             take = not communicates[i]
-        elif communicates[i] or (repeated[i] and plain[fact] in names):
+        elif communicates[i] or of_subclass[i] or (repeated[i] and plain[fact] in names):
             take = False
         elif plain[fact] in names and "::" in fact.name:
             take = not on_device or under[i] > 0
         elif on_device:
             take = launched[i] > 0
         else:
-            take = (
-                not has_work[i]
-                and plain[fact] not in CALLERS
-                and fact.kind not in (OpClass.FREE, OpClass.OTHER)
-            )
+            weight = _weight(fact)
+            copies = weight == inside[i] == 1 and not named[i]
+            take = plain[fact] not in CALLERS and (weight > inside[i] or copies)
         if take:
             covered[i] = True
             chosen.append(i)
     picked = np.array(chosen, dtype=np.int64)
     return rows[picked], np.array(time, dtype=np.int64)[picked]
+
+
+def _weight(facts: OpFacts) -> int:
+    """An op is one with what it calls if that weighs less: a sum that fills, a cast that copies."""
+    return _WEIGHTS.get(facts.kind, 4)
+
+
+_WEIGHTS = {
+    OpClass.FREE: 0,
+    OpClass.OTHER: 0,
+    OpClass.COPY: 1,
+    OpClass.ELEMENTWISE: 2,
+    OpClass.REDUCTION: 3,
+}
+
+
+def _repaired(parents: list[int], facts: list[OpFacts], threads: list[int]) -> list[int]:
+    """Parents as far as they can be true.
+
+    Where an op ends on another thread while one on this thread ends, execution traces end the wrong
+    one: what follows is said to be inside of an op that is over, or beside one that is not.
+    """
+    found: list[int] = []
+    sibling: dict[tuple[int, int], int] = {}
+    empty = [True] * len(facts)
+    for i, outer in enumerate(parents):
+        last = sibling.get((threads[i], outer), -1)
+        if last >= 0 and _is_inside(facts[last], facts[i], empty[last]):
+            outer = last
+        while outer >= 0 and not _may_contain(facts[outer], facts[i]):
+            outer = found[outer]
+        found.append(outer)
+        sibling[threads[i], outer] = i
+        if outer >= 0:
+            empty[outer] = False
+    return found
+
+
+#: What an op ends with -> ops that do.
+_ENDS = {
+    "copy": frozenset({"clone", "_to_copy"}),
+    "zero": frozenset({"zeros", "zeros_like", "new_zeros"}),
+    "fill": frozenset({"ones", "ones_like", "full", "full_like", "new_full"}),
+}
+
+
+def _is_inside(before: OpFacts, facts: OpFacts, empty: bool) -> bool:
+    """Whether an op that is said to follow another one can only be inside of it."""
+    if not before.name.startswith("aten::"):
+        return False
+    if facts.name == _SUBCLASS:
+        return empty
+    if before.kind == facts.kind == OpClass.ATTENTION:
+        return empty and _FOR_CPU in facts.name
+    same = not before.operands or not facts.operands or before.operands[0] in facts.operands
+    return same and base_name(before.name) in _ENDS.get(base_name(facts.name), ())
+
+
+def _may_contain(outer: OpFacts, inner: OpFacts) -> bool:
+    name = inner.name
+    if outer.name.startswith("c10d::"):
+        return not name.startswith(("aten::", "c10d::", "_c10d_functional::", "fsdp::", *_RANGES))
+    if not outer.name.startswith("aten::"):
+        return True
+    if name.startswith(_RANGES):
+        return False
+    if base_name(outer.name) == "copy":
+        return not name.startswith("aten::") or inner.kind in (OpClass.FREE, OpClass.COPY)
+    if outer == inner and outer.kind == OpClass.ELEMENTWISE:
+        return False  # the next of two; autocast calls copies again with the same tensors
+    light = outer.kind in (OpClass.COPY, OpClass.ELEMENTWISE)
+    return not (light and (inner.kind.must_match or inner.kind == OpClass.REDUCTION))

@@ -22,7 +22,6 @@ from tests.capture.comparing import child_environment
 from tests.models.names import MODELS
 
 HERE = Path(__file__).parent
-TORCH = ("ddp_resnet", "fsdp", "hsdp", "tp", "fsdp_tp")
 _COLUMNS = ("configuration", "mesh", "trace", "captured", "executed", "matched", "by name", "edges")
 
 
@@ -48,7 +47,7 @@ def torch_runs(folder):
     """(name, capture, traces) of every tiny step of PyTorch."""
     steps = importlib.import_module("tests.validation.torch_steps")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    for name in TORCH:
+    for name, step in steps.STEPS.items():
         place = folder / f"torch_{name}"
         place.mkdir()
         run(
@@ -56,7 +55,7 @@ def torch_runs(folder):
             environment=environment,
         )  # fmt: skip
         traces = {form: sorted(place.glob(f"{form}_rank*.json")) for form in ("kineto", "et")}
-        yield f"torch {name}", getattr(steps, name), traces
+        yield f"torch {name}", step, traces
 
 
 def row(name, step, traces):

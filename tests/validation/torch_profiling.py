@@ -1,6 +1,9 @@
 """Child process: a step on gloo ranks, one process each, under PyTorch's profilers.
 
-    python torch_profiling.py FOLDER MODULE:ATTRIBUTE
+    python torch_profiling.py FOLDER MODULE:NAME
+
+NAME is a step, or one in the module's table ``STEPS``; those that the module lists in ``ATTENTION``
+run with a GPU's attention kernels, computed by the CPU's.
 
 Leaves FOLDER/kineto_rank<r>.json and FOLDER/et_rank<r>.json of two steps, after two of warming up:
 DDP makes its buckets anew after the first.
@@ -20,9 +23,19 @@ import torch.multiprocessing as mp
 from torch.distributed.device_mesh import init_device_mesh
 from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, schedule
 
+from tests.torch_real.kernels import accelerator_kernels
 
-def run(rank, folder, module, attribute):
-    captured = getattr(importlib.import_module(module), attribute)
+
+def step_of(place):
+    """The step of MODULE:NAME, and which of a GPU's kernels its real run needs."""
+    name, _, attribute = place.partition(":")
+    module = importlib.import_module(name)
+    step = getattr(module, "STEPS", {}).get(attribute) or getattr(module, attribute)
+    return step, ("attention",) if attribute in getattr(module, "ATTENTION", ()) else ()
+
+
+def run(rank, folder, place):
+    captured, kernels = step_of(place)
     shape, axes, setup = captured._flint[:3]
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -30,11 +43,16 @@ def run(rank, folder, module, attribute):
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=math.prod(shape)
     )
     mesh = init_device_mesh("cpu", tuple(shape), mesh_dim_names=tuple(axes))
-    arguments = setup(mesh)
+    with accelerator_kernels(kernels):
+        arguments = setup(mesh)
+        observed(lambda: captured.__wrapped__(*arguments), rank, folder)
+    dist.barrier()
+    with contextlib.suppress(RuntimeError):
+        dist.destroy_process_group()
 
-    def step():
-        captured.__wrapped__(*arguments)
 
+def observed(step, rank, folder):
+    """Run a step five times, and leave what the profilers say of the last two."""
     for _ in range(2):
         step()
     observer = ExecutionTraceObserver().register_callback(f"{folder}/et_rank{rank}.json")
@@ -48,16 +66,11 @@ def run(rank, folder, module, attribute):
         for _ in range(3):
             step()
             profiler.step()
-    dist.barrier()
-    with contextlib.suppress(RuntimeError):
-        dist.destroy_process_group()
 
 
 def main(folder, place):
-    module, _, attribute = place.partition(":")
-    captured = getattr(importlib.import_module(module), attribute)
-    world = math.prod(captured._flint[0])
-    mp.spawn(run, args=(str(Path(folder).absolute()), module, attribute), nprocs=world)
+    world = math.prod(step_of(place)[0]._flint[0])
+    mp.spawn(run, args=(str(Path(folder).absolute()), place), nprocs=world)
 
 
 if __name__ == "__main__":
