@@ -2,11 +2,12 @@
 
 The idea: walk the nodes in issue order.  A program's inputs lie in memory throughout; a result
 takes its bytes from its node to its last reader, a program's output to the end.  No bytes of their
-own take: a view or an update in place (its operand's), an elementwise kernel (that of an operand of
-its size that nobody reads later), a carried value of a loop (that of its first operand, likewise,
-unless the loop reads it beside), an output donated by an input that is no longer read.  A kernel
-that reads its operands more than once (a product, a reduction, a transpose) never writes over them,
-and nobody writes over a constant.  A loop's body adds what one iteration needs beyond what enters
+own take: a view, an update or a PyTorch op in place (its operand's), an elementwise kernel (that of
+an operand of its size that nobody reads later), a carried value of a loop (that of its first
+operand, likewise, unless the loop reads it beside), an output donated by an input that is no longer
+read.  A kernel that reads its operands more than once (a product, a reduction, a transpose) never
+writes over them, and nobody writes over a constant.  PyTorch's gradients stay until the optimizer
+is through: parameters hold them.  A loop's body adds what one iteration needs beyond what enters
 it.
 
     peak_memory(program.graph, program.inputs).bytes
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.graph import NodeKind, WorkloadGraph
+from flint.graph import NodeKind, Phase, WorkloadGraph
 from flint.work import Role
 from flint.workload import ProgramInput
 
@@ -125,6 +126,10 @@ def _last_readers(graph: WorkloadGraph) -> list[int]:
     """The last node that reads each value, ``len(graph)`` for outputs, -1 for nobody."""
     last = np.full(graph.values, -1, np.int64)
     np.maximum.at(last, graph.operand, graph.consumer)
+    steps = _of_optimizer(graph)
+    made = np.concatenate([np.ones(graph.inputs, bool), steps[graph.producer[graph.inputs :]]])
+    held = graph.operand[steps[graph.consumer] & ~made[graph.operand]]
+    last[held] = np.max(np.flatnonzero(steps), initial=-1)
     last[graph.outputs] = len(graph)
     found: list[int] = last.tolist()
     return found
@@ -143,6 +148,7 @@ def _buffers(
     alias = (graph.role == Role.ALIAS).tolist()
     elementwise = (graph.role == Role.ELEMENTWISE).tolist()
     in_place = np.isin(graph.role, _IN_PLACE).tolist()
+    inside = _overwrites(graph)
     kinds = graph.kind.tolist()
     constant = _free(graph)
     fixed = {
@@ -162,6 +168,8 @@ def _buffers(
             ]
         elif aliased[node] > 0 and kinds[node] == NodeKind.COMPUTE:
             pairs = [(r, o) for r in results for o in operands if size[o] == size[r]]
+        elif inside[node]:
+            pairs = _in_place_pairs(results, operands, size)
         elif elementwise[node] and kinds[node] == NodeKind.COMPUTE:
             # An input's buffer is only given up to the output that it is donated to.
             pairs = [
@@ -174,7 +182,7 @@ def _buffers(
             pairs = []
         for result, source in pairs:
             owner = buffer[source]
-            free = alias[node] or (last[owner] <= node and owner not in untouched)
+            free = alias[node] or inside[node] or (last[owner] <= node and owner not in untouched)
             if buffer[result] == result and free and size[source] == size[result]:
                 buffer[result] = owner
                 last[owner] = max(last[owner], last[result])
@@ -192,6 +200,40 @@ def _free(graph: WorkloadGraph) -> list[bool]:
     constant = (graph.role == Role.GENERATE) & (graph.bytes_written == 0)
     found: list[bool] = (constant & (graph.kind == NodeKind.COMPUTE)).tolist()
     return found
+
+
+def _of_optimizer(graph: WorkloadGraph) -> NDArray[np.bool_]:
+    """PyTorch's kernels of the optimizer, shape [nodes]."""
+    phases = np.array([int(item.phase) for item in graph.tables.sources] + [0], np.int64)
+    native = np.array([*(name.startswith("aten.") for name in graph.tables.ops), False])
+    found: NDArray[np.bool_] = native[graph.op] & (phases[graph.source] == Phase.OPTIMIZER)
+    return found
+
+
+def _overwrites(graph: WorkloadGraph) -> list[bool]:
+    """PyTorch's ops in place, whose names end with an underscore: the first operands take the
+    results.  A copy does not read what it writes over."""
+    ops = (name.split(".")[:2] for name in graph.tables.ops)
+    named = [
+        op[0] == "aten" and op[-1].endswith("_") and not op[-1].endswith("copy_") for op in ops
+    ]
+    chosen = np.array([*named, False])[graph.op] & (graph.kind == NodeKind.COMPUTE)
+    found: list[bool] = (chosen & (graph.role == Role.OPAQUE)).tolist()
+    return found
+
+
+def _in_place_pairs(
+    results: Sequence[int], operands: Sequence[int], size: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Each result of an op in place with the operand whose buffer it takes.
+
+    Ops on lists name the operands of one tensor after those of another, the one that is written
+    first; a factor that all share stands once, behind the first one's.
+    """
+    if results and len(operands) % len(results) == 0:
+        return list(zip(results, operands[:: len(operands) // len(results)], strict=True))
+    left = iter(operands)
+    return [(r, next((o for o in left if size[o] == size[r]), r)) for r in results]
 
 
 def _inside(graph: WorkloadGraph, node: int) -> int:
