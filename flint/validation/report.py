@@ -29,6 +29,7 @@ class ClassCount:
         by_name: captured ops with a partner of the same name and place in the order, where the
             trace has no sizes: a weak match.
         in_order: matched ops that follow each other in both.
+        explained: ops of either side that have no partner for a known reason.
         captured_bytes, executed_bytes: what collectives send per rank, summed; -1 unknown.
     """
 
@@ -37,6 +38,7 @@ class ClassCount:
     matched: int = 0
     by_name: int = 0
     in_order: int = 0
+    explained: int = 0
     captured_bytes: int = 0
     executed_bytes: int = 0
 

@@ -258,6 +258,12 @@ def _count(
         report.identified += evidence == Evidence.IDENTITY
     for kind, number in found.in_order.items():
         report.of(kind).in_order += number
+    for ops, positions in (
+        (captured, found.without_captured),
+        (executed, found.without_executed),
+    ):
+        for i in positions:
+            report.of(ops[i].kind).explained += 1
     for reason, number in found.explained.items():
         report.explained[reason] = report.explained.get(reason, 0) + number
     for kind in rules.by_name:
@@ -330,13 +336,17 @@ def _edges(
         )
 
 
-def totals(report: Report) -> Counter[str]:
-    """Captured, executed and matched ops over all classes that must match."""
+def totals(report: Report, *, lighter: bool = False) -> Counter[str]:
+    """Captured, executed, matched and explained ops over all classes that must match.
+
+    Args:
+        lighter: over all others instead.
+    """
     found: Counter[str] = Counter()
     for kind, count in report.classes.items():
-        if kind.must_match:
+        if kind.must_match != lighter:
             found.update(
                 captured=count.captured, executed=count.executed, matched=count.matched,
-                by_name=count.by_name,
+                by_name=count.by_name, explained=count.explained,
             )  # fmt: skip
     return found
