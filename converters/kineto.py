@@ -23,6 +23,7 @@ from flint.converters.torch_ops import (
     comms_facts,
     groups_of,
     op_facts,
+    peer_in_group,
     ranks_of,
     tensors_of,
 )
@@ -190,6 +191,10 @@ def _facts(name: str, args: dict[str, Any], groups: dict[str, tuple[int, ...]]) 
     facts = op_facts(name, tensors_of(dims, types if isinstance(types, list) else []))
     if facts.kind.collective:
         facts = replace(facts, group=_functional_group(args, groups))
+    if facts.kind in (OpClass.SEND, OpClass.RECV):
+        concrete = args.get("Concrete Inputs")
+        said = concrete[2] if isinstance(concrete, list) and len(concrete) > 2 else None
+        facts = replace(facts, group=None, peer=peer_in_group(said, groups))
     return facts
 
 

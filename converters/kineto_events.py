@@ -88,7 +88,7 @@ _KEPT = frozenset(
     {
         "Input Dims", "Input type", "Concrete Inputs", "Collective name", "dtype", "In msg nelems",
         "Group size", "Process Group Ranks", "Process Group Name", "Global rank start",
-        "Global rank stride",
+        "Global rank stride", "Src Rank", "Dst Rank",
     }
 )  # fmt: skip
 

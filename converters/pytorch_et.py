@@ -13,17 +13,21 @@ import json
 import math
 import re
 from bisect import bisect_right
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from flint.converters.json_traces import JsonTrace
+from flint.converters.pytorch_et_links import AccessesBuilder
 from flint.converters.torch_ops import (
     comms_facts,
     groups_of,
     op_facts,
+    peer_in_group,
     tensors_of,
 )
 from flint.errors import FlintError
+from flint.post_execution.storages import Accesses
 from flint.tensor_types import DTYPE_BITS
 from flint.validation.classes import OpClass, c10d_class
 from flint.validation.observed import UNTOLD_RANK, Observed, ObservedRows, OpFacts
@@ -60,8 +64,19 @@ def observe(path: Path) -> Observed:
     Raises:
         FlintError: it is not such a file, of an unknown schema, cut off or damaged.
     """
+    return _read(path, None)[0]
+
+
+def linked(path: Path) -> tuple[Observed, Accesses]:
+    """The ops, and what each does with memory (see ``observe``)."""
+    observed, accesses = _read(path, AccessesBuilder())
+    assert accesses is not None
+    return observed, accesses
+
+
+def _read(path: Path, accesses: AccessesBuilder | None) -> tuple[Observed, Accesses | None]:
     trace = JsonTrace.read(path)
-    nodes = sorted(_nodes(trace), key=lambda node: (node.order, node.id))
+    nodes = sorted(_nodes(trace, accesses), key=lambda node: (node.order, node.id))
     schema = str(trace.rest("nodes").get("schema", ""))
     _check(path, schema)
     rows = ObservedRows(str(path))
@@ -76,7 +91,7 @@ def observe(path: Path) -> Observed:
         rows.note("no ProfilerStep in the trace: all of it is taken as one step")
     number_of: dict[int, int] = {}
     outer_of = {node.id: node.outer for node in nodes}
-    collectives = {node.id for node in nodes if node.name.startswith("c10d::")}
+    collectives = {node.id for node in nodes if node.name.startswith(("c10d::", "gloo:"))}
     on_device = False
     for node in nodes:
         facts = _facts(node, groups)
@@ -97,12 +112,15 @@ def observe(path: Path) -> Observed:
         )
     if not nodes:
         raise FlintError(f"{path}: no ops in it")
-    return rows.finish(
+    observed = rows.finish(
         form="pytorch-et",
         backend="gpu" if on_device else "cpu",
         world=world,
         steps=tuple(name for _, name in marks) or ("whole trace",),
     )
+    if accesses is None:
+        return observed, None
+    return observed, accesses.finish([node.id for node in nodes], groups)
 
 
 def _check(path: Path, schema: str) -> None:
@@ -115,7 +133,7 @@ def _check(path: Path, schema: str) -> None:
         raise FlintError(f"{path}: execution trace schema {schema[:40]}; {known}")
 
 
-def _nodes(trace: JsonTrace) -> list[_Node]:
+def _nodes(trace: JsonTrace, accesses: AccessesBuilder | None) -> list[_Node]:
     found = []
     for item in trace.items("nodes"):
         attributes = {
@@ -131,6 +149,10 @@ def _nodes(trace: JsonTrace) -> list[_Node]:
                 f"{trace.path}: a node without id, ctrl_deps or inputs as the schemas from 1.0.2 "
                 f"on have them: {str(item)[:80]}"
             )
+        if accesses is not None:
+            record = order if type(order) is int else -1
+            schema = str(attributes.get("op_schema", ""))
+            accesses.node(number, record, str(item.get("name", "")), schema, item)
         found.append(
             _Node(
                 order if type(order) is int else number, number, outer,
@@ -174,7 +196,19 @@ def _facts(node: _Node, groups: dict[str, tuple[int, ...]]) -> OpFacts:
         return op_facts(node.name, None)
     if "::" not in node.name:
         return OpFacts(OpClass.FREE, node.name)
-    return op_facts(node.name, tensors_of(shapes, types))
+    group = None
+    if node.name.startswith("_c10d_functional"):  # the group's name is its last text
+        values = node.inputs.get("values")
+        texts = (
+            [item for item in values if isinstance(item, str)] if isinstance(values, list) else []
+        )
+        group = groups.get(texts[-1]) if texts else None
+    facts = op_facts(node.name, tensors_of(shapes, types), group)
+    if facts.kind in (OpClass.SEND, OpClass.RECV):
+        values = node.inputs.get("values")
+        said = values[2] if isinstance(values, list) and len(values) > 2 else None
+        facts = replace(facts, peer=peer_in_group(said, groups))
+    return facts
 
 
 def _recorded(node: _Node, groups: dict[str, tuple[int, ...]]) -> OpFacts:
@@ -199,9 +233,14 @@ def _recorded(node: _Node, groups: dict[str, tuple[int, ...]]) -> OpFacts:
     ]  # fmt: skip
     sized = sent and all(dtype in DTYPE_BITS for _, dtype in sent)
     parts = tuple(math.prod(shape) * DTYPE_BITS[dtype] // 8 for shape, dtype in sent)
+    group = groups[named[0]] if named else None
+    peer = -1
+    if kind in (OpClass.SEND, OpClass.RECV) and group is not None:
+        place = values[values.index(value) - 1]  # the other's number within the group
+        peer = group[place] if type(place) is int and 0 <= place < len(group) else -1
     return OpFacts(
         kind, node.name, sent or None, parts if sized else None, sent[0][1] if sent else "",
-        groups[named[0]] if named else None,
+        group, peer=peer,
     )  # fmt: skip
 
 

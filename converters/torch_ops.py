@@ -90,7 +90,9 @@ def op_facts(name: str, arguments: list[list[Tensor]] | None, group: Any = None)
         return OpFacts(kind, name)
     operands = tuple(tensor for argument in arguments for tensor in argument)
     gemms = _gemms(base_name(name), arguments) if kind == OpClass.GEMM else None
-    dtype = operands[-1][1] if operands else ""
+    types = [item for _, item in operands]
+    real = [item for item in types if item.startswith(("f", "bf"))]  # and no offsets of groups
+    dtype = (real or types or [""])[-1]
     return OpFacts(kind, name, operands, dtype=dtype, gemms=gemms)
 
 
@@ -100,6 +102,8 @@ _RESULT_FIRST = re.compile(r"c10d::_?(allgather|reduce_scatter|alltoall|gather)"
 
 def _collective(name: str, arguments: list[list[Tensor]] | None, group: Any) -> OpFacts:
     kind = c10d_class(base_name(name))
+    if base_name(name) == "barrier":  # NCCL's is an all-reduce of a number, and so are captures'
+        return OpFacts(OpClass.ALL_REDUCE, name, (((1,), "f32"),), (4,), "f32", group)
     if kind is None:
         return OpFacts(OpClass.FREE, name)
     place = 1 if _RESULT_FIRST.match(name) else 0
@@ -127,6 +131,10 @@ def _gemms(base: str, arguments: list[list[Tensor]]) -> tuple[Gemm, ...] | None:
         return ((a[0], a[1], b[2], a[2]),)
     if base == "linear" and a and len(b) == 2 and a[-1] == b[1]:
         return ((1, math.prod(a[:-1]), b[0], a[-1]),)
+    if base == "_grouped_mm" and len(a) > 1 < len(b) and a[-1] == b[-2]:
+        # Products of runs of rows: their sizes are values; summed up they are one product.
+        batch = a[0] if len(a) == len(b) == 3 else 1
+        return ((batch, a[-2], b[-1], a[-1]),)
     return None
 
 
@@ -145,7 +153,30 @@ def comms_facts(args: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]) 
     parts = None
     if type(count) is int and count >= 0 and dtype:
         parts = (count * DTYPE_BITS[dtype] // 8,)
-    return OpFacts(kind, name, None, parts, dtype, _group(args, groups))
+    return OpFacts(kind, name, None, parts, dtype, _group(args, groups), peer=_peer(args))
+
+
+def _peer(args: Mapping[str, Any]) -> int:
+    """The other rank of a message, which Kineto writes as a text."""
+    said = args.get("Dst Rank", args.get("Src Rank"))
+    return int(said) if isinstance(said, int | str) and re.fullmatch(r"\d{1,9}", str(said)) else -1
+
+
+def peer_in_group(said: object, groups: Mapping[str, tuple[int, ...]]) -> int:
+    """The other rank of ``c10d::send`` or ``recv_``, which name neither their group nor its ranks.
+
+    Args:
+        said: its number within the group, as a number or a text.
+        groups: process group's name -> its ranks.
+
+    Returns:
+        The rank, -1 where there are groups of different ranks.
+    """
+    distinct = set(groups.values())
+    if len(distinct) != 1 or not re.fullmatch(r"\d{1,9}", str(said)):
+        return -1
+    [group] = distinct
+    return group[int(str(said))] if int(str(said)) < len(group) else -1
 
 
 def _group(args: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]) -> Any:

@@ -60,7 +60,9 @@ CONVERTERS: Mapping[str, str] = {
     "timeline": "flint.converters.timeline:write_timeline",
     "report": "flint.converters.report_html:write_report",
     "kineto-ops": "flint.converters.kineto:observe",
+    "kineto-links": "flint.converters.kineto:linked",
     "pytorch-et-ops": "flint.converters.pytorch_et:observe",
+    "pytorch-et-links": "flint.converters.pytorch_et:linked",
     "xplane-ops": "flint.converters.xplane:observe",
     "chakra-ops": "flint.converters.chakra_ops:observe",
 }

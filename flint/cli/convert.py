@@ -1,4 +1,4 @@
-"""``flint convert``: a saved program to a workload folder with execution traces."""
+"""``flint convert``: a saved program, or traces of a run, to a workload folder with ETs."""
 
 from __future__ import annotations
 
@@ -29,10 +29,20 @@ from flint.cli.shared import (
     TripCountOption,
     convert_file,
 )
+from flint.errors import UsageError
+from flint.mesh import parse_mesh
+from flint.workload import Workload
 
 
 def convert_command(
-    file: Annotated[Path, typer.Argument(help="StableHLO or HLO file, any form, gzip allowed.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="StableHLO or HLO file, any form, gzip allowed; or what a profiler recorded: "
+            "Kineto or PyTorch execution traces, one per rank, or a folder of them.",
+        ),
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Workload folder to write.")],
     mesh: MeshOption = None,
     axes: AxesOption = None,
@@ -47,28 +57,76 @@ def convert_command(
     loop_lookahead: LookaheadOption = "0",
     fuse: FuseOption = False,
     entry: EntryOption = None,
+    et: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--et",
+            help="PyTorch execution trace of the same run as a Kineto trace, one per rank or a "
+            "folder: adds dependencies by data (repeatable).",
+        ),
+    ] = None,
+    step: Annotated[
+        str | None,
+        typer.Option("--step", help="Step of a profile, ProfilerStep#4 or 4 [default: the last]."),
+    ] = None,
     annotate: AnnotateOption = False,
     json_output: JsonOption = False,
 ) -> None:
-    """Convert a saved per-device program to Chakra execution traces for every rank."""
+    """Convert a saved per-device program, or traces of a run, to Chakra execution traces."""
     started = time.perf_counter()
-    workload = convert_file(
-        file,
-        mesh,
-        axes,
-        trip_count,
-        branch,
-        no_reduce_scatter,
-        keep_barriers,
-        strict,
-        loop_lookahead,
-        fuse,
-        entry,
-    )
+    if et or step or _recorded(files):
+        workload = _convert_traces(files, et or [], step, mesh, axes)
+    else:
+        workload = convert_file(
+            files[0],
+            mesh,
+            axes,
+            trip_count,
+            branch,
+            no_reduce_scatter,
+            keep_barriers,
+            strict,
+            loop_lookahead,
+            fuse,
+            entry,
+        )
     save_and_report(
         workload, output, time.perf_counter() - started, system=system, ranks=ranks,
         granularity=granularity, annotate=annotate, json_output=json_output,
     )  # fmt: skip
+
+
+def _recorded(files: list[Path]) -> bool:
+    """Whether these are what a profiler recorded, and no program.
+
+    Raises:
+        UsageError: several files that are none, or there is no such file.
+    """
+    from flint.validation.reading import is_trace
+
+    if len(files) == 1 and not files[0].exists():
+        return False  # the reader of programs says so
+    recorded = [is_trace(file) for file in files]
+    if len(files) > 1 and not all(recorded):
+        raise UsageError(
+            f"{files[recorded.index(False)]} is no trace of a run: of programs one file is "
+            "converted at a time"
+        )
+    return all(recorded)
+
+
+def _convert_traces(
+    files: list[Path], et: list[Path], step: str | None, mesh: str | None, axes: str | None
+) -> Workload:
+    from flint.post_execution.converting import convert_traces
+
+    return convert_traces(
+        files,
+        execution_traces=et,
+        mesh=parse_mesh(mesh, axes) if mesh else None,
+        axes=None if mesh or not axes else [part.strip() for part in axes.split(",")],
+        step=step,
+    )
 
 
 def register(app: typer.Typer) -> None:

@@ -23,8 +23,9 @@ No edge contradicts the measured times: what began before the other was over did
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Set
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,18 +33,20 @@ from numpy.typing import NDArray
 from flint.graph import EdgeKind
 from flint.post_execution.links import HostWait, Links, StreamWait
 from flint.post_execution.units import NO_STREAM, Units
+from flint.validation.classes import OpClass
 from flint.validation.observed import Observed
 
 Ints = NDArray[np.int64]
 
 #: Two clocks of a profiler agree to so many nanoseconds.
-_JITTER = 2_000
+JITTER = 2_000
 #: A unit that was held back begins so soon after the event that it waited for (ns): on a device
 #: the hardware lets it go, on a host a thread has to wake up.
 _AT_ONCE, _WOKEN = 10_000, 200_000
 _WAIT_OPS = ("_c10d_functional::wait_tensor", "c10d::wait")
 _LIBRARY = "c10d::"
-_OPTIMIZER = "Optimizer.step"
+#: Annotation of an optimizer's step.
+OPTIMIZER = "Optimizer.step"
 
 UNRESOLVED = (
     "waits that do not say for what: taken as for the oldest collective that was over (profile "
@@ -82,34 +85,35 @@ class _Found:
 
     def add(self, before: int, after: int, kind: EdgeKind) -> bool:
         """Add an edge unless the times contradict it; says whether it is there now."""
-        if before >= after or (self.units.timed and self.end[before] > self.start[after] + _JITTER):
+        if before >= after or (self.units.timed and self.end[before] > self.start[after] + JITTER):
             self.notes[CONTRADICTED] += 1
             return False
         self.kind.setdefault((before, after), int(kind))
         return True
 
 
-def edges_of(units: Units, trace: Observed, links: Links | None, linked: Ints | None) -> Edges:
+def edges_of(units: Units, trace: Observed, links: Links | None, linked: Set[int]) -> Edges:
     """The order of a rank's units.
 
     Args:
         units: in order of issue.
         trace: the rows that they come from.
         links: beside the trace; None where it has no times.
-        linked: collectives whose consumers are known by data, units; None for none.
+        linked: collectives whose consumers are known by data, units.
     """
     found = _Found(units)
     streams = _streams(units)
     for members in streams.values():
-        for before, after in pairwise(members):
-            found.kind[before, after] = int(EdgeKind.STREAM)
+        for earlier, later in pairwise(_batches(units, members)):
+            for before, after in product(earlier, later):
+                found.kind[before, after] = int(EdgeKind.STREAM)
     if not units.device:
         _turns(found)
     talks = np.flatnonzero(units.collective).tolist()
     # A trace that resolves waits tells all of them.
     resolved = {wait.stream for wait in links.stream_waits if wait.stream >= 0} if links else set()
     _producers(found, streams, talks, resolved)
-    awaited: set[int] = set(linked.tolist()) if linked is not None else set()
+    awaited = set(linked)
     if links is not None:
         unresolved = _by_users(trace, links)
         for wait in links.stream_waits:
@@ -118,10 +122,12 @@ def edges_of(units: Units, trace: Observed, links: Links | None, linked: Ints | 
         for host in links.host_waits:
             _host(found, streams, host, awaited)
         _waits(found, [*unresolved, *_wait_rows(trace, links, units)], talks, awaited)
+    sends = np.array([fact.kind == OpClass.SEND for fact in units.facts], bool)[units.fact]
+    results = [unit for unit in talks if not sends[unit]]
     if units.timed:
-        _held_back(found, streams, talks, awaited)
-        _optimizer(found, streams, links, talks, awaited)
-    left = [unit for unit in talks if not _is_awaited(unit, awaited, units, streams)]
+        _held_back(found, streams, results, awaited)
+        _optimizer(found, streams, links, results, awaited)
+    left = [unit for unit in results if not _is_awaited(unit, awaited, units, streams)]
     if left:
         found.notes[UNAWAITED] += len(left)
     return _columns(found)
@@ -141,6 +147,21 @@ def _streams(units: Units) -> dict[int, list[int]]:
         if stream != NO_STREAM:
             found[stream].append(unit)
     return found
+
+
+def _batches(units: Units, members: list[int]) -> list[list[int]]:
+    """A stream's units, those together that one kernel ran: messages of one batch."""
+    batches: list[list[int]] = []
+    last = -1
+    start, communicates = units.start.tolist(), units.collective.tolist()
+    for unit in members:
+        together = communicates[unit] and start[unit] == last
+        if together:
+            batches[-1].append(unit)
+        else:
+            batches.append([unit])
+        last = start[unit] if communicates[unit] else -1
+    return batches
 
 
 def _turns(found: _Found) -> None:
@@ -292,7 +313,7 @@ def _waits(found: _Found, waits: list[StreamWait], talks: list[int], awaited: se
             if unit >= after or units.issued[unit] >= wait.when:
                 break
             waits_itself = units.stream[unit] == units.stream[after] != NO_STREAM
-            if unit in awaited or waits_itself or found.end[unit] > found.start[after] + _JITTER:
+            if unit in awaited or waits_itself or found.end[unit] > found.start[after] + JITTER:
                 continue
             found.add(unit, after, EdgeKind.STREAM)
             awaited.add(unit)
@@ -338,7 +359,7 @@ def _held_back(
             if at == 0 or at >= len(members):
                 continue
             before, after = members[at - 1], members[at]
-            idle = found.end[before] < end - _JITTER
+            idle = found.end[before] < end - JITTER
             ready = units.issued[after] < end or not units.device
             soon = found.start[after] - end <= patience
             if unit < after and idle and ready and soon and found.add(unit, after, EdgeKind.STREAM):
@@ -355,7 +376,7 @@ def _optimizer(
 ) -> None:
     """Rule 6."""
     units = found.units
-    spans = [s for s in links.spans if s.name.startswith(_OPTIMIZER)] if links else []
+    spans = [s for s in links.spans if s.name.startswith(OPTIMIZER)] if links else []
     for unit in talks:
         if _is_awaited(unit, awaited, units, streams):
             continue

@@ -31,6 +31,8 @@ Ints = NDArray[np.int64]
 _COLLECTIVE_KERNEL = re.compile(r"nccl|rccl|oneccl|hccl|msccl", re.IGNORECASE)
 #: Host ops of unknown class that are no kernels themselves: they call others.
 _WRAPPERS = ("autograd::", "torch::", "c10d::", "_c10d_functional", "Optimizer.", "ProfilerStep")
+#: Annotations of gloo's own work.
+_GLOO = "gloo:"
 #: So far an op is looked for among those around it.
 _DEPTH = 64
 #: A unit that runs on no stream that orders it.
@@ -309,6 +311,24 @@ def _may_be_kernel(fact: OpFacts) -> bool:
     return fact.kind == OpClass.OTHER and named
 
 
+def _within_library(trace: Observed, links: Links | None) -> NDArray[np.bool_]:
+    """Ops that gloo runs on threads of its own for a collective: part of it.
+
+    On the thread that issues collectives an annotation lasts until its work is done elsewhere, and
+    what begins meanwhile has nothing to do with it.
+    """
+    inside = np.zeros(len(trace), bool)
+    if links is None:
+        return inside
+    talks = _by_fact(trace.facts, lambda fact: fact.kind.collective)[trace.op]
+    issuing = set(np.unique(links.thread[talks]).tolist())
+    for span in links.spans:
+        if span.name.startswith(_GLOO) and span.thread not in issuing:
+            begun = (links.issued >= span.start) & (links.issued < span.end)
+            inside |= begun & (links.thread == span.thread)
+    return inside
+
+
 def _host_ops(trace: Observed, links: Links | None, rows: Ints) -> Units:
     works = _by_fact(trace.facts, lambda fact: fact.kind not in (OpClass.FREE, OpClass.OTHER))
     talks = _by_fact(trace.facts, lambda fact: fact.kind.collective)
@@ -328,11 +348,11 @@ def _host_ops(trace: Observed, links: Links | None, rows: Ints) -> Units:
         ~below_talks[rows],
         ~below_works[rows] & (works[op[rows]] | (unknown[op[rows]] & ~has_parts[rows])),
     )
-    covered = np.zeros(len(trace), bool)
+    covered = _within_library(trace, links)
     chosen = []
     for row, take in zip(rows.tolist(), taken.tolist(), strict=True):
         outer = int(parent[row])
-        if outer >= 0 and covered[outer]:
+        if covered[row] or (outer >= 0 and covered[outer]):
             covered[row] = True
         elif take:
             covered[row] = True

@@ -49,6 +49,7 @@ class OpFacts:
         gemms: contractions, one entry each, of an op that has such; None where it does not say.
         source: the user's line, ``file:line`` ("" unknown).
         origin: layer and phase, as ``origin_of`` writes them ("" unknown).
+        peer: the other rank of a send or a recv; -1 of anything else, or unknown.
     """
 
     kind: OpClass
@@ -60,6 +61,7 @@ class OpFacts:
     gemms: tuple[Gemm, ...] | None = None
     source: str = ""
     origin: str = ""
+    peer: int = -1
 
     @property
     def bytes(self) -> int:

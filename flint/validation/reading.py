@@ -24,13 +24,28 @@ def read_trace(path: Path) -> Observed:
     """
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder")
-    observe = registry.converter(_form(path))
+    observe = registry.converter(form_of(path))
     found = observe(path)
     assert isinstance(found, Observed)
     return found
 
 
-def _form(path: Path) -> str:
+def is_trace(path: Path) -> bool:
+    """Whether a file or folder is what a profiler recorded, as far as its beginning tells.
+
+    Raises:
+        FlintError: it cannot be read.
+    """
+    named = path.name.removesuffix(".gz").endswith((".xplane.pb", ".et"))
+    return path.is_dir() or named or _head(path).lstrip().startswith((b"{", b"["))
+
+
+def form_of(path: Path) -> str:
+    """The converter that reads a trace, by its content.
+
+    Raises:
+        FlintError: it is no trace that is known, or cannot be read.
+    """
     if path.is_dir():
         return "xplane-ops"
     head = _head(path)

@@ -1,0 +1,187 @@
+"""Data between units: who wrote what somebody reads, by storage and byte.
+
+The idea: an execution trace says of each op which parts of which storages its tensors are.  Going
+through the units in order of issue, every read finds the last writers of its bytes; what is read
+before anything has written it comes from outside of the step.  A tensor whose strides the trace
+does not have is taken as its whole storage: an edge too many, never one too few.
+
+    flows = flows_of(units, accesses, op_of_unit)
+    flows.operands[7]        # [3, -1]: what unit 3 wrote, and input 0
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.post_execution.graphs import Flows
+from flint.post_execution.order import CONTRADICTED, JITTER
+from flint.post_execution.units import Units
+from flint.tensor_types import TensorType
+
+Ints = NDArray[np.int64]
+
+#: Pieces that a storage is remembered in; beyond that the oldest are taken as one.
+_PIECES = 4096
+_EVERYTHING = 1 << 62
+
+
+class Access(NamedTuple):
+    """One tensor of an op.
+
+    Attributes:
+        storage: number of its storage.
+        low, high: first byte and past the last one; of everything where strides are not known.
+        read, written: what the op does with it.
+        kind: its type.
+    """
+
+    storage: int
+    low: int
+    high: int
+    read: bool
+    written: bool
+    kind: TensorType
+
+
+@dataclass(frozen=True, eq=False)
+class Accesses:
+    """What the ops of an execution trace do with memory.
+
+    Attributes:
+        record: the profiler's number of each op, which Kineto has too; shape [rows].
+        names: of each op; shape [rows].
+        tensors: per row its tensors.
+        groups: process group's name -> ranks.
+    """
+
+    record: Ints
+    names: list[str]
+    tensors: list[tuple[Access, ...]]
+    groups: dict[str, tuple[int, ...]]
+
+
+class _Piece(NamedTuple):
+    low: int
+    high: int
+    unit: int
+
+
+@dataclass
+class _Memory:
+    """The last writers of every storage."""
+
+    pieces: dict[int, list[_Piece]] = field(default_factory=lambda: defaultdict(list))
+
+    def writers(self, access: Access) -> list[int]:
+        """Units that wrote some of these bytes last; negative ones are inputs."""
+        return [
+            piece.unit
+            for piece in self.pieces[access.storage]
+            if piece.low < access.high and access.low < piece.high
+        ]
+
+    def write(self, access: Access, unit: int) -> None:
+        """From now on a unit is the last writer of these bytes."""
+        kept = [
+            piece
+            for piece in self.pieces[access.storage]
+            if piece.low < access.low or piece.high > access.high
+        ]
+        kept.append(_Piece(access.low, access.high, unit))
+        self.pieces[access.storage] = kept[-_PIECES:]
+
+
+def flows_of(units: Units, tensors: list[tuple[Access, ...]], notes: dict[str, int]) -> Flows:
+    """The data between units.
+
+    Args:
+        units: in order of issue.
+        tensors: per unit what its op does with memory; of an op with several units the first one
+            reads and the last one writes.
+        notes: is told of what the times contradict.
+    """
+    memory = _Memory()
+    inputs: list[TensorType] = []
+    operands: list[list[int]] = []
+    results: list[TensorType | None] = []
+    columns = np.zeros((3, len(units)), np.int64)
+    first, last = _ends(units)
+    start, end = units.start.tolist(), units.end.tolist()
+    for unit, accesses in enumerate(tensors):
+        sources: dict[int, None] = {}
+        read = [access for access in accesses if access.read and first[unit]]
+        written = [access for access in accesses if access.written and last[unit]]
+        for access in read:
+            writers = memory.writers(access)
+            if not writers:
+                inputs.append(access.kind)
+                writers = [-len(inputs)]
+                memory.write(access, -len(inputs))
+            for writer in writers:
+                if writer >= 0 and units.timed and end[writer] > start[unit] + JITTER:
+                    notes[CONTRADICTED] = notes.get(CONTRADICTED, 0) + 1
+                    continue
+                sources[writer] = None
+        for access in written:
+            memory.write(access, unit)
+        operands.append(list(sources))
+        results.append(_together(written))
+        in_place = {(access.storage, access.low, access.high) for access in read}
+        columns[0, unit] = sum(access.kind.bytes for access in read)
+        columns[1, unit] = sum(access.kind.bytes for access in written)
+        columns[2, unit] = sum(
+            access.kind.bytes
+            for access in written
+            if (access.storage, access.low, access.high) in in_place
+        )
+    return Flows(tuple(inputs), operands, results, *columns)
+
+
+def _ends(units: Units) -> tuple[list[bool], list[bool]]:
+    """Which units are the first, and which the last, of their op."""
+    _, first = np.unique(units.row, return_index=True)
+    _, behind = np.unique(units.row[::-1], return_index=True)
+    marks = np.zeros((2, len(units)), bool)
+    marks[0, first] = True
+    marks[1, len(units) - 1 - behind] = True
+    starts: list[bool] = marks[0].tolist()
+    stops: list[bool] = marks[1].tolist()
+    return starts, stops
+
+
+def _together(written: list[Access]) -> TensorType | None:
+    """One type for what a unit writes; of several tensors as many bytes."""
+    if not written:
+        return None
+    if len(written) == 1:
+        return written[0].kind
+    size = sum(access.kind.bytes for access in written)
+    return TensorType((size,), "ui8", size)
+
+
+def span_of(
+    offset: int, count: int, size: int, shape: tuple[int, ...] | None, strides: list[int] | None
+) -> tuple[int, int]:
+    """First byte of a tensor in its storage and past its last one.
+
+    Args:
+        offset, count: of elements.
+        size: bytes of one.
+        shape, strides: None where the trace does not have them.
+    """
+    if (
+        shape is None
+        or strides is None
+        or len(shape) != len(strides)
+        or min(strides, default=0) < 0
+    ):
+        return 0, _EVERYTHING
+    if not count:
+        return offset * size, offset * size
+    reach = sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
+    return offset * size, (offset + reach + 1) * size
