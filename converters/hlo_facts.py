@@ -9,13 +9,16 @@ as one op.
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from google.protobuf.message import DecodeError
 
 from flint.errors import FlintError
 from flint.hlo import hlo_pb2 as pb
+from flint.hlo.attributes import backend_config
 from flint.hlo.collectives import replica_groups
 from flint.hlo.context import Context
 from flint.hlo.locations import Locations
@@ -47,6 +50,7 @@ class ModuleFacts:
 
     Attributes:
         name: the module's.
+        entry: instructions of its entry computation, which run once per run.
         devices: number of ranks that its device assignment names; None where it has none.
     """
 
@@ -61,6 +65,10 @@ class ModuleFacts:
         self._types = TypeTable(where, {})
         self._locations = Locations(proto.stack_frame_index, tuple(proto.payloads))
         self._computations = {item.id: item for item in proto.computations}
+        entry = self._computations.get(proto.entry_computation_id)
+        self.entry = frozenset(
+            instruction.name for instruction in (entry.instructions if entry is not None else ())
+        )
         self._by_name: dict[str, Any] = {}
         self._by_id: dict[int, Any] = {}
         for computation in proto.computations:
@@ -95,13 +103,17 @@ class ModuleFacts:
         for number in instruction.called_computation_ids:
             computation = self._computations.get(number)
             for inner in computation.instructions if computation is not None else ():
-                if hlo_class(inner.opcode).must_match:
+                call = inner.opcode == "custom-call"
+                kind = library_class(inner.custom_call_target) if call else hlo_class(inner.opcode)
+                if kind.must_match:
                     found.append(inner)
                 found += self._inside(inner, depth + 1)
         return found
 
     def _facts(self, instruction: Any, rank: int, name: str) -> OpFacts:
         kind = hlo_class(instruction.opcode)
+        if instruction.opcode == "custom-call":
+            kind = library_class(instruction.custom_call_target)
         operands = [
             tensor
             for number in instruction.operand_ids
@@ -116,7 +128,10 @@ class ModuleFacts:
         tensors: tuple[Tensor, ...] = tuple((t.shape, t.dtype) for t in operands)
         dtype = operands[0].dtype if operands else ""
         if kind == OpClass.GEMM:
-            gemms = _dot(instruction, operands)
+            if instruction.opcode == "custom-call":
+                gemms = _library_dot(backend_config(instruction, self._context), operands)
+            else:
+                gemms = _dot(instruction, operands)
             return OpFacts(
                 kind, name, tensors, dtype=dtype, gemms=gemms, source=source, origin=origin
             )
@@ -165,6 +180,40 @@ class ModuleFacts:
 
 def _counts(assignment: Any) -> tuple[int, int]:
     return assignment.replica_count, assignment.computation_count
+
+
+#: Beginning of a custom call's target -> what it computes.
+_LIBRARIES = (
+    ("__cublas$triangularSolve", OpClass.OTHER),
+    ("__cublas$", OpClass.GEMM),
+    ("__rocblas$", OpClass.GEMM),
+    ("__cudnn$conv", OpClass.CONVOLUTION),
+    ("__cudnn$fmha", OpClass.ATTENTION),
+)
+
+
+def library_class(target: str) -> OpClass:
+    """The class of a custom call."""
+    return next((kind for begin, kind in _LIBRARIES if target.startswith(begin)), OpClass.OTHER)
+
+
+def _library_dot(config: str, operands: Sequence[TensorType]) -> tuple[Gemm, ...] | None:
+    """The product of a call of cuBLAS, whose dims stand in its configuration."""
+    try:
+        entries = json.loads(config)
+        entries = entries.get("gemm_backend_config", entries)
+        numbers = entries["dot_dimension_numbers"]
+        lhs, rhs = operands[0].shape, operands[1].shape
+        batch = math.prod(lhs[int(dim)] for dim in numbers.get("lhs_batch_dimensions", ()))
+        k, rhs_k = (
+            math.prod(shape[int(dim)] for dim in numbers.get(f"{side}_contracting_dimensions", ()))
+            for side, shape in (("lhs", lhs), ("rhs", rhs))
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
+        return None
+    if min(batch, k, rhs_k) <= 0:
+        return ((batch, 0, 0, 0),)
+    return ((batch, math.prod(lhs) // batch // k, math.prod(rhs) // batch // rhs_k, k),)
 
 
 def _dot(instruction: Any, operands: list[TensorType]) -> tuple[Gemm, ...]:

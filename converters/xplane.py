@@ -10,9 +10,11 @@ that its few fields are read here from the wire.  A fusion is opened: what it co
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from flint.converters.hlo_facts import ModuleFacts, module_facts
 from flint.converters.json_traces import read_bytes
@@ -25,7 +27,10 @@ _KNOWN = "0.10"
 #: event_metadata}, a map entry's value, XEventMetadata.{name, stats}, XStat.bytes_value.
 _PLANES, _NAME, _EVENT_METADATA, _VALUE, _STATS, _BYTES = 1, 2, 4, 2, 5, 6
 _METADATA_PLANE = b"/host:metadata"
-_DEVICE_PLANE = re.compile(r"/device:(GPU|TPU):(\d+)")
+_DEVICE_PLANE = re.compile(r"/device:(GPU|TPU):(\d{1,7})")
+
+#: Beyond this no number and no nanosecond is believed: sums stay within 64 bits.
+_LATEST = 1 << 62
 
 
 def observe(path: Path) -> Observed:
@@ -39,7 +44,7 @@ def observe(path: Path) -> Observed:
     data = read_bytes(file)
     protos = _modules(file, data)
     rows = ObservedRows(str(path))
-    events = sorted(_events(file, data))
+    events = sorted(_events(file, data, rows))
     if not events:
         raise FlintError(
             f"{file}: no HLO ops in it: trace with jax.profiler.trace around the compiled step"
@@ -47,11 +52,13 @@ def observe(path: Path) -> Observed:
     program, module = _chosen(file, events, protos)
     known: dict[tuple[str, int], tuple[OpFacts, ...]] = {}
     runs: dict[int, dict[int, int]] = {}
-    backends = {event[6] for event in events}
-    for rank, run, start, duration, name, of, _ in events:
-        if of != program:
-            rows.note(f"ops of another program that ran as well, {of.rpartition('(')[0]}")
-            continue
+    backends = {event.backend for event in events}
+    others = Counter(event.program for event in events if event.program != program)
+    for other, count in others.items():
+        rows.note(f"ops of another program that ran as well, {other.rpartition('(')[0]}", count)
+    mine = [event for event in events if event.program == program]
+    for event in _joined(_numbered(mine, module)):
+        rank, run, start, duration, name = event[:5]
         step = runs.setdefault(rank, {}).setdefault(run, len(runs[rank]))
         if (name, rank) not in known:
             known[name, rank] = module.of(name, rank)
@@ -61,7 +68,7 @@ def observe(path: Path) -> Observed:
         for place, facts in enumerate(inside):
             # A fusion of several products took its time for all of them together.
             share = duration * (place + 1) // len(inside) - duration * place // len(inside)
-            rows.add(facts, rank=rank, step=step, start=start, duration=share, end=start + duration)
+            rows.add(facts, rank=rank, step=step, start=start, duration=share, end=event.end)
     steps = max(map(len, runs.values()), default=0)
     if len({len(found) for found in runs.values()}) > 1:
         rows.note("the devices did not all run the same number of steps in the trace")
@@ -87,11 +94,72 @@ def _file(path: Path) -> Path:
     return files[0]
 
 
-def _chosen(file: Path, events: list[Any], protos: dict[str, bytes]) -> tuple[str, ModuleFacts]:
+class _Event(NamedTuple):
+    """A kernel, or an op where the backend has none below; nanoseconds."""
+
+    device: int
+    run: int  # -1 where the backend does not say
+    start: int
+    duration: int
+    hlo: str
+    program: str  # module(number)
+    backend: str
+    kernel: str
+    end: int
+
+
+def _numbered(events: list[_Event], module: ModuleFacts) -> list[_Event]:
+    """Events with the number of their run, for backends that tell none.
+
+    What stands in the module's entry runs once per run, so that each time that the first of these
+    ops begins on a device, a run begins.
+    """
+    if any(event.run >= 0 for event in events):
+        return events
+    found: list[_Event] = []
+    for _, group in groupby(events, key=lambda event: event.device):
+        mine = list(group)
+        first = next((event.hlo for event in mine if event.hlo in module.entry), None)
+        run = -1
+        seen: set[str] = set()
+        for event in mine:
+            if event.hlo == first:
+                if run < 0 or event.kernel in seen:
+                    run += 1
+                    seen = set()
+                seen.add(event.kernel)
+            found.append(event._replace(run=max(run, 0)))
+    return found
+
+
+def _joined(events: list[_Event]) -> list[_Event]:
+    """One event per op that ran: kernels of an op that follow each other are joined.
+
+    An op of a loop runs again when a kernel of it comes a second time.
+    """
+    found: list[_Event] = []
+    last: dict[tuple[int, str], tuple[int, set[str]]] = {}
+    for event in events:
+        key = event.device, event.hlo
+        place, kernels = last.get(key, (-1, set()))
+        together = place >= 0 and event.kernel and event.kernel not in kernels
+        if together and found[place].run == event.run:
+            whole = found[place]
+            found[place] = whole._replace(
+                duration=whole.duration + event.duration, end=max(whole.end, event.end)
+            )
+            kernels.add(event.kernel)
+        else:
+            last[key] = len(found), {event.kernel}
+            found.append(event)
+    return found
+
+
+def _chosen(file: Path, events: list[_Event], protos: dict[str, bytes]) -> tuple[str, ModuleFacts]:
     """The program that the trace is about: the one with the most time among those with HLO."""
     spent: dict[str, int] = {}
     for event in events:
-        spent[event[5]] = spent.get(event[5], 0) + event[3]
+        spent[event.program] = spent.get(event.program, 0) + event.duration
     for program in sorted(spent, key=lambda item: -spent[item]):
         # Programs of one name are told apart by their number; some backends leave it out.
         name = program.rpartition("(")[0]
@@ -105,8 +173,8 @@ def _chosen(file: Path, events: list[Any], protos: dict[str, bytes]) -> tuple[st
     )
 
 
-def _events(file: Path, data: bytes) -> Iterator[tuple[int, int, int, int, str, str, str]]:
-    """(device, run, start, duration, HLO op, module(program), backend), nanoseconds."""
+def _events(file: Path, data: bytes, rows: ObservedRows) -> Iterator[_Event]:
+    """What ran, in the order of the file."""
     try:
         from jax.profiler import ProfileData
     except ImportError as error:
@@ -120,25 +188,39 @@ def _events(file: Path, data: bytes) -> Iterator[tuple[int, int, int, int, str, 
         raise FlintError(f"{file}: no xplane file ({str(error)[:80]})") from error
     for plane in planes:
         device = _DEVICE_PLANE.search(plane.name)
-        for line in plane.lines:
-            if device is not None and not line.name.startswith(("XLA Ops", "Stream")):
-                continue
+        lines = list(plane.lines)
+        if device is not None:
+            # A GPU has its kernels by stream; "XLA Ops" is then a summary of the same.
+            streams = [line for line in lines if line.name.startswith("Stream")]
+            lines = streams or [line for line in lines if line.name.startswith("XLA Ops")]
+        for line in lines:
             for event in line.events:
                 if event.name.startswith("end:"):  # the twin that closes a pair
                     continue
                 stats = dict(event.stats)
                 name = stats.get("hlo_op")
                 if not name:
+                    if device is not None:
+                        rows.note("events of a device that name no HLO op (copies, CUDA graphs)")
                     continue
-                ordinal = int(device[2]) if device else int(stats.get("device_ordinal", -1))
+                ordinal = int(device[2]) if device else _number(stats.get("device_ordinal"))
                 if ordinal < 0:
                     continue
-                yield (
-                    ordinal, int(stats.get("run_id", 0)), int(event.start_ns),
-                    int(event.duration_ns), str(name),
+                start, duration = int(event.start_ns), max(0, int(event.duration_ns))
+                if not 0 <= start < _LATEST or duration >= _LATEST:
+                    raise FlintError(f"{file}: {str(name)[:80]} ran at a time that is none")
+                yield _Event(
+                    ordinal, _number(stats.get("run_id")), start, duration, str(name),
                     f"{stats.get('hlo_module', '')}({stats.get('program_id', '')})",
                     device[1].lower() if device else "cpu",
+                    event.name if device and line.name.startswith("Stream") else "",
+                    start + duration,
                 )  # fmt: skip
+
+
+def _number(value: object) -> int:
+    """A stat that is a number; -1 where it is none."""
+    return value if isinstance(value, int) and 0 <= value < _LATEST else -1
 
 
 def _modules(file: Path, data: bytes) -> dict[str, bytes]:

@@ -1,0 +1,107 @@
+"""JAX profiles of GPUs: a compiled module run in thought, as the profiler would write it."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from flint.converters import xplane
+from flint.errors import FlintError
+from flint.validation.classes import OpClass
+from flint.validation.expected import expected_of
+from flint.validation.validating import validate
+from tests.validation.xplanes import Plane, Run, field, profile
+
+DATA = Path(__file__).parents[1] / "data/optimized"
+MODELS = {
+    "gpu_llama": "flint.models.jax.llama3:train_tiny",
+    "gpu_decode_cublas": "flint.models.jax.decode:decode_tiny",
+}
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return {name: Run(DATA / f"{name}.hlo.pb.gz") for name in MODELS}
+
+
+def facts_of(trace, rank, step):
+    return [trace.facts[trace.op[row]] for row in trace.rows(rank, step)]
+
+
+@pytest.mark.parametrize("kernels", [1, 2])
+def test_kernels_are_told_by_run_and_op_and_counted_once(kernels, runs, tmp_path):
+    run = runs["gpu_llama"]
+    trace = xplane.observe(profile(run, tmp_path / "g.xplane.pb", 8, runs=3, kernels=kernels))
+    assert (trace.backend, trace.world, trace.ranks) == ("gpu", 8, tuple(range(8)))
+    assert trace.steps == ("run 0", "run 1", "run 2")
+    names = Counter(run.executed())
+    for step in range(3):
+        seen = Counter(facts.name for facts in facts_of(trace, 5, step))
+        # An op of several contractions is one row each; these modules have none.
+        assert seen == names
+        rows = trace.rows(5, step)
+        assert trace.duration[rows].sum() == 500 * kernels * sum(names.values())
+    assert trace.notes["events of a device that name no HLO op (copies, CUDA graphs)"] == 24
+
+
+def multiply_adds(facts):
+    return sum(math.prod(dims) for item in facts for dims in item.gemms or ())
+
+
+def test_what_a_gpu_multiplies_is_what_was_captured(runs, tmp_path):
+    # The compiler merges products of the same operand into one; their sum stays.
+    module, attribute = MODELS["gpu_llama"].split(":")
+    step = getattr(importlib.import_module(module), attribute)
+    expected = expected_of(step.capture(), 0)
+    captured = [expected.facts[number] for number in expected.op.tolist()]
+    trace = xplane.observe(profile(runs["gpu_llama"], tmp_path / "g.xplane.pb", 8))
+    assert multiply_adds(facts_of(trace, 0, 1)) == multiply_adds(captured) > 0
+
+
+def test_gathers_and_scatters_of_a_gpu_match_the_capture(runs, tmp_path):
+    module, attribute = MODELS["gpu_llama"].split(":")
+    workload = getattr(importlib.import_module(module), attribute).capture()
+    path = profile(runs["gpu_llama"], tmp_path / "g.xplane.pb", 8)
+    classes = validate(workload, [path], system="dgx-h100").classes
+    for kind in (OpClass.ALL_GATHER, OpClass.REDUCE_SCATTER):
+        assert classes[kind].matched == classes[kind].captured > 0
+
+
+def test_calls_of_cublas_are_products_with_the_sizes_of_their_configuration(runs, tmp_path):
+    trace = xplane.observe(profile(runs["gpu_decode_cublas"], tmp_path / "g.xplane.pb", 1))
+    calls = [facts for facts in facts_of(trace, 0, 0) if facts.name.startswith("custom-call")]
+    assert {facts.kind for facts in calls} == {OpClass.GEMM}
+    # Queries of a token times 64 model dims by heads' 64, padded to 8 rows by the compiler.
+    assert (1, 8, 64, 64) in {dims for facts in calls for dims in facts.gemms}
+
+
+def test_an_op_in_a_loop_runs_as_often_as_its_kernels_come(tmp_path, runs):
+    run = runs["gpu_llama"]
+    counts = Counter(run.executed())
+    in_loop = [name for name, count in counts.items() if count > 1]
+    assert in_loop  # layers are a loop
+    trace = xplane.observe(profile(run, tmp_path / "g.xplane.pb", 1, runs=1, kernels=3))
+    seen = Counter(facts.name for facts in facts_of(trace, 0, 0))
+    assert {name: seen[name] for name in in_loop} == {name: counts[name] for name in in_loop}
+
+
+def test_a_program_without_its_hlo_is_refused(tmp_path):
+    plane = Plane("/device:GPU:0")
+    plane.event("Stream #1", "k", 10, 5, hlo_op="dot.1", hlo_module="jit_f", program_id=3)
+    path = tmp_path / "g.xplane.pb"
+    path.write_bytes(field(1, plane.encoded()))
+    with pytest.raises(FlintError, match=r"the HLO of jit_f\(3\) is not in the trace"):
+        xplane.observe(path)
+
+
+def test_times_that_are_none_are_refused(tmp_path):
+    plane = Plane("/device:GPU:0")
+    plane.event("Stream #1", "k", 1 << 63, 5, hlo_op="dot.1", hlo_module="jit_f", program_id=3)
+    path = tmp_path / "g.xplane.pb"
+    path.write_bytes(field(1, plane.encoded()))
+    with pytest.raises(FlintError):
+        xplane.observe(path)
