@@ -58,6 +58,7 @@ def text(results: Results) -> str:
         _torch_captures(results),
         _targets(results.get("targets", {})),
         _simulations(results.get("simulations", {})),
+        _sweeps(results.get("sweeps", {})),
         "## Growth\n\n![Seconds against ops, ranks, written ranks and trip count](growth.png)\n",
         "The last two rows of each table are exponents *a* of size^*a*: fitted to all points "
         "(log-log least squares), and between the last two, where start-up counts least. "
@@ -292,6 +293,31 @@ def _simulations(results: Results) -> str:
         for ranks, item in results.items()
     ]
     return "## Simulations\n\n`flint simulate` on a workload folder.\n\n" + table(HEAD, rows)
+
+
+#: Share of the cores' time that a sweep must use.
+EFFICIENCY_TARGET = 0.8
+
+
+def _sweeps(item: Results) -> str:
+    if not item:
+        return ""
+    efficiency = item["efficiency"]
+    cells = [
+        f"Llama-3 8B, {item['points']} points, {item['cores']} processes on as many cores",
+        f"{item['wall']:.2f} s",
+        f"{item['alone']:.2f} s",
+        f"{item['again']:.2f} s",
+        f"{100 * efficiency:.0f}%",
+        f"{100 * EFFICIENCY_TARGET:.0f}%",
+        verdict(efficiency >= EFFICIENCY_TARGET),
+    ]
+    head = ["sweep", "whole command", "one process", "everything there", "parallel efficiency"]
+    return (
+        "## Sweeps\n\nThe efficiency is the time with one process, less that of the same command "
+        "when everything is there, divided by the cores and by the whole command's time.\n\n"
+        + table([*head, "target", "met"], [cells])
+    )
 
 
 def row(what: str, item: Results, *, target: str = "", met: bool | None = None) -> list[str]:

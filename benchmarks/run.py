@@ -30,6 +30,7 @@ import growth  # noqa: E402
 import machine  # noqa: E402
 import report  # noqa: E402
 import simulations  # noqa: E402
+import sweeps  # noqa: E402
 import targets  # noqa: E402
 import torch_captures  # noqa: E402
 
@@ -77,6 +78,10 @@ def _simulations(folder: Path, quick: bool) -> dict[str, Any]:
     return {"simulations": simulations.simulations(folder, 1 if quick else 3, quick=quick)}
 
 
+def _sweeps(folder: Path, quick: bool) -> dict[str, Any]:
+    return {"sweeps": sweeps.sweeps(folder, 1 if quick else 3, quick=quick)}
+
+
 def _growth(folder: Path, quick: bool) -> dict[str, Any]:
     return {"growth": growth.grow(folder, quick=quick)}
 
@@ -88,6 +93,7 @@ PARTS: dict[str, Part] = {
     "torch": _torch_captures,
     "targets": _targets,
     "simulations": _simulations,
+    "sweeps": _sweeps,
     "growth": _growth,
 }
 

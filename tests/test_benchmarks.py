@@ -50,6 +50,15 @@ def test_a_series_has_the_exponents_of_all_points_and_of_the_last_step() -> None
     assert found["last_exponents"]["whole"] == pytest.approx(1.0)
 
 
+def test_the_efficiency_of_a_sweep_is_a_row_with_its_target() -> None:
+    item = {
+        "points": 64, "cores": 4, "wall": 10.0, "alone": 34.0, "again": 1.0, "efficiency": 0.825,
+    }  # fmt: skip
+    text = report._sweeps(item)
+    assert "| 82% | 80% | yes |" in text and "34.00 s" in text
+    assert "**no**" in report._sweeps(item | {"efficiency": 0.5})
+
+
 @pytest.mark.parametrize("permute", [True, False])
 def test_the_step_for_any_mesh_has_the_same_communications_on_every_mesh(
     tmp_path: Path, permute: bool

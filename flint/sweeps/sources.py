@@ -17,6 +17,7 @@ import platform
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
+from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -78,16 +79,21 @@ def _add(digest: hashlib._Hash, *parts: bytes) -> None:
 
 
 def imported_files(step_file: Path) -> list[Path]:
-    """The file and what it imports, directly or not, outside of installed packages; sorted."""
+    """The file and what it imports, directly or not, outside of installed packages; sorted.
+
+    Flint's own files are there as far as they are imported directly: they are known as a whole.
+    """
     start = step_file.absolute()
     roots = [start.parent]
     roots += [Path(part) for part in sys.path if part and not _installed(Path(part))]
+    own = set(own_files())
     found, pending = {start}, [start]
     while pending and len(found) < _MOST_FILES:
         for file in _imports(pending.pop(), roots):
             if file not in found:
                 found.add(file)
-                pending.append(file)
+                if file.resolve() not in own:
+                    pending.append(file)
     return sorted(found)
 
 
@@ -136,8 +142,9 @@ def _module_files(roots: list[Path], name: str) -> Iterator[Path]:
                     yield file
 
 
-def own_files() -> list[Path]:
-    """Flint's files: of the core and of all packages that are found in it."""
+@cache
+def own_files() -> tuple[Path, ...]:
+    """Flint's files, resolved: of the core and of all packages that are found in it."""
     folders = [Path(__file__).parents[1]]
     for module in pkgutil.iter_modules(flint.__path__, "flint."):
         spec = find_spec(module.name) if module.ispkg else None
@@ -145,4 +152,4 @@ def own_files() -> list[Path]:
             folders += map(Path, spec.submodule_search_locations or ())
     patterns = ("*.py", "*.toml", "*.txtpb")
     files = {file for folder in folders for pattern in patterns for file in folder.rglob(pattern)}
-    return sorted(files)
+    return tuple(sorted(file.resolve() for file in files))

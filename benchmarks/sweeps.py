@@ -1,0 +1,62 @@
+"""How well ``flint sweep`` keeps the machine's cores busy, on 64 points that nothing is known of.
+
+The idea: what the points take by themselves is the sweep with one process at a time, less the same
+command once everything is there (its start, hashing, tables, page).  The sweep with a process per
+core would ideally take that divided by the cores; the parallel efficiency is the ideal time divided
+by the measured one, whose start and end count in full.
+
+    efficiency = (alone - again) / (cores * wall)
+
+The imports' one process for all points is in ``wall``; cores that share a memory bus or slow down
+when all are busy are, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from captures import LLAMA3, THREE
+from cases import FLINT, remover
+from measure import measure
+
+Results = dict[str, Any]
+
+SYSTEMS = ("dgx-h100", "gb200-nvl72")
+#: Device grids, all of which divide the step's batch and heads.
+MESHES = tuple(
+    (replica, data, model)
+    for replica in (1, 2)
+    for data in (4, 8, 16, 32)
+    for model in (1, 2, 4, 8)
+)
+
+
+def sweeps(folder: Path, runs: int, *, quick: bool = False) -> Results:
+    """Llama-3 8B on 32 meshes and 2 systems; on 4 meshes when it is quick."""
+    meshes = MESHES[: 4 if quick else None]
+    out = folder / "sweep"
+    command = [*FLINT, "sweep", f"{LLAMA3}:train_8b", "-o", str(out), "--json"]
+    command += ["--axes", THREE]
+    for mesh in meshes:
+        command += ["--mesh", ",".join(map(str, mesh))]
+    for system in SYSTEMS:
+        command += ["--system", system]
+    cores = len(os.sched_getaffinity(0))
+    alone = measure([*command, "--jobs", "1"], runs=runs, warm=False, before=remover(out))
+    again = measure(command, runs=runs, warm=False)
+    together = measure([*command, "--jobs", str(cores)], runs=runs, warm=False, before=remover(out))
+    failed = sum(row["error"] is not None for row in json.loads(together.said[-1])["rows"])
+    if failed:
+        raise RuntimeError(f"{failed} points of the sweep failed")
+    remover(out)()
+    return {
+        **together.to_json(),
+        "points": len(meshes) * len(SYSTEMS),
+        "cores": cores,
+        "alone": alone.wall,
+        "again": again.wall,
+        "efficiency": (alone.wall - again.wall) / (cores * together.wall),
+    }
