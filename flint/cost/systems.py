@@ -15,6 +15,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
@@ -167,8 +168,10 @@ def load_system(name_or_path: str | Path) -> System:
     try:
         return _system(_content(path))
     except FileNotFoundError:
+        near = get_close_matches(text.lower(), system_names(), n=1)
         raise UsageError(
-            f"no system is called {text!r} and there is no such file; there are: "
+            f"no system is called {text!r} and there is no such file"
+            f"{f'; did you mean {near[0]}?' if near else ''}; there are: "
             f"{', '.join(system_names())}"
         ) from None
     except Unfit as error:

@@ -97,6 +97,13 @@ def test_the_example_in_the_documentation_is_a_system(tmp_path):
     assert system.network[1].bandwidth == 12.5e9
 
 
+def test_an_unknown_system_is_answered_with_the_nearest():
+    with pytest.raises(UsageError, match="did you mean dgx-h100"):
+        load_system("DGX-H10")
+    with pytest.raises(UsageError, match="no such file; there are"):
+        load_system("nothing like it")
+
+
 def test_an_unknown_system_lists_those_there_are():
     with pytest.raises(UsageError, match="there are: dgx-a100, dgx-b200, dgx-h100"):
         load_system("dgx-h1000")
