@@ -210,12 +210,17 @@ def _events(file: Path, data: bytes, rows: ObservedRows) -> Iterator[_Event]:
                 if not 0 <= start < _LATEST or duration >= _LATEST:
                     raise FlintError(f"{file}: {str(name)[:80]} ran at a time that is none")
                 yield _Event(
-                    ordinal, _number(stats.get("run_id")), start, duration, str(name),
+                    ordinal, _key(stats.get("run_id")), start, duration, str(name),
                     f"{stats.get('hlo_module', '')}({stats.get('program_id', '')})",
                     device[1].lower() if device else "cpu",
                     event.name if device and line.name.startswith("Stream") else "",
                     start + duration,
                 )  # fmt: skip
+
+
+def _key(value: object) -> int:
+    """A stat that tells one from another, any number; -1 where it is none."""
+    return value % (1 << 64) if isinstance(value, int) else -1
 
 
 def _number(value: object) -> int:
