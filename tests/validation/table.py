@@ -1,6 +1,7 @@
 """Every tiny model run for real, profiled, captured and compared; the result as a page of docs.
 
     python -m tests.validation.table docs/validation.md
+    python -m tests.validation.table - fsdp_tp llama3        # these two, nothing written
 
 JAX runs on 8 or 16 host CPU devices, PyTorch on 2 or 4 gloo processes.  ``make validate`` runs it.
 """
@@ -22,7 +23,10 @@ from tests.capture.comparing import child_environment
 from tests.models.names import MODELS
 
 HERE = Path(__file__).parent
-_COLUMNS = ("configuration", "mesh", "trace", "captured", "executed", "matched", "by name", "edges")
+_COLUMNS = (
+    "configuration", "mesh", "trace", "captured", "executed", "matched", "by name", "edges",
+    "lighter ops", "matched", "explained", "unexplained", "verdict",
+)  # fmt: skip
 
 
 def run(*command, environment):
@@ -35,19 +39,24 @@ def run(*command, environment):
         raise SystemExit(f"{command[0]}: {done.stderr[-2000:]}")
 
 
-def jax_runs(folder):
+def jax_runs(folder, chosen):
     """(name, capture, traces) of every tiny model of JAX."""
-    steps = [f"{name}={':'.join(place)}" for name, place in MODELS.items()]
+    models = {name: place for name, place in MODELS.items() if not chosen or name in chosen}
+    if not models:
+        return
+    steps = [f"{name}={':'.join(place)}" for name, place in models.items()]
     run(HERE / "profiling.py", folder, *steps, environment=child_environment())
-    for name, (module, attribute) in MODELS.items():
+    for name, (module, attribute) in models.items():
         yield name, getattr(importlib.import_module(module), attribute), {"xplane": [folder / name]}
 
 
-def torch_runs(folder):
+def torch_runs(folder, chosen):
     """(name, capture, traces) of every tiny step of PyTorch."""
     steps = importlib.import_module("tests.validation.torch_steps")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     for name, step in steps.STEPS.items():
+        if chosen and name not in chosen:
+            continue
         place = folder / f"torch_{name}"
         place.mkdir()
         run(
@@ -66,53 +75,92 @@ def row(name, step, traces):
         try:
             report = validate(workload, paths)
         except FlintError as error:
-            yield [name, mesh, form, "", "", "", "", f"refused: {error}"], {}, False
+            yield [name, mesh, form, *[""] * 9, f"refused: {error}"], {}, False
             continue
-        found = totals(report)
+        found, light = totals(report), totals(report, lighter=True)
         counts = [found[key] for key in ("captured", "executed", "matched", "by_name")]
         edges = f"{report.edges - report.contradicted:,} of {report.edges:,}"
-        cells = [name, mesh, form, *(f"{count:,}" for count in counts), edges]
+        lighter = ["", "", "", ""]
+        if report.comparable:
+            numbers = (light["captured"], light["matched"], light["explained"], report.others)
+            lighter = [f"{number:,}" for number in numbers]
+        verdict = "agrees" if report.ok else "differs"
+        cells = [name, mesh, form, *(f"{count:,}" for count in counts), edges, *lighter, verdict]
         yield cells, report.explained, report.ok
 
 
-def main(out):
-    """Run all, and write the page."""
+def table(columns, rows):
+    """Lines of a table in Markdown."""
+    return [
+        "| " + " | ".join(columns) + " |",
+        "|" + "---|" * len(columns),
+        *("| " + " | ".join(cells) + " |" for cells in rows),
+    ]
+
+
+def published_counts():
+    """The section on published kernel counts."""
+    published = importlib.import_module("tests.validation.published")
+    config = importlib.import_module("flint.models.torch.llama3").LLAMA3_8B
+    rows = []
+    for name, (shape, _, numbers) in published.PARALLELISMS.items():
+        for what, found in (
+            ("published", numbers),
+            ("captured, split as the counts tell", published.plain(name, config)),
+            ("captured, as `models/torch/llama3.py`", published.sequence_parallel(name, config)),
+        ):
+            if found is not numbers:
+                found = published.counts(found.capture())
+            mesh = "x".join(map(str, shape))
+            rows.append([name, mesh, what, *(f"{count:,}" for count in found)])
+            print(" | ".join(rows[-1]), flush=True)
+    names = ("parallelism", "mesh", "step", *map(str, published.COUNTED))
+    return [*table(names, rows), "", *published.EXPLANATION]
+
+
+def main(out, *chosen):
+    """Run all, or those chosen, and write the page."""
     rows, explained, failed = [], {}, []
     with tempfile.TemporaryDirectory() as folder:
         for runs in (jax_runs, torch_runs):
-            for name, step, traces in runs(Path(folder)):
+            for name, step, traces in runs(Path(folder), chosen):
                 for cells, reasons, ok in row(name, step, traces):
-                    rows.append([*cells, "agrees" if ok else "differs"])
-                    print(" | ".join(rows[-1]), flush=True)
+                    rows.append(cells)
+                    print(" | ".join(cells), flush=True)
                     failed += [] if ok else [name]
                     for reason, count in reasons.items():
                         explained[reason] = explained.get(reason, 0) + count
+    if failed:
+        print(f"differs: {', '.join(failed)}", file=sys.stderr)
+    if chosen:
+        return bool(failed)
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("jax", "jaxlib", "torch"))
+    reasons = [[reason, f"{count:,}"] for reason, count in sorted(explained.items())]
     lines = [
         "# Captures against real runs",
         "",
         "Written by `make validate`. Every tiny model of `models/`, run for real (JAX on host CPU "
         "devices, PyTorch on gloo processes), profiled and compared with its capture on all ranks: "
-        "collectives, GEMMs, convolutions and attentions, one by one; light ops are compared but "
-        "do not decide. *By name*: the trace has no sizes of them. *Edges*: captured dependencies "
-        "between ops that can be told apart, and how many of them ran in that order.",
+        "collectives, GEMMs, convolutions and attentions, one by one. *By name*: the trace has no "
+        "sizes of them. *Edges*: captured dependencies between ops that can be told apart, and how "
+        "many of them ran in that order. *Lighter ops*: all other captured ones, which do not "
+        "decide; XLA fuses them, so that only PyTorch's are compared: how many have a partner of "
+        "the same sizes, how many of either side have none for a reason that the table below "
+        "names, and how many have none for no known reason.",
         "",
         f"{datetime.date.today()}; {versions}; Python {sys.version.split()[0]}.",
         "",
-        "| " + " | ".join((*_COLUMNS, "verdict")) + " |",
-        "|" + "---|" * (len(_COLUMNS) + 1),
-        *("| " + " | ".join(cells) + " |" for cells in rows),
+        *table(_COLUMNS, rows),
         "",
         "## Explained differences in form",
         "",
-        "| reason | pairs |",
-        "|---|---|",
-        *(f"| {reason} | {count:,} |" for reason, count in sorted(explained.items())),
+        *table(("reason", "pairs, or ops without a partner"), reasons),
         "",
+        "## Published kernel counts: Llama 3 8B on H200",
+        "",
+        *published_counts(),
     ]
     Path(out).write_text("\n".join(lines))
-    if failed:
-        print(f"differs: {', '.join(failed)}", file=sys.stderr)
     return bool(failed)
 
 
