@@ -356,10 +356,10 @@ def _held_back(
         for members in _others(found, streams, unit):
             starts = units.start[members]
             at = int(np.searchsorted(starts, end - 1, side="left"))
-            if at == 0 or at >= len(members):
+            if at >= len(members):
                 continue
-            before, after = members[at - 1], members[at]
-            idle = found.end[before] < end - JITTER
+            after = members[at]
+            idle = at == 0 or found.end[members[at - 1]] < end - JITTER
             ready = units.issued[after] < end or not units.device
             soon = found.start[after] - end <= patience
             if unit < after and idle and ready and soon and found.add(unit, after, EdgeKind.STREAM):
