@@ -25,10 +25,10 @@ def replacing(path: Path) -> Iterator[Path]:
         UsageError: ``path`` is a folder, or its own folder does not exist.
         FlintError: it cannot be written.
     """
+    if path.is_dir() or not path.name:
+        raise UsageError(f"{path} is a folder: give the name of a file")
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        if path.is_dir():
-            raise UsageError(f"{path} is a folder: give the name of a file")
         if not path.absolute().parent.is_dir():
             raise UsageError(f"{path}: there is no folder {path.absolute().parent}")
         yield partial

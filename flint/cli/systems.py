@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import tomllib
 from dataclasses import asdict
+from importlib.resources import files
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +16,7 @@ from flint.cli.shared import JsonOption, print_json
 from flint.cli.tables import Printer, Table
 from flint.cost.description import Stated
 from flint.cost.systems import System, load_system, system_names
+from flint.errors import UsageError
 
 
 def systems_command(
@@ -19,9 +24,19 @@ def systems_command(
         str | None,
         typer.Argument(help="A name or a TOML file: every figure with its source [default: list]."),
     ] = None,
+    toml: Annotated[
+        bool,
+        typer.Option("--toml", help="One system as a file of its own, to change and use."),
+    ] = False,
     json_output: JsonOption = False,
 ) -> None:
     """List the known clusters, or one with all figures and where they are from."""
+    if toml:
+        if name is None or json_output:
+            raise UsageError("--toml: of which one? flint systems NAME --toml, without --json")
+        load_system(name)
+        sys.stdout.write(_whole(name))
+        return
     systems = [load_system(item) for item in ((name,) if name else system_names())]
     if json_output:
         print_json([_document(system) for system in systems])
@@ -30,11 +45,27 @@ def systems_command(
     printer.table(Table("systems", _COLUMNS, [_row(system) for system in systems]))
     if name is None:
         printer.line("")
-        printer.line("flint systems NAME shows every figure with its source")
+        printer.line("flint systems NAME shows every figure with its source, --toml as a file")
         return
     for title, stated in _figures(systems[0]):
         rows = [(item.entry, item.figure, item.source or "stated") for item in stated]
         printer.table(Table(title, ("entry", "figure", "source"), rows))
+
+
+def _whole(name: str) -> str:
+    """The description as it stands, with the accelerator's in the place of its name."""
+    descriptions = files("flint.cost")
+    ours = descriptions / "systems" / f"{name}.toml"
+    text = (ours if name in system_names() else Path(name)).read_text(encoding="utf-8")
+    accelerator = tomllib.loads(text)["accelerator"]
+    if not isinstance(accelerator, str):
+        return text
+    table = (descriptions / "accelerators" / f"{accelerator}.toml").read_text(encoding="utf-8")
+    inside = "[accelerator]\n" + re.sub(r"^\[", "[accelerator.", table, flags=re.MULTILINE)
+    # Tables end where the next one begins: it goes in front of the first.
+    stated = re.compile(rf"^accelerator\s*=\s*(['\"]){re.escape(accelerator)}\1.*\n", re.MULTILINE)
+    head, network, tail = stated.sub("", text, count=1).partition("[[network]]")
+    return f"{head}{inside}\n{network}{tail}"
 
 
 _COLUMNS = (
