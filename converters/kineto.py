@@ -40,6 +40,8 @@ from flint.validation.observed import (
 )
 
 _RECORD = "record_param_comms"
+#: Kernels of NCCL and RCCL: ncclKernel_AllReduce_RING_LL_Sum_float, ncclDevKernel_Generic.
+_NCCL = re.compile(r"[nr]ccl(?:Dev)?Kernel_(AllReduce|AllGather|ReduceScatter|Broadcast)?")
 #: An op has at most so many inside of it before the runtime call that launches its kernel.
 _LOOKED_BACK = 256
 #: Gloo's annotation has at most so many ops between the c10d op and itself.
@@ -275,6 +277,7 @@ def _add_kernels(
         columns[name] for name in ("start", "duration", "end", "stream", "launches")
     )
     numbers: dict[object, int] = {}
+    facts = list(rows.facts)
     events.kernels.sort(key=lambda kernel: kernel.start)
     for kernel in events.kernels:
         number = by_external.get(kernel.external)
@@ -292,9 +295,38 @@ def _add_kernels(
         if launches[number] == 0:
             starts[number], durations[number] = kernel.start, 0
             streams[number] = 1000 + stream
+            _named_by_kernel(rows, facts, number, kernel.name)
         durations[number] += kernel.duration
         ends[number] = max(ends[number], kernel.start + kernel.duration)
         launches[number] += 1
+
+
+def _named_by_kernel(rows: ObservedRows, facts: list[OpFacts], number: int, kernel: str) -> None:
+    """A record that does not say what it is of, as without ``record_shapes`` before PyTorch 2.1.
+
+    Args:
+        facts: those of ``rows`` by number; grows with them.
+    """
+    named = _NCCL.match(kernel)
+    if named is None:
+        return
+    of, parents = rows.columns["op"], rows.columns["parent"]
+    around = number
+    while around >= 0:
+        if facts[of[around]].kind.collective:
+            return
+        around = parents[around]
+    if facts[of[number]].name != _RECORD:
+        return
+    kind = c10d_class(named[1] or "")
+    if kind is None:
+        rows.note("NCCL kernels of which the trace does not say what they do")
+        return
+    rows.note("collectives that only their kernels name, without sizes and groups")
+    told = OpFacts(kind, kernel[: kernel.find("(")] if "(" in kernel else kernel)
+    of[number] = rows.facts.setdefault(told, len(facts))
+    if of[number] == len(facts):
+        facts.append(told)
 
 
 def _enclosing(name: object, when: int, per_thread: dict[object, _Thread]) -> int | None:

@@ -27,7 +27,8 @@ DTYPES: dict[str, str] = {
     "float8_e5m2fnuz": "f8E5M2FNUZ", "complexfloat": "complex<f32>",
     "complexdouble": "complex<f64>", "c10::complex<float>": "complex<f32>",
     "c10::complex<double>": "complex<f64>", "unsigned long": "ui64", "unsigned int": "ui32",
-    "uint64": "ui64", "uint32": "ui32", "uint16": "ui16",
+    "uint64": "ui64", "uint32": "ui32", "uint16": "ui16", "unsigned short": "ui16",
+    "float8_e8m0fnu": "f8E8M0FNU", "qint8": "i8", "quint8": "ui8", "qint32": "i32",
 }  # fmt: skip
 
 #: More dims and more tensors than an op has; what exceeds them is a damaged file.

@@ -13,6 +13,8 @@ from flint.errors import FlintError, UsageError
 from flint.validation.observed import Observed
 
 _HEAD = 1 << 16
+#: One of these stands at the beginning of a Kineto trace; lists of process groups may be long.
+_KINETO = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"', b'"ph"')
 
 
 def read_trace(path: Path) -> Observed:
@@ -51,7 +53,7 @@ def form_of(path: Path) -> str:
     head = _head(path)
     text = head.lstrip()
     if text.startswith((b"{", b"[")):
-        if b'"traceEvents"' in head or b'"deviceProperties"' in head or b'"ph"' in head:
+        if any(word in head for word in _KINETO):
             return "kineto-ops"
         if b'"nodes"' in head or b'"schema"' in head:
             return "pytorch-et-ops"

@@ -89,6 +89,20 @@ def test_an_op_in_a_loop_runs_as_often_as_its_kernels_come(tmp_path, runs):
     assert {name: seen[name] for name in in_loop} == {name: counts[name] for name in in_loop}
 
 
+def test_run_numbers_may_be_any_64_bits(runs, tmp_path):
+    plane = Plane("/device:TPU:0")
+    name = next(iter(runs["gpu_llama"].executed()))
+    for number, run in enumerate((1 << 63, 5)):
+        stats = {"hlo_op": name, "hlo_module": "m", "program_id": 1, "run_id": run}
+        plane.event("XLA Ops", name, 10 + 10 * number, 5, **stats)
+    metadata = Plane("/host:metadata")
+    metadata.blobs.append(("m(1)", runs["gpu_llama"].data))
+    path = tmp_path / "t.xplane.pb"
+    path.write_bytes(b"".join(field(1, item.encoded()) for item in (plane, metadata)))
+    trace = xplane.observe(path)
+    assert (trace.backend, trace.step.tolist()) == ("tpu", [0, 1])
+
+
 def test_a_program_without_its_hlo_is_refused(tmp_path):
     plane = Plane("/device:GPU:0")
     plane.event("Stream #1", "k", 10, 5, hlo_op="dot.1", hlo_module="jit_f", program_id=3)

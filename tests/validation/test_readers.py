@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from flint.converters import kineto, pytorch_et
+from flint.converters.torch_ops import dtype_of
 from flint.errors import FlintError, UsageError
+from flint.tensor_types import DTYPE_BITS
 from flint.validation.classes import OpClass, aten_class, base_name, c10d_class, hlo_class
 from flint.validation.reading import read_trace
 from flint.validation.selection import selected
@@ -153,6 +155,86 @@ def test_gloo_tells_type_and_time_of_what_it_sends(tmp_path):
     assert trace.end.tolist() == [7_041_000, -1]  # the host knows only when it has asked
 
 
+def test_a_step_on_rocm_reads_as_one_on_cuda(tmp_path):
+    # RCCL's kernels have NCCL's names, HIP's calls stand under the names of CUDA's categories.
+    path = written(
+        tmp_path / "t.json",
+        [
+            event("ProfilerStep#1", 0, 500, "user_annotation"),
+            event("ProfilerStep#1", 30, 400, "gpu_user_annotation", 0),
+            event("aten::mm", 10, 10, **{"External id": 1}),
+            event("hipExtModuleLaunchKernel", 12, 2, "cuda_runtime", correlation=9),
+            event("Cijk_Ailk_Bljk_SB_MT64x64", 60, 30, "kernel", 0, correlation=9, stream=0),
+            event("c10d::allreduce_", 30, 12, **{"External id": 3}),
+            event("record_param_comms", 32, 8, **RECORD, **{"External id": 4}),
+            event("hipLaunchKernel", 34, 1, "cuda_runtime", correlation=10),
+            event("ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)", 90, 50, "kernel", 0,
+                  correlation=10, stream=3),
+            event("hipMemcpyAsync", 45, 1, "cuda_runtime", correlation=11),
+            event("CopyDeviceToDevice", 150, 5, "gpu_memcpy", 0, correlation=11, stream=0),
+        ],
+    )  # fmt: skip
+    trace = kineto.observe(path)
+    rows, time = selected(trace, trace.rows(0, 0), {"mm"})
+    assert [trace.facts[trace.op[row]].name for row in rows] == ["aten::mm", "allreduce"]
+    assert time.tolist() == [30_000, 50_000]
+    assert trace.end[rows].tolist() == [90_000, 140_000]
+    assert (trace.backend, trace.steps) == ("gpu", ("ProfilerStep#1",))
+
+
+def test_a_record_without_a_name_is_told_by_its_kernel_and_only_by_that(tmp_path):
+    kernels = ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", "ncclKernel_SendRecv(x)")
+    path = written(
+        tmp_path / "t.json",
+        [
+            item
+            for n, kernel in enumerate(kernels)
+            for item in (
+                event("record_param_comms", 10 + 50 * n, 9, **{"External id": n + 1}),
+                event(kernel, 30 + 50 * n, 9, "kernel", 0, **{"External id": n + 1}),
+            )
+        ],
+    )
+    trace = kineto.observe(path)
+    first, second = (trace.facts[number] for number in trace.op.tolist())
+    assert (first.kind, first.parts, first.group) == (OpClass.ALL_REDUCE, None, None)
+    assert second.kind == OpClass.FREE
+    assert trace.notes == {
+        "no ProfilerStep in the trace: all of it is taken as one step": 1,
+        "the trace does not say which rank it is of: taken as rank 0": 1,
+        "collectives that only their kernels name, without sizes and groups": 1,
+        "NCCL kernels of which the trace does not say what they do": 1,
+    }
+
+
+def test_element_types_have_the_sizes_that_pytorch_gives_them():
+    torch = pytest.importorskip("torch")
+    known = {}
+    for name in dir(torch):
+        dtype = getattr(torch, name)
+        if isinstance(dtype, torch.dtype) and dtype_of(_scalar_type(torch, dtype)):
+            known[name] = DTYPE_BITS[dtype_of(_scalar_type(torch, dtype))] // 8 == dtype.itemsize
+    assert all(known.values())
+    # What collectives send: floats, brain floats, the eight-bit floats, all integers.
+    assert known.keys() >= {
+        "float32", "float64", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2",
+        "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "int8", "uint8", "int16", "uint16",
+        "int32", "uint32", "int64", "uint64", "bool", "complex64", "complex128",
+    }  # fmt: skip
+
+
+def _scalar_type(torch, dtype):
+    """``c10::ScalarType`` in words, as ``record_param_comms`` has it."""
+    plain = {
+        torch.float32: "Float", torch.float64: "Double", torch.float16: "Half",
+        torch.bfloat16: "BFloat16", torch.int8: "Char", torch.uint8: "Byte", torch.int16: "Short",
+        torch.int32: "Int", torch.int64: "Long", torch.bool: "Bool",
+        torch.complex64: "ComplexFloat", torch.complex128: "ComplexDouble",
+    }  # fmt: skip
+    name = str(dtype).removeprefix("torch.")
+    return plain.get(dtype) or name.replace("uint", "UInt").replace("float8", "Float8")
+
+
 def test_steps_are_told_apart_and_what_is_outside_belongs_to_none(tmp_path):
     path = written(
         tmp_path / "t.json",
@@ -243,6 +325,16 @@ def test_what_is_no_whole_trace_is_one_clear_line(data, said, tmp_path):
         read_trace(path)
     assert "some.json" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("depth", [10, 3000])
+def test_a_long_list_of_process_groups_before_the_events_is_no_hindrance(depth, tmp_path):
+    path = tmp_path / "some"
+    groups = [{"pg_name": str(n), "ranks": list(range(8))} for n in range(depth)]
+    document = {"schemaVersion": 1, "distributedInfo": {"rank": 2, "pg_config": groups}}
+    document["traceEvents"] = [event("aten::mm", 1, 1)]
+    path.write_text(json.dumps(document))
+    assert read_trace(path).ranks == (2,)
 
 
 def test_a_file_that_is_not_there_is_a_usage_error(tmp_path):
