@@ -21,11 +21,12 @@ from flint.compiler_report import CompilerReport
 from flint.converting import workload_of
 from flint.frontends.jax.compile_targets import table
 from flint.frontends.jax.listing import MAX_BYTES, listing_of, listing_of_hlo
-from flint.frontends.jax.lowering import Lowered, OtherFrameworkError, lower
+from flint.frontends.jax.lowering import ANY_GPU, Lowered, OtherFrameworkError, lower
 from flint.frontends.jax.mlir_interface import inputs_of
 from flint.frontends.jax.optimizing import Compiled, Optimizer
 from flint.frontends.jax.partitioner_remarks import remarks
 from flint.frontends.jax.partitioning import Partitioner
+from flint.frontends.jax.partitioning_rules import answer
 from flint.hlo.reader import read_hlo
 from flint.stablehlo.reader import read_mlir
 from flint.stablehlo.records import Module
@@ -64,7 +65,8 @@ def capture(request: Request) -> Workload:
             if request.target is None:
                 lowered = lower(request)
             else:
-                lowered = lower(request, (table()[request.target].platform,))
+                target = table()[request.target]
+                lowered = lower(request, (target.platform,), target.capability or ANY_GPU)
         except OtherFrameworkError as other:
             stack.close()
             workload: Workload = registry.frontend(str(other))(request)
@@ -97,6 +99,7 @@ def _child(request: Request) -> Partitioner | Optimizer | None:
     limits: dict[str, Any] = {
         "time_limit": options.time_limit,
         "memory_limit": options.memory_limit,
+        "answer": answer,
     }
     if request.level is Level.PARTITIONED:
         return Partitioner(math.prod(request.shape), **limits)

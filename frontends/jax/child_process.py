@@ -26,6 +26,7 @@ from pathlib import Path
 from types import TracebackType
 
 from flint.errors import FlintError
+from flint.frontends.jax.partitioning_questions import Answer, serve
 
 #: Name of the file with the request.
 REQUEST = "request"
@@ -65,6 +66,8 @@ class ChildProcess:
         arguments: the first ones; the scratch folder follows.
         limits: what it may take.
         environment: variables beyond the parent's.
+        answer: what the process may ask, while it works, in the form of
+            ``partitioning_questions.py``.
     """
 
     def __init__(
@@ -73,8 +76,10 @@ class ChildProcess:
         arguments: Sequence[str],
         limits: Limits,
         environment: Mapping[str, str] | None = None,
+        answer: Answer | None = None,
     ) -> None:
         self.limits = limits
+        self._answer = answer
         self._scratch = tempfile.TemporaryDirectory(prefix="flint-")
         self.folder = Path(self._scratch.name)
         self._words = self.folder / "stderr"
@@ -117,7 +122,9 @@ class ChildProcess:
         self._began = time.monotonic()
 
     def ended(self) -> bool:
-        """Whether the process has ended; waits a moment for it."""
+        """Whether the process has ended; waits a moment for it, and answers what it asks."""
+        if self._answer is not None:
+            serve(self.folder, self._answer)
         try:
             self.process.wait(_POLL)
         except subprocess.TimeoutExpired:

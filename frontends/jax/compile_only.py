@@ -11,6 +11,7 @@ a driver or a network; one of them compiles.  All private parts of jaxlib that t
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import math
 from collections.abc import Mapping, Sequence
@@ -46,9 +47,15 @@ _SIZES = {
 }
 
 
+@functools.cache
+def load_gpu_plugin() -> Any:
+    """The C API of the GPU plugin, which is loaded once."""
+    return xla_client.load_pjrt_plugin_dynamically("cuda", str(plugin("cuda")))
+
+
 def gpu_devices(target: CompileTarget, devices: int) -> list[Any]:
     """The first ``devices`` GPUs of a cluster of whole hosts; smaller than a host: all of one."""
-    found = xla_client.load_pjrt_plugin_dynamically("cuda", str(plugin("cuda")))
+    found = load_gpu_plugin()
     on_host = min(int(target.row["devices_per_host"]), devices)
     topology: Any = xla_client.make_c_api_device_topology(
         found, target_config=target.config, topology=f"1x{-(-devices // on_host)}x{on_host}"

@@ -24,6 +24,7 @@ from flint.targets import Target
 
 _FOLDER = Path(__file__).parent / "targets"
 _MEMORY = re.compile(r"\bdevice_memory_size: (\d+)")
+_CAPABILITY = re.compile(r"cuda_compute_capability \{\s*major: (\d+)(?:\s+minor: (\d+))?")
 
 #: Distributions of the GPU extra that must be of jaxlib's own version, and the one that need not.
 _GPU_PLUGIN = ("jax-cuda12-pjrt", "jax-cuda12-plugin")
@@ -68,6 +69,14 @@ class CompileTarget:
             return int(self.row["memory"])
         found = _MEMORY.search(self.config)
         return int(found[1]) if found else 0
+
+    @property
+    def capability(self) -> tuple[int, int] | None:
+        """Compute capability of a GPU; None of a TPU."""
+        if self.platform == "tpu":
+            return None
+        found = _CAPABILITY.search(self.config)
+        return (int(found[1]), int(found[2] or 0)) if found else None
 
     @property
     def largest(self) -> int | None:

@@ -28,11 +28,15 @@ from flint.frontends.jax.failures import explained
 from flint.frontends.jax.internals import check_versions, mesh_context
 from flint.frontends.jax.manual_bodies import name_bodies
 from flint.frontends.jax.mlir_interface import Interface, interface_of
+from flint.frontends.jax.partitioning_rules import without_devices
 from flint.mesh import Mesh
 from flint.user_frames import one_line
+from flint.workload import Level
 
 #: Some ops lower for accelerators only; what the partitioner does is the same.
 _PLATFORMS = ("cpu", "tpu", "cuda")
+#: Compute capability that GPUs are taken to have where no target is named: Hopper's.
+ANY_GPU = (9, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +62,17 @@ class OtherFrameworkError(Exception):
     """The arguments that setup made are another framework's; ``args[0]`` is its name."""
 
 
-def lower(request: Request, platforms: Sequence[str] = _PLATFORMS) -> Lowered:
+def lower(
+    request: Request,
+    platforms: Sequence[str] = _PLATFORMS,
+    capability: tuple[int, int] = ANY_GPU,
+) -> Lowered:
     """Trace and lower a step for the request's mesh.
 
     Args:
         request: the step.
         platforms: JAX's names of those to lower for; the first that every op has a form for.
+        capability: compute capability of the GPUs, should it be GPUs.
 
     Raises:
         UsageError: arguments, mesh and shardings that do not fit each other.
@@ -81,7 +90,8 @@ def lower(request: Request, platforms: Sequence[str] = _PLATFORMS) -> Lowered:
     mesh = mesh_of(arguments, request.shape, request.axes, axis_types)
     args, kwargs = on_mesh(arguments, mesh, parameters_of(request.function))
     try:
-        with mesh_context(mesh):
+        asked = None if request.level is Level.LOGICAL else mesh
+        with mesh_context(mesh), without_devices(asked, capability):
             function, args, kwargs = _jitted(request.function, args, kwargs, settings)
             traced = function.trace(*args, **kwargs)
             lowered, warnings = _lowered(traced, platforms)
@@ -236,15 +246,21 @@ def _without_constants(
     return step, args, kwargs
 
 
+def _of_platform(error: Exception) -> bool:
+    """Whether an op has no form for the platform that was tried."""
+    kinds = isinstance(error, NotImplementedError | ValueError)
+    return kinds and ("platform" in str(error) or "CPU" in str(error))
+
+
 def _lowered(traced: Any, platforms: Sequence[str]) -> tuple[Any, dict[str, int]]:
     first: Exception | None = None
     for platform in platforms:
         try:
             lowered = traced.lower(lowering_platforms=(platform,))
-        except (NotImplementedError, ValueError) as error:
+        except Exception as error:  # of kernels for one platform, others raise whatever they like
+            if first is None and not _of_platform(error):
+                raise
             first = first or error
-            if "platform" not in str(error) and "CPU" not in str(error):
-                break
         else:
             text = f"lowered for {platform}: an op of the step has no CPU form"
             return lowered, {} if platform == platforms[0] else {text: 1}

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from flint.errors import UsageError
-from flint.frontends.jax import compile_only, xla
+from flint.frontends.jax import compile_only, partitioning_questions, xla
 from flint.frontends.jax.child_process import REASON, REQUEST, end_with_parent
 from flint.frontends.jax.compile_targets import table
 
@@ -49,6 +49,7 @@ def main(name: str, mesh: str, folder: Path) -> None:
         else:
             devices = compile_only.gpu_devices(target, math.prod(shape))
             numbers = np.arange(len(devices))
+            partitioning_questions.register(folder, compile_only.load_gpu_plugin())
     except UsageError as error:
         sys.exit(f"{REASON}{error}")
     sys.stdin.buffer.read()

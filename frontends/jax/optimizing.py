@@ -26,6 +26,7 @@ from flint.frontends.jax.child_process import ChildProcess, Limits
 from flint.frontends.jax.compile_only import TPU_ENVIRONMENT
 from flint.frontends.jax.compile_targets import COMPILERS, table, tpu_topology
 from flint.frontends.jax.optimize_child import MODULE, REPORT, TEXT
+from flint.frontends.jax.partitioning_questions import Answer
 
 _UNKNOWN = re.compile(r"No such compile option: '([^']*)'")
 _WRONG = re.compile(r"While setting option (\S+), ('.*' is not a valid .* value)")
@@ -57,6 +58,7 @@ class Optimizer:
         time_limit: seconds from the module's arrival to the result.
         memory_limit: bytes that the child may occupy (resident set).
         options: the compiler's own, name -> value.
+        answer: what ops with a partitioning rule in Python say, asked while it works.
 
     Raises:
         UsageError: the target has no slice of that many devices.
@@ -70,6 +72,7 @@ class Optimizer:
         time_limit: float,
         memory_limit: int,
         options: Mapping[str, Any] | None = None,
+        answer: Answer | None = None,
     ) -> None:
         self.target = table()[target]
         self.options = dict(options or {})
@@ -86,6 +89,7 @@ class Optimizer:
                 f"XLA's compiler for {target}", f"{devices:,} devices", time_limit, memory_limit
             ),
             environment,
+            answer,
         )
 
     def __enter__(self) -> Optimizer:

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from flint.errors import UsageError
-from flint.frontends.jax import xla
+from flint.frontends.jax import partitioning_questions, xla
 from flint.frontends.jax.child_process import REASON, REQUEST, end_with_parent
 
 #: Clients by name: what is used, and two others whose result must be the same.
@@ -31,6 +31,7 @@ def main(engine: str, devices: int, folder: Path) -> None:
         compiler = ENGINES[engine](devices, folder)
     except UsageError as error:
         sys.exit(f"{REASON}{error}")
+    partitioning_questions.register(folder, compiler.plugin)
     sys.stdin.buffer.read()
     header, _, module = (folder / REQUEST).read_bytes().partition(b"\n")
     options = xla.partitioner_only(compiler.numbers, folder, **json.loads(header))

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from flint.errors import FlintError
 from flint.frontends.jax.child_process import ChildProcess, Limits
+from flint.frontends.jax.partitioning_questions import Answer
 from flint.hlo.messages import parse_module
 
 _DUMP = "*after_spmd-partitioning*.hlo.pb"
@@ -31,16 +32,24 @@ class Partitioner:
         time_limit: seconds from the module's arrival to the result.
         memory_limit: bytes that the child may occupy (resident set).
         engine: which client; a name in ``partition_child.ENGINES``.
+        answer: what ops with a partitioning rule in Python say, asked while it works.
     """
 
     def __init__(
-        self, devices: int, *, time_limit: float, memory_limit: int, engine: str = "cpu"
+        self,
+        devices: int,
+        *,
+        time_limit: float,
+        memory_limit: int,
+        engine: str = "cpu",
+        answer: Answer | None = None,
     ) -> None:
         subject = f"{devices:,} devices"
         self.child = ChildProcess(
             "flint.frontends.jax.partition_child",
             [engine, str(devices)],
             Limits("XLA's partitioner", subject, time_limit, memory_limit),
+            answer=answer,
         )
 
     def __enter__(self) -> Partitioner:

@@ -40,10 +40,17 @@ MAX_OWN_DEVICES = 8192
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """A client: ``run`` compiles MLIR bytecode with options; ``numbers`` of its devices."""
+    """A client.
+
+    Attributes:
+        run: compiles MLIR bytecode with options.
+        numbers: of its devices.
+        plugin: the C API of the plugin that it is; None: jaxlib's own.
+    """
 
     run: Callable[[bytes, Any], None]
     numbers: npt.NDArray[np.int64]
+    plugin: Any = None
 
 
 def partitioner_only(
@@ -157,7 +164,7 @@ def gpu_compiler(devices: int, folder: Path) -> Compiler:
 
         found[0].client.compile(parse(module, "program"), _jax.DeviceList(tuple(found)), options)
 
-    return Compiler(run, np.arange(devices))
+    return Compiler(run, np.arange(devices), compile_only.load_gpu_plugin())
 
 
 def gpu_plugin() -> Path | None:

@@ -7,6 +7,7 @@ import functools
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -188,4 +189,40 @@ def bf16(w, x):
     return w - jax.grad(lambda w: jnp.sum(jnp.sin(x @ w)).astype(jnp.float32))(w)
 
 
-EXECUTED = ("mlp", "scan", "unrolled", "ring", "four", "explicit", "bf16")
+# An op with a partitioning rule of its own in Python: rows stay apart, a row is never cut.
+
+
+@custom_partitioning
+def normalised(x):
+    """Rows with a sum of one."""
+    return x / x.sum(-1, keepdims=True)
+
+
+def whole_rows(sharding):
+    return NamedSharding(sharding.mesh, P(*sharding.spec[:1], None))
+
+
+def normalise_parts(mesh, operands, result):
+    rows = whole_rows(operands[0].sharding)
+    return mesh, normalised.fun, rows, (rows,)
+
+
+normalised.def_partition(
+    partition=normalise_parts,
+    infer_sharding_from_operands=lambda mesh, operands, result: whole_rows(operands[0].sharding),
+    sharding_rule="i j -> i j",
+    need_replication_factors=("j",),
+)
+
+
+def ruled_setup(mesh):
+    return placed(mesh, (32, 64), "data", "model"), placed(mesh, (64, 16), None, "model")
+
+
+@flint.capture(mesh=(4, 2), axes=("data", "model"), setup=ruled_setup)
+def ruled(x, w):
+    """The rows are gathered over "model" and stay cut over "data"."""
+    return jnp.tanh(normalised(x) @ w)
+
+
+EXECUTED = ("mlp", "scan", "unrolled", "ring", "four", "explicit", "bf16", "ruled")

@@ -6,7 +6,7 @@ import pytest
 
 from tests.capture.comparing import assert_same_collectives, flops_by_xlas_rules, xlas_flops
 
-STEPS = ("mlp", "scan", "unrolled", "ring", "four", "explicit", "bf16")
+STEPS = ("mlp", "scan", "unrolled", "ring", "four", "explicit", "bf16", "ruled")
 
 
 @pytest.mark.parametrize("name", STEPS)
