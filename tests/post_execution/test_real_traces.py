@@ -1,0 +1,169 @@
+"""Traces of real runs: ResNet-50 under DDP on two A100s, an execution trace of PyTorch, gloo ranks."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flint.converters.chakra.checker import check
+from flint.converters.chakra.consumer import execute
+from flint.converters.chakra.schema import NodeType
+from flint.converters.chakra.trace_set import load_trace_set
+from flint.graph import Phase
+from flint.post_execution.converting import convert_traces
+from flint.post_execution.order import CONTRADICTED, UNAWAITED, UNRESOLVED
+from tests.post_execution.traces import edges
+
+TRACES = Path(__file__).parent.parent / "data" / "traces"
+NCCL = TRACES / "resnet50_ddp_nccl_calls_rank0.json.gz"
+
+
+def events(path):
+    with gzip.open(path) as file:
+        return json.load(file)["traceEvents"]
+
+
+@pytest.fixture(scope="module")
+def resnet():
+    return convert_traces([NCCL])
+
+
+def kernels():
+    """Everything that ran on the device in the trace, read without our reader."""
+    device = ("kernel", "gpu_memcpy", "gpu_memset")
+    return [event for event in events(NCCL) if event["cat"] in device]
+
+
+def test_every_kernel_is_a_node_with_its_own_time(resnet):
+    graph = resnet.programs[0].graph
+    found = kernels()
+    assert len(graph) == len(found)
+    expected = sum(round(event["dur"] * 1000) for event in found)
+    assert graph.measured_by_node().sum() == expected
+
+
+def test_kernels_of_the_device_end_up_in_whole_microseconds_in_traces(resnet, tmp_path):
+    """The compute kernels' times, added up; each node's rounding is carried to the next."""
+    resnet.save(tmp_path / "out")
+    micros = sum(event["dur"] for event in kernels() if "nccl" not in event["name"])
+    trace = load_trace_set(tmp_path / "out").trace_of(0)
+    assert abs(int(trace.duration[trace.type == NodeType.COMP].sum()) - micros) <= 1
+
+
+def test_what_ran_earlier_never_waits_for_what_ran_later(resnet):
+    """By the trace's own times, a kernel begins after everything that it waits for."""
+    graph = resnet.programs[0].graph
+    # Nodes are in order of launch; a launch is found by the kernel's correlation.
+    calls = {
+        event["args"]["correlation"]: event["ts"]
+        for event in events(NCCL)
+        if event["cat"] == "cuda_runtime" and "correlation" in event["args"]
+    }
+    ran = sorted(kernels(), key=lambda event: (calls[event["args"]["correlation"]], event["ts"]))
+    assert [round(event["dur"] * 1000) for event in ran] == graph.measured_by_node().tolist()
+    for before, after in edges(graph):
+        assert ran[before]["ts"] + ran[before]["dur"] <= ran[after]["ts"] + 0.01
+
+
+def test_buckets_are_reduced_after_their_gradients_and_copied_back_after_that(resnet):
+    """DDP's five buckets: each all-reduce waits for a kernel of the backward pass, and the first
+    copy of its bucket into gradients (Memcpy DtoD of ``copy_bucket_to_grad``) waits for it.
+
+    The forward pass broadcasts two buffers first, each waited for by the copies out of it.
+    """
+    graph = resnet.programs[0].graph
+    found = edges(graph)
+    reduces = [node.index for node in graph if node.op == "all_reduce"]
+    assert len(reduces) == 5
+    for number in reduces:
+        before = [graph[i] for i, j in found if j == number]
+        after = [graph[j] for i, j in found if i == number]
+        assert any(node.source.phase == Phase.BACKWARD for node in before)
+        assert any(node.op == "aten::copy_: Memcpy DtoD" for node in after)
+    broadcasts = [node.index for node in graph if node.op == "collective_broadcast"]
+    assert len(broadcasts) == 2
+    assert all(any(i == number for i, _ in found) for number in broadcasts)
+    assert resnet.warnings[UNRESOLVED] == 7  # one wait per collective, none left over
+    assert UNAWAITED not in resnet.warnings and CONTRADICTED not in resnet.warnings
+
+
+def test_gradients_are_reduced_once_and_completely(resnet):
+    """25,557,032 parameters of ResNet-50 in float32 (torchvision), in buckets of whole tensors."""
+    items = resnet.programs[0].graph.tables.communications
+    assert sum(c.bytes_in for c in items if c.kind == "all_reduce") == 4 * 25_557_032
+
+
+@pytest.mark.parametrize("ranks", ["all", "0"])
+def test_the_rank_that_has_a_trace_can_be_run(resnet, tmp_path, ranks):
+    saved = resnet.save(tmp_path / "out", ranks=ranks)
+    assert check(tmp_path / "out").ok
+    assert saved.partial == (ranks != "all")
+    if ranks == "all":
+        assert execute(load_trace_set(tmp_path / "out")).complete
+
+
+def test_an_execution_trace_alone_has_order_sizes_and_data(tmp_path):
+    """Ten all-gathers of one float on two ranks, each read by nothing but the next ops."""
+    workload = convert_traces([TRACES / "et_1.0.2_rank0.json.gz"])
+    items = workload.programs[0].graph.tables.communications
+    assert [(item.kind, item.bytes_in, item.bytes_out) for item in items] == [
+        ("all_gather", 4, 8)
+    ] * 10
+    workload.save(tmp_path / "out")
+    assert check(tmp_path / "out").ok
+
+
+@pytest.fixture(scope="module")
+def gloo(tmp_path_factory):
+    """Folder with both profilers' traces of a tensor-parallel step on two gloo ranks."""
+    pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("gloo")
+    script = Path(__file__).parent.parent / "validation" / "torch_profiling.py"
+    run = subprocess.run(
+        [sys.executable, str(script), str(folder), "tests.validation.torch_steps:tp"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return folder
+
+
+@pytest.mark.xdist_group("post-execution-gloo")
+def test_both_profilers_of_real_ranks_make_one_workload(gloo, tmp_path):
+    workload = convert_traces([gloo])
+    assert [str(program.ranks) for program in workload.programs] == ["0", "1"]
+    assert CONTRADICTED not in workload.warnings
+    first, second = (
+        [(c.kind, c.bytes_in) for c in program.graph.tables.communications]
+        for program in workload.programs
+    )
+    assert first == second and first
+    workload.save(tmp_path / "out")
+    assert check(tmp_path / "out").ok
+    assert execute(load_trace_set(tmp_path / "out")).complete
+
+
+@pytest.mark.xdist_group("post-execution-gloo")
+def test_every_collective_of_real_ranks_waits_for_data_and_is_waited_for(gloo):
+    """Its operand is written by some op before it, and some op reads what it leaves."""
+    workload = convert_traces([gloo])
+    for program in workload.programs:
+        graph = program.graph
+        data = list(zip(graph.producer[graph.operand], graph.consumer, strict=True))
+        talks = np.flatnonzero(graph.kind == 1)
+        read = {int(before) for before, _ in data}
+        fed = {int(after) for _, after in data}
+        assert len(talks) >= 10
+        assert set(talks.tolist()) <= fed
+        # All but the last one of a step, whose result the next step reads.
+        assert len(set(talks.tolist()) - read) <= 1
