@@ -9,10 +9,12 @@ of tm x tn and U units, its sum over k cut into s parts, has
 where K is k/s rounded up to whole steps, so that utilisation is what the matrices fill of the waves
 (NVIDIA, "Matrix Multiplication Background User's Guide", tile and wave quantisation).  Cutting the
 sum costs writing and reading the s partial results in f32.  The best tile is taken, and the best
-cut where there are fewer tiles than units, as libraries do.  Everything else runs at its peak,
-bytes move at bandwidth * memory efficiency, and
+cut where there are fewer tiles than units, as libraries do.  Fused attention keeps its scores on
+the chip, and its products reach a share of that rate, ``attention_efficiency``: softmax and
+products of one tile wait for each other.  Everything else runs at its peak, units work side by
+side, bytes move at bandwidth * memory efficiency, and
 
-    kernel = max(arithmetic, bytes) + latency + launch overhead
+    kernel = max(matmul, vector, transcendental, bytes) + latency + launch overhead
 
 With the peaks of the roofline this is never below it.
 
@@ -26,7 +28,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.cost.roofline import Seconds, as_measured, rate_table
+from flint.cost.roofline import Seconds, as_measured, rate_table, slowest_unit
 from flint.cost.systems import Accelerator, System
 from flint.graph import NodeKind, WorkloadGraph
 from flint.work import Role, Unit
@@ -35,6 +37,8 @@ from flint.work import Role, Unit
 _CUTS: Final = (1, 2, 4, 8, 16)
 #: Bytes of a partial result: accumulated in f32, written once and read once.
 _PARTIAL: Final = 8
+#: What kernels of attention are called, in any framework.
+_ATTENTION: Final = ("attention", "fmha", "flash", "sdpa")
 
 
 def kernel_seconds(graph: WorkloadGraph, system: System) -> Seconds:
@@ -55,9 +59,8 @@ def kernel_seconds(graph: WorkloadGraph, system: System) -> Seconds:
         by_size = matmul_stretch(sizes, rates, graph.work_gemm, sized, accelerator)
         stretch[sized] = by_size
     owner = np.repeat(np.arange(len(graph)), np.diff(graph.work_ptr))
-    arithmetic = np.bincount(
-        owner, weights=graph.work_flops / rates * stretch, minlength=len(graph)
-    )
+    stretch[matmul & is_attention(graph)[owner]] /= model.attention_efficiency
+    arithmetic = slowest_unit(graph, graph.work_flops / rates * stretch)
     moved = (graph.bytes_read + graph.bytes_written) / (
         accelerator.memory_bandwidth * model.memory_efficiency
     )
@@ -65,6 +68,14 @@ def kernel_seconds(graph: WorkloadGraph, system: System) -> Seconds:
     seconds = np.where(busy > 0, busy + model.latency + accelerator.launch_overhead, 0.0)
     computes = (graph.kind == NodeKind.COMPUTE) & (graph.role != Role.ALIAS)
     return np.where(computes, as_measured(graph, seconds), 0.0)
+
+
+def is_attention(graph: WorkloadGraph) -> NDArray[np.bool_]:
+    """Which nodes are fused attention kernels, by what these are called in any framework."""
+    named = [any(word in name.lower() for word in _ATTENTION) for name in graph.tables.ops]
+    found: NDArray[np.bool_] = np.array(named or [False])[graph.op]
+    found &= graph.kind == NodeKind.COMPUTE
+    return found
 
 
 def matmul_stretch(

@@ -121,7 +121,7 @@ def hops(permutation: Permutation, system: System) -> tuple[Ints, list[tuple[Tie
                 _coordinates(ranks, shape), _coordinates(target, shape), shape, strict=True
             ):
                 apart = np.abs(a - b)
-                total += np.minimum(apart, side - apart)
+                total += apart if side % tier.closed else np.minimum(apart, side - apart)
             links[near] = np.maximum(total, 1)[near]
     key = np.where(tier_of >= 0, tier_of * (len(ranks) + 1) + links, -1)
     ways = np.unique(key[key >= 0])
@@ -194,7 +194,8 @@ def _level(tier: Tier, parties: int, below: int, members: Ints, world: int) -> L
         places = np.unique(coordinate)
         if len(places) > 1:
             spacing = int(np.diff(places).min())
-            reach.append((len(places), spacing, len(places) * spacing == side and side > 2))
+            whole = len(places) * spacing == side and side > 2 and side % tier.closed == 0
+            reach.append((len(places), spacing, whole))
     # A ring runs both ways; a piece of one has an end that only one link leads to.  Neighbours
     # that are hops apart share each link with the groups between them.
     lanes = sum((2 if whole else 1) / spacing for _, spacing, whole in reach)

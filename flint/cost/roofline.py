@@ -1,9 +1,11 @@
 """Roofline: how long a node takes on an accelerator, for all nodes at once.
 
-The idea: a kernel takes as long as the slower of its arithmetic and its memory traffic, plus what
-launching it costs.  Arithmetic is added up over units and element types, each at its own peak rate:
+The idea: a kernel takes as long as the slowest of its units and its memory traffic, plus what
+launching it costs.  Matrix, vector and function units work side by side; what one of them does is
+added up over element types, each at its own peak rate:
 
-    seconds = max(sum of FLOPs / peak(unit, dtype), bytes / bandwidth) + launch overhead
+    unit    = sum over dtypes of FLOPs / peak(unit, dtype)
+    seconds = max(matmul, vector, transcendental, bytes / bandwidth) + launch overhead
 
 The model is that of Williams, Waterman and Patterson, "Roofline: an insightful visual performance
 model", CACM 52(4), 2009.  It is a lower bound: no kernel reaches the peaks.
@@ -34,9 +36,7 @@ def node_seconds(graph: WorkloadGraph, system: System) -> Seconds:
     """
     accelerator = system.accelerator
     rates = rate_table(accelerator)
-    item_seconds = graph.work_flops / rates[graph.work_unit, graph.work_dtype]
-    owner = np.repeat(np.arange(len(graph)), np.diff(graph.work_ptr))
-    arithmetic = np.bincount(owner, weights=item_seconds, minlength=len(graph))
+    arithmetic = slowest_unit(graph, graph.work_flops / rates[graph.work_unit, graph.work_dtype])
     traffic = (graph.bytes_read + graph.bytes_written) / accelerator.memory_bandwidth
     busy = np.maximum(arithmetic, traffic)
     seconds = np.where(busy > 0, busy + accelerator.launch_overhead, 0.0)
@@ -50,6 +50,20 @@ def as_measured(graph: WorkloadGraph, seconds: Seconds) -> Seconds:
         return seconds
     measured = graph.measured_by_node()
     return np.where(measured >= 0, measured * 1e-9, seconds)
+
+
+def slowest_unit(graph: WorkloadGraph, item_seconds: Seconds) -> Seconds:
+    """Seconds of each node's busiest unit, shape [nodes].
+
+    Args:
+        graph: the nodes.
+        item_seconds: of each work item on its unit, shape [items].
+    """
+    owner = np.repeat(np.arange(len(graph)), np.diff(graph.work_ptr))
+    place = owner * len(Unit) + graph.work_unit
+    busy = np.bincount(place, weights=item_seconds, minlength=len(graph) * len(Unit))
+    slowest: Seconds = busy.reshape(len(graph), len(Unit)).max(axis=1, initial=0.0)
+    return slowest
 
 
 def copy_seconds(moved: NDArray[np.int64], system: System) -> Seconds:

@@ -62,6 +62,7 @@ class KernelModel:
         k_step: the sum over k advances in steps of this.
         matmul_efficiency, memory_efficiency: attainable share of the peaks, at most 1.
         latency: seconds until a kernel's first results, whatever its size.
+        attention_efficiency: share of a product's rate that fused attention reaches, at most 1.
     """
 
     units: int
@@ -70,6 +71,7 @@ class KernelModel:
     matmul_efficiency: float
     memory_efficiency: float
     latency: float
+    attention_efficiency: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,8 @@ class Tier:
         efficiency: attainable share of the bandwidth, at most 1.
         rings: of a Ring the dims of the torus: a device has two links in each.
         algorithms: how collectives can run on it.
+        closed: of a Ring: a dim of the torus is closed to a ring where its size is a multiple of
+            this, else it is an open row.
     """
 
     name: str
@@ -122,6 +126,7 @@ class Tier:
     efficiency: float = 1.0
     rings: int = 1
     algorithms: tuple[str, ...] = ("ring",)
+    closed: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +251,11 @@ def _kernel(table: Description) -> KernelModel:
         matmul_efficiency=table.share("matmul_efficiency"),
         memory_efficiency=table.share("memory_efficiency"),
         latency=table.quantity("latency", "seconds", zero=True),
+        attention_efficiency=(
+            table.share("attention_efficiency")
+            if "attention_efficiency" in table.entries()
+            else 1.0
+        ),
     )
     table.done()
     return kernel
@@ -280,6 +290,7 @@ def _tier(table: Description) -> Tier:
         efficiency=table.share("efficiency") if "efficiency" in table.entries() else 1.0,
         rings=table.count("rings") if "rings" in table.entries() else 1,
         algorithms=_algorithms(table, topology),
+        closed=table.count("closed") if "closed" in table.entries() else 1,
     )
     table.done()
     if tier.topology == "FullyConnected" and tier.size == 0:

@@ -13,7 +13,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.graph import NodeKind, WorkloadGraph
+from flint.cost.kernels import is_attention
+from flint.graph import WorkloadGraph
 from flint.work import Role, Unit
 
 KERNELS: Final = ("matmul", "attention", "reduction", "elementwise", "movement", "other")
@@ -25,8 +26,6 @@ _BY_ROLE: Final = {
     Role.GENERATE: "movement",
     Role.CONTRACTION: "matmul",
 }
-#: What kernels of attention are called, in any framework.
-_ATTENTION: Final = ("attention", "fmha", "flash", "sdpa")
 
 
 def kernel_classes(graph: WorkloadGraph) -> NDArray[np.int64]:
@@ -39,9 +38,5 @@ def kernel_classes(graph: WorkloadGraph) -> NDArray[np.int64]:
     owner = np.repeat(np.arange(len(graph)), np.diff(graph.work_ptr))
     multiplies[owner[graph.work_unit == Unit.MATMUL]] = True
     found[multiplies] = KERNELS.index("matmul")
-    attends = np.array(
-        [any(word in name.lower() for word in _ATTENTION) for name in graph.tables.ops] or [False]
-    )
-    computes = graph.kind == NodeKind.COMPUTE
-    found[attends[graph.op] & computes] = KERNELS.index("attention")
+    found[is_attention(graph)] = KERNELS.index("attention")
     return found

@@ -28,6 +28,7 @@ from flint.execution.node_types import NodeType
 from flint.graph import Phase, WorkloadGraph
 from flint.group_names import partners
 from flint.passes import apply
+from flint.passes.attention import attention_kernels, fuse_attention
 from flint.passes.what_if import Chosen, parse_passes, transform
 from flint.simulation.actors import Cast, Role, build_cast
 from flint.simulation.classes import KERNELS, kernel_classes
@@ -52,6 +53,7 @@ def simulate(
     algorithm: str | None = None,
     kernels: Estimator | str | Path | None = None,
     passes: Iterable[str | Chosen] = (),
+    fused_attention: bool = True,
 ) -> SimulationResult:
     """How long one step takes.
 
@@ -63,6 +65,8 @@ def simulate(
         kernels: measured durations as a CSV file (see ``flint.cost.measured``), or any function of
             a graph and a system that gives seconds per node; by default ``flint.cost.kernels``.
         passes: what-if passes (see ``flint.passes.what_if``), after the granularity's.
+        fused_attention: attention that a partitioned program spells out runs as the fused kernel
+            that training uses (see ``flint.passes.attention``); not at granularity "op".
 
     Raises:
         UsageError: unknown system, granularity, algorithm or pass, a program that is not
@@ -77,7 +81,11 @@ def simulate(
     described = system if isinstance(system, System) else load_system(system)
     fitted, notes = fit(described, workload.mesh.size)
     chosen = parse_passes(passes)
-    graphs = [transform(apply(program.graph, granularity), chosen) for program in workload.programs]
+    fuses = fused_attention and workload.level == Level.PARTITIONED and granularity != "op"
+    written = [
+        fuse_attention(program.graph) if fuses else program.graph for program in workload.programs
+    ]
+    graphs = [transform(apply(graph, granularity), chosen) for graph in written]
     _check_work(workload, graphs)
     ranks = [program.ranks.array() for program in workload.programs]
     estimator = read_measured(Path(kernels)) if isinstance(kernels, str | Path) else kernels
@@ -91,7 +99,7 @@ def simulate(
         # Values live between kernels, whatever the granularity of time.
         fused = graphs[number]
         if granularity != "kernel":
-            fused = transform(apply(program.graph, "kernel"), chosen)
+            fused = transform(apply(written[number], "kernel"), chosen)
         memory = peak_memory(fused, program.inputs)
         actors = [i for i, role in enumerate(cast.roles) if role.program == number]
         programs.append(
@@ -109,10 +117,19 @@ def simulate(
         notes=(
             *notes,
             *(f"after pass {item}" for item in chosen),
+            *_attention(written),
             *_remarks(workload),
             *(estimator.notes() if isinstance(estimator, Measured) else ()),
         ),
     )
+
+
+def _attention(graphs: Sequence[WorkloadGraph]) -> list[str]:
+    """What became of attention."""
+    made = sum(attention_kernels(graph) for graph in graphs)
+    if not made:
+        return []
+    return [f"attention is timed as fused kernels, {made} in the program text, not as written"]
 
 
 def _remarks(workload: Workload) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 from flint.models.jax.parameters import Parameter, Tree
 from flint.models.jax.sharding import constrain, parts
@@ -99,9 +100,15 @@ def projections(
             made = jnp.repeat(made, copies, axis=2)
         return constrain(made, "batch", "sequence", "tensor", None)
 
-    q = rotary(project("wq", heads.queries), positions, heads.theta)
-    k = rotary(project("wk", heads.keys), positions, heads.theta)
-    return q, k, project("wv", heads.keys)
+    q, k, v = (
+        checkpoint_name(project(weight, count), name)
+        for name, weight, count in (
+            ("query", "wq", heads.queries),
+            ("key", "wk", heads.keys),
+            ("value", "wv", heads.keys),
+        )
+    )
+    return rotary(q, positions, heads.theta), rotary(k, positions, heads.theta), v
 
 
 def attend(q: jax.Array, k: jax.Array, v: jax.Array, visible: jax.Array) -> jax.Array:
@@ -154,6 +161,22 @@ def swiglu(x: jax.Array, layer: Any) -> jax.Array:
     with jax.named_scope("mlp"):
         gate = jax.nn.silu(x @ layer["gate"].astype(x.dtype))
         hidden = gate * (x @ layer["up"].astype(x.dtype))
+        hidden = constrain(hidden, "batch", "sequence", "tensor")
+        return hidden @ layer["down"].astype(x.dtype)
+
+
+def gelu_parameters(width: int, hidden: int) -> Tree:
+    """up (D, F), down (F, D)."""
+    return {
+        "up": Parameter((width, hidden), ("fsdp", "tensor")),
+        "down": Parameter((hidden, width), ("tensor", "fsdp")),
+    }
+
+
+def gelu(x: jax.Array, layer: Any) -> jax.Array:
+    """Feed-forward network of GPT-2 and GPT-3 (Radford et al., 2019) of ``x`` (B, S, D)."""
+    with jax.named_scope("mlp"):
+        hidden = jax.nn.gelu(x @ layer["up"].astype(x.dtype))
         hidden = constrain(hidden, "batch", "sequence", "tensor")
         return hidden @ layer["down"].astype(x.dtype)
 

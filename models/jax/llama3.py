@@ -32,6 +32,8 @@ from flint.models.jax.layers import (
     attention,
     attention_parameters,
     cross_entropy,
+    gelu,
+    gelu_parameters,
     rms_norm,
     swiglu,
     swiglu_parameters,
@@ -53,6 +55,7 @@ class Config:
         sequence: tokens of a training sequence.
         sequences: sequences of a batch per part of the batch dim (per data-parallel rank).
         scan: layers in one ``lax.scan`` instead of one after another in the program.
+        gated: the feed-forward network is Llama's (SwiGLU), else GPT-3's (GELU).
         remat: a key of ``REMAT``: what the backward pass finds instead of computing it again.
         sequence_parallel: split the residual stream's sequence over the tensor axis too, between
             attention and feed-forward network (Korthikanti et al., 2022).
@@ -68,6 +71,7 @@ class Config:
     sequence: int = 8192
     sequences: int = 1
     scan: bool = True
+    gated: bool = True
     remat: str = "full"
     sequence_parallel: bool = False
     mixer: Callable[[jax.Array, Any, Heads, jax.Array], jax.Array] = attention
@@ -84,17 +88,26 @@ LLAMA3_405B = Config(
     layers=126, width=16384, heads=Heads(queries=128, keys=8, size=128), hidden=53248
 )
 
-#: Name -> wrapper of a block.  "dots" keeps the results of matrix products without batch dims.
+
+def _saving(*names: str) -> Callable[[Any], Any]:
+    """A wrapper of a block that keeps results of these names, and its arguments."""
+    policy = jax.checkpoint_policies.save_only_these_names(*names)
+    return functools.partial(jax.checkpoint, policy=policy)
+
+
+#: Name -> wrapper of a block.  "dots" keeps the results of matrix products without batch dims,
+#: "projections" queries, keys and values, "attention" also what attention adds to the residual
+#: stream, "narrow" all products but those of the feed-forward network's hidden width.
 REMAT: dict[str, Callable[[Any], Any]] = {
     "none": lambda block: block,
     "full": jax.checkpoint,
     "dots": functools.partial(
         jax.checkpoint, policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable
     ),
-    "outputs": functools.partial(
-        jax.checkpoint,
-        policy=jax.checkpoint_policies.save_only_these_names("attention_out", "mlp_out"),
-    ),
+    "outputs": _saving("attention_out", "mlp_out"),
+    "projections": _saving("query", "key", "value"),
+    "attention": _saving("query", "key", "value", "attention_out"),
+    "narrow": _saving("query", "key", "value", "attention_out", "mlp_out"),
 }
 
 
@@ -105,7 +118,7 @@ def parameters(config: Config) -> Tree:
         "attention_norm": Parameter((width,), (None,), scale=0.0, mean=1.0),
         "attention": attention_parameters(width, config.heads),
         "mlp_norm": Parameter((width,), (None,), scale=0.0, mean=1.0),
-        "mlp": swiglu_parameters(width, config.hidden),
+        "mlp": (swiglu_parameters if config.gated else gelu_parameters)(width, config.hidden),
     }
     blocks = stacked(block, config.layers) if config.scan else [block] * config.layers
     return {
@@ -125,7 +138,8 @@ def block(config: Config, x: jax.Array, layer: Any) -> jax.Array:
     )
     mixed = checkpoint_name(mixed, "attention_out")
     x = constrain(x + mixed, "batch", sequence, None)
-    mixed = swiglu(rms_norm(x, layer["mlp_norm"]), layer["mlp"])
+    feed_forward = swiglu if config.gated else gelu
+    mixed = feed_forward(rms_norm(x, layer["mlp_norm"]), layer["mlp"])
     mixed = checkpoint_name(mixed, "mlp_out")
     return constrain(x + mixed, "batch", sequence, None)
 

@@ -57,11 +57,15 @@ def runs():
     "variant",
     [
         "fsdp and tensor", "unrolled", "no remat", "dots", "outputs", "sequence parallel",
-        "hybrid", "context", "shared keys",
+        "hybrid", "context", "shared keys", "attention",
     ],
 )  # fmt: skip
 def test_every_form_and_mesh_gives_the_losses_of_one_device(variant, runs):
     np.testing.assert_allclose(runs[variant], runs["one device"], rtol=2e-5)
+
+
+def test_an_ungated_network_gives_the_losses_of_one_device(runs):
+    np.testing.assert_allclose(runs["ungated"], runs["ungated, one device"], rtol=2e-5)
 
 
 def test_training_lowers_the_loss(runs):

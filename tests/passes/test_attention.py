@@ -1,0 +1,194 @@
+"""Attention found in the ways that programs spell it out, and left alone where scores are needed.
+
+FLOPs by hand: of one product over all pairs of B sequences, H heads, S positions and heads of D
+elements 2 B H S^2 D; a causal mask leaves S (S + 1) / 2 of S^2 pairs.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from flint.graph import NodeKind, WorkloadGraph
+from flint.passes import apply
+from flint.passes.attention import attention_kernels, fuse_attention
+from flint.verification import verify
+from flint.work import Unit
+from tests.walker.helpers import walked
+
+B, H, K, S, D = 2, 4, 2, 64, 16
+QUERY = jax.ShapeDtypeStruct((B, S, H, D), jnp.bfloat16)
+KEY = jax.ShapeDtypeStruct((B, S, K, D), jnp.bfloat16)
+HEADS = jax.ShapeDtypeStruct((B, H, S, D), jnp.float32)
+PRODUCT = 2 * B * H * S * S * D
+CAUSAL = PRODUCT * (S + 1) // (2 * S)
+
+
+def grouped(q, k, v, mask=True):
+    q = q.reshape(B, S, K, H // K, D)
+    scores = jnp.einsum("bsgqh,btgh->bgqst", q, k, preferred_element_type=jnp.float32)
+    if mask:
+        scores = jnp.where(jnp.tril(jnp.ones((S, S), bool)), scores / math.sqrt(D), -1e30)
+    weights = jax.nn.softmax(scores, axis=-1).astype(v.dtype)
+    return jnp.einsum("bgqst,btgh->bsgqh", weights, v).reshape(B, S, H, D)
+
+
+def additive(q, k, v):
+    """Heads before positions, a bias in the place of a select, no maximum taken off."""
+    bias = jnp.where(jnp.arange(S)[:, None] >= jnp.arange(S), 0.0, -1e9)
+    scores = jnp.exp(q @ k.swapaxes(-1, -2) / 4.0 + bias)
+    return (scores / scores.sum(-1, keepdims=True)) @ v
+
+
+def graph_of(function, *arguments) -> WorkloadGraph:
+    return walked(jax.jit(function).lower(*arguments).as_text()).graph
+
+
+def fused(function, *arguments) -> WorkloadGraph:
+    graph = fuse_attention(graph_of(function, *arguments))
+    verify(graph)
+    verify(apply(graph, "kernel"))
+    return graph
+
+
+def kernels(graph: WorkloadGraph) -> list[tuple[str, int]]:
+    """(name, FLOPs of products) of every kernel of attention, bodies once."""
+    return [
+        (node.op, sum(item.flops for item in node.work.items if item.unit == Unit.MATMUL))
+        for block, _ in graph.walk()
+        for node in block
+        if node.kind == NodeKind.COMPUTE and node.op.startswith("attention")
+    ]
+
+
+def test_the_forward_pass_is_one_kernel_that_moves_queries_keys_values_and_results() -> None:
+    graph = fused(grouped, QUERY, KEY, KEY)
+    assert kernels(graph) == [("attention", 2 * CAUSAL)]
+    (node,) = (node for node in graph if node.op == "attention")
+    sizes = 2 * B * S * D * H, 2 * B * S * D * K
+    assert node.work.read == sizes[0] + 2 * sizes[1]
+    assert node.work.written == sizes[0]
+    # Nothing that large is left beside it.
+    assert all(kind.elements < B * H * S * S for node in graph for kind in node.result_types)
+
+
+def test_without_a_mask_all_scores_are_computed() -> None:
+    graph = fused(lambda q, k, v: grouped(q, k, v, mask=False), QUERY, KEY, KEY)
+    assert kernels(graph) == [("attention", 2 * PRODUCT)]
+
+
+def test_a_mask_that_depends_on_data_hides_nothing_for_sure() -> None:
+    def padded(q, k, v, valid):
+        scores = jnp.where(valid[:, None, None], q @ k.swapaxes(-1, -2), -1e9)
+        return jax.nn.softmax(scores) @ v
+
+    valid = jax.ShapeDtypeStruct((B, S), jnp.bool_)
+    assert kernels(fused(padded, HEADS, HEADS, HEADS, valid)) == [("attention", 2 * PRODUCT)]
+
+
+def test_other_spellings() -> None:
+    assert kernels(fused(additive, HEADS, HEADS, HEADS)) == [("attention", 2 * CAUSAL)]
+    library = fused(
+        lambda q, k, v: jax.nn.dot_product_attention(q, k, v, is_causal=True), QUERY, KEY, KEY
+    )
+    assert kernels(library) == [("attention", 2 * CAUSAL)]
+
+
+def test_a_gradient_that_comes_from_elsewhere_is_a_kernel_with_five_products() -> None:
+    """Q K^T again, P^T dO, dO V^T, dS K, dS^T Q; what comes between needs the forward result."""
+
+    def loss(q, k, v, weight):
+        mixed = grouped(q, k, v).reshape(B, S, H * D)
+        return jnp.sum(jnp.tanh(mixed @ weight).astype(jnp.float32))
+
+    weight = jax.ShapeDtypeStruct((H * D, H * D), jnp.bfloat16)
+    graph = fused(jax.grad(loss, argnums=(0, 1, 2)), QUERY, KEY, KEY, weight)
+    assert kernels(graph) == [("attention", 2 * CAUSAL), ("attention_backward", 5 * CAUSAL)]
+    assert all(kind.elements < B * H * S * S for node in graph for kind in node.result_types)
+    reached: dict[int, set[int]] = {}
+    for index in range(len(graph)):
+        before = graph.predecessors(index)
+        reached[index] = before.union(*(reached[other] for other in before))
+    forward, backward = (i for i in range(len(graph)) if graph[i].op.startswith("attention"))
+    assert forward in reached[backward]
+
+
+def test_in_a_scan_with_rematerialisation() -> None:
+    """The mask reaches the bodies as an invariant."""
+    weights = jax.ShapeDtypeStruct((3, H * D, H * D), jnp.bfloat16)
+
+    @jax.checkpoint
+    def block(x, weight):
+        q = (x @ weight).reshape(B, S, H, D)
+        mixed = grouped(q, q[:, :, :K], q[:, :, K:]).reshape(B, S, H * D)
+        return jnp.tanh(x + mixed @ weight), None
+
+    def loss(x, weights):
+        return jnp.sum(jax.lax.scan(block, x, weights)[0].astype(jnp.float32))
+
+    x = jax.ShapeDtypeStruct((B, S, H * D), jnp.bfloat16)
+    found = kernels(fused(jax.grad(loss, argnums=1), x, weights))
+    assert found == [
+        ("attention", 2 * CAUSAL),
+        ("attention", 2 * CAUSAL),
+        ("attention_backward", 5 * CAUSAL),
+    ]
+
+
+def test_scores_that_are_returned_or_stored_stay_as_they_are_written() -> None:
+    def returned(q, k, v):
+        weights = jax.nn.softmax(q @ k.swapaxes(-1, -2))
+        return weights @ v, weights
+
+    graph = graph_of(returned, HEADS, HEADS, HEADS)
+    assert fuse_attention(graph) is graph
+
+    def stored(q, ks):
+        step = lambda q, k: (additive(q, k, k), None)  # noqa: E731
+        return jnp.sum(jax.lax.scan(step, q, ks)[0])
+
+    stack = jax.ShapeDtypeStruct((3, *HEADS.shape), jnp.float32)
+    found = kernels(fused(jax.grad(stored, argnums=1), HEADS, stack))
+    assert found == []
+
+
+@pytest.mark.parametrize("vocabulary", [256, 1024])
+def test_a_loss_over_a_vocabulary_is_no_attention(vocabulary: int) -> None:
+    def loss(x, weight, labels):
+        scores = jnp.einsum("bsd,dv->bsv", x, weight)
+        return jnp.mean(
+            jax.nn.logsumexp(scores, -1)
+            - jnp.take_along_axis(scores, labels[..., None], -1)[..., 0]
+        )
+
+    arguments = (
+        jax.ShapeDtypeStruct((B, S, 32), jnp.float32),
+        jax.ShapeDtypeStruct((32, vocabulary), jnp.float32),
+        jax.ShapeDtypeStruct((B, S), jnp.int32),
+    )
+    graph = graph_of(jax.grad(loss, argnums=(0, 1)), *arguments)
+    assert fuse_attention(graph) is graph
+
+
+def test_a_gated_network_is_no_attention() -> None:
+    def network(x, gate, up, down):
+        return (jax.nn.silu(x @ gate) * (x @ up)) @ down
+
+    wide = jax.ShapeDtypeStruct((32, 512), jnp.float32)
+    arguments = jax.ShapeDtypeStruct((B, S, 32), jnp.float32), wide, wide
+    graph = graph_of(network, *arguments, jax.ShapeDtypeStruct((512, 32), jnp.float32))
+    assert fuse_attention(graph) is graph
+
+
+def test_layers_one_after_another_are_kernels_of_their_own() -> None:
+    def layers(q, k, v):
+        for _ in range(3):
+            q = jnp.tanh(additive(q, k, v))
+        return q
+
+    graph = fused(layers, HEADS, HEADS, HEADS)
+    assert kernels(graph) == [("attention", 2 * CAUSAL)] * 3
+    assert attention_kernels(graph) == 3
