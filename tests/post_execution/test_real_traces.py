@@ -1,4 +1,4 @@
-"""Traces of real runs: ResNet-50 under DDP on two A100s, an execution trace of PyTorch, gloo ranks."""
+"""Traces of real runs: ResNet-50 under DDP on two A100s, PyTorch's execution traces, gloo ranks."""
 
 from __future__ import annotations
 
