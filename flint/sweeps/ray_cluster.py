@@ -107,6 +107,8 @@ class OnRay:
     def end(self) -> None:
         """Cancel what runs; a Ray that was started here ends."""
         with self._lock:
+            if self._ended:
+                return
             self._ended = True
             running = list(self._running)
         for task in running:

@@ -1,0 +1,74 @@
+"""Commands as processes: forks of one, or each started alone; failures and the end of all."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+
+import pytest
+
+from flint.errors import FlintError
+from flint.sweeps import processes
+from flint.sweeps.processes import Processes
+from tests.sweeps.test_command import alive, happens
+
+
+@pytest.fixture(params=["forks", "alone"])
+def commands(request, monkeypatch):
+    if request.param == "forks" and sys.platform != "linux":
+        pytest.skip("forks on Linux only")
+    monkeypatch.setattr(processes, "_FORKS", request.param == "forks")
+    made = Processes()
+    yield made
+    made.end()
+
+
+def test_a_command_says_what_it_says_alone(commands):
+    assert json.loads(commands.run(["systems", "dgx-h100", "--json"]))[0]["name"] == "dgx-h100"
+    with pytest.raises(FlintError, match="no system is called 'nothing'"):
+        commands.run(["systems", "nothing"])
+    assert "dgx-h100" in commands.run(["systems"])  # a failure is not the end of the others
+
+
+def test_the_end_ends_what_runs(commands, tmp_path):
+    step = tmp_path / "step.py"
+    step.write_text(
+        "import os, pathlib, subprocess, time\n"
+        "child = subprocess.Popen(['sleep', '600'])\n"
+        f"mark = pathlib.Path({str(tmp_path / 'mark')!r})\n"
+        "mark.with_suffix('.new').write_text(f'{os.getpid()} {child.pid}')\n"
+        "mark.with_suffix('.new').rename(mark)\n"
+        "time.sleep(600)\n"
+    )
+    found = []
+
+    def work():
+        try:
+            commands.run(["capture", f"{step}:f", "--mesh", "2", "-o", str(tmp_path / "out")])
+        except FlintError as error:
+            found.append(str(error))
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    assert happens((tmp_path / "mark").is_file)
+    numbers = [int(number) for number in (tmp_path / "mark").read_text().split()]
+    commands.end()
+    worker.join(timeout=60)
+    assert len(found) == 1
+    assert happens(lambda: not any(map(alive, numbers)))
+    with pytest.raises(FlintError, match="interrupted"):
+        commands.run(["systems"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
+def test_commands_fail_in_words_when_the_process_that_forks_is_gone():
+    made = Processes()
+    made.run(["systems"])
+    os.kill(made._server.pid, signal.SIGKILL)
+    made._server.wait()
+    with pytest.raises(FlintError, match="the process that forks has ended"):
+        made.run(["systems"])
+    made.end()
