@@ -1,0 +1,239 @@
+"""Attention scores in a block: where they are made, what works on them, where they are used up.
+
+The idea: follow scores from the product that makes them through all that keeps or reduces them;
+what lies between belongs to them too.  ``flint.passes.attention`` says what counts as attention.
+
+    pieces = Block(graph, known_values(graph, inputs)).find()
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.graph import NodeKind, WorkloadGraph
+from flint.work import Role
+
+#: The largest head that fused kernels take.
+MAX_HEAD: Final = 256
+
+#: Ops that a kernel can take in beside its products.
+LIGHT: Final = (Role.ELEMENTWISE, Role.MOVEMENT, Role.REDUCTION, Role.GENERATE, Role.ALIAS)
+#: What scores go through without becoming something else.
+_WHOLE: Final = (Role.ELEMENTWISE, Role.MOVEMENT, Role.ALIAS)
+_RANK_OPS: Final = ("partition_id", "replica_id")
+
+
+class Known(IntEnum):
+    """What of a value is known before the step runs."""
+
+    NOTHING = 0
+    UNIFORM = 1  # one constant everywhere
+    BY_POSITION = 2  # a function of positions: iotas, masks
+
+
+def known_values(graph: WorkloadGraph, inputs: NDArray[np.int8]) -> NDArray[np.int8]:
+    """``Known`` of each value, shape [values]."""
+    known = np.zeros(graph.values, np.int8)
+    known[: graph.inputs] = inputs
+    single = np.array([t.elements <= 1 for t in graph.tables.types] or [True], np.bool_)
+    names = graph.tables.ops
+    role, op = graph.role.tolist(), graph.op.tolist()
+    kind = graph.kind.tolist()
+    for node in range(len(graph)):
+        if kind[node] != NodeKind.COMPUTE or role[node] not in LIGHT:
+            continue
+        name = names[op[node]]
+        operands = graph.operand[graph.operand_ptr[node] : graph.operand_ptr[node + 1]]
+        first, last = graph.result_ptr[node : node + 2] + graph.inputs
+        if name in _RANK_OPS:
+            continue
+        if len(operands):
+            known[first:last] = known[operands].max() if known[operands].all() else 0
+        elif role[node] == Role.GENERATE:
+            scalar = bool(single[graph.value_type[first:last]].all())
+            splat = scalar or (name == "constant" and not _is_mask(graph, int(first)))
+            known[first:last] = Known.UNIFORM if splat else Known.BY_POSITION
+    return known
+
+
+def _is_mask(graph: WorkloadGraph, value: int) -> bool:
+    return graph.type_of(value).dtype == "i1"
+
+
+@dataclass(eq=False, slots=True)
+class Scores:
+    """One connected piece of work on scores.
+
+    Attributes:
+        elements: of a score value.
+        members: nodes, with the kernel that each belongs to once it is known.
+        makers: contractions that make scores.
+        users: contractions that use them up.
+        square: positions of queries and keys are as many.
+        escapes: somebody else reads scores.
+    """
+
+    elements: int
+    members: dict[int, int] = field(default_factory=dict)
+    makers: list[int] = field(default_factory=list)
+    users: list[int] = field(default_factory=list)
+    square: int = 0
+    escapes: bool = False
+
+
+class Block:
+    """One block's columns as lists, and what was found in it."""
+
+    def __init__(self, graph: WorkloadGraph, known: NDArray[np.int8]) -> None:
+        self.graph = graph
+        self.known = known.tolist()
+        self.kind = graph.kind.tolist()
+        self.role = graph.role.tolist()
+        self.names = [graph.tables.ops[i] for i in graph.op.tolist()]
+        self.operand: list[int] = graph.operand.tolist()
+        self.operand_ptr: list[int] = graph.operand_ptr.tolist()
+        self.producer = graph.producer.tolist()
+        elements = np.array([t.elements for t in graph.tables.types] or [0], np.int64)
+        self.elements = elements[graph.value_type].tolist()
+        self.first = (graph.result_ptr + graph.inputs).tolist()
+        #: Score value -> its piece, an index that ``piece_of`` follows.
+        self.of_value: dict[int, int] = {}
+        self.pieces: list[Scores] = []
+        self._into: list[int] = []
+
+    def operands(self, node: int) -> list[int]:
+        return self.operand[self.operand_ptr[node] : self.operand_ptr[node + 1]]
+
+    def results(self, node: int) -> range:
+        return range(self.first[node], self.first[node + 1])
+
+    def find(self) -> list[Scores]:
+        """All pieces that are attention."""
+        for node in range(len(self.kind)):
+            self._visit(node)
+        for value in self.graph.outputs.tolist():
+            if value in self.of_value:
+                self.pieces[self._piece(self.of_value[value])].escapes = True
+        kept = [p for i, p in enumerate(self.pieces) if self._into[i] == i]
+        return [piece for piece in kept if self._is_attention(piece)]
+
+    def _visit(self, node: int) -> None:
+        operands = self.operands(node)
+        touched = {self._piece(self.of_value[v]) for v in operands if v in self.of_value}
+        if self.kind[node] != NodeKind.COMPUTE:
+            for number in touched:
+                self.pieces[number].escapes = True
+            return
+        role = self.role[node]
+        made = self._makes_scores(node)
+        if made is not None and not touched:
+            self.pieces.append(made)
+            self._into.append(len(self._into))
+            made.members[node] = 0
+            made.makers.append(node)
+            self.of_value[self.first[node]] = len(self.pieces) - 1
+            return
+        if not touched:
+            return
+        number = self._joined(touched)
+        piece = self.pieces[number]
+        if role == Role.CONTRACTION:
+            piece.members[node] = 0
+            piece.users.append(node)
+            return
+        results = self.results(node)
+        whole = all(self.elements[v] == piece.elements for v in results)
+        if role == Role.REDUCTION or (role in _WHOLE and whole):
+            piece.members[node] = 0
+            for value in results:
+                if self.elements[value] == piece.elements:
+                    self.of_value[value] = number
+        else:
+            piece.escapes = True
+
+    def _makes_scores(self, node: int) -> Scores | None:
+        graph = self.graph
+        if self.role[node] != Role.CONTRACTION:
+            return None
+        items = range(int(graph.work_ptr[node]), int(graph.work_ptr[node + 1]))
+        gemms = [int(graph.work_gemm[i]) for i in items if graph.work_gemm[i] >= 0]
+        results = self.results(node)
+        if len(gemms) != 1 or len(results) != 1:
+            return None
+        batch, _, _, k = graph.tables.gemms[gemms[0]]
+        elements = self.elements[results[0]]
+        shape = graph.type_of(results[0]).shape
+        if k > MAX_HEAD or (batch < 2 and len(shape) < 4):
+            return None
+        if any(self.elements[value] >= elements for value in self.operands(node)):
+            return None
+        # Dims of as many positions as the longest one, twice or more: queries and keys.
+        longest = max(shape)
+        return Scores(elements, square=longest if shape.count(longest) > 1 else 0)
+
+    def _piece(self, number: int) -> int:
+        while self._into[number] != number:
+            number = self._into[number]
+        return number
+
+    def _joined(self, numbers: set[int]) -> int:
+        first, *others = sorted(numbers)
+        into = self.pieces[first]
+        for number in others:
+            other = self.pieces[number]
+            self._into[number] = first
+            into.members |= other.members
+            into.makers += other.makers
+            into.users += other.users
+            into.escapes |= other.escapes or other.elements != into.elements
+            into.square = min(into.square, other.square)
+        return first
+
+    def _is_attention(self, piece: Scores) -> bool:
+        names = [self.names[node] for node in piece.members]
+        reduces = any(self.role[node] == Role.REDUCTION for node in piece.members)
+        exponential = any("exponential" in name for name in names)
+        return exponential and reduces and bool(piece.users) and not piece.escapes
+
+    def split(self, piece: Scores) -> None:
+        """Say for every member to which kernel it belongs, and take in what lies between members.
+
+        A way that leaves a piece through anything but light ops and comes back makes the next
+        kernel, so that no kernel waits for itself.
+        """
+        low, high = min(piece.members), max(piece.members)
+        order_ptr, order_node = self.graph.order_ptr, self.graph.order_node
+        level: dict[int, int] = {}
+        inside: dict[int, bool] = {}
+        for node in range(low, high + 1):
+            before = {self.producer[value] for value in self.operands(node)}
+            if order_ptr[node] != order_ptr[node + 1]:
+                before.update(order_node[order_ptr[node] : order_ptr[node + 1]].tolist())
+            above = [other for other in before if other in level]
+            member = node in piece.members
+            if not above and not member:
+                continue
+            at = max((level[other] for other in above), default=0)
+            if member:
+                piece.members[node] = at
+                inside[node] = True
+            elif self.kind[node] == NodeKind.COMPUTE and self.role[node] in LIGHT:
+                inside[node] = any(inside[other] and level[other] == at for other in above)
+            else:
+                at, inside[node] = at + 1, False
+            level[node] = at
+        needed = set(piece.members)
+        for node in range(high, low - 1, -1):
+            if node not in needed:
+                continue
+            for value in self.operands(node):
+                other = self.producer[value]
+                if other in needed or not inside.get(other) or level[other] != level[node]:
+                    continue
+                needed.add(other)
+                piece.members[other] = level[other]
