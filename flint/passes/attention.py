@@ -6,12 +6,13 @@ kernel in its place that keeps the scores on the chip (Dao et al., "FlashAttenti
 splash attention), and in the backward pass another one that computes them again.  This pass finds
 the written form and makes these kernels of it:
 
-1. **Scores** are made by a contraction with a head dim of at most 256, more elements than either operand,
-   and a batch of heads (more than one, or a result of four dims or more).
+1. **Scores** are made by a contraction with a head dim of at most 256, more elements than either
+   operand, and a batch of heads (more than one, or a result of four dims or more).
 2. What is computed from scores element by element, moved, or reduced along rows belongs to them,
-   up to the contractions that use them up.  There must be an exponential, a reduction and such a
-   contraction; scores that anything else reads (stored for the backward pass of a scan, returned,
-   communicated) are needed in memory, and nothing is changed.
+   up to the contractions that use them up.  There must be an exponential, such a contraction, and a
+   reduction or (in a backward pass that knows the rows' sums) a second product that makes scores.
+   Scores that anything else reads (stored for the backward pass of a scan, returned, communicated)
+   are needed in memory, and nothing is changed.
 3. What can run without leaving the scores is one kernel: the forward pass.  What needs something
    that was computed elsewhere from its results (the gradient) is the next one.  Scores that it
    takes over from the first are computed again: their product and an exponential each are added.

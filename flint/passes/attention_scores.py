@@ -198,7 +198,8 @@ class Block:
         names = [self.names[node] for node in piece.members]
         reduces = any(self.role[node] == Role.REDUCTION for node in piece.members)
         exponential = any("exponential" in name for name in names)
-        return exponential and reduces and bool(piece.users) and not piece.escapes
+        normal = reduces or len(piece.makers) > 1
+        return exponential and normal and bool(piece.users) and not piece.escapes
 
     def split(self, piece: Scores) -> None:
         """Say for every member to which kernel it belongs, and take in what lies between members.
