@@ -14,6 +14,7 @@ FILE}``, and answers with ``{"number": 1, "process": 4711}`` and at the end ``{"
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import json
 import os
@@ -26,6 +27,8 @@ from typing import Any
 
 #: Modules that captures and simulations need in any case.
 _ALWAYS = ("flint.cli", "flint.simulation.running")
+#: From <sys/prctl.h>.
+_PR_SET_PDEATHSIG = 1
 
 
 def serve(modules: list[str]) -> None:
@@ -77,6 +80,7 @@ def _import(modules: list[str]) -> None:
 
 
 def _fork(request: dict[str, Any], ours: tuple[int, ...]) -> int:
+    parent = os.getpid()
     with warnings.catch_warnings():
         # Numerical libraries have threads of their own, which they make again after a fork.
         warnings.simplefilter("ignore")
@@ -86,6 +90,7 @@ def _fork(request: dict[str, Any], ours: tuple[int, ...]) -> int:
     status = 1
     try:
         os.setsid()
+        _end_with(parent)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -95,6 +100,13 @@ def _fork(request: dict[str, Any], ours: tuple[int, ...]) -> int:
         status = _run(request["arguments"])
     finally:
         os._exit(status)
+
+
+def _end_with(parent: int) -> None:
+    """Be killed when the process that forks is, which then cannot do it itself."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _redirect(request: dict[str, Any]) -> None:

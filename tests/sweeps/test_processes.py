@@ -33,7 +33,8 @@ def test_a_command_says_what_it_says_alone(commands):
     assert "dgx-h100" in commands.run(["systems"])  # a failure is not the end of the others
 
 
-def test_the_end_ends_what_runs(commands, tmp_path):
+def sleeper(tmp_path):
+    """A step file that leaves its process's number and its child's in `mark`, and sleeps."""
     step = tmp_path / "step.py"
     step.write_text(
         "import os, pathlib, subprocess, time\n"
@@ -43,21 +44,25 @@ def test_the_end_ends_what_runs(commands, tmp_path):
         "mark.with_suffix('.new').rename(mark)\n"
         "time.sleep(600)\n"
     )
+    return ["capture", f"{step}:f", "--mesh", "2", "-o", str(tmp_path / "out")]
+
+
+def failure(commands, command):
+    with pytest.raises(FlintError) as failed:
+        commands.run(command)
+    return str(failed.value)
+
+
+def test_the_end_ends_what_runs(commands, tmp_path):
+    command = sleeper(tmp_path)
     found = []
-
-    def work():
-        try:
-            commands.run(["capture", f"{step}:f", "--mesh", "2", "-o", str(tmp_path / "out")])
-        except FlintError as error:
-            found.append(str(error))
-
-    worker = threading.Thread(target=work)
+    worker = threading.Thread(target=lambda: found.append(failure(commands, command)))
     worker.start()
     assert happens((tmp_path / "mark").is_file)
     numbers = [int(number) for number in (tmp_path / "mark").read_text().split()]
     commands.end()
     worker.join(timeout=60)
-    assert len(found) == 1
+    assert found == ["interrupted"] or "SIGKILL" in found[0]
     assert happens(lambda: not any(map(alive, numbers)))
     with pytest.raises(FlintError, match="interrupted"):
         commands.run(["systems"])
@@ -71,4 +76,18 @@ def test_commands_fail_in_words_when_the_process_that_forks_is_gone():
     made._server.wait()
     with pytest.raises(FlintError, match="the process that forks has ended"):
         made.run(["systems"])
+    made.end()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
+def test_a_command_does_not_outlive_the_process_that_forks(tmp_path):
+    made = Processes()
+    worker = threading.Thread(target=failure, args=(made, sleeper(tmp_path)))
+    worker.start()
+    assert happens((tmp_path / "mark").is_file)
+    number, child = map(int, (tmp_path / "mark").read_text().split())
+    os.kill(made._server.pid, signal.SIGKILL)
+    assert happens(lambda: not alive(number))
+    worker.join(timeout=60)
+    os.kill(child, signal.SIGKILL)
     made.end()
