@@ -88,9 +88,9 @@ class ModuleFacts:
         try:
             inner = self._inside(instruction, 0)
             facts = [self._facts(item, rank, name) for item in inner]
-        except (ValueError, IndexError, DecodeError) as error:
-            raise FlintError(f"{self._where}: {name}: {error}") from error
-        own = self._facts(instruction, rank, name)
+            own = self._facts(instruction, rank, name)
+        except (ValueError, LookupError, RecursionError, DecodeError) as error:
+            raise FlintError(f"{self._where}: damaged HLO at {name} ({error})") from error
         if own.kind.must_match or not facts:
             return (own,)
         return tuple(facts)

@@ -107,7 +107,7 @@ def _read(path: Path, accesses: AccessesBuilder | None) -> tuple[Observed, Acces
             facts,
             rank=rank,
             step=bisect_right(begins, node.order) - 1 if marks else 0,
-            stream=int(node.attributes.get("tid", 0) or 0),
+            stream=_thread(node.attributes.get("tid")),
             parent=number_of.get(outer, -1),
         )
     if not nodes:
@@ -137,9 +137,7 @@ def _nodes(trace: JsonTrace, accesses: AccessesBuilder | None) -> list[_Node]:
     found = []
     for item in trace.items("nodes"):
         attributes = {
-            str(entry.get("name")): entry.get("value")
-            for entry in item.get("attrs", [])
-            if isinstance(entry, dict)
+            str(entry.get("name")): entry.get("value") for entry in _entries(item.get("attrs"))
         }
         number, outer = item.get("id"), item.get("ctrl_deps", -1)
         inputs = item.get("inputs")
@@ -160,6 +158,14 @@ def _nodes(trace: JsonTrace, accesses: AccessesBuilder | None) -> list[_Node]:
             )
         )  # fmt: skip
     return found
+
+
+def _entries(listed: object) -> list[dict[str, Any]]:
+    return [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
+
+
+def _thread(number: object) -> int:
+    return number if isinstance(number, int) and 0 <= number < 1 << 62 else 0
 
 
 def _groups(nodes: list[_Node]) -> tuple[dict[str, tuple[int, ...]], int | None]:
