@@ -22,9 +22,10 @@ from flint.building import GraphBuilder, TableBuilder
 from flint.communication import Communication
 from flint.cost.op_work import gemm_flops
 from flint.graph import NodeKind, Phase, Source, WorkloadGraph
+from flint.post_execution.edges import Edges
 from flint.post_execution.links import Links
-from flint.post_execution.order import OPTIMIZER, Edges
 from flint.post_execution.units import Units, around
+from flint.post_execution.waits import OPTIMIZER
 from flint.tensor_types import DTYPE_BITS, TensorType
 from flint.validation.observed import Observed, OpFacts
 from flint.work import Role, Unit, Work, WorkItem

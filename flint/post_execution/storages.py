@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.post_execution.edges import CONTRADICTED, JITTER
 from flint.post_execution.graphs import Flows
-from flint.post_execution.order import CONTRADICTED, JITTER
 from flint.post_execution.units import Units
 from flint.tensor_types import TensorType
 

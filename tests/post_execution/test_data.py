@@ -8,7 +8,7 @@ import pytest
 
 from flint.errors import FlintError, UsageError
 from flint.post_execution.converting import convert_traces
-from flint.post_execution.order import CONTRADICTED
+from flint.post_execution.edges import CONTRADICTED
 from tests.post_execution.traces import Profile, edges
 
 MM = "aten::mm(Tensor self, Tensor mat2) -> Tensor"

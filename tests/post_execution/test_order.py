@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from flint.post_execution.converting import convert_traces
-from flint.post_execution.order import BY_OPTIMIZER, BY_TIME, CONTRADICTED, UNAWAITED, UNRESOLVED
+from flint.post_execution.edges import CONTRADICTED
+from flint.post_execution.waits import BY_OPTIMIZER, BY_TIME, UNAWAITED, UNRESOLVED
 from tests.post_execution.traces import COMMS, WORK, Profile, edges
 
 

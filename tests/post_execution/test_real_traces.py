@@ -18,7 +18,8 @@ from flint.converters.chakra.schema import NodeType
 from flint.converters.chakra.trace_set import load_trace_set
 from flint.graph import Phase
 from flint.post_execution.converting import convert_traces
-from flint.post_execution.order import CONTRADICTED, UNAWAITED, UNRESOLVED
+from flint.post_execution.edges import CONTRADICTED
+from flint.post_execution.waits import UNAWAITED, UNRESOLVED
 from tests.post_execution.traces import edges
 
 TRACES = Path(__file__).parent.parent / "data" / "traces"

@@ -1,0 +1,128 @@
+"""Dependencies between units as they are found, and units as queues that are searched by time.
+
+The idea: whatever a rule finds, an edge leads from what was issued earlier to what was issued
+later, and from what was over to what began then; anything else is counted and left out.
+
+    found.add(3, 7, EdgeKind.STREAM)
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Set
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.graph import EdgeKind
+from flint.post_execution.units import NO_STREAM, Units
+
+Ints = NDArray[np.int64]
+
+#: Two clocks of a profiler agree to so many nanoseconds.
+JITTER = 2_000
+
+CONTRADICTED = "dependencies that the measured times contradict, left out"
+
+
+@dataclass(frozen=True, eq=False)
+class Edges:
+    """Dependencies between units without data.
+
+    Attributes:
+        before, after: units; ``before`` is always the smaller number.
+        kind: ``EdgeKind``.
+        notes: text -> count.
+    """
+
+    before: Ints
+    after: Ints
+    kind: NDArray[np.int8]
+    notes: dict[str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Queue:
+    """Units that are issued, begin and end one after another: a stream's or a thread's.
+
+    Attributes:
+        units: their numbers, ascending.
+        issued, start: of each, ascending.
+        over: when each and all before it were over.
+    """
+
+    units: Ints
+    issued: Ints
+    start: Ints
+    over: Ints
+
+    def issued_before(self, when: int) -> int:
+        """The last unit issued before a moment, -1 for none."""
+        place = int(np.searchsorted(self.issued, when, side="left")) - 1
+        return int(self.units[place]) if place >= 0 else -1
+
+    def issued_from(self, when: int) -> int:
+        """The first unit issued at a moment or later, -1 for none."""
+        place = int(np.searchsorted(self.issued, when, side="left"))
+        return int(self.units[place]) if place < len(self.units) else -1
+
+
+def queues_of(units: Units, key: Ints, chosen: NDArray[np.bool_] | None = None) -> dict[int, Queue]:
+    """Queue of each stream or thread, without what runs on none.
+
+    Args:
+        units: in order of issue.
+        key: the queue of each, shape [units].
+        chosen: those that count; all by default.
+    """
+    kept = key != NO_STREAM if chosen is None else (key != NO_STREAM) & chosen
+    numbers = np.flatnonzero(kept)
+    numbers = numbers[np.argsort(key[numbers], kind="stable")]
+    bounds = np.flatnonzero(np.diff(key[numbers], prepend=NO_STREAM, append=NO_STREAM))
+    found = {}
+    for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        mine = numbers[low:high]
+        found[int(key[mine[0]])] = Queue(
+            mine,
+            np.maximum.accumulate(units.issued[mine]),
+            units.start[mine],
+            np.maximum.accumulate(units.end[mine]),
+        )
+    return found
+
+
+class Found:
+    """Edges as they are found, each once, and which collectives somebody waits for.
+
+    Attributes:
+        units: what they are between.
+        start, end: of each unit, ns.
+        kind: (before, after) -> ``EdgeKind``.
+        awaited: collectives that some work waits for.
+        notes: text -> count.
+    """
+
+    def __init__(self, units: Units, awaited: Set[int]) -> None:
+        self.units = units
+        self.start, self.end = units.start.tolist(), units.end.tolist()
+        self.kind: dict[tuple[int, int], int] = {}
+        self.awaited = set(awaited)
+        self.notes: dict[str, int] = defaultdict(int)
+
+    def add(self, before: int, after: int, kind: EdgeKind) -> bool:
+        """Add an edge unless the times contradict it; says whether it is there now."""
+        if before >= after or (self.units.timed and self.end[before] > self.start[after] + JITTER):
+            self.notes[CONTRADICTED] += 1
+            return False
+        self.kind.setdefault((before, after), int(kind))
+        if self.units.collective[before] and not self.units.collective[after]:
+            self.awaited.add(before)
+        return True
+
+    def finish(self) -> Edges:
+        """The columns."""
+        pairs = np.array(list(self.kind), np.int64).reshape(-1, 2)
+        kind = np.array(list(self.kind.values()), np.int8)
+        order = np.lexsort((pairs[:, 0], pairs[:, 1]))
+        return Edges(pairs[order, 0], pairs[order, 1], kind[order], dict(self.notes))

@@ -1,0 +1,210 @@
+"""Waits: streams for streams, the host for streams, and who waits for a collective.
+
+The rules stand in ``flint.post_execution.order``; here is what each of them looks for.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.graph import EdgeKind
+from flint.post_execution.edges import JITTER, Found, Queue, queues_of
+from flint.post_execution.links import Links, StreamWait
+from flint.post_execution.units import NO_STREAM
+from flint.validation.observed import Observed
+
+Ints = NDArray[np.int64]
+
+#: A unit that was held back begins so soon after the event that it waited for (ns): on a device
+#: the hardware lets it go, on a host a thread has to wake up.
+_AT_ONCE, _WOKEN = 10_000, 200_000
+#: So many collectives that nobody has waited for are looked through for a wait.
+_LOOKED_BACK = 256
+#: Ops that wait for a collective.
+_WAIT_OPS = ("_c10d_functional::wait_tensor", "c10d::wait")
+_LIBRARY = "c10d::"
+#: Annotation of an optimizer's step.
+OPTIMIZER = "Optimizer.step"
+
+UNRESOLVED = (
+    "waits that do not say for what: taken as for the oldest collective that was over (profile "
+    "with _ExperimentalConfig(enable_cuda_sync_events=True) to know)"
+)
+UNAWAITED = "collectives whose result nobody waits for within the step"
+BY_TIME = "collectives that a kernel was held back for, by the measured times alone"
+BY_OPTIMIZER = "collectives that only the optimizer's step waits for, as far as the trace says"
+
+
+def resolved_waits(found: Found, streams: dict[int, Queue], links: Links) -> None:
+    """Rule 2; what a stream waits for, those that wait for the stream afterwards wait for, too."""
+    passed_on: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for wait in links.stream_waits:
+        if wait.awaited < 0 or wait.stream == wait.awaited:
+            continue
+        recorded = wait.recorded if wait.recorded >= 0 else wait.when
+        other, mine = streams.get(wait.awaited), streams.get(wait.stream)
+        last = other.issued_before(recorded) if other is not None else -1
+        since = int(found.units.issued[last]) if last >= 0 else -1
+        sources = [unit for when, unit in passed_on[wait.awaited] if since <= when < recorded]
+        sources += [last] if last >= 0 else []
+        after = mine.issued_from(wait.when) if mine is not None else -1
+        for before in sources:
+            passed_on[wait.stream].append((wait.when, before))
+            if after >= 0:
+                found.add(before, after, EdgeKind.STREAM)
+
+
+def host_waits(found: Found, streams: dict[int, Queue], links: Links) -> None:
+    """The host went on only when a stream was done: so does all that it issued afterwards."""
+    for wait in links.host_waits:
+        for stream, queue in streams.items():
+            before = queue.issued_before(wait.start)
+            if wait.stream not in (-1, stream) or before < 0:
+                continue
+            for other, later in streams.items():
+                after = later.issued_from(wait.end)
+                if other != stream and after >= 0 and found.end[before] <= found.start[after]:
+                    found.add(before, after, EdgeKind.ORDER)
+
+
+def unresolved_waits(found: Found, talks: list[int], trace: Observed, links: Links) -> None:
+    """Rule 4."""
+    units = found.units
+    works = queues_of(units, units.thread, ~units.collective)
+    issues = queues_of(units, units.thread)
+    everything = queues_of(units, np.zeros(len(units), np.int64), ~units.collective)
+    left = list(talks)
+    for wait in sorted([*_by_users(trace, links), *_wait_ops(trace, links, found)]):
+        queue = (works if wait.thread >= 0 else everything).get(max(wait.thread, 0))
+        after = queue.issued_from(wait.when) if queue is not None else -1
+        if after < 0:
+            continue
+        left = [unit for unit in left[:_LOOKED_BACK] if unit not in found.awaited] + left[
+            _LOOKED_BACK:
+        ]
+        unit = _oldest(found, left, wait.when, after)
+        if unit < 0:
+            continue
+        found.add(unit, after, EdgeKind.STREAM)
+        found.notes[UNRESOLVED] += 1
+        # A collective that the thread issues before that work waits as well.
+        first = issues[wait.thread].issued_from(wait.when) if wait.thread in issues else after
+        if first < after and unit < first and found.end[unit] <= found.start[first]:
+            found.add(unit, first, EdgeKind.STREAM)
+
+
+def _oldest(found: Found, left: Iterable[int], when: int, after: int) -> int:
+    """The first collective issued before a moment that was over when a unit began, -1 for none."""
+    units = found.units
+    for number, unit in enumerate(left):
+        if unit >= after or units.issued[unit] >= when or number >= _LOOKED_BACK:
+            break
+        orders_itself = units.stream[unit] == units.stream[after] != NO_STREAM
+        if not orders_itself and found.end[unit] <= found.start[after] + JITTER:
+            return unit
+    return -1
+
+
+def _by_users(trace: Observed, links: Links) -> list[StreamWait]:
+    """Waits that do not name their streams, without those that a library makes for itself.
+
+    What is called inside of a collective orders the library's streams: that is rule 3.
+    """
+    communicates = np.array(
+        [fact.kind.collective or fact.name.startswith(_LIBRARY) for fact in trace.facts], bool
+    )
+    inside: dict[int, tuple[Ints, Ints]] = {}
+    rows = np.flatnonzero(communicates[trace.op])
+    for thread in np.unique(links.thread[rows]).tolist():
+        mine = rows[links.thread[rows] == thread]
+        order = np.argsort(links.issued[mine], kind="stable")
+        over = np.maximum.accumulate(links.over[mine][order])
+        inside[thread] = links.issued[mine][order], over
+    nothing = np.zeros(0, np.int64)
+    found = []
+    for wait in links.stream_waits:
+        if wait.awaited >= 0:
+            continue
+        begins, ends = inside.get(wait.thread, (nothing, nothing))
+        at = int(np.searchsorted(begins, wait.when, side="right")) - 1
+        if at < 0 or ends[at] < wait.when:
+            found.append(wait)
+    return found
+
+
+def _wait_ops(trace: Observed, links: Links, found: Found) -> list[StreamWait]:
+    """Ops that wait for a collective, as waits of their thread."""
+    rows = found.units.row[found.units.row >= 0]
+    step = trace.step[rows[0]] if len(rows) else 0
+    named = np.array([fact.name in _WAIT_OPS for fact in trace.facts], bool)
+    rows = np.flatnonzero(named[trace.op] & (trace.step == step))
+    return [
+        StreamWait(int(links.issued[row]), -1, -1, -1, int(links.thread[row]))
+        for row in rows.tolist()
+    ]
+
+
+def by_time(found: Found, work: list[Queue], results: list[int]) -> None:
+    """Rule 5."""
+    units = found.units
+    patience = _AT_ONCE if units.device else _WOKEN
+    for unit in results:
+        if unit in found.awaited:
+            continue
+        end = found.end[unit]
+        for queue in work:
+            at = int(np.searchsorted(queue.start, end - 1, side="left"))
+            if at >= len(queue.units):
+                continue
+            after = int(queue.units[at])
+            other = units.stream[unit] != units.stream[after]
+            idle = at == 0 or queue.over[at - 1] < end - JITTER
+            ready = units.issued[after] < end or not units.device
+            soon = found.start[after] - end <= patience
+            if unit < after and other and idle and ready and soon:
+                found.notes[BY_TIME] += found.add(unit, after, EdgeKind.STREAM)
+
+
+def by_optimizer(found: Found, work: list[Queue], links: Links | None, results: list[int]) -> None:
+    """Rule 6."""
+    units = found.units
+    spans = [s for s in links.spans if s.name.startswith(OPTIMIZER)] if links is not None else []
+    begins = np.array([span.start for span in spans], np.int64)
+    for unit in _unawaited(found, results):
+        at = int(np.searchsorted(begins, units.issued[unit], side="left"))
+        if at == len(spans):
+            continue
+        for queue in work:
+            after = queue.issued_from(spans[at].start)
+            inside = after >= 0 and units.issued[after] < spans[at].end
+            if inside and units.stream[unit] != units.stream[after]:
+                found.notes[BY_OPTIMIZER] += found.add(unit, after, EdgeKind.STREAM)
+
+
+def left_over(found: Found, results: list[int]) -> None:
+    """Count the collectives that nobody waits for."""
+    left = _unawaited(found, results)
+    if left:
+        found.notes[UNAWAITED] += len(left)
+
+
+def _unawaited(found: Found, results: list[int]) -> list[int]:
+    """Collectives for which nobody waits, nor for a later one of their stream."""
+    units = found.units
+    last: dict[int, int] = {}  # stream -> its last unit that is waited for, or works itself
+    for unit in found.awaited:
+        stream = int(units.stream[unit])
+        last[stream] = max(last.get(stream, -1), unit)
+    works = np.flatnonzero(~units.collective)
+    for stream, unit in zip(units.stream[works].tolist(), works.tolist(), strict=True):
+        last[stream] = max(last.get(stream, -1), unit)
+    last[NO_STREAM] = -1
+    return [
+        unit
+        for unit in results
+        if unit not in found.awaited and unit > last.get(int(units.stream[unit]), -1)
+    ]
