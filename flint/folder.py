@@ -23,7 +23,7 @@ from typing import Any
 
 from flint import registry
 from flint.compiler_report import CompilerReport
-from flint.cost.systems import System, load_system
+from flint.cost.systems import System, load_system, system_names
 from flint.errors import FlintError, UsageError
 from flint.graph_io import graph_from_bytes, graph_to_bytes
 from flint.mesh import Mesh
@@ -170,6 +170,22 @@ def load(folder: str | Path) -> Workload:
 def is_workload_folder(folder: Path) -> bool:
     """Whether ``folder`` holds a workload document."""
     return (folder / DOCUMENT).is_file()
+
+
+def traced_system(folder: Path) -> str:
+    """Name of the system that the folder's traces were written for; dgx-h100 without traces.
+
+    Raises:
+        UsageError: it is a user's own, whose file may be anywhere.
+        FlintError: no workload folder.
+    """
+    stated = str(read_document(folder).get("system", "dgx-h100"))
+    if stated not in system_names():
+        raise UsageError(
+            f"{folder}: its traces are for {stated!r}, a system of your own: give its file with "
+            "--system"
+        )
+    return stated
 
 
 def read_document(folder: Path) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from flint.converters.chakra.astra_sim_run import AstraSimRun, astra_sim_binary, run_astra_sim
 from flint.cost.systems import System, load_system, system_names
 from flint.errors import UsageError
-from flint.folder import is_workload_folder, read_document, save
+from flint.folder import is_workload_folder, read_document, save, traced_system
 from flint.passes.what_if import Chosen, parse_passes
 from flint.simulation.result import Figures, ProgramResult, SimulationResult
 from flint.simulation.running import simulate as simulate_embedded
@@ -71,7 +71,9 @@ def simulate(
     program = astra_sim_binary(Path(binary) if binary is not None else None)
     chosen = parse_passes(passes)
     written = _written(Path(folder)) if folder is not None else None
-    described = system if isinstance(system, System) else _load(system, written)
+    if system is None:
+        wanted = traced_system(Path(folder)) if folder is not None else "dgx-h100"
+    described = system if isinstance(system, System) else load_system(system or wanted)
     level = granularity or str((written or {}).get("granularity", "kernel"))
     ours = simulate_embedded(workload, described, granularity=level, passes=chosen)
     reusable = folder is not None and _fits(written, system, granularity) and not chosen
@@ -99,15 +101,6 @@ def _written(folder: Path) -> dict[str, Any] | None:
     document = read_document(folder)
     whole = document.get("partial") is False and (folder / "et").is_dir()
     return document if whole else None
-
-
-def _load(system: str | None, written: dict[str, Any] | None) -> System:
-    stated = str((written or {}).get("system", "dgx-h100"))
-    if system is None and stated not in system_names():
-        raise UsageError(
-            f"the traces are for {stated!r}, a system of your own: give its file with --system"
-        )
-    return load_system(system if system is not None else stated)
 
 
 def _fits(

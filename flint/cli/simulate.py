@@ -15,7 +15,7 @@ from flint.cli.saving import announce
 from flint.cli.shared import JsonOption, human_bytes, print_json, print_warnings
 from flint.cli.tables import Printer, Table
 from flint.errors import UsageError
-from flint.folder import load
+from flint.folder import load, traced_system
 from flint.passes.what_if import parse_passes
 from flint.simulation.recording import record
 from flint.simulation.result import Figures, ProgramResult, SimulationResult
@@ -29,7 +29,7 @@ def simulate_command(
         typer.Option(
             "--system",
             help="The cluster: a name (flint systems) or a TOML file "
-            "[default: dgx-h100; of astra-sim that of the folder's traces].",
+            "[default: what the folder's traces are for, else dgx-h100].",
         ),
     ] = None,
     granularity: Annotated[
@@ -111,7 +111,7 @@ def simulate_command(
         )  # fmt: skip
         _say(workload, result, json_output, ())
         return
-    system, granularity = system or "dgx-h100", granularity or "kernel"
+    system, granularity = system or traced_system(folder), granularity or "kernel"
     result = workload.simulate(
         system,
         granularity=granularity,

@@ -180,6 +180,13 @@ def test_traces_for_a_system_of_ones_own_need_its_file(tmp_path, binary, capsys,
     assert status == 0 and json.loads(out)["system"] == "mine"
 
 
+def test_the_system_is_by_default_that_of_the_traces(tmp_path, capsys):
+    overlapped(MESH, "data").save(tmp_path / "out", system="gb200-nvl72", ranks="0")
+    for options in ((), ("--granularity", "op")):
+        _, out, _ = run(capsys, tmp_path / "out", "--json", *options)
+        assert json.loads(out)["system"] == "gb200-nvl72"
+
+
 def test_a_single_rank_is_refused(tmp_path, capsys):
     tables = TableBuilder()
     builder = GraphBuilder(tables)
