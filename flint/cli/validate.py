@@ -21,7 +21,7 @@ def validate_command(
         typer.Option(
             "--trace",
             help="Kineto or PyTorch execution trace JSON (.gz allowed), JAX profile folder, or "
-            "Chakra .et; one per rank (repeatable).",
+            "Chakra .et; one per rank (repeatable), or a folder with a file per rank.",
         ),
     ],
     step: Annotated[

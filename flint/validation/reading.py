@@ -5,7 +5,9 @@ read_trace(Path("profile/"))        # the converter "xplane"
 
 from __future__ import annotations
 
+import re
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from flint import registry
@@ -13,6 +15,8 @@ from flint.errors import FlintError, UsageError
 from flint.validation.observed import Observed
 
 _HEAD = 1 << 16
+#: Files of a folder that are taken for traces of ranks.
+_ENDINGS = (".json", ".json.gz", ".et", ".et.gz")
 #: One of these stands at the beginning of a Kineto trace; lists of process groups may be long.
 _KINETO = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"', b'"ph"')
 
@@ -30,6 +34,35 @@ def read_trace(path: Path) -> Observed:
     found = observe(path)
     assert isinstance(found, Observed)
     return found
+
+
+def expanded(paths: Sequence[Path]) -> list[Path]:
+    """Traces of ranks in the place of a folder that holds such; JAX profile folders stay.
+
+    Raises:
+        UsageError: there is no such file or folder.
+        FlintError: a folder without anything that is a trace.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if not path.exists():
+            raise UsageError(f"{path}: no such file or folder")
+        if not path.is_dir() or any(path.glob("**/*.xplane.pb")):
+            found.append(path)
+            continue
+        files = [file for file in sorted(path.iterdir()) if file.name.endswith(_ENDINGS)]
+        if not files:
+            raise FlintError(
+                f"{path}: no trace in the folder: no .xplane.pb file in it or below it (a JAX "
+                "profile), and neither .json nor .et files (a trace per rank)"
+            )
+        found += sorted(files, key=_by_number)
+    return found
+
+
+def _by_number(path: Path) -> tuple[list[int], str]:
+    """rank2 before rank10."""
+    return [int(digits) for digits in re.findall(r"\d+", path.name)], path.name
 
 
 def is_trace(path: Path) -> bool:

@@ -27,7 +27,7 @@ from flint.validation.keys import DUPLICATE, Rules, rules_for
 from flint.validation.matching import Evidence, Matching, match
 from flint.validation.modelled import Modelled
 from flint.validation.observed import UNTOLD_RANK, Ints, Observed, OpFacts
-from flint.validation.reading import read_trace
+from flint.validation.reading import expanded, read_trace
 from flint.validation.report import Difference, Report, described
 from flint.validation.selection import plain_name, selected
 from flint.validation.steps import MEAN, Chosen, choose, mean_times
@@ -49,7 +49,8 @@ def validate(
 
     Args:
         workload: partitioned or recorded, of the same mesh as the run.
-        traces: one file or folder per trace; each rank at most once.
+        traces: one file or folder per trace, or a folder with a file per rank; each rank at most
+            once.
         step: which step of the traces, by its name or the number in it ("ProfilerStep#4", "4");
             "mean" for the mean times of all steps alike; the last of those alike without.
         system: for modelled times beside the measured ones, a name or a TOML file.
@@ -62,6 +63,7 @@ def validate(
         raise UsageError("the program is not partitioned: there is nothing that a rank would run")
     if not traces:
         raise UsageError("give at least one --trace")
+    traces = expanded(traces)
     report = Report([str(path) for path in traces], workload.mesh.size, False)
     report.comparable = workload.order == Order.RECORDED
     modelled = None

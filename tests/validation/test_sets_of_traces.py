@@ -125,6 +125,16 @@ def test_a_clock_that_goes_wrong_is_measured_and_changes_no_verdict(ahead, step,
     ]
 
 
+def test_a_folder_with_a_file_per_rank_is_a_set(step, tmp_path):
+    traces(tmp_path)
+    (tmp_path / "notes.txt").write_text("no trace")
+    report = validate(step, [tmp_path])
+    assert (report.ok, report.ranks) == (True, [0, 1, 2, 3])
+    (tmp_path / "other").mkdir()
+    with pytest.raises(FlintError, match=r"other: no trace in the folder: no \.xplane\.pb file"):
+        validate(step, [tmp_path / "other"])
+
+
 def test_missing_ranks_are_named(step, tmp_path):
     report = validate(step, traces(tmp_path, ranks=(1,)))
     assert report.ok
