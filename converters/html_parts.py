@@ -28,12 +28,17 @@ th, td { padding: .22em .8em; text-align: left; border-bottom: 1px solid #ddd;
 th.n, td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 svg { display: block; max-width: 100%; height: auto; margin: .6em 0; }
 svg text { font: 12px system-ui, sans-serif; fill: #333; }
+svg .b { font-weight: 600; }
 .bar { display: flex; height: 1.5em; margin: .5em 0; background: #eee; }
 .bar span { display: block; height: 100%; }
 .key { font-size: .9em; } .key i { display: inline-block; width: .8em; height: .8em;
   margin: 0 .35em 0 1em; }
 .warn { color: #a40000; font-weight: 600; } .small { font-size: .88em; color: #555; }
 """
+
+
+#: Share of the time from which on a point of a roofline takes part in choosing the axes.
+_SEEN: Final = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +143,40 @@ def curves(
     return f'<svg viewBox="0 0 {left + wide + 10} {bottom + 8}">{"".join(drawn)}{foot}</svg>'
 
 
+def columns(names: Sequence[str], series: Sequence[tuple[str, Sequence[float]]], top: str) -> str:
+    """Stacked columns, one per name, with the key of the series below.
+
+    Args:
+        names: of the columns, left to right; as many are written as there is room for.
+        series: name and the size of its part of each column.
+        top: how the highest column reads.
+    """
+    left, wide, tall = 70, 860, 150
+    sums = [sum(parts) for parts in zip(*(sizes for _, sizes in series), strict=True)]
+    highest = max(sums, default=0.0) or 1.0
+    step = wide / len(names)
+    room = max(1, math.ceil((7 * max(len(name) for name in names) + 8) / step))
+    drawn = [f'<text x="{left - 6}" y="12" text-anchor="end">{text(top)}</text>']
+    drawn.append(f'<line x1="{left}" y1="{tall}" x2="{left + wide}" y2="{tall}" stroke="#999"/>')
+    for number, name in enumerate(names):
+        at, base = left + number * step, float(tall)
+        for colour, (what, sizes) in zip(COLOURS, series, strict=False):
+            height = (tall - 4) * sizes[number] / highest
+            base -= height
+            drawn.append(
+                f'<rect x="{at + 0.1 * step:.1f}" y="{base:.1f}" width="{0.8 * step:.1f}" '
+                f'height="{height:.1f}" fill="{colour}"><title>{text(name)}: {text(what)} '
+                f"{text(seconds(sizes[number]))}</title></rect>"
+            )
+        if number % room == 0:
+            drawn.append(
+                f'<text x="{at + step / 2:.1f}" y="{tall + 16}" text-anchor="middle">{text(name)}'
+                "</text>"
+            )
+    shown = key([(what, colour) for colour, (what, _) in zip(COLOURS, series, strict=False)])
+    return f'<svg viewBox="0 0 {left + wide + 10} {tall + 24}">{"".join(drawn)}</svg>\n{shown}'
+
+
 def roofline(points: Sequence[Point], roofs: Sequence[tuple[str, float]], bandwidth: float) -> str:
     """A roofline plot, both axes logarithmic.
 
@@ -147,17 +186,21 @@ def roofline(points: Sequence[Point], roofs: Sequence[tuple[str, float]], bandwi
         bandwidth: bytes per second, the slope.
     """
     ridge = [rate / bandwidth for _, rate in roofs]
-    xs = [p.intensity for p in points] + ridge
-    ys = [p.rate for p in points] + [rate for _, rate in roofs]
+    # Points that hardly take time lie on the border where they would stretch the axes.
+    seen = [p for p in points if p.share >= _SEEN] or points
+    xs = [p.intensity for p in seen] + ridge
+    ys = [p.rate for p in seen] + [rate for _, rate in roofs]
     low_x, high_x = math.floor(math.log10(min(xs))), math.ceil(math.log10(max(xs))) + 1
     low_y, high_y = math.floor(math.log10(min(ys))), math.ceil(math.log10(max(ys)) + 0.1)
-    left, top, wide, tall = 70, 10, 860, 420
+    left, top, wide, tall = 70, 10, 710, 420
 
     def x(value: float) -> float:
-        return left + wide * (math.log10(value) - low_x) / (high_x - low_x)
+        along = (math.log10(value) - low_x) / (high_x - low_x)
+        return left + wide * min(max(along, 0.0), 1.0)
 
     def y(value: float) -> float:
-        return top + tall * (high_y - math.log10(value)) / (high_y - low_y)
+        along = (high_y - math.log10(value)) / (high_y - low_y)
+        return top + tall * min(max(along, 0.0), 1.0)
 
     drawn = [f'<rect x="{left}" y="{top}" width="{wide}" height="{tall}" fill="#fafafa"/>']
     for power in range(low_x, high_x + 1):
@@ -172,12 +215,16 @@ def roofline(points: Sequence[Point], roofs: Sequence[tuple[str, float]], bandwi
             f'<line x1="{left}" y1="{at:.1f}" x2="{left + wide}" y2="{at:.1f}" stroke="#e2e2e2"/>'
             f'<text x="{left - 6}" y="{at + 4:.1f}" text-anchor="end">1e{power}</text>'
         )
-    for name, rate in roofs:
+    lowest = math.inf
+    for name, rate in sorted(roofs, key=lambda roof: roof[1]):
+        # Names stand beside the plot, where they do not lie on each other.
+        lowest = min(y(rate) + 4, lowest - 14)
         drawn.append(
             f'<line x1="{x(rate / bandwidth):.1f}" y1="{y(rate):.1f}" x2="{left + wide}" '
             f'y2="{y(rate):.1f}" stroke="#222" stroke-width="1.5"/>'
-            f'<text x="{left + wide - 4}" y="{y(rate) - 5:.1f}" text-anchor="end">{text(name)}'
-            "</text>"
+            f'<line x1="{left + wide}" y1="{y(rate):.1f}" x2="{left + wide + 16}" '
+            f'y2="{lowest - 4:.1f}" stroke="#999"/>'
+            f'<text x="{left + wide + 20}" y="{lowest:.1f}">{text(_short(name))}</text>'
         )
     start = max(10.0**low_x, 10.0**low_y / bandwidth)
     stop = max(ridge)
@@ -199,7 +246,11 @@ def roofline(points: Sequence[Point], roofs: Sequence[tuple[str, float]], bandwi
         f'memory traffic</text><text x="14" y="{top + tall / 2}" text-anchor="middle" '
         f'transform="rotate(-90 14 {top + tall / 2})">FLOP/s</text>'
     )
-    return f'<svg viewBox="0 0 {left + wide + 10} {top + tall + 44}">{"".join(drawn)}</svg>'
+    return f'<svg viewBox="0 0 {left + wide + 200} {top + tall + 44}">{"".join(drawn)}</svg>'
+
+
+def _short(name: str, size: int = 22) -> str:
+    return name if len(name) <= size else name[: size - 1] + "\u2026"
 
 
 def key(names: Sequence[tuple[str, str]]) -> str:

@@ -8,8 +8,9 @@ over time, time by layer, and where each kernel stands under the roofline.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,7 @@ from flint.converters.html_parts import (
     Point,
     bar,
     binary_bytes,
+    columns,
     curves,
     heading,
     key,
@@ -31,6 +33,7 @@ from flint.converters.html_parts import (
     share,
     table,
 )
+from flint.converters.network_svg import network
 from flint.cost.roofline import rate_table
 from flint.cost.systems import System
 from flint.nesting import opened_blocks
@@ -47,6 +50,8 @@ Floats = NDArray[np.float64]
 #: Rows of the table of layers, and points of a roofline; those with the most time.
 MAX_LAYERS: Final = 60
 MAX_POINTS: Final = 1500
+#: A number that stands for itself in a layer's path: of "layers.12.mlp", "block_12/mlp", not "v2".
+_NUMBER: Final = re.compile(r"(?<![A-Za-z0-9])[0-9]+(?![A-Za-z0-9])")
 #: Into how many parts a step is cut for the curves over time.
 _BINS: Final = 400
 
@@ -79,6 +84,15 @@ def report(result: SimulationResult, recording: Recording) -> str:
     )
     parts += [paragraph(f"Note: {note}") for note in result.notes]
     parts += _summary(result)
+    if drawn := network(recording):
+        parts += [heading("Groups on the network"), drawn]
+        parts.append(
+            paragraph(
+                "One group of each kind in colour, on the tiers that it uses; what is alike is "
+                "left out and counted.",
+                "small",
+            )
+        )
     for program, record in zip(result.programs, recording.ranks, strict=True):
         named = len(result.programs) > 1
         if named:
@@ -269,27 +283,62 @@ def layer_seconds(record: RankRecord) -> dict[str, Floats]:
     return {name: np.array([column[i] for column in sums]) for name, i in names.items()}
 
 
+def block_of(layer: str) -> str:
+    """The numbered block that a layer belongs to: its path up to the first number."""
+    found = _NUMBER.search(layer)
+    return layer[: found.end()] if found else ""
+
+
+def kind_of(layer: str) -> str:
+    """A layer's path with its block's number as ``*``, alike for the same layer of all blocks."""
+    found = _NUMBER.search(layer)
+    return f"{layer[: found.start()]}*{layer[found.end() :]}" if found else layer
+
+
 def _layers(record: RankRecord) -> Iterator[str]:
-    found = layer_seconds(record)
-    rows = sorted(
-        (item for item in found.items() if item[1].any()),
-        key=lambda item: -(item[1][0] + item[1][1]),
-    )
+    found = {name: sums for name, sums in layer_seconds(record).items() if sums.any()}
     yield heading("Time by layer")
-    if not any(name for name, _ in rows):
+    if not any(found):
         yield paragraph("The program does not say which layers its operations belong to.")
         return
-    shown = [(name or "(unknown)", sums) for name, sums in rows[:MAX_LAYERS]]
+    blocks = _summed(found, block_of)
+    stacks: dict[str, list[str]] = defaultdict(list)
+    for name in sorted(filter(None, blocks), key=lambda name: int(_NUMBER.findall(name)[0])):
+        stacks[_NUMBER.sub("*", name)].append(name)
+    order = max(stacks.values(), key=len, default=[])
+    if len(order) > 1:
+        parts = (("compute", 0), ("communication", 1))
+        yield columns(
+            [_NUMBER.findall(name)[0] for name in order],
+            [(what, [float(blocks[name][i]) for name in order]) for what, i in parts],
+            seconds(max(float(blocks[name][0] + blocks[name][1]) for name in order)),
+        )
+        yield paragraph(f"Blocks by number, {order[0]} to {order[-1]}.", "small")
+    alike = Counter(kind_of(name) for name in found)
+    own = {kind_of(name): name for name in found if alike[kind_of(name)] == 1}
+    rows = sorted(_summed(found, kind_of).items(), key=lambda item: -(item[1][0] + item[1][1]))
+    shown = [
+        (own.get(name, name) or "(unknown)", f"{alike[name]:,}", sums)
+        for name, sums in rows[:MAX_LAYERS]
+    ]
     if rest := rows[MAX_LAYERS:]:
-        shown.append((f"{len(rest):,} others", np.sum([sums for _, sums in rest], axis=0)))
+        count = f"{sum(alike[name] for name, _ in rest):,}"
+        shown.append((f"{len(rest):,} others", count, np.sum([sums for _, sums in rest], axis=0)))
     yield table(
-        ("layer", ">compute", ">communication", ">FLOPs"),
+        ("layer", ">layers alike", ">compute", ">communication", ">FLOPs"),
         [
-            (name, seconds(sums[0]), seconds(sums[1]), f"{sums[2]:.3g}" if sums[2] else "")
-            for name, sums in shown
+            (name, count, seconds(sums[0]), seconds(sums[1]), f"{sums[2]:.3g}" if sums[2] else "")
+            for name, count, sums in shown
         ],
     )
     yield paragraph(f"Of rank {record.rank}, whether or not it overlaps.", "small")
+
+
+def _summed(found: dict[str, Floats], name_of: Callable[[str], str]) -> dict[str, Floats]:
+    sums: dict[str, Floats] = defaultdict(lambda: np.zeros(3))
+    for name, item in found.items():
+        sums[name_of(name)] = sums[name_of(name)] + item
+    return sums
 
 
 def _roofline(record: RankRecord, system: System) -> Iterator[str]:

@@ -59,6 +59,7 @@ CONVERTERS: Mapping[str, str] = {
     "perfetto": "flint.converters.perfetto:write_perfetto",
     "timeline": "flint.converters.timeline:write_timeline",
     "report": "flint.converters.report_html:write_report",
+    "network": "flint.converters.network_svg:write_network",
     "kineto-ops": "flint.converters.kineto:observe",
     "kineto-links": "flint.converters.kineto:linked",
     "pytorch-et-ops": "flint.converters.pytorch_et:observe",

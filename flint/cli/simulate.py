@@ -92,12 +92,20 @@ def simulate_command(
         Path | None,
         typer.Option("--html", help="Write a report page that needs no other file."),
     ] = None,
+    network: Annotated[
+        Path | None,
+        typer.Option(
+            "--network",
+            help="Write an SVG picture of who talks to whom, over which tier of the network.",
+        ),
+    ] = None,
     json_output: JsonOption = False,
 ) -> None:
     """Simulate one step: time, exposed communication, memory, utilisation."""
     chosen = parse_passes(passes or ())
     of_embedded = {
         "--algorithm": algorithm, "--durations": durations, "--timeline": timeline, "--html": html,
+        "--network": network,
     }  # fmt: skip
     _refuse(engine, "embedded", of_embedded)
     _refuse(engine, "astra-sim", {"--astra-sim": astra_sim, "--time-limit": time_limit})
@@ -120,7 +128,7 @@ def simulate_command(
         kernels=durations,
         passes=chosen,
     )
-    if timeline is not None or html is not None:
+    if timeline is not None or html is not None or network is not None:
         recording = record(
             workload,
             system,
@@ -133,7 +141,9 @@ def simulate_command(
             registry.converter("timeline")(recording, timeline)
         if html is not None:
             registry.converter("report")(result, recording, html)
-    _say(workload, result, json_output, (timeline, html))
+        if network is not None:
+            registry.converter("network")(recording, network)
+    _say(workload, result, json_output, (timeline, html, network))
 
 
 def _refuse(engine: str, owner: str, options: Mapping[str, object]) -> None:

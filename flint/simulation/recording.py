@@ -25,12 +25,12 @@ from flint.errors import FlintError
 from flint.execution.node_types import NodeType
 from flint.graph import NodeKind, WorkloadGraph
 from flint.mesh import Mesh
-from flint.passes import apply
-from flint.passes.what_if import Chosen, parse_passes, transform
+from flint.passes.what_if import Chosen, parse_passes
 from flint.simulation.actors import build_cast
 from flint.simulation.durations import Costs
 from flint.simulation.machine import run
 from flint.simulation.memory import memory_by_node
+from flint.simulation.preparing import prepare
 from flint.unrolling import Unrolled, instances_of
 from flint.workload import Workload
 
@@ -142,7 +142,7 @@ def record(
     estimator = read_measured(Path(kernels)) if isinstance(kernels, str | Path) else kernels
     costs = Costs(fitted, algorithm, estimator or kernel_seconds)
     chosen = parse_passes(passes)
-    graphs = [transform(apply(program.graph, granularity), chosen) for program in workload.programs]
+    graphs = prepare(workload, granularity, chosen).graphs
     parts = [
         (graph, program.ranks.array())
         for graph, program in zip(graphs, workload.programs, strict=True)

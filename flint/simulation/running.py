@@ -27,14 +27,14 @@ from flint.execution.forms import bytes_of
 from flint.execution.node_types import NodeType
 from flint.graph import Phase, WorkloadGraph
 from flint.group_names import partners
-from flint.passes import apply
-from flint.passes.attention import attention_kernels, fuse_attention
-from flint.passes.what_if import Chosen, parse_passes, transform
+from flint.passes.attention import attention_kernels
+from flint.passes.what_if import Chosen, parse_passes
 from flint.simulation.actors import Cast, Role, build_cast
 from flint.simulation.classes import KERNELS, kernel_classes
 from flint.simulation.durations import TICKS_PER_SECOND, Costs
 from flint.simulation.machine import Run, run
 from flint.simulation.memory import Memory, peak_memory
+from flint.simulation.preparing import prepare
 from flint.simulation.result import ClassRow, Figures, ProgramResult, SimulationResult
 from flint.simulation.steady import Cut, Repeat, repeats, shorten
 from flint.work import Unit
@@ -81,11 +81,8 @@ def simulate(
     described = system if isinstance(system, System) else load_system(system)
     fitted, notes = fit(described, workload.mesh.size)
     chosen = parse_passes(passes)
-    fuses = fused_attention and workload.level == Level.PARTITIONED and granularity != "op"
-    written = [
-        fuse_attention(program.graph) if fuses else program.graph for program in workload.programs
-    ]
-    graphs = [transform(apply(graph, granularity), chosen) for graph in written]
+    prepared = prepare(workload, granularity, chosen, fused_attention=fused_attention)
+    graphs = prepared.graphs
     _check_work(workload, graphs)
     ranks = [program.ranks.array() for program in workload.programs]
     estimator = read_measured(Path(kernels)) if isinstance(kernels, str | Path) else kernels
@@ -96,11 +93,7 @@ def simulate(
     _check_finished(cast, happened, workload)
     programs = []
     for number, program in enumerate(workload.programs):
-        # Values live between kernels, whatever the granularity of time.
-        fused = graphs[number]
-        if granularity != "kernel":
-            fused = transform(apply(written[number], "kernel"), chosen)
-        memory = peak_memory(fused, program.inputs)
+        memory = peak_memory(prepared.kernels[number], program.inputs)
         actors = [i for i, role in enumerate(cast.roles) if role.program == number]
         programs.append(
             _program(number, workload, cast, happened, repeated, actors, fitted, memory)
@@ -117,7 +110,7 @@ def simulate(
         notes=(
             *notes,
             *(f"after pass {item}" for item in chosen),
-            *_attention(written),
+            *_attention(prepared.written),
             *_remarks(workload),
             *(estimator.notes() if isinstance(estimator, Measured) else ()),
         ),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -16,18 +14,16 @@ from flint.cli import main
 from flint.cli.shared import human_bytes
 from flint.communication import Communication
 from flint.converters.html_parts import binary_bytes, table
-from flint.converters.report_html import layer_seconds, report
+from flint.converters.report_html import block_of, kind_of, layer_seconds, report
 from flint.errors import UsageError
 from flint.graph import Loop, Source
 from flint.groups import along_axes
 from flint.mesh import Mesh
 from flint.simulation.recording import record
+from tests.pictures.browser import misplaced, needs_browser, opened
 from tests.simulation.test_simulate import BIG, overlapped, pipeline, product, workload_of
 
 MESH = Mesh((8, 8), ("data", "model"))
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-headless-shell", "google-chrome"))), None
-)
 _VOID = {"meta", "br", "hr"}
 
 
@@ -111,7 +107,7 @@ def test_time_by_layer_adds_up_to_the_simulation():
     assert compute == pytest.approx(result.compute_seconds)
     assert communication == pytest.approx(result.communication_seconds)
     assert flops * 64 == pytest.approx(result.flops)
-    assert number(Page(report(result, recording)).row("block_0/attn")[1]) == pytest.approx(
+    assert number(Page(report(result, recording)).row("block_0/attn")[2]) == pytest.approx(
         compute, rel=6e-4
     )
 
@@ -230,12 +226,66 @@ def test_a_page_without_a_folder_is_refused(tmp_path):
     assert stopped.value.code == UsageError.exit_status
 
 
-@pytest.mark.skipif(BROWSER is None, reason="there is no chromium or google-chrome")
+def in_layers(workload):
+    """The workload with every node in a layer of its own: layers.0.mlp, layers.1.mlp, ..."""
+    [program] = workload.programs
+    graph = program.graph
+    tables = replace(
+        graph.tables, sources=tuple(Source(layer=f"layers.{i}.mlp") for i in range(len(graph)))
+    )
+    graph = replace(graph, source=np.arange(len(graph)))
+    return replace(workload, programs=(replace(program, graph=with_tables(graph, tables)),))
+
+
+def test_layers_are_a_column_each_and_a_row_together():
+    page = Page(page_of(in_layers(overlapped(MESH, "data", 125))))
+    row = page.row("layers.*.mlp")
+    assert row[1] == "127"  # 125 products, the gather, the product that waits for it
+    written = [text for text in page.text if text.isdigit()]
+    assert "0" in written and "126" in written
+    titles = [text for text in page.text if text.startswith("125: compute ")]
+    assert len(titles) == 1
+
+
+@pytest.mark.parametrize(
+    ("layer", "block", "kind"),
+    [
+        ("layers.12.mlp.gate", "layers.12", "layers.*.mlp.gate"),
+        ("blocks/block_3/attn", "blocks/block_3", "blocks/block_*/attn"),
+        ("head_v2", "", "head_v2"),
+        ("model.layers.1.experts.7", "model.layers.1", "model.layers.*.experts.7"),
+    ],
+)
+def test_blocks_are_known_by_the_first_number_of_a_path(layer, block, kind):
+    assert (block_of(layer), kind_of(layer)) == (block, kind)
+
+
+@needs_browser
 def test_a_real_browser_opens_the_page(tmp_path):
     path = tmp_path / "report.html"
     path.write_text(page_of(overlapped(MESH, "data", 3)))
-    shown = subprocess.run(
-        [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", path.as_uri()],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
-    assert shown.stdout.count("<circle") == 4
+    document, console = opened(path, tmp_path / "profile")
+    assert console == []
+    assert document.count("<circle") == 4
+    for words in ("Groups on the network", "Streams over time", "Time by layer", "Roofline",
+                  "Memory over time", "all-gather"):  # fmt: skip
+        assert words in document
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    ("workload", "system"),
+    [
+        (overlapped(MESH, "data", 3), "dgx-h100"),
+        (in_layers(overlapped(MESH, "data", 125)), "dgx-h100-superpod"),
+        (overlapped(Mesh((8, 16, 16, 8), ("a", "long_name_of_an_axis", "c", "d")), "c"),
+         "dgx-h100"),
+        (overlapped(Mesh((8, 16, 16, 8), ("a", "b", "c", "d")), "c"), "tpu-v5p-pod"),
+        (pipeline(3), "gb200-nvl72"),
+    ],
+    ids=["64 ranks", "126 layers", "16,384 ranks", "torus", "pipeline"],
+)  # fmt: skip
+def test_no_text_of_a_drawing_is_cut_or_lies_on_another(tmp_path, workload, system):
+    count, found = misplaced(report(workload.simulate(system), record(workload, system)), tmp_path)
+    assert count > 20
+    assert found == []

@@ -7,10 +7,12 @@ import json
 from collections import Counter, defaultdict
 from decimal import Decimal
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+import flint
 from flint.cli import main
 from flint.converters import timeline
 from flint.converters.timeline import COMMUNICATION, COMPUTE, write_timeline
@@ -22,6 +24,7 @@ from tests.chakra_writer.cases import any_communication
 from tests.simulation.test_simulate import overlapped, pipeline, workload_of
 from tests.unrolling.random_graphs import programs as random_programs
 
+ROOT = Path(__file__).parent.parent.parent
 MESH = Mesh((8, 8), ("data", "model"))
 
 
@@ -152,3 +155,14 @@ def test_the_command_writes_a_packed_timeline(tmp_path, capsys):
     with gzip.open(path, "rt") as file:
         document = json.load(file)
     assert document["otherData"]["step_us"] / 1e6 == pytest.approx(result["step_seconds"])
+
+
+def test_a_recording_is_of_the_step_that_was_simulated():
+    """Attention that is spelt out is a fused kernel in both."""
+    path = ROOT / "models/saved/llama3_8b_scan_fsdp64_tp8.mlirbc"
+    workload = flint.convert(path, mesh=(64, 8), axes=("data", "model"))
+    recording = record(workload, "dgx-h100")
+    result = workload.simulate("dgx-h100")
+    assert recording.step / 1e12 == pytest.approx(result.step_seconds, rel=1e-12)
+    [times_and_bytes] = [item.memory_over_time() for item in recording.ranks]
+    assert times_and_bytes[1].max() == result.peak_memory_bytes
