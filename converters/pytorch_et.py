@@ -93,8 +93,9 @@ def _read(path: Path, accesses: AccessesBuilder | None) -> tuple[Observed, Acces
     outer_of = {node.id: node.outer for node in nodes}
     collectives = {node.id for node in nodes if node.name.startswith(("c10d::", "gloo:"))}
     on_device = False
+    known: dict[tuple[str, str], OpFacts] = {}
     for node in nodes:
-        facts = _facts(node, groups)
+        facts = _known_facts(node, groups, known)
         outer = node.outer
         if outer in collectives and node.name.startswith(("aten::", "c10d::")):
             # An annotation of gloo that ends on another thread mixes up the observer's stack: what
@@ -189,6 +190,18 @@ def _groups(nodes: list[_Node]) -> tuple[dict[str, tuple[int, ...]], int | None]
                 groups[f"backend {entry['backend_id']}"] = groups[str(entry["pg_name"])]
         return groups, world or None
     return {}, None
+
+
+def _known_facts(
+    node: _Node, groups: dict[str, tuple[int, ...]], known: dict[tuple[str, str], OpFacts]
+) -> OpFacts:
+    """What is known of a node; of ops that do not communicate once for equal tensors."""
+    if "c10d" in node.name or node.name == "record_param_comms":
+        return _facts(node, groups)
+    key = node.name, f"{node.inputs.get('shapes')}{node.inputs.get('types')}"
+    if key not in known:
+        known[key] = _facts(node, groups)
+    return known[key]
 
 
 def _facts(node: _Node, groups: dict[str, tuple[int, ...]]) -> OpFacts:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -27,6 +27,12 @@ _OUT = re.compile(r"\bout\d*$")
 #: Numbers in a tensor's entry.
 _FIELDS = 6
 _MAX_TENSORS = 100_000
+#: Larger than anything that a tensor's entry counts.
+_LARGEST = 1 << 48
+_TYPES = re.compile(r"Tensor\(([^()]*)\)")
+
+#: Entry, shape, strides and element type, as the file has them.
+_Tensor: TypeAlias = tuple[list[Any], Any, Any, str]
 
 
 class AccessesBuilder:
@@ -36,6 +42,7 @@ class AccessesBuilder:
         self._tensors: dict[int, tuple[Access, ...]] = {}
         self._record: dict[int, int] = {}
         self._names: dict[int, str] = {}
+        self._known: dict[tuple[object, ...], Access] = {}
         self._schemas: dict[str, tuple[frozenset[int], frozenset[int]]] = {}
 
     def node(self, number: int, record: int, name: str, schema: str, item: dict[str, Any]) -> None:
@@ -51,10 +58,9 @@ class AccessesBuilder:
         written, only = self._marks(name, schema)
         found: list[Access] = []
         for place, tensor in _tensors(item.get("inputs")):
-            change = place in written
-            found.append(_access(tensor, place not in only, change))
+            found.append(self._access(tensor, place not in only, place in written))
         for _, tensor in _tensors(item.get("outputs")):
-            found.append(_access(tensor, False, True))
+            found.append(self._access(tensor, False, True))
         self._tensors[number] = tuple(dict.fromkeys(found))
         self._record[number] = record
         self._names[number] = name
@@ -67,6 +73,16 @@ class AccessesBuilder:
             [self._tensors[number] for number in order],
             groups,
         )
+
+    def _access(self, tensor: _Tensor, read: bool, written: bool) -> Access:
+        entry, shape, strides, kind = tensor
+        # Numbers are given out anew: everything that describes a tensor tells it apart.
+        key = (*entry[1:5], str(shape), str(strides), kind, read, written)
+        found = self._known.get(key)
+        if found is None:
+            low, high, described = _described(tensor)
+            found = self._known[key] = Access(entry[1], low, high, read, written, described)
+        return found
 
     def _marks(self, name: str, schema: str) -> tuple[frozenset[int], frozenset[int]]:
         """Arguments that are written, and those of them that are not read."""
@@ -103,8 +119,8 @@ def _named(text: str) -> Iterator[str]:
         yield name
 
 
-def _tensors(side: Any) -> Iterator[tuple[int, tuple[list[int], Any, Any, str]]]:
-    """(argument, (entry, shape, strides, type)) of every tensor of a node's side."""
+def _tensors(side: Any) -> Iterator[tuple[int, _Tensor]]:
+    """(argument, tensor) of every tensor of a node's side."""
     if not isinstance(side, dict):
         return
     values, shapes, types = side.get("values"), side.get("shapes"), side.get("types")
@@ -113,18 +129,29 @@ def _tensors(side: Any) -> Iterator[tuple[int, tuple[list[int], Any, Any, str]]]
         return
     known = strides if isinstance(strides, list) and len(strides) == len(values) else None
     for place, (value, shape, kind) in enumerate(zip(values, shapes, types, strict=False)):
+        if not isinstance(value, list):
+            continue
         stride = known[place] if known is not None else None
-        for entry in _flat(value, shape, stride, re.findall(r"Tensor\(([^()]*)\)", str(kind))):
-            yield place, entry
+        text = str(kind)
+        if _is_tensor(value):
+            yield place, (value, shape, stride, text[7:-1] if text[:7] == "Tensor(" else "")
+            continue
+        for tensor in _flat(value, shape, stride, _TYPES.findall(text)[::-1]):
+            yield place, tensor
 
 
-def _flat(
-    value: Any, shape: Any, stride: Any, kinds: list[str]
-) -> Iterator[tuple[list[int], Any, Any, str]]:
+def _is_tensor(value: list[Any]) -> bool:
+    if len(value) != _FIELDS:
+        return False
+    return all(type(number) is int and 0 <= number < _LARGEST for number in value[1:5])
+
+
+def _flat(value: Any, shape: Any, stride: Any, kinds: list[str]) -> Iterator[_Tensor]:
+    """The tensors of a list, nested as it may be; ``kinds`` are their types, the first one last."""
     if not isinstance(value, list):
         return
-    if len(value) == _FIELDS and all(type(number) is int for number in value[:5]):
-        yield value, shape, stride, kinds.pop(0) if kinds else ""
+    if _is_tensor(value):
+        yield value, shape, stride, kinds.pop() if kinds else ""
         return
     for i, inner in enumerate(value[:_MAX_TENSORS]):
         its_shape = shape[i] if isinstance(shape, list) and i < len(shape) else None
@@ -132,17 +159,16 @@ def _flat(
         yield from _flat(inner, its_shape, its_stride, kinds)
 
 
-def _access(tensor: tuple[list[int], Any, Any, str], read: bool, written: bool) -> Access:
-    (_, storage, offset, count, size, *_), dims, strides, kind = tensor
+def _described(tensor: _Tensor) -> tuple[int, int, TensorType]:
+    """First byte and past the last one in its storage, and type of a tensor."""
+    (_, _, offset, count, size, *_), dims, strides, kind = tensor
     shape = shape_of(dims)
     steps = strides if isinstance(strides, list) else None
     if steps is not None and not all(type(step) is int for step in steps):
         steps = None
     low, high = span_of(offset, count, size, shape, steps)
     dtype = dtype_of(kind)
-    total = max(0, count * size)
+    total = count * size
     if dtype not in DTYPE_BITS or shape is None:
-        described = TensorType((total,), "ui8", total)
-    else:
-        described = TensorType(shape, dtype, total)
-    return Access(storage, low, high, read, written, described)
+        return low, high, TensorType((total,), "ui8", total)
+    return low, high, TensorType(shape, dtype, total)

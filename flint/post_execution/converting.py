@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from flint import registry
 from flint.building import GraphBuilder, TableBuilder
+from flint.collection import uncollected
 from flint.communication import Communication
 from flint.errors import FlintError, UsageError
 from flint.graph import WorkloadGraph
@@ -72,6 +73,7 @@ class Recorded:
     tensors: list[tuple[Access, ...]] | None
 
 
+@uncollected
 def convert_traces(
     paths: Sequence[str | Path],
     *,

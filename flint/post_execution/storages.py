@@ -109,14 +109,20 @@ def flows_of(units: Units, tensors: list[tuple[Access, ...]], notes: dict[str, i
     inputs: list[TensorType] = []
     operands: list[list[int]] = []
     results: list[TensorType | None] = []
-    columns = np.zeros((3, len(units)), np.int64)
+    columns = [[0] * len(units) for _ in range(3)]
     first, last = _ends(units)
     start, end = units.start.tolist(), units.end.tolist()
     for unit, accesses in enumerate(tensors):
         sources: dict[int, None] = {}
-        read = [access for access in accesses if access.read and first[unit]]
-        written = [access for access in accesses if access.written and last[unit]]
-        for access in read:
+        written: list[Access] = []
+        in_place: set[tuple[int, int, int]] = set()
+        for access in accesses:
+            if access.written and last[unit]:
+                written.append(access)
+            if not (access.read and first[unit]):
+                continue
+            columns[0][unit] += access.kind.bytes
+            in_place.add(access[:3])
             writers = memory.writers(access)
             if not writers:
                 inputs.append(access.kind)
@@ -129,17 +135,13 @@ def flows_of(units: Units, tensors: list[tuple[Access, ...]], notes: dict[str, i
                 sources[writer] = None
         for access in written:
             memory.write(access, unit)
+            columns[1][unit] += access.kind.bytes
+            if access[:3] in in_place:
+                columns[2][unit] += access.kind.bytes
         operands.append(list(sources))
         results.append(_together(written))
-        in_place = {(access.storage, access.low, access.high) for access in read}
-        columns[0, unit] = sum(access.kind.bytes for access in read)
-        columns[1, unit] = sum(access.kind.bytes for access in written)
-        columns[2, unit] = sum(
-            access.kind.bytes
-            for access in written
-            if (access.storage, access.low, access.high) in in_place
-        )
-    return Flows(tuple(inputs), operands, results, *columns)
+    read, moved, aliased = (np.array(column, np.int64) for column in columns)
+    return Flows(tuple(inputs), operands, results, read, moved, aliased)
 
 
 def _ends(units: Units) -> tuple[list[bool], list[bool]]:
