@@ -71,9 +71,7 @@ def simulate(
     program = astra_sim_binary(Path(binary) if binary is not None else None)
     chosen = parse_passes(passes)
     written = _written(Path(folder)) if folder is not None else None
-    if system is None:
-        wanted = traced_system(Path(folder)) if folder is not None else "dgx-h100"
-    described = system if isinstance(system, System) else load_system(system or wanted)
+    described = _described(system, folder)
     level = granularity or str((written or {}).get("granularity", "kernel"))
     ours = simulate_embedded(workload, described, granularity=level, passes=chosen)
     reusable = folder is not None and _fits(written, system, granularity) and not chosen
@@ -101,6 +99,14 @@ def _written(folder: Path) -> dict[str, Any] | None:
     document = read_document(folder)
     whole = document.get("partial") is False and (folder / "et").is_dir()
     return document if whole else None
+
+
+def _described(system: str | System | None, folder: str | Path | None) -> System:
+    if isinstance(system, System):
+        return system
+    if system is None:
+        system = traced_system(Path(folder)) if folder is not None else "dgx-h100"
+    return load_system(system)
 
 
 def _fits(
