@@ -87,7 +87,7 @@ def simulate(
         "exposed communication is all time in which a rank is not done and does not compute"
         if min(done.exposed) >= 0
         else "this ASTRA-sim does not say how much communication is exposed",
-        f"the embedded engine says {ours.step_seconds * 1e3:.6g} ms",
+        _embedded(ours),
     ]
     return _result(workload, ours, done, tuple(notes))
 
@@ -162,8 +162,15 @@ def _result(
         memory_bytes=ours.memory_bytes,
         figures=replace(together, mfu=_mfu(programs, step)),
         programs=tuple(programs),
-        notes=(*notes, *ours.notes),
+        notes=notes,
     )
+
+
+def _embedded(ours: SimulationResult) -> str:
+    """What the other engine says, and what it notes besides the passes."""
+    remarks = "; ".join(note for note in ours.notes if not note.startswith("after pass "))
+    said = f"the embedded engine says {ours.step_seconds * 1e3:.6g} ms"
+    return f"{said} ({remarks})" if remarks else said
 
 
 def _figures(ours: Figures, done: AstraSimRun, ranks: NDArray[np.int64], step: float) -> Figures:
@@ -179,7 +186,7 @@ def _figures(ours: Figures, done: AstraSimRun, ranks: NDArray[np.int64], step: f
         compute_seconds=compute,
         communication_seconds=float(talked.mean()),
         exposed_communication_seconds=float(exposed.mean()),
-        idle_seconds=float(step - cycles.mean()),
+        idle_seconds=float((cycles.max() - cycles).mean()),
         mfu=ours.mfu * ours.step_seconds / step if step else 0.0,
     )
 

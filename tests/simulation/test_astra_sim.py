@@ -78,6 +78,7 @@ def test_its_times_are_read_and_a_cycle_is_a_nanosecond(folder, binary, capsys):
     assert document["exposed_communication_seconds"] == pytest.approx(1000 * talks * 1e-9)
     assert document["communication_seconds"] == pytest.approx(1000 * talks * 1e-9)
     assert any("1 cycle is 1 ns" in note for note in document["notes"])
+    assert document["idle_seconds"] == 0  # all ranks are done together
     ours = flint.load(folder).simulate("dgx-h100")
     assert (document["flops"], document["peak_memory_bytes"]) == (
         ours.flops,
