@@ -153,7 +153,8 @@ def _slices(record: RankRecord, shown: NDArray[np.bool_], mesh: Mesh) -> Iterato
     for number, (template, iteration, kind, start, end) in enumerate(rows):
         text = templates[template].replace("@", str(iteration))
         if kind == NodeType.RECV:
-            place = f'"pid": {record.rank}, "id": {number}, '
+            # Viewers put together what has one id, whatever its process.
+            place = f'"pid": {record.rank}, "id": "{record.rank}.{number}", '
             yield f'{{"ph": "b", {place}"ts": {_us(start)}, {text}}}'
             yield f'{{"ph": "e", {place}"ts": {_us(end)}, {text}}}'
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter, defaultdict
+from dataclasses import replace
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
@@ -13,10 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import flint
+from flint.building import with_tables
 from flint.cli import main
 from flint.converters import timeline
 from flint.converters.timeline import COMMUNICATION, COMPUTE, write_timeline
 from flint.errors import FlintError
+from flint.graph import Source
 from flint.mesh import Mesh
 from flint.passes import apply
 from flint.simulation.recording import record
@@ -166,3 +169,60 @@ def test_a_recording_is_of_the_step_that_was_simulated():
     assert recording.step / 1e12 == pytest.approx(result.step_seconds, rel=1e-12)
     [times_and_bytes] = [item.memory_over_time() for item in recording.ranks]
     assert times_and_bytes[1].max() == result.peak_memory_bytes
+
+
+#: Phase -> what its events must have, by the "Trace Event Format" document.
+REQUIRED = {
+    "X": {"name", "cat", "pid", "tid", "ts", "dur"},
+    "M": {"name", "pid", "args"},
+    "s": {"name", "cat", "pid", "tid", "ts", "id"},
+    "f": {"name", "cat", "pid", "tid", "ts", "id", "bp"},
+    "b": {"name", "cat", "pid", "ts", "id"},
+    "e": {"name", "cat", "pid", "ts", "id"},
+}
+METADATA = {"process_name": "name", "thread_name": "name", "thread_sort_index": "sort_index"}
+
+
+def check_format(document):
+    """Whether a viewer that keeps to the format can read a file."""
+    assert document["displayTimeUnit"] in ("ms", "ns")
+    threads, flows, pairs = set(), defaultdict(list), defaultdict(list)
+    for event in document["traceEvents"]:
+        assert REQUIRED[event["ph"]] <= event.keys()
+        assert isinstance(event["pid"], int)
+        if event["ph"] == "M":
+            assert METADATA[event["name"]] in event["args"]
+            threads.add((event["pid"], event.get("tid")))
+            continue
+        assert event["ts"] >= 0 and isinstance(event["ts"], Decimal)
+        assert event.get("dur", 1) > 0
+        if "tid" in event:
+            assert (event["pid"], event["tid"]) in threads, "a stream without a name"
+        if event["ph"] in "sf":
+            flows[event["cat"], event["id"]].append(event)
+        if event["ph"] in "be":
+            # The id alone tells what belongs together, whatever the process.
+            pairs[event["cat"], event["id"]].append(event)
+    for found in (*flows.values(), *pairs.values()):
+        assert [event["ph"] for event in found] in (["s", "f"], ["b", "e"])
+        assert len({event["name"] for event in found}) == 1
+        assert found[0]["ts"] <= found[1]["ts"]
+    for found in pairs.values():
+        assert len({event["pid"] for event in found}) == 1
+
+
+@pytest.mark.parametrize(
+    "workload", [overlapped(MESH, "data", 5), pipeline(8)], ids=["one program", "pipeline"]
+)
+def test_files_keep_to_the_trace_event_format(tmp_path, workload):
+    check_format(written(workload, tmp_path))
+
+
+def test_slices_name_their_layers(tmp_path):
+    [program] = overlapped(MESH, "data", 3).programs
+    tables = replace(program.graph.tables, sources=(Source(layer="layers.7.mlp"),))
+    graph = with_tables(program.graph, tables)
+    document = written(workload_of(graph, mesh=MESH), tmp_path)
+    check_format(document)
+    layers = {e["args"]["layer"] for events in slices(document).values() for e in events}
+    assert layers == {"layers.7.mlp"}
