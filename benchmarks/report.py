@@ -58,6 +58,7 @@ def text(results: Results) -> str:
         _torch_captures(results),
         _targets(results.get("targets", {})),
         _simulations(results.get("simulations", {})),
+        _post_execution(results.get("post_execution", {})),
         _sweeps(results.get("sweeps", {})),
         "## Growth\n\n![Seconds against ops, ranks, written ranks and trip count](growth.png)\n",
         "The last two rows of each table are exponents *a* of size^*a*: fitted to all points "
@@ -293,6 +294,42 @@ def _simulations(results: Results) -> str:
         for ranks, item in results.items()
     ]
     return "## Simulations\n\n`flint simulate` on a workload folder.\n\n" + table(HEAD, rows)
+
+
+def _post_execution(results: Results) -> str:
+    if not results:
+        return ""
+    rows = [
+        row(
+            f"Kineto trace of {item['bytes'] / 1e6:.0f} MB, {item['events']:,} events, "
+            f"{item['nodes']:,} nodes",
+            item,
+            target="20 s, 2 GB" if size == "100" else "",
+            met=item["wall"] <= 20 and item["peak"] < 2e9 if size == "100" else None,
+        )
+        for size, item in results["kineto"].items()
+    ]
+    nodes, limit = results["nodes"], results["peer"] / 5
+    rows.append(row(f"PyTorch execution trace of {nodes['nodes']:,} nodes", nodes))
+    rows.append(
+        ["of it reading, linking, writing", f"{nodes['work']:.2f} s", "", "", f"{limit:.2f} s",
+         verdict(nodes["work"] <= limit)]
+    )  # fmt: skip
+    growth = ""
+    if "wall_exponent" in results:
+        growth = (
+            f"Time grows with size^{results['wall_exponent']:.2f} (from 50 to 100 MB "
+            f"{results['last_wall_exponent']:.2f}), peak memory with "
+            f"size^{results['peak_exponent']:.2f} ({results['last_peak_exponent']:.2f}).\n\n"
+        )
+    return (
+        "## Post-execution traces\n\n`flint convert` on what profilers wrote. The converter of "
+        f"MLCommons Chakra took {results['peer']} s for 10,000 nodes of the simplest kind on a "
+        "machine like this one; it is on no package registry, so it is not run here.\n\n"
+        + table(HEAD, rows)
+        + "\n"
+        + growth
+    )
 
 
 #: Share of the cores' time that a sweep must use.

@@ -28,6 +28,7 @@ import captures  # noqa: E402  # the folder is no package: its scripts are run a
 import cases  # noqa: E402
 import growth  # noqa: E402
 import machine  # noqa: E402
+import post_execution  # noqa: E402
 import report  # noqa: E402
 import simulations  # noqa: E402
 import sweeps  # noqa: E402
@@ -82,6 +83,11 @@ def _sweeps(folder: Path, quick: bool) -> dict[str, Any]:
     return {"sweeps": sweeps.sweeps(folder, 1 if quick else 3, quick=quick)}
 
 
+def _post_execution(folder: Path, quick: bool) -> dict[str, Any]:
+    found = post_execution.conversions(folder, 1 if quick else 5, quick=quick)
+    return {"post_execution": found}
+
+
 def _growth(folder: Path, quick: bool) -> dict[str, Any]:
     return {"growth": growth.grow(folder, quick=quick)}
 
@@ -93,6 +99,7 @@ PARTS: dict[str, Part] = {
     "torch": _torch_captures,
     "targets": _targets,
     "simulations": _simulations,
+    "post_execution": _post_execution,
     "sweeps": _sweeps,
     "growth": _growth,
 }

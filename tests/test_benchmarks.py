@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -9,14 +10,17 @@ import pytest
 
 import flint
 from flint.mesh import Mesh
+from flint.post_execution.converting import convert_traces
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 
 import captures
 import growth
+import kineto_trace
 import machine
 import measure
 import mesh_programs
+import post_execution
 import report
 
 
@@ -146,3 +150,22 @@ def test_memory_of_a_child_counts_with_its_parents() -> None:
 def test_a_command_that_fails_has_no_memory() -> None:
     with pytest.raises(RuntimeError, match="status 3"):
         captures.peak_of_tree([sys.executable, "-c", "raise SystemExit(3)"])
+
+
+def test_the_execution_trace_of_the_benchmark_is_a_chain_of_products(tmp_path: Path) -> None:
+    path = tmp_path / "et_rank0.json"
+    path.write_text(json.dumps(post_execution.execution_trace(30)))
+    graph = convert_traces([path]).graph
+    assert len(graph) == 30
+    # Every product but the first reads what the one before it wrote; flops are 2 x 1024^3 each.
+    edges = zip(graph.producer[graph.operand].tolist(), graph.consumer.tolist(), strict=True)
+    assert {pair for pair in edges if pair[0] >= 0} == {(i, i + 1) for i in range(29)}
+    assert graph.flops_by_node().tolist() == [2 * 1024**3] * 30
+
+
+def test_the_kineto_trace_of_the_benchmark_has_its_kernels_as_nodes(tmp_path: Path) -> None:
+    path = tmp_path / "rank0.json"
+    kineto_trace.write(path, 100_000, steps=1)
+    events = json.loads(path.read_text())["traceEvents"]
+    kernels = sum(event.get("cat") == "kernel" for event in events)
+    assert len(convert_traces([path]).programs[0].graph) == kernels

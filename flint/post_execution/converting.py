@@ -222,8 +222,8 @@ def _read(
         pairs = np.arange(len(trace))
         if links is not None:
             pairs = linked_rows(trace, links, number, accesses, recorded.path, units.notes)
-        units = completed(units, trace.parent, pairs, recorded, accesses, units.notes)
         tensors = tensors_of_units(units, trace.parent, pairs, accesses)
+        units = completed(units, trace.parent, pairs, recorded, accesses.groups, tensors)
         groups = {**accesses.groups, **groups}
     hint = "; the execution trace of the same run may (--et)" if tensors is None else ""
     exchanges = exchanges_of(units, trace, groups, hint)

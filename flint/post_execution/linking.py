@@ -118,8 +118,8 @@ def completed(
     parent: Ints,
     pairs: Ints,
     recorded: Observed,
-    accesses: Accesses,
-    notes: dict[str, int],
+    groups: Mapping[str, tuple[int, ...]],
+    tensors: list[tuple[Access, ...]],
 ) -> Units:
     """The units, with what the execution trace knows of their collectives and Kineto does not.
 
@@ -128,12 +128,11 @@ def completed(
         parent: enclosing row of each of their rows.
         pairs: from ``linked_rows``.
         recorded: the execution trace.
-        accesses: of it.
-        notes: is told what had to be concluded.
+        groups: the process groups that it lists.
+        tensors: from ``tensors_of_units``.
     """
     named = np.array([fact.group is not None for fact in recorded.facts], bool)
     holder = around(recorded.parent, named[recorded.op])
-    tensors = tensors_of_units(units, parent, pairs, accesses)
     facts: dict[OpFacts, int] = {fact: i for i, fact in enumerate(units.facts)}
     numbers = units.fact.copy()
     for unit in np.flatnonzero(units.collective).tolist():
@@ -146,9 +145,9 @@ def completed(
         if group is None and holder[row] >= 0:
             group = recorded.facts[int(recorded.op[holder[row]])].group
         if group is None:
-            group = _by_size(tensors[unit], accesses.groups)
+            group = _by_size(tensors[unit], groups)
             if group is not None:
-                notes[BY_SIZE] = notes.get(BY_SIZE, 0) + 1
+                units.notes[BY_SIZE] = units.notes.get(BY_SIZE, 0) + 1
         better = replace(
             fact,
             group=group,
