@@ -35,6 +35,8 @@ from flint.validation.observed import UNTOLD_RANK, Observed, ObservedRows, OpFac
 _SCHEMA = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _OLDEST, _NEWEST = (1, 0, 2), (1, 1, 1)
 _GROUPS = "## process_group:init ##"
+#: The observer leaves out what is beyond 4096 tensors of a list (kMaxNumElements).
+_CUT_AT = 4096
 _RANK = re.compile(r"(?:rank[-_.]?|[-_](?=\d+$))(\d{1,7})", re.IGNORECASE)
 
 #: Attributes of a collective's node since 1.1.1 -> Kineto's names of the same.
@@ -179,6 +181,8 @@ def _groups(nodes: list[_Node]) -> tuple[dict[str, tuple[int, ...]], int | None]
             config = json.loads(values[0])
         except (TypeError, ValueError, RecursionError):
             continue
+        if not isinstance(config, list):
+            continue
         groups = groups_of(config)
         entries = [entry for entry in config if isinstance(entry, dict)]
         sizes = [e["group_size"] for e in entries if type(e.get("group_size")) is int]
@@ -223,6 +227,8 @@ def _facts(node: _Node, groups: dict[str, tuple[int, ...]]) -> OpFacts:
         )
         group = groups.get(texts[-1]) if texts else None
     facts = op_facts(node.name, tensors_of(shapes, types), group)
+    if facts.kind.collective and len(facts.operands or ()) >= _CUT_AT:
+        facts = replace(facts, operands=None, parts=None)
     if facts.kind in (OpClass.SEND, OpClass.RECV):
         values = node.inputs.get("values")
         said = values[2] if isinstance(values, list) and len(values) > 2 else None

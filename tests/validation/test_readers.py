@@ -279,6 +279,21 @@ def test_the_real_execution_trace_of_ten_all_gathers():
     assert (trace.world, trace.backend) == (2, "gpu")
 
 
+@pytest.mark.parametrize(("tensors", "parts"), [(3, (8, 8, 8)), (4097, None)])
+def test_lists_that_the_observer_cuts_have_no_size(tensors, parts, tmp_path):
+    node = {
+        "id": 2, "name": "c10d::allreduce_", "ctrl_deps": 1, "outputs": {}, "attrs": [],
+        "inputs": {
+            "values": [[]], "shapes": [[[2]] * tensors],
+            "types": [f"GenericList[{','.join(['Tensor(float)'] * tensors)}]"],
+        },
+    }  # fmt: skip
+    path = tmp_path / "et_rank0.json"
+    path.write_text(json.dumps({"schema": "1.1.1-chakra.0.0.4", "nodes": [node]}))
+    [facts] = pytorch_et.observe(path).facts
+    assert (facts.kind, facts.parts) == (OpClass.ALL_REDUCE, parts)
+
+
 @pytest.mark.parametrize("schema", ["1.0.1", "1.2.0-chakra.0.0.9", "nonsense", None])
 def test_an_unknown_schema_is_refused_by_its_version(schema, tmp_path):
     path = tmp_path / "et.json"
