@@ -17,7 +17,8 @@ after another.  *Flat ring*: one ring through all levels; its traffic crosses ev
 on as many network ports as a party has members of the group, so that bandwidths overlap and
 latencies add up.  All-to-all: what stays within a level does not cross the next; on a ring of n
 with two directions every link carries n/8 of what a rank sends.  The cheapest algorithm that the
-tiers allow is taken unless one is named.  Not modelled: groups that disturb each other in a switch.
+tiers allow is taken unless one is named.  All groups of a kind talk at the same time: ports, links
+of a torus and the uplinks of a tier (its ``oversubscription``) are shared by them.
 
     cost = collective_cost("all_reduce", 1 << 26, placement.profiles[0])
     cost.seconds, cost.algorithm
@@ -92,7 +93,7 @@ def message_seconds(size: float, tier: Tier, links: int) -> float:
     A message takes one link at a time; where all ranks shift along a ring, every link carries as
     many messages as each of them has hops.
     """
-    bandwidth = tier.bandwidth * tier.efficiency
+    bandwidth = tier.rate
     if tier.topology == "FullyConnected":
         bandwidth /= tier.size - 1
     return tier.latency * links + size * links / bandwidth

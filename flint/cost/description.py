@@ -99,6 +99,13 @@ class Description:
             raise Unfit(f"{self.where}{key} must be a number above 0 and at most 1, not {value!r}")
         return float(value)
 
+    def factor(self, key: str) -> float:
+        """A number from 1 on."""
+        value = self.figure(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value < 1e9:
+            raise Unfit(f"{self.where}{key} must be a number from 1 on, not {value!r}")
+        return float(value)
+
     def done(self) -> None:
         """Nothing may be left over."""
         if self._content:

@@ -44,7 +44,7 @@ class Level:
     @property
     def bandwidth(self) -> float:
         """Bytes per second that each rank can send."""
-        return self.tier.bandwidth * self.tier.efficiency * self.lanes
+        return self.tier.rate * self.lanes
 
 
 Profile = tuple[Level, ...]

@@ -116,6 +116,8 @@ class Tier:
         algorithms: how collectives can run on it.
         closed: of a Ring: a dim of the torus is closed to a ring where its size is a multiple of
             this, else it is an open row.
+        oversubscription: of a Switch: bandwidth of the devices that share an uplink, together, over
+            that of the uplink; 1 where all can send at once at full rate.
     """
 
     name: str
@@ -127,6 +129,12 @@ class Tier:
     rings: int = 1
     algorithms: tuple[str, ...] = ("ring",)
     closed: int = 1
+    oversubscription: float = 1.0
+
+    @property
+    def rate(self) -> float:
+        """Bytes per second that a device, of a Ring a link, sends while all others send too."""
+        return self.bandwidth * self.efficiency / self.oversubscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,8 +299,13 @@ def _tier(table: Description) -> Tier:
         rings=table.count("rings") if "rings" in table.entries() else 1,
         algorithms=_algorithms(table, topology),
         closed=table.count("closed") if "closed" in table.entries() else 1,
+        oversubscription=(
+            table.factor("oversubscription") if "oversubscription" in table.entries() else 1.0
+        ),
     )
     table.done()
+    if tier.topology != "Switch" and tier.oversubscription != 1:
+        raise Unfit(f"{table.where}oversubscription is for a Switch, this is a {tier.topology}")
     if tier.topology == "FullyConnected" and tier.size == 0:
         raise Unfit(f"{table.where}size must be given where everybody has a link to everybody")
     return tier

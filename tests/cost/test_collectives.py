@@ -194,3 +194,56 @@ def test_an_unknown_algorithm_lists_those_there_are():
 def test_a_group_of_one_costs_nothing():
     placement = place(StridedGroups(8, ()), H100)
     assert collective_cost("all_reduce", 100, placement.profiles[0]).seconds == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_uplinks_that_are_shared_leave_each_device_its_part(kind):
+    """Nodes of 4 whose uplink carries half of what their devices send: as if each had half."""
+    mesh = Mesh((4, 4), ("data", "model"))
+    plain, half = two_tiers(300e9, 50e9), two_tiers(300e9, 25e9)
+    near, far = plain.network
+    shared = replace(plain, network=(near, replace(far, oversubscription=2.0)))
+    for groups in (along_axes(mesh, ("data",)), everybody(16)):
+        cost = collective_cost(kind, 1 << 26, levels(groups, shared))
+        assert cost == collective_cost(kind, 1 << 26, levels(groups, half))
+    inside = along_axes(mesh, ("model",))
+    assert collective_cost(kind, 1 << 26, levels(inside, shared)) == collective_cost(
+        kind, 1 << 26, levels(inside, plain)
+    )
+    assert message_seconds(1e6, shared.network[1], 1) == message_seconds(1e6, half.network[1], 1)
+
+
+@given(
+    st.integers(1, 3), st.integers(1, 3), st.sampled_from(KINDS), st.integers(1, 1 << 34),
+    st.floats(1.0, 8.0),
+)  # fmt: skip
+def test_all_groups_together_never_pass_more_than_an_uplink_carries(a, b, kind, size, factor):
+    """8 nodes of 4 in 2^a x 2^b parts: what all groups together must bring into one node takes at
+    least that long on the node's uplink, of 4 devices' bandwidth over the oversubscription."""
+    mesh = Mesh((2**a, 2**b, 32 >> a >> b), ("x", "y", "z")) if a + b <= 5 else Mesh((32,), ("x",))
+    near, far = two_tiers(300e9, 50e9).network
+    system = replace(H100, network=(near, replace(far, oversubscription=factor)))
+    for axes in ((mesh.axes[0],), mesh.axes[:2]):
+        groups = along_axes(mesh, axes)
+        seconds = collective_cost(kind, size, levels(groups, system)).seconds
+        into = 0.0
+        for members in groups.table():
+            # The last node: a broadcast's source, the lowest rank, lies elsewhere.
+            inside, total = int((members >= 28).sum()), len(members)
+            outside = (total - inside) / total
+            if inside and outside:
+                needed = {"collective_broadcast": size, "all_to_all": size * inside * outside}
+                into += needed.get(kind, size * outside)
+        assert seconds >= into / (4 * 50e9 / factor) * 0.999999
+
+
+def test_a_relabelled_mesh_costs_the_same():
+    """The same groups of ranks, whatever their axes are called and in whatever order they stand."""
+    system = two_tiers(300e9, 50e9)
+    one = Mesh((4, 8), ("data", "model"))
+    other = Mesh((2, 2, 8), ("p", "q", "r"))
+    for kind in KINDS:
+        assert (
+            collective_cost(kind, 1 << 24, levels(along_axes(one, ("data",)), system)).seconds
+            == collective_cost(kind, 1 << 24, levels(along_axes(other, ("q", "p")), system)).seconds
+        )

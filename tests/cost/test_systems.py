@@ -72,6 +72,10 @@ def test_a_users_file_has_the_same_form(tmp_path):
         (("[128, 256, 1.0]", "[128, 256, 1.5]"), "tiles must be a list of"),
         (("matmul_efficiency = [0.8", "matmul_efficiency = [8"), "at most 1"),
         (('["ring", "tree", "in-network"]', '["star"]'), "algorithms must be some of ring, tree"),
+        (
+            ('algorithms = ["ring", "tree", "in-network"]', "oversubscription = 0.5"),
+            r"network\[0\].oversubscription must be a number from 1 on, not 0.5",
+        ),
         (("[accelerator]", "[accelerator"), "is not TOML"),
         (("k_step", "colour = 3\nk_step"), "accelerator.kernel.colour is unknown"),
     ],
