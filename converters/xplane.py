@@ -40,24 +40,11 @@ def observe(path: Path) -> Observed:
         FlintError: no such file in the folder, several hosts' or several runs', a damaged one, or
             one without any HLO op.
     """
-    file = _file(path)
-    data = read_bytes(file)
-    protos = _modules(file, data)
-    rows = ObservedRows(str(path))
-    events = sorted(_events(file, data, rows))
-    if not events:
-        raise FlintError(
-            f"{file}: no HLO ops in it: trace with jax.profiler.trace around the compiled step"
-        )
-    program, module = _chosen(file, events, protos)
+    profile = profile_of(path)
+    rows, module = profile.rows, profile.module
     known: dict[tuple[str, int], tuple[OpFacts, ...]] = {}
     runs: dict[int, dict[int, int]] = {}
-    backends = {event.backend for event in events}
-    others = Counter(event.program for event in events if event.program != program)
-    for other, count in others.items():
-        rows.note(f"ops of another program that ran as well, {other.rpartition('(')[0]}", count)
-    mine = [event for event in events if event.program == program]
-    for event in _joined(_numbered(mine, module)):
+    for event in profile.events:
         rank, run, start, duration, name = event[:5]
         step = runs.setdefault(rank, {}).setdefault(run, len(runs[rank]))
         if (name, rank) not in known:
@@ -74,10 +61,49 @@ def observe(path: Path) -> Observed:
         rows.note("the devices did not all run the same number of steps in the trace")
     return rows.finish(
         form="xplane",
-        backend="/".join(sorted(backends)),
+        backend=profile.backend,
         world=module.devices,
         steps=tuple(f"run {number}" for number in range(steps)),
     )
+
+
+class Profile(NamedTuple):
+    """The program that a profile is about, and what ran of it.
+
+    Attributes:
+        rows: for the notes, and for rows to come.
+        proto: its serialised HLO.
+        module: the same, by name.
+        events: one per op that ran, in order, kernels of an op joined.
+        backend: "cpu", "gpu" or "tpu".
+    """
+
+    rows: ObservedRows
+    proto: bytes
+    module: ModuleFacts
+    events: list[Event]
+    backend: str
+
+
+def profile_of(path: Path) -> Profile:
+    """What a profile folder or file says of its program (raises as ``observe``)."""
+    file = _file(path)
+    data = read_bytes(file)
+    protos = _modules(file, data)
+    rows = ObservedRows(str(path))
+    events = sorted(_events(file, data, rows))
+    if not events:
+        raise FlintError(
+            f"{file}: no HLO ops in it: trace with jax.profiler.trace around the compiled step"
+        )
+    program, proto = _chosen(file, events, protos)
+    module = module_facts(proto, str(file))
+    others = Counter(event.program for event in events if event.program != program)
+    for other, count in others.items():
+        rows.note(f"ops of another program that ran as well, {other.rpartition('(')[0]}", count)
+    backend = "/".join(sorted({event.backend for event in events}))
+    mine = [event for event in events if event.program == program]
+    return Profile(rows, proto, module, _joined(_numbered(mine, module)), backend)
 
 
 def _file(path: Path) -> Path:
@@ -94,7 +120,7 @@ def _file(path: Path) -> Path:
     return files[0]
 
 
-class _Event(NamedTuple):
+class Event(NamedTuple):
     """A kernel, or an op where the backend has none below; nanoseconds."""
 
     device: int
@@ -108,7 +134,7 @@ class _Event(NamedTuple):
     end: int
 
 
-def _numbered(events: list[_Event], module: ModuleFacts) -> list[_Event]:
+def _numbered(events: list[Event], module: ModuleFacts) -> list[Event]:
     """Events with the number of their run, for backends that tell none.
 
     What stands in the module's entry runs once per run, so that each time that the first of these
@@ -116,7 +142,7 @@ def _numbered(events: list[_Event], module: ModuleFacts) -> list[_Event]:
     """
     if any(event.run >= 0 for event in events):
         return events
-    found: list[_Event] = []
+    found: list[Event] = []
     for _, group in groupby(events, key=lambda event: event.device):
         mine = list(group)
         first = next((event.hlo for event in mine if event.hlo in module.entry), None)
@@ -132,12 +158,12 @@ def _numbered(events: list[_Event], module: ModuleFacts) -> list[_Event]:
     return found
 
 
-def _joined(events: list[_Event]) -> list[_Event]:
+def _joined(events: list[Event]) -> list[Event]:
     """One event per op that ran: kernels of an op that follow each other are joined.
 
     An op of a loop runs again when a kernel of it comes a second time.
     """
-    found: list[_Event] = []
+    found: list[Event] = []
     last: dict[tuple[int, str], tuple[int, set[str]]] = {}
     for event in events:
         key = event.device, event.hlo
@@ -155,7 +181,7 @@ def _joined(events: list[_Event]) -> list[_Event]:
     return found
 
 
-def _chosen(file: Path, events: list[_Event], protos: dict[str, bytes]) -> tuple[str, ModuleFacts]:
+def _chosen(file: Path, events: list[Event], protos: dict[str, bytes]) -> tuple[str, bytes]:
     """The program that the trace is about: the one with the most time among those with HLO."""
     spent: dict[str, int] = {}
     for event in events:
@@ -166,14 +192,14 @@ def _chosen(file: Path, events: list[_Event], protos: dict[str, bytes]) -> tuple
         named = [label for label in protos if label.rpartition("(")[0] == name]
         label = program if program in protos else named[0] if len(named) == 1 else None
         if label is not None:
-            return program, module_facts(protos[label], str(file))
+            return program, protos[label]
     raise FlintError(
         f"{file}: the HLO of {', '.join(sorted(spent)[:4])} is not in the trace, so that its ops "
         "have no shapes; trace with the profiler's option enable_hlo_proto (the default)"
     )
 
 
-def _events(file: Path, data: bytes, rows: ObservedRows) -> Iterator[_Event]:
+def _events(file: Path, data: bytes, rows: ObservedRows) -> Iterator[Event]:
     """What ran, in the order of the file."""
     try:
         from jax.profiler import ProfileData
@@ -209,7 +235,7 @@ def _events(file: Path, data: bytes, rows: ObservedRows) -> Iterator[_Event]:
                 start, duration = int(event.start_ns), max(0, int(event.duration_ns))
                 if not 0 <= start < _LATEST or duration >= _LATEST:
                     raise FlintError(f"{file}: {str(name)[:80]} ran at a time that is none")
-                yield _Event(
+                yield Event(
                     ordinal, _key(stats.get("run_id")), start, duration, str(name),
                     f"{stats.get('hlo_module', '')}({stats.get('program_id', '')})",
                     device[1].lower() if device else "cpu",
