@@ -345,14 +345,19 @@ def _sweeps(item: Results) -> str:
         f"{item['wall']:.2f} s",
         f"{item['alone']:.2f} s",
         f"{item['again']:.2f} s",
+        f"{100 * item['loops']:.0f}%",
         f"{100 * efficiency:.0f}%",
         f"{100 * EFFICIENCY_TARGET:.0f}%",
         verdict(efficiency >= EFFICIENCY_TARGET),
     ]
-    head = ["sweep", "whole command", "one process", "everything there", "parallel efficiency"]
+    head = [
+        "sweep", "whole command", "one process", "everything there", "independent loops",
+        "parallel efficiency",
+    ]  # fmt: skip
     return (
         "## Sweeps\n\nThe efficiency is the time with one process, less that of the same command "
-        "when everything is there, divided by the cores and by the whole command's time.\n\n"
+        "when everything is there, divided by the cores and by the whole command's time. Loops "
+        "that share nothing reach the share beside it, which is what the machine left.\n\n"
         + table([*head, "target", "met"], [cells])
     )
 

@@ -7,14 +7,18 @@ by the measured one, whose start and end count in full.
 
     efficiency = (alone - again) / (cores * wall)
 
-The imports' one process for all points is in ``wall``; cores that share a memory bus or slow down
-when all are busy are, too.
+The imports' one process for all points is in ``wall``.  So are cores that slow down when all are
+busy, because two share one core's units or other processes want them, too; how much that is says
+the same ratio for loops that share nothing, measured right before and after.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +38,24 @@ MESHES = tuple(
 )
 
 
+#: Additions of the loop that shares nothing.
+_LOOP = "sum(range(20_000_000))"
+
+
+def loops(cores: int) -> float:
+    """Efficiency of ``cores`` independent loops at a time against one, at most about 1."""
+    command = [sys.executable, "-S", "-c", _LOOP]
+
+    def seconds(number: int) -> float:
+        started = time.perf_counter()
+        running = [subprocess.Popen(command) for _ in range(number)]
+        for process in running:
+            process.wait()
+        return time.perf_counter() - started
+
+    return min(seconds(1) for _ in range(3)) / min(seconds(cores) for _ in range(3))
+
+
 def sweeps(folder: Path, runs: int, *, quick: bool = False) -> Results:
     """Llama-3 8B on 32 meshes and 2 systems; on 4 meshes when it is quick."""
     meshes = MESHES[: 4 if quick else None]
@@ -45,6 +67,7 @@ def sweeps(folder: Path, runs: int, *, quick: bool = False) -> Results:
     for system in SYSTEMS:
         command += ["--system", system]
     cores = len(os.sched_getaffinity(0))
+    before = loops(cores)
     alone = measure([*command, "--jobs", "1"], runs=runs, warm=False, before=remover(out))
     again = measure(command, runs=runs, warm=False)
     together = measure([*command, "--jobs", str(cores)], runs=runs, warm=False, before=remover(out))
@@ -58,5 +81,6 @@ def sweeps(folder: Path, runs: int, *, quick: bool = False) -> Results:
         "cores": cores,
         "alone": alone.wall,
         "again": again.wall,
+        "loops": (before + loops(cores)) / 2,
         "efficiency": (alone.wall - again.wall) / (cores * together.wall),
     }
