@@ -150,11 +150,13 @@ def _repaired(parents: list[int], facts: list[OpFacts], threads: list[int]) -> l
     found: list[int] = []
     sibling: dict[tuple[int, int], int] = {}
     empty = [True] * len(facts)
+    over = [False] * len(facts)
     for i, outer in enumerate(parents):
         last = sibling.get((threads[i], outer), -1)
         if last >= 0 and _is_inside(facts[last], facts[i], empty[last]):
             outer = last
-        while outer >= 0 and not _may_contain(facts[outer], facts[i]):
+        while outer >= 0 and (over[outer] or not _may_contain(facts[outer], facts[i])):
+            over[outer] = True
             outer = found[outer]
         found.append(outer)
         sibling[threads[i], outer] = i
@@ -195,5 +197,15 @@ def _may_contain(outer: OpFacts, inner: OpFacts) -> bool:
         return not name.startswith("aten::") or inner.kind in (OpClass.FREE, OpClass.COPY)
     if outer == inner and outer.kind == OpClass.ELEMENTWISE:
         return False  # the next of two; autocast calls copies again with the same tensors
-    light = outer.kind in (OpClass.COPY, OpClass.ELEMENTWISE)
-    return not (light and (inner.kind.must_match or inner.kind == OpClass.REDUCTION))
+    if inner.kind.must_match:
+        composed = "math" in outer.name or outer.kind not in (*_LIGHT, OpClass.ATTENTION)
+        return composed or inner.kind == outer.kind
+    if base_name(outer.name) in _PRODUCTS:
+        return base_name(name) != "t"
+    if outer.kind == OpClass.ATTENTION and "math" not in outer.name:
+        return inner.kind not in _LIGHT[1:] and base_name(name) != "cat"
+    return inner.kind != OpClass.REDUCTION or outer.kind not in _LIGHT[:2]
+
+
+_LIGHT = (OpClass.COPY, OpClass.ELEMENTWISE, OpClass.REDUCTION)
+_PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -21,7 +22,7 @@ from tests.validation import torch_steps  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("validation-torch")
 
-STEPS = ("ddp_resnet", "fsdp_tp")
+STEPS = ("ddp_resnet", "fsdp_tp", "pp_fsdp")
 FORMS = ("kineto", "et")
 
 
@@ -49,6 +50,17 @@ def captures():
     return {name: torch_steps.STEPS[name].capture() for name in STEPS}
 
 
+@pytest.fixture(scope="module")
+def reports(captures, runs):
+    """Report of a step's name and a form of traces, made once."""
+
+    @functools.cache
+    def get(name, form):
+        return validate(captures[name], traces(runs[name], form))
+
+    return get
+
+
 def trace_steps(path):
     return read_trace(path).steps
 
@@ -59,8 +71,10 @@ def traces(folder, form):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", STEPS)
-def test_every_collective_gemm_and_attention_of_every_rank_was_captured(name, form, captures, runs):
-    report = validate(captures[name], traces(runs[name], form))
+def test_every_collective_gemm_and_attention_of_every_rank_was_captured(
+    name, form, captures, reports
+):
+    report = reports(name, form)
     assert report.ok, (report.verdict, report.differences[:4], report.contradictions[:4])
     assert len(report.ranks) == captures[name].mesh.size
     found = totals(report)
@@ -68,12 +82,31 @@ def test_every_collective_gemm_and_attention_of_every_rank_was_captured(name, fo
     # Kineto lists no element types of lists of tensors, which is what some c10d ops take.
     named = {kind for kind, count in report.classes.items() if count.by_name}
     assert named <= {OpClass.ALL_GATHER, OpClass.REDUCE_SCATTER} if form == "kineto" else not named
-    assert not report.others, report.differences[:4]
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_collectives_have_the_bytes_that_were_captured(form, captures, runs):
-    classes = validate(captures["ddp_resnet"], traces(runs["ddp_resnet"], form)).classes
+@pytest.mark.parametrize("name", STEPS)
+def test_every_lighter_op_has_a_partner_or_a_reason(name, form, reports):
+    report = reports(name, form)
+    light = totals(report, lighter=True)
+    # Threads that end ops at the same moment mix up a few of execution traces.
+    allowed = 0 if form == "kineto" else light["captured"] // 100
+    assert report.others <= allowed, report.differences[:8]
+    assert light["matched"] > 0.8 * light["captured"]
+    # FSDP's parameters go through gloo's buffers, norms are taken apart; DDP's all-reduces are not.
+    assert (light["explained"] > 0) == (name != "ddp_resnet")
+
+
+def test_messages_of_a_pipeline_are_sends_and_receives(reports):
+    """Two stages of four microbatches: each sends and receives four times."""
+    classes = reports("pp_fsdp", "kineto").classes
+    for kind in (OpClass.SEND, OpClass.RECV):
+        assert classes[kind].matched == classes[kind].executed == 4 * 4
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_collectives_have_the_bytes_that_were_captured(form, reports):
+    classes = reports("ddp_resnet", form).classes
     for kind in (OpClass.ALL_REDUCE, OpClass.BROADCAST):
         assert classes[kind].matched == classes[kind].executed > 0
         assert classes[kind].captured_bytes == classes[kind].executed_bytes > 0

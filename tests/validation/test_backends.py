@@ -1,0 +1,132 @@
+"""Named reasons for light ops without a partner: as many ops as a reason gives, and none more."""
+
+from __future__ import annotations
+
+import pytest
+
+from flint.validation.backends import (
+    CAST,
+    DECOMPOSED,
+    FUNCTIONAL,
+    GLOO,
+    HEADS,
+    NUMBERS,
+    Gloo,
+    explanations,
+)
+from flint.validation.classes import OpClass, aten_class
+from flint.validation.keys import rules_for
+from flint.validation.matching import match
+from flint.validation.observed import OpFacts
+
+X, ONE, W = (2, 16, 64), (2, 16, 1), (64,)
+
+
+def op(name, *shapes, dtype="f32"):
+    return OpFacts(aten_class(name), name, tuple((shape, dtype) for shape in shapes))
+
+
+def collective(kind, elements, group=(0, 1)):
+    return OpFacts(kind, str(kind), (((elements,), "f32"),), (4 * elements,), "f32", group)
+
+
+def reasons(captured, executed, pairs=()):
+    """Reason -> numbers of ops on both sides, and what is left of them."""
+    left = [i for i in range(len(captured)) if i not in {i for i, _ in pairs}]
+    over = [j for j in range(len(executed)) if j not in {j for _, j in pairs}]
+    found = explanations(captured, executed, list(pairs), left, over)
+    return {item.reason: (len(item.captured), len(item.executed)) for item in found}
+
+
+FORWARD = [
+    op("aten::pow", X), op("aten::mean", X), op("aten::add_", ONE), op("aten::rsqrt", ONE),
+    op("aten::mul", X, ONE), op("aten::mul", X, W),
+]  # fmt: skip
+#: d/dx of w x r, r = (mean x^2 + e)^-1/2, as autograd derives it op by op.
+BACKWARD = [
+    op("aten::mul", X, W), op("aten::mul", X, X), op("aten::sum", X), op("aten::mul", X, ONE),
+    op("aten::mul", X, X), op("aten::sum", X), op("aten::pow", ONE), op("aten::mul", ONE),
+    op("aten::mul", ONE, ONE), op("aten::div", X), op("aten::pow", X), op("aten::mul", X),
+    op("aten::mul", X, X), op("aten::add", X, X),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("captured", "executed"),
+    [
+        (op("aten._fused_rms_norm.default", X, W), FORWARD),
+        (op("aten._fused_rms_norm_backward.default", X, X, ONE, W), BACKWARD),
+    ],
+)
+def test_a_norm_is_taken_apart_into_all_of_its_parts(captured, executed):
+    assert reasons([captured], executed) == {DECOMPOSED: (1, len(executed))}
+    assert reasons([captured], executed[1:]) == {}
+    # One that runs is not explained by a norm that has its parts already.
+    more = [*executed, op("aten::pow", X)]
+    assert reasons([captured], more) == {DECOMPOSED: (1, len(executed))}
+
+
+def test_casts_around_a_norm_are_parts_of_it_if_it_is_not_in_float32():
+    casts = [op("aten::_to_copy", X), op("aten::_to_copy", X), op("aten::_to_copy", W)]
+    plain = op("aten._fused_rms_norm.default", X, W)
+    assert reasons([plain], FORWARD + casts) == {DECOMPOSED: (1, len(FORWARD))}
+    half = op("aten._fused_rms_norm.default", X, W, dtype="bf16")
+    assert reasons([half], FORWARD + casts) == {DECOMPOSED: (1, len(FORWARD) + 3)}
+
+
+def test_gloo_copies_as_often_as_its_collectives_need():
+    """An all-gather of 8 elements by 2 ranks is copied in 2 parts; a reduce-scatter of 16 elements
+    in a copy of 16, which may be divided, and of which 8 are the rank's."""
+    pairs = [collective(OpClass.ALL_GATHER, 8), collective(OpClass.REDUCE_SCATTER, 16)]
+    gloo = Gloo(pairs, [(0, 0), (1, 1)])
+    ops = [op("aten::copy_", (8,), (8,))] * 4 + [op("aten::clone", (16,))] * 2
+    ops += [op("aten::div_", (4, 4))] * 2
+    assert gloo.take(ops, range(len(ops))) == [0, 1, 2, 4, 6]
+
+
+def test_ops_on_gloos_threads_take_no_partner_of_the_programs_ops():
+    gather = collective(OpClass.ALL_GATHER, 8)
+    captured = [gather, op("aten.copy_.default", (8,), (8,))]
+    executed = [gather, op("aten::copy_", (8,), (8,)), op("aten::copy_", (8,), (8,))]
+    rules = rules_for(captured, executed, recorded=True, backend="cpu")
+    found = match(captured, executed, rules, threads=[0, 1, 0])
+    assert [(i, j) for i, j, _ in found.pairs] == [(0, 0), (1, 2)]
+    assert found.explained == {GLOO: 1}
+    assert not found.unmatched_captured + found.unmatched_executed
+    # On a device nothing is gloo's.
+    rules = rules_for(captured, executed, recorded=True, backend="gpu")
+    assert match(captured, executed, rules, threads=[0, 1, 0]).unmatched_executed == [2]
+
+
+def test_functional_all_reduces_copy_once_each():
+    reduce = collective(OpClass.ALL_REDUCE, 64)
+    copies = [op("aten::clone", (64,)), op("aten::clone", (64,)), op("aten::clone", (32,))]
+    assert reasons([reduce], [reduce, *copies], [(0, 0)]) == {FUNCTIONAL: (0, 1)}
+
+
+def test_single_numbers_are_the_hosts_and_tensors_are_not():
+    numbers = [op("aten::_foreach_add_", (), ()), op("aten::eq", (2, 2), dtype="i32")]
+    assert reasons([], [*numbers, op("aten::add_", (2, 2)), op("aten::eq", (2, 2))]) == {
+        NUMBERS: (0, 2)
+    }
+
+
+def test_heads_are_repeated_for_kernels_that_know_no_groups():
+    ours = op("aten._scaled_dot_product_efficient_attention.default", (1, 8, 32, 16))
+    theirs = op("aten::_scaled_dot_product_flash_attention_for_cpu", (1, 8, 32, 16), (1, 4, 32, 16))
+    repeated = op("aten.clone.default", (1, 4, 2, 32, 16))
+    joined = op("aten::clone", (1, 32, 8, 16))
+    other = op("aten.clone.default", (1, 4, 3, 32, 16))
+    found = reasons([ours, repeated, repeated, other], [theirs, joined], [(0, 0)])
+    assert found == {HEADS: (2, 1)}
+
+
+def test_a_reduction_in_another_type_is_one_that_autocast_cast():
+    captured = op("aten._log_softmax.default", (2, 16), dtype="bf16")
+    assert reasons([captured], [op("aten::_log_softmax", (2, 16))]) == {CAST: (1, 1)}
+    assert reasons([captured], [op("aten::_log_softmax", (2, 8))]) == {}
+
+
+def test_heavy_ops_are_never_explained_away():
+    product = op("aten::mm", (8, 8), (8, 8))
+    assert reasons([product], [op("aten::mm", (8, 8), (8, 4))]) == {}
