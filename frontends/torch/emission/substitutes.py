@@ -1,7 +1,8 @@
 """What stands in for an op without a lowering: a custom call that states its FLOPs.
 
-The idea: torch itself has FLOPs formulas for what its FLOP counter knows; any other op is taken for
-one FLOP per element that it writes.  Bytes follow from the types.  The values are not computed.
+The idea: torch's FLOP counter has formulas for what it knows, and shims add theirs; any other op is
+taken for one FLOP per element that it writes.  Bytes follow from the types.  The values are not
+computed.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def _flops(call: Call, args: list[Any], kwargs: Mapping[str, Any]) -> tuple[int,
             return (
                 int(formula(*shapes, **named, out_val=outs)),
                 "matmul",
-                "FLOPs by torch's formula",
+                "FLOPs by a formula",
             )
         except Exception:
             # The formulas are not for every overload; the estimate below is for those.

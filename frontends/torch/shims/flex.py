@@ -1,0 +1,165 @@
+"""FlexAttention: one fused kernel forward, and one backward.
+
+On a GPU its function is compiled: what it does with scores and masks becomes part of a kernel that
+visits the blocks of the score matrix that the block mask names.  Under fake tensors nothing is
+compiled, and PyTorch refuses devices that it has no such kernel for.  Here it is an op of its own,
+whose FLOPs are those of the blocks that are visited: ``mask_mod`` is evaluated for every position,
+outside of the capture.  A mask that needs the values of tensors counts as if nothing was masked.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn.attention import flex_attention as flex
+from torch.utils.flop_counter import register_flop_formula
+
+from flint.frontends.torch.shims.mesh import really
+from flint.frontends.torch.shims.values import assumed
+from flint.frontends.torch.tracking import users_line
+from flint.user_frames import short_path
+
+#: Positions (queries x keys x batches x heads) up to which a mask is evaluated.
+_MAX_POSITIONS = 2**28
+#: Positions that are evaluated at once.
+_AT_ONCE = 2**24
+
+_library: Any = None
+_new_library: Any = torch.library.Library
+_module: Any = flex
+
+#: (mask_mod, lengths, block sizes, batches, heads) -> part of the blocks that are visited.
+_visited: dict[tuple[Any, ...], float | None] = {}
+
+
+def apply() -> None:
+    """Give the recording device its FlexAttention."""
+    global _library
+    _library = _new_library("flint", "DEF")
+    _library.define(
+        "flex_attention(Tensor query, Tensor key, Tensor value, Tensor[] mask, float scale, "
+        "float visited) -> (Tensor, Tensor)"
+    )
+    _library.define(
+        "flex_attention_backward(Tensor gradient, Tensor query, Tensor key, Tensor value, "
+        "Tensor output, Tensor logsumexp, Tensor[] mask, float scale, float visited) "
+        "-> (Tensor, Tensor, Tensor)"
+    )
+    library: Any = torch.library
+    library.register_fake("flint::flex_attention", _fake, lib=_library)
+    library.register_fake("flint::flex_attention_backward", _fake_backward, lib=_library)
+    library.register_autograd("flint::flex_attention", _backward, setup_context=_keep, lib=_library)
+    ops: Any = torch.ops.flint
+    register_flop_formula(ops.flex_attention)(_flops)
+    register_flop_formula(ops.flex_attention_backward)(_flops_backward)
+    _module._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True
+    _module._validate_device = lambda *_: None
+    _module._warn_once = lambda *_, **__: None
+    _module.flex_attention_hop = _attention
+
+
+def _attention(
+    query: Any, key: Any, value: Any, score_mod: Any, block_mask: tuple[Any, ...], scale: float,
+    *_: Any,
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    """What FlexAttention's own op does: output, log-sum-exp and largest scores (not computed)."""
+    visited = _part_visited(block_mask, query.shape[-2], key.shape[-2])
+    if visited is None:
+        _tell("a mask that needs values: counted as if nothing was masked")
+    if score_mod is not flex._identity:
+        _tell("the arithmetic of score_mod is not counted")
+    mask = [item for item in block_mask if isinstance(item, torch.Tensor)]
+    ops: Any = torch.ops.flint
+    part = 1.0 if visited is None else visited
+    output, logsumexp = ops.flex_attention(query, key, value, mask, scale, part)
+    return output, logsumexp, query.new_empty(0)
+
+
+def _tell(what: str) -> None:
+    file, line = users_line(sys._getframe(2))
+    assumed[f"FlexAttention at {short_path(file)}:{line}: {what}"] += 1
+
+
+def _part_visited(block_mask: tuple[Any, ...], queries: int, keys: int) -> float | None:
+    """Part of the blocks in which something is not masked; None where values decide."""
+    mask_mod, sizes = block_mask[-1], block_mask[-3:-1]
+    if sizes[0] >= queries and sizes[1] >= keys and mask_mod is flex.noop_mask:
+        return 1.0
+    batches, heads = block_mask[2].shape[:2]
+    known = (mask_mod, queries, keys, *sizes, batches, heads)
+    if known not in _visited:
+        _visited[known] = None
+        if queries * keys * batches * heads <= _MAX_POSITIONS:
+            try:
+                _visited[known] = really(_count)(mask_mod, queries, keys, sizes, batches, heads)
+            except Exception:  # the user's mask reads fake tensors, whatever that raises
+                return None
+    return _visited[known]
+
+
+def _count(
+    mask_mod: Callable[..., Any], queries: int, keys: int, sizes: tuple[int, int], batches: int,
+    heads: int,
+) -> float:  # fmt: skip
+    """Evaluate a mask everywhere: the part of its blocks that is not empty."""
+    evaluate: Any = flex._vmap_for_bhqkv(mask_mod, prefix=())
+    rows, columns = -(-queries // sizes[0]), -(-keys // sizes[1])
+    step = max(_AT_ONCE // max(keys * batches * heads, 1) // sizes[0], 1) * sizes[0]
+    count = 0
+    for start in range(0, queries, step):
+        found = evaluate(
+            torch.arange(batches), torch.arange(heads),
+            torch.arange(start, min(start + step, queries)), torch.arange(keys),
+        ).expand(batches, heads, min(step, queries - start), keys)  # fmt: skip
+        padding = (0, columns * sizes[1] - keys, 0, -found.shape[-2] % sizes[0])
+        whole: Any = torch.nn.functional.pad(found, padding)
+        blocks = whole.unflatten(-1, (columns, sizes[1])).unflatten(-3, (-1, sizes[0]))
+        count += int(blocks.any(-1).any(-2).sum())
+    return count / (rows * columns * batches * heads)
+
+
+def _fake(query: Any, key: Any, value: Any, mask: Any, scale: float, visited: float) -> Any:
+    batch, heads, queries = query.shape[:3]
+    return (
+        query.new_empty(batch, heads, queries, value.shape[-1]),
+        query.new_empty(batch, heads, queries, dtype=torch.float32),
+    )
+
+
+def _fake_backward(gradient: Any, query: Any, key: Any, value: Any, *_: Any) -> Any:
+    return tuple(torch.empty_like(item) for item in (query, key, value))
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, Any]) -> None:
+    query, key, value, mask, ctx.scale, ctx.visited = inputs
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(query, key, value, *output, *mask)
+
+
+def _backward(ctx: Any, gradient: Any, _: Any) -> Any:
+    query, key, value, output, logsumexp, *mask = ctx.saved_tensors
+    ops: Any = torch.ops.flint
+    found = ops.flex_attention_backward(
+        gradient, query, key, value, output, logsumexp, mask, ctx.scale, ctx.visited
+    )
+    return (*found, [None] * len(mask), None, None)
+
+
+def _flops(
+    query: Any, key: Any, value: Any, mask: Any, scale: float, visited: float, **_: Any
+) -> int:
+    """Scores and weighted values, of the visited blocks."""
+    batch, heads, queries, size = query
+    return int(2 * batch * heads * queries * key[-2] * (size + value[-1]) * visited)
+
+
+def _flops_backward(
+    gradient: Any, query: Any, key: Any, value: Any, output: Any, logsumexp: Any, mask: Any,
+    scale: float, visited: float, **_: Any,
+) -> int:  # fmt: skip
+    """The scores again, the gradients of query, key and value, and of the weights."""
+    batch, heads, queries, size = query
+    return int(2 * batch * heads * queries * key[-2] * (3 * size + 2 * value[-1]) * visited)
