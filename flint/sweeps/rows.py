@@ -41,9 +41,8 @@ def to_rows(outcomes: Sequence[Outcome]) -> list[Row]:
     in one of them.  ``workload`` is the folder that ``flint simulate`` takes.
     """
     rows = [_row(outcome) for outcome in outcomes]
-    fitting = [row for row in rows if row["error"] is None and row["fits"]]
-    for row in fitting:
-        row["pareto"] = not any(_beats(other, row, OBJECTIVES) for other in fitting)
+    for row in _best(rows, OBJECTIVES):
+        row["pareto"] = True
     return rows
 
 
@@ -67,6 +66,19 @@ def _row(outcome: Outcome) -> Row:
     return row
 
 
+def _best(rows: Sequence[Row], objectives: Sequence[str]) -> list[Row]:
+    """The rows that fit and that none beats, sorted by the objectives.
+
+    Who beats a row comes before it in this order, and is one of the best or beaten by one.
+    """
+    fitting = [row for row in rows if row["error"] is None and row["fits"]]
+    best: list[Row] = []
+    for row in sorted(fitting, key=lambda row: [row[name] for name in objectives]):
+        if not any(_beats(other, row, objectives) for other in best):
+            best.append(row)
+    return best
+
+
 def _beats(one: Row, other: Row, objectives: Sequence[str]) -> bool:
     pairs = [(one[name], other[name]) for name in objectives]
     return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
@@ -74,11 +86,7 @@ def _beats(one: Row, other: Row, objectives: Sequence[str]) -> bool:
 
 def front(rows: Sequence[Row], across: str, up: str) -> list[Row]:
     """The rows that fit and that none beats in two columns, by the first of them."""
-    fitting = [row for row in rows if row["error"] is None and row["fits"]]
-    best = [
-        row for row in fitting if not any(_beats(other, row, (across, up)) for other in fitting)
-    ]
-    return sorted(best, key=lambda row: (row[across], row[up]))
+    return _best(rows, (across, up))
 
 
 def document(sweep: Sweep, rows: Sequence[Row]) -> dict[str, Any]:

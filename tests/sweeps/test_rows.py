@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flint.mesh import Mesh
 from flint.sweeps import picture
@@ -33,6 +35,19 @@ def test_a_point_is_best_unless_another_is_no_worse_in_all_and_better_in_one():
     )
     assert [row["pareto"] for row in rows] == [True, True, False, False, None]
     assert rows[4]["error"] == "no"
+
+
+@given(st.lists(st.tuples(*[st.integers(1, 6)] * 3, st.booleans()), max_size=40))
+def test_the_best_are_those_that_no_other_of_all_beats(points):
+    rows = to_rows([outcome(r, float(s), m, fits=fits) for r, s, m, fits in points])
+    values = [(s, m, s * r) for r, s, m, _ in points]
+    for row, mine, (*_, fits) in zip(rows, values, points, strict=True):
+        beaten = any(
+            other != mine and all(a <= b for a, b in zip(other, mine, strict=True))
+            for other, (*_, its) in zip(values, points, strict=True)
+            if its
+        )
+        assert row["pareto"] == (fits and not beaten)
 
 
 def test_the_front_in_two_columns_goes_down():
