@@ -139,7 +139,7 @@ class _Unroller:
         whole = self._facts(node)
         pairs = item.permutation
         found = [
-            replace(whole, kind=kind, name=str(kind), group=(int(peer),))
+            replace(whole, kind=kind, name=str(kind), group=None, peer=int(peer))
             for kind, peer in (
                 (OpClass.SEND, pairs.target[self.rank]),
                 (OpClass.RECV, pairs.source[self.rank]),

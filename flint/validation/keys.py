@@ -76,7 +76,7 @@ class Rules:
         if kind.collective:
             group = facts.group if self.grouped else None
             if kind in MESSAGES:
-                return kind, sum(self.parts(facts)), self._peer(facts)
+                return kind, sum(self.parts(facts)), facts.peer if self.addressed else None
             if kind == OpClass.ALL_TO_ALL:
                 return kind, sum(self.parts(facts)), group
             return kind, tuple(sorted(self.parts(facts))), group
@@ -91,9 +91,11 @@ class Rules:
             shapes = tuple(item for item in shapes if len(item[0]) > 3)
         return kind, plain_name(facts.name), shapes
 
-    def _peer(self, facts: OpFacts) -> tuple[int, ...] | None:
-        """The other rank of a message, where the trace tells it and not only the group."""
-        return facts.group if self.addressed else None
+    def contradicts(self, captured: OpFacts, executed: OpFacts) -> bool:
+        """Whether the trace tells another group of this collective, though not of all of them."""
+        told = executed.kind.collective and executed.kind not in MESSAGES and not self.grouped
+        known = None not in (captured.group, executed.group)
+        return told and known and captured.group != executed.group
 
     def product(self, facts: OpFacts) -> Hashable:
         """What a convolution must have in common with a matrix product that computes the same."""
@@ -199,11 +201,7 @@ def rules_for(
         scattered=not recorded and (backend == "cpu" or OpClass.REDUCE_SCATTER not in kinds),
         on_host=backend == "cpu",
         grouped=all(facts.group is not None for facts in collectives if facts.kind not in MESSAGES),
-        addressed=all(
-            facts.group is not None and len(facts.group) == 1
-            for facts in collectives
-            if facts.kind in MESSAGES
-        ),
+        addressed=all(facts.peer >= 0 for facts in collectives if facts.kind in MESSAGES),
     )
 
 

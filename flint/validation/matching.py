@@ -106,6 +106,7 @@ def match(
             pairs = _in_order(captured, executed, mine, yours, rules, result)
         else:
             pairs = _by_identity(captured, executed, mine, yours, rules, address, result)
+        pairs = [(i, j, e) for i, j, e in pairs if not rules.contradicts(captured[i], executed[j])]
         left = _without(mine, (i for i, _, _ in pairs))
         over = _without(yours, (j for _, j, _ in pairs))
         if kind.collective and kind not in rules.by_name:

@@ -229,6 +229,8 @@ def described(facts: OpFacts) -> str:
             more = f", ... ({len(facts.group):,})" if len(facts.group) > 8 else ""
             to = "to" if facts.kind == OpClass.COLLECTIVE_PERMUTE else "among"
             text += f" {to} [{shown}{more}]"
+        if facts.peer >= 0:
+            text += f" {'to' if facts.kind == OpClass.SEND else 'from'} {facts.peer}"
     elif facts.operands:
         shapes = ["x".join([*map(str, shape), dtype]) for shape, dtype in facts.operands[:4]]
         text += f" ({', '.join(shapes)}{', ...' if len(facts.operands) > 4 else ''})"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from flint.validation.backends import (
@@ -130,3 +132,21 @@ def test_a_reduction_in_another_type_is_one_that_autocast_cast():
 def test_heavy_ops_are_never_explained_away():
     product = op("aten::mm", (8, 8), (8, 8))
     assert reasons([product], [op("aten::mm", (8, 8), (8, 4))]) == {}
+
+
+def test_a_group_that_the_trace_tells_must_be_the_captured_one():
+    """Even where the trace does not tell the groups of other collectives."""
+    captured = [collective(OpClass.ALL_REDUCE, 8), collective(OpClass.ALL_REDUCE, 8)]
+    executed = [replace(captured[0], group=None), replace(captured[1], group=(0, 2))]
+    rules = rules_for(captured, executed, recorded=True, backend="cpu")
+    found = match(captured, executed, rules)
+    assert [(i, j) for i, j, _ in found.pairs] == [(0, 0)]
+    assert (found.unmatched_captured, found.unmatched_executed) == ([1], [1])
+
+
+@pytest.mark.parametrize(("peer", "paired"), [(3, 1), (2, 0), (-1, 1)])
+def test_messages_go_to_the_captured_rank_where_the_trace_tells_it(peer, paired):
+    sent = replace(collective(OpClass.SEND, 8, None), peer=3)
+    executed = replace(sent, peer=peer)
+    rules = rules_for([sent], [executed], recorded=True, backend="cpu")
+    assert len(match([sent], [executed], rules).pairs) == paired
