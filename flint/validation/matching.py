@@ -114,7 +114,8 @@ def match(
             left = _without(left, (i for i, _, _ in parted))
             over = _without(over, (j for _, j, _ in parted))
             pairs += parted
-        if rules.recorded and kind not in rules.by_name and kind != OpClass.GEMM:
+        sized = kind.collective or kind == OpClass.GEMM
+        if rules.recorded and kind not in rules.by_name and not sized:
             more = _wider(captured, executed, left, over, pairs, rules, result)
             if kind == OpClass.ELEMENTWISE:
                 more += _spread(
