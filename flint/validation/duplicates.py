@@ -40,12 +40,12 @@ def _identity(graph: WorkloadGraph, node: int, known: dict[int, Hashable]) -> Ha
     """What a node computes: its op, the values that it reads and the types that it gives."""
     if node not in known:
         view = graph[node]
-        values = tuple((_origin(graph, v), graph.type_of(v)) for v in view.operands)
+        values = tuple((origin(graph, v), graph.type_of(v)) for v in view.operands)
         known[node] = view.op, values, view.result_types
     return known[node]
 
 
-def _origin(graph: WorkloadGraph, value: int) -> int:
+def origin(graph: WorkloadGraph, value: int) -> int:
     """The value that this one only renames: the one behind reshapes and copies."""
     while True:
         producer = int(graph.producer[value])

@@ -25,6 +25,7 @@ from flint.validation.duplicates import repeated
 from flint.validation.expected import Expected, expected_of
 from flint.validation.keys import DUPLICATE, Rules, rules_for
 from flint.validation.matching import Evidence, Matching, match
+from flint.validation.merged import merge
 from flint.validation.modelled import Modelled
 from flint.validation.observed import UNTOLD_RANK, Ints, Observed, OpFacts
 from flint.validation.reading import expanded, read_trace
@@ -147,7 +148,11 @@ class _Comparison:
         if trace.form == "chakra":
             captured, expected = _as_in_chakra(captured, executed, expected)
         rules = rules_for(captured, executed, recorded=report.comparable, backend=trace.backend)
-        found = match(captured, executed, rules, expected.address(), trace.stream[rows].tolist())
+        streams = trace.stream[rows].tolist()
+        if report.comparable:
+            found = match(captured, executed, rules, expected.address(), streams)
+        else:
+            found = _of_compiled(expected, captured, executed, rules, streams)
         pairs = [(i, j) for i, j, _ in found.pairs]
         if not report.comparable:
             _run_once(expected, captured, found, rules)
@@ -185,6 +190,40 @@ def _rows(trace: Observed, rank: int, step: int, expected: Expected) -> tuple[In
     if trace.form == "chakra":  # what has no duration there has 0
         time = np.where(time > 0, time, -1)
     return rows, time
+
+
+def _of_compiled(
+    expected: Expected,
+    captured: list[OpFacts],
+    executed: list[OpFacts],
+    rules: Rules,
+    streams: list[int],
+) -> Matching:
+    """Match a program of XLA's, what its backend merges or pads before all else."""
+    merged = merge(expected, captured, executed, rules)
+    gone = {i for item in merged for i in item.captured}
+    taken = {item.executed for item in merged}
+    mine = [i for i in range(len(captured)) if i not in gone]
+    yours = [j for j in range(len(executed)) if j not in taken]
+    address = expected.address()
+    found = match(
+        [captured[i] for i in mine], [executed[j] for j in yours], rules,
+        [address[i] for i in mine], [streams[j] for j in yours],
+    )  # fmt: skip
+    found.pairs = [(mine[i], yours[j], evidence) for i, j, evidence in found.pairs]
+    found.without_captured = [mine[i] for i in found.without_captured]
+    found.without_executed = [yours[j] for j in found.without_executed]
+    found.unmatched_captured = [mine[i] for i in found.unmatched_captured]
+    found.unmatched_executed = [yours[j] for j in found.unmatched_executed]
+    found.reordered = [(mine[i], yours[j]) for i, j in found.reordered]
+    # Which of several that look alike were merged is not told by their sizes.
+    touched = {rules.key(captured[i]) for i in gone} | {rules.key(executed[j]) for j in taken}
+    found.certain = {mine[i] for i in found.certain if rules.key(captured[mine[i]]) not in touched}
+    for item in merged:
+        found.pairs += [(i, item.executed, Evidence.SIZES) for i in item.captured]
+        found.explained.update({reason: len(item.captured) for reason in item.reasons})
+    found.pairs.sort()
+    return found
 
 
 def _run_once(expected: Expected, captured: list[OpFacts], found: Matching, rules: Rules) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import importlib
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from flint.building import with_tables
 from flint.converters import xplane
 from flint.errors import FlintError
 from flint.validation.classes import OpClass
 from flint.validation.expected import expected_of
+from flint.validation.merged import CUT, MERGED, PADDED
 from flint.validation.validating import validate
 from tests.validation.xplanes import Plane, Run, field, profile
 
@@ -20,6 +23,18 @@ DATA = Path(__file__).parents[1] / "data/optimized"
 MODELS = {
     "gpu_llama": "flint.models.jax.llama3:train_tiny",
     "gpu_decode_cublas": "flint.models.jax.decode:decode_tiny",
+    "gpu_moe": "flint.models.jax.moe:train_tiny",
+    "gpu_pipeline": "flint.models.jax.pipeline:train_tiny",
+}
+#: Why GPUs run other products than were captured; and the collectives that run as they were.
+EXPLAINED = {
+    "gpu_llama": ({MERGED}, (OpClass.ALL_GATHER, OpClass.REDUCE_SCATTER)),
+    "gpu_decode_cublas": ({MERGED, PADDED}, (OpClass.ALL_GATHER, OpClass.ALL_REDUCE)),
+    "gpu_moe": ({MERGED}, (OpClass.ALL_GATHER, OpClass.REDUCE_SCATTER, OpClass.ALL_TO_ALL)),
+    "gpu_pipeline": (
+        {MERGED, CUT},
+        (OpClass.ALL_GATHER, OpClass.REDUCE_SCATTER, OpClass.COLLECTIVE_PERMUTE),
+    ),
 }
 
 
@@ -62,13 +77,57 @@ def test_what_a_gpu_multiplies_is_what_was_captured(runs, tmp_path):
     assert multiply_adds(facts_of(trace, 0, 1)) == multiply_adds(captured) > 0
 
 
-def test_gathers_and_scatters_of_a_gpu_match_the_capture(runs, tmp_path):
-    module, attribute = MODELS["gpu_llama"].split(":")
+@pytest.fixture(scope="module")
+def reports(runs, tmp_path_factory):
+    """Captures against what the GPU's compiler has made of the same steps."""
+    known = {}
+
+    def get(name):
+        if name not in known:
+            module, attribute = MODELS[name].split(":")
+            workload = getattr(importlib.import_module(module), attribute).capture()
+            path = profile(runs[name], tmp_path_factory.mktemp(name) / "g.xplane.pb", 2, runs=1)
+            known[name] = validate(workload, [path])
+        return known[name]
+
+    return get
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_product_of_a_gpu_is_one_that_was_captured(name, reports):
+    report = reports(name)
+    gemms = report.classes[OpClass.GEMM]
+    assert gemms.matched == gemms.captured > gemms.executed > 0
+    assert not [item for item in report.differences if item.kind == OpClass.GEMM]
+    reasons, kinds = EXPLAINED[name]
+    assert set(report.explained) & {MERGED, PADDED, CUT} == reasons
+    for kind in kinds:
+        assert report.classes[kind].matched == report.classes[kind].captured > 0
+    assert report.contradicted == 0
+
+
+def test_a_step_whose_all_reduces_are_only_combined_agrees_as_a_whole(reports):
+    report = reports("gpu_decode_cublas")
+    assert report.ok, report.differences
+    assert "2 of 8 ranks compared" in report.verdict
+
+
+def test_a_product_that_was_not_captured_is_not_explained_away(runs, tmp_path):
+    module, attribute = MODELS["gpu_decode_cublas"].split(":")
     workload = getattr(importlib.import_module(module), attribute).capture()
-    path = profile(runs["gpu_llama"], tmp_path / "g.xplane.pb", 8)
-    classes = validate(workload, [path], system="dgx-h100").classes
-    for kind in (OpClass.ALL_GATHER, OpClass.REDUCE_SCATTER):
-        assert classes[kind].matched == classes[kind].captured > 0
+    [program] = workload.programs
+    tables = program.graph.tables
+    body = next(graph for graph, _ in program.graph.walk() if graph is not program.graph)
+    number = next(int(n) for n in body.work_gemm if n >= 0)
+    gemms = list(tables.gemms)
+    batch, m, n, k = gemms[number]
+    gemms[number] = (batch, m, n + 24, k)
+    graph = with_tables(program.graph, replace(tables, gemms=tuple(gemms)))
+    wrong = replace(workload, programs=(replace(program, graph=graph),))
+    path = profile(runs["gpu_decode_cublas"], tmp_path / "g.xplane.pb", 1, runs=1)
+    report = validate(wrong, [path])
+    assert not report.ok
+    assert {item.kind for item in report.differences if item.counts} == {OpClass.GEMM}
 
 
 def test_calls_of_cublas_are_products_with_the_sizes_of_their_configuration(runs, tmp_path):
