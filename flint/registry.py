@@ -65,6 +65,7 @@ CONVERTERS: Mapping[str, str] = {
     "pytorch-et-ops": "flint.converters.pytorch_et:observe",
     "pytorch-et-links": "flint.converters.pytorch_et:linked",
     "xplane-ops": "flint.converters.xplane:observe",
+    "xplane-times": "flint.converters.xplane_times:times_of",
     "chakra-ops": "flint.converters.chakra_ops:observe",
 }
 

@@ -27,6 +27,7 @@ from flint.cli.shared import (
     NoReduceScatterOption,
     StrictOption,
     TripCountOption,
+    by_name,
     convert_file,
 )
 from flint.errors import UsageError
@@ -40,7 +41,8 @@ def convert_command(
         typer.Argument(
             metavar="FILE...",
             help="StableHLO or HLO file, any form, gzip allowed; or what a profiler recorded: "
-            "Kineto or PyTorch execution traces, one per rank, or a folder of them.",
+            "Kineto or PyTorch execution traces, one per rank, or a folder of them; a profile "
+            "folder of JAX.",
         ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Workload folder to write.")],
@@ -75,7 +77,7 @@ def convert_command(
     """Convert a saved per-device program, or traces of a run, to Chakra execution traces."""
     started = time.perf_counter()
     if et or step or _recorded(files):
-        workload = _convert_traces(files, et or [], step, mesh, axes)
+        workload = _convert_traces(files, et or [], step, mesh, axes, trip_count, branch)
     else:
         workload = convert_file(
             files[0],
@@ -116,7 +118,13 @@ def _recorded(files: list[Path]) -> bool:
 
 
 def _convert_traces(
-    files: list[Path], et: list[Path], step: str | None, mesh: str | None, axes: str | None
+    files: list[Path],
+    et: list[Path],
+    step: str | None,
+    mesh: str | None,
+    axes: str | None,
+    trip_count: list[str] | None,
+    branch: list[str] | None,
 ) -> Workload:
     from flint.post_execution.converting import convert_traces
 
@@ -126,6 +134,8 @@ def _convert_traces(
         mesh=parse_mesh(mesh, axes) if mesh else None,
         axes=None if mesh or not axes else [part.strip() for part in axes.split(",")],
         step=step,
+        trip_count=by_name("--trip-count", trip_count),
+        branch=by_name("--branch", branch),
     )
 
 

@@ -78,11 +78,13 @@ def save_and_report(
     manifest = saved.manifest
     nodes = sorted({sum(structure["nodes"].values()) for structure in manifest["structures"]})
     count = f"{nodes[0]:,}" if len(nodes) == 1 else f"{nodes[0]:,} to {nodes[-1]:,}"
+    measured = workload.options.get("measured")
+    durations = "durations as measured" if measured else f"durations for {saved.system}"
     sys.stdout.write(
         f"{output}: {saved.ranks:,} traces of {count} nodes, "
         f"{human_bytes(manifest['bytes'])} ({manifest['distinct_files']:,} distinct files)\n"
         f"  mesh {workload.mesh}, {len(workload.programs)} program(s), "
-        f"{saved.granularity} granularity, order {workload.order}, durations for {saved.system}\n"
+        f"{saved.granularity} granularity, order {workload.order}, {durations}\n"
         f"  graph {seconds:.2f} s, writing {writing:.2f} s\n"
     )
     if saved.partial:

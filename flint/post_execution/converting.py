@@ -11,66 +11,38 @@ others.
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flint import registry
-from flint.building import GraphBuilder, TableBuilder
 from flint.collection import uncollected
-from flint.communication import Communication
+from flint.converting import walk_options
 from flint.errors import FlintError, UsageError
-from flint.graph import WorkloadGraph
 from flint.mesh import Mesh
-from flint.post_execution.exchanges import (
-    Exchange,
-    Meetings,
-    communication_of,
-    exchanges_of,
-    meet,
-)
+from flint.post_execution.answering import answering
+from flint.post_execution.exchanges import communication_of, meet
 from flint.post_execution.graphs import Flows, graph_of, phases_of
-from flint.post_execution.linking import completed, linked_rows, tensors_of_units
-from flint.post_execution.links import Links
+from flint.post_execution.modules import ModuleTimes, workload_of_times
 from flint.post_execution.order import edges_of
-from flint.post_execution.storages import Access, Accesses, flows_of
-from flint.post_execution.units import Units, chosen_step, units_of
+from flint.post_execution.recorded import (
+    Recorded,
+    accesses_by_rank,
+    read_recorded,
+    sorted_files,
+)
+from flint.post_execution.storages import flows_of
+from flint.post_execution.units import Units
 from flint.ranks import from_mask
 from flint.uneven import uneven_remarks, with_largest_sizes
-from flint.validation.observed import UNTOLD_RANK, Observed
-from flint.validation.reading import form_of
+from flint.validation.observed import UNTOLD_RANK
 from flint.workload import Level, Order, Program, ProgramInput, Workload, with_communicators
 
 #: More ranks than a run has.
 _MAX_WORLD = 1 << 22
-_KINETO, _EXECUTION = "kineto-ops", "pytorch-et-ops"
-#: The rank of an execution trace that does not say whose it is, and is the only one.
-_ANY = -1
 #: Share of a step's time on the device in which nothing ran, from which on it is said.
 _IDLE = 0.1
-
-
-@dataclass(frozen=True, eq=False)
-class Recorded:
-    """One rank's trace, read and linked.
-
-    Attributes:
-        trace: its rows.
-        links: what ties them; None where the trace has no times.
-        units: what becomes nodes.
-        exchanges: of each unit, None of those that compute.
-        tensors: of each unit what it does with memory; None where that is not known.
-    """
-
-    trace: Observed
-    links: Links | None
-    units: Units
-    exchanges: list[Exchange | None]
-    tensors: list[tuple[Access, ...]] | None
 
 
 @uncollected
@@ -81,27 +53,33 @@ def convert_traces(
     mesh: Mesh | Sequence[int] | None = None,
     axes: Sequence[str] | None = None,
     step: str | None = None,
+    trip_count: int | Mapping[str, int] | None = None,
+    branch: int | Mapping[str, int] | None = None,
 ) -> Workload:
     """Convert profiles of a run to a workload with measured durations.
 
     Args:
-        paths: Kineto traces or PyTorch execution traces, one per rank, or folders of such.
+        paths: Kineto traces or PyTorch execution traces, one per rank, or folders of such; or one
+            profile folder of JAX.
         execution_traces: execution traces of the run that the Kineto traces are of, or folders.
         mesh: device grid; default: one axis of all ranks.
         axes: names of the mesh axes.
         step: the step to convert, ``ProfilerStep#4`` or ``4``; default: the last whole one.
+        trip_count, branch: of JAX programs, as for ``flint.convert``.
 
     Raises:
         UsageError: no such file or step, two traces of one rank, a mesh that does not fit.
         FlintError: a trace is damaged, or traces do not belong to one run.
     """
-    files, beside = _sorted_files(paths, execution_traces)
+    if any(_is_jax_profile(Path(path)) for path in paths):
+        return _converted_profile(paths, execution_traces, mesh, axes, step, trip_count, branch)
+    files, beside = sorted_files(paths, execution_traces)
     recorded: dict[int, Recorded] = {}
     warnings: dict[str, int] = {}
     digest = hashlib.sha256()
-    memory = _by_rank(beside)
+    memory = accesses_by_rank(beside)
     for file in files:
-        item = _read(file, step, memory, warnings)
+        item = read_recorded(file, step, memory, warnings)
         rank = item.units.rank
         if rank in recorded:
             told = "" if UNTOLD_RANK not in item.trace.notes else f" ({UNTOLD_RANK})"
@@ -127,7 +105,7 @@ def convert_traces(
         }
     )
     programs = [_traced(rank, item, world, warnings) for rank, item in recorded.items()]
-    programs += _answering(meetings, recorded, world, warnings)
+    programs += answering(meetings, sorted(recorded), world, warnings)
     finished = with_largest_sizes(with_communicators(tuple(programs)), world)
     workload = Workload(
         mesh=grid,
@@ -142,95 +120,33 @@ def convert_traces(
     return workload
 
 
-def trace_files(paths: Sequence[str | Path]) -> list[Path]:
-    """The files to read: those given, and of a folder the traces in it.
-
-    Raises:
-        UsageError: no such file, or a folder without traces.
-    """
-    found: list[Path] = []
-    for path in map(Path, paths):
-        if path.is_dir():
-            inside = sorted(p for p in path.iterdir() if p.name.endswith((".json", ".json.gz")))
-            if not inside:
-                raise UsageError(f"{path}: no .json or .json.gz file in the folder")
-            found += inside
-        elif path.is_file():
-            found.append(path)
-        else:
-            raise UsageError(f"{path}: no such file or folder")
-    return found
+def _is_jax_profile(path: Path) -> bool:
+    """Whether it is a profile folder of JAX, or the file in it."""
+    if path.is_dir():
+        return next(path.glob("**/*.xplane.pb"), None) is not None
+    return path.name.endswith(".xplane.pb")
 
 
-def _sorted_files(
-    paths: Sequence[str | Path], execution_traces: Sequence[str | Path]
-) -> tuple[list[Path], list[Path]]:
-    """The traces to convert, and the execution traces that complete them.
-
-    Execution traces among Kineto traces (both in one folder) complete them, too.
-    """
-    forms = {file: form_of(file) for file in trace_files([*paths, *execution_traces])}
-    for file, form in forms.items():
-        if form not in (_KINETO, _EXECUTION):
-            raise UsageError(f"{file}: neither a Kineto trace nor a PyTorch execution trace")
-    kineto = [file for file, form in forms.items() if form == _KINETO]
-    execution = [file for file, form in forms.items() if form == _EXECUTION]
-    given = trace_files(execution_traces)
-    wrong = [file for file in given if forms[file] != _EXECUTION]
-    if wrong:
-        raise UsageError(f"--et {wrong[0]}: no PyTorch execution trace")
-    return (kineto, execution) if kineto else (execution, [])
-
-
-def _by_rank(files: Sequence[Path]) -> dict[int, tuple[Observed, Accesses]]:
-    """Execution traces, read."""
-    found: dict[int, tuple[Observed, Accesses]] = {}
-    for file in files:
-        trace, accesses = registry.converter("pytorch-et-links")(file)
-        rank = trace.ranks[0]
-        if UNTOLD_RANK in trace.notes and len(files) == 1:
-            rank = _ANY
-        if rank in found:
-            raise UsageError(
-                f"{found[rank][0].path} and {file} are both of rank {rank}: give one execution "
-                "trace per rank, named et_rank0.json, et_rank1.json, ..."
-            )
-        found[rank] = trace, accesses
-    return found
-
-
-def _read(
-    file: Path,
+def _converted_profile(
+    paths: Sequence[str | Path],
+    execution_traces: Sequence[str | Path],
+    mesh: Mesh | Sequence[int] | None,
+    axes: Sequence[str] | None,
     step: str | None,
-    memory: dict[int, tuple[Observed, Accesses]],
-    warnings: dict[str, int],
-) -> Recorded:
-    links: Links | None = None
-    tensors: list[tuple[Access, ...]] | None = None
-    if form_of(file) == _KINETO:
-        trace, links = registry.converter("kineto-links")(file)
-        if _ANY in memory:  # the only one there is: its links tell whether it is of this run
-            memory[trace.ranks[0]] = memory.pop(_ANY)
-    else:
-        trace, accesses = registry.converter("pytorch-et-links")(file)
-        memory = {trace.ranks[0]: (trace, accesses)}
-    number = chosen_step(trace, step)
-    units = units_of(trace, links, number)
-    groups: Mapping[str, tuple[int, ...]] = links.groups if links is not None else {}
-    if units.rank in memory:
-        recorded, accesses = memory[units.rank]
-        pairs = np.arange(len(trace))
-        if links is not None:
-            pairs = linked_rows(trace, links, number, accesses, recorded.path, units.notes)
-        tensors = tensors_of_units(units, trace.parent, pairs, accesses)
-        units = completed(units, trace.parent, pairs, recorded, accesses.groups, tensors)
-        groups = {**accesses.groups, **groups}
-    hint = "; the execution trace of the same run may (--et)" if tensors is None else ""
-    exchanges = exchanges_of(units, trace, groups, hint)
-    for notes in (trace.notes, units.notes):
-        for text, count in notes.items():
-            warnings[text] = warnings.get(text, 0) + count
-    return Recorded(trace, links, units, exchanges, tensors)
+    trip_count: int | Mapping[str, int] | None,
+    branch: int | Mapping[str, int] | None,
+) -> Workload:
+    if len(paths) > 1 or execution_traces:
+        raise UsageError(
+            f"{paths[0]} is a profile of JAX, which has all devices of its host: give it alone"
+        )
+    times = registry.converter("xplane-times")(Path(paths[0]), step)
+    assert isinstance(times, ModuleTimes)
+    grid = None
+    if mesh is not None:
+        grid = mesh if isinstance(mesh, Mesh) else Mesh(tuple(mesh), tuple(axes or ()))
+    options = walk_options(trip_count=trip_count, branch=branch)
+    return workload_of_times(times, mesh=grid, axes=axes, options=options)
 
 
 def _world(recorded: Mapping[int, Recorded]) -> int:
@@ -284,63 +200,6 @@ def _traced(rank: int, item: Recorded, world: int, warnings: dict[str, int]) -> 
     alone = np.arange(world) == rank
     inputs = tuple(ProgramInput(graph.type_of(number)) for number in range(graph.inputs))
     return Program(f"rank_{rank}", graph, from_mask(alone), inputs)
-
-
-def _answering(
-    meetings: Meetings, recorded: Mapping[int, Recorded], world: int, warnings: dict[str, int]
-) -> list[Program]:
-    """Programs of the ranks without a trace, those together that are in the same groups."""
-    missing = np.ones(world, bool)
-    missing[list(recorded)] = False
-    if not missing.any():
-        return []
-    keys = [(item.message, item.group) for item in meetings.exchange]
-    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-    meets: dict[int, list[int]] = defaultdict(list)
-    for (_, group), number in numbers.items():
-        for rank in group:
-            if missing[rank]:
-                meets[rank].append(number)
-    alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    for rank in np.flatnonzero(missing).tolist():
-        alike[tuple(meets.get(rank, ()))].append(rank)
-    programs: list[Program] = []
-    for signature, ranks in alike.items():
-        wanted = set(signature)
-        sequence = [
-            meetings.exchange[meeting]
-            for meeting in meetings.order
-            if numbers[keys[meeting]] in wanted
-        ]
-        mask = np.zeros(world, bool)
-        mask[ranks] = True
-        name = "untraced" if len(alike) == 1 else f"untraced_{len(programs)}"
-        graph = _answer(sequence, ranks[0], world)
-        programs.append(Program(name, graph, from_mask(mask), ()))
-    text = (
-        f"no trace of {int(missing.sum()):,} of {world:,} ranks ({_first(missing)}): simulators "
-        "need all, so these only answer the traced ranks, at once and without computing; "
-        f"--ranks {','.join(map(str, list(recorded)[:8]))} writes the traced ones alone"
-    )
-    warnings[text] = 1
-    return programs
-
-
-def _first(missing: NDArray[np.bool_]) -> str:
-    ranks = np.flatnonzero(missing)
-    return ", ".join(map(str, ranks[:4].tolist())) + (", ..." if len(ranks) > 4 else "")
-
-
-def _answer(sequence: list[Exchange], rank: int, world: int) -> WorkloadGraph:
-    builder = GraphBuilder(TableBuilder())
-    known: dict[Exchange, Communication] = {}
-    for item in sequence:
-        if item.message:
-            item = replace(item, kind="send" if item.group[0] == rank else "recv")
-        if item not in known:
-            known[item] = communication_of(item, world)
-        builder.communication(known[item], (), ())
-    return builder.finish(())
 
 
 def _with_consumers(units: Units, flows: Flows | None) -> set[int]:

@@ -1,0 +1,227 @@
+"""JAX profiles -> workloads: the compiled program as it ran, with measured times.
+
+The idea: the profiler keeps the HLO of what it saw, so that the graph is that program's own, with
+its groups, loops and dependencies; only the times come from the run.  A node is found by its
+instruction: while the module is read every instruction has its number in the place of its source
+line, and afterwards its line again.
+
+    workload = workload_of_times(times, mesh=None, axes=None, options=walk_options())
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from flint.building import with_tables
+from flint.converting import workload_of
+from flint.errors import FlintError
+from flint.graph import NodeKind, WorkloadGraph
+from flint.hlo import hlo_pb2 as pb
+from flint.hlo.locations import Locations
+from flint.hlo.messages import parse_module
+from flint.hlo.reader import read_hlo
+from flint.mesh import Mesh
+from flint.post_execution.measured import with_nanoseconds
+from flint.stablehlo.options import WalkOptions
+from flint.stablehlo.walker import walk
+from flint.work import Role
+from flint.workload import Workload
+
+#: Stands for the source file while the line is an instruction's number.
+_NUMBERED = "\x00instruction"
+#: Instructions whose events enclose those of other instructions.
+_ENCLOSING = ("while", "conditional", "call")
+_DEPTH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleTimes:
+    """A program and how long its instructions took.
+
+    Attributes:
+        path: the profile, for messages.
+        proto: the program, a serialised ``HloProto`` or ``HloModuleProto``.
+        nanoseconds: instruction -> mean time of one execution.
+        total: nanoseconds of all events of one device, for comparison.
+        devices: how many were traced.
+        backend: "cpu", "gpu" or "tpu".
+        run: which run of the trace.
+        notes: text -> count.
+    """
+
+    path: str
+    proto: bytes
+    nanoseconds: Mapping[str, int]
+    total: int
+    devices: int
+    backend: str
+    run: int
+    notes: dict[str, int] = field(default_factory=dict)
+
+
+class _Place(NamedTuple):
+    """Of an instruction: its source line, and the executed instruction that it is part of."""
+
+    file: str
+    line: int
+    owner: str
+
+
+def workload_of_times(
+    times: ModuleTimes,
+    *,
+    mesh: Mesh | None,
+    axes: Sequence[str] | None,
+    options: WalkOptions,
+) -> Workload:
+    """The workload of an executed program.
+
+    Args:
+        times: from a profile.
+        mesh: device grid; default: the module's own, else one axis.
+        axes: names of the mesh axes, with ``mesh``.
+        options: what to do with loops and branches that data decides.
+
+    Raises:
+        FlintError: the program cannot be converted, or has nothing that the trace has times of.
+    """
+    proto = parse_module(times.proto)
+    places = _number(proto, times.nanoseconds)
+    module = read_hlo(proto.SerializeToString(), times.path)
+    walked = walk(module, mesh, options)
+    if axes is not None and mesh is None and len(axes) == len(walked.mesh.shape):
+        walked = replace(walked, mesh=Mesh(walked.mesh.shape, tuple(axes)))
+    workload = workload_of(
+        walked,
+        module,
+        options=options,
+        source={"file": times.path, "sha256": hashlib.sha256(times.proto).hexdigest()},
+        saved=(times.proto, ".hlo.pb"),
+    )
+    found: set[str] = set()
+    programs = tuple(
+        replace(program, graph=_timed(program.graph, places, times.nanoseconds, found))
+        for program in workload.programs
+    )
+    if not found:
+        raise FlintError(f"{times.path}: no instruction of the program has a time in the trace")
+    warnings = dict(workload.warnings) | times.notes
+    opcodes = {i.name: i.opcode for c in proto.computations for i in c.instructions}
+    lost = [
+        name
+        for name in times.nanoseconds
+        if name not in found and opcodes.get(name) not in _ENCLOSING
+    ]
+    if lost:
+        spent = sum(times.nanoseconds[name] for name in lost) / 1e3
+        warnings[
+            f"instructions with a time but without a node (for example {lost[0]}): "
+            f"{spent:,.1f} us left out"
+        ] = len(lost)
+    told: dict[str, Any] = {"measured": True, "run": times.run, "devices": times.devices}
+    timed = replace(workload, programs=programs, warnings=warnings, options=workload.options | told)
+    timed.verify()
+    return timed
+
+
+def _number(proto: pb.HloModuleProto, executed: Mapping[str, int]) -> list[_Place]:
+    """Give each instruction its number for a source line; returns what it stands for."""
+    computations = {item.id: item for item in proto.computations}
+    locations = Locations(proto.stack_frame_index, tuple(proto.payloads))
+    owner = _owners(proto, computations, executed)
+    places: list[_Place] = []
+    for computation in proto.computations:
+        for instruction in computation.instructions:
+            name = ""
+            file, line = "", 0
+            if instruction.metadata:
+                numbers = locations.numbers
+                info = locations(numbers.setdefault(instruction.metadata, len(numbers)))
+                name, file, line = info.name, info.file, info.line
+            places.append(_Place(file, line, owner.get(instruction.name, "")))
+            metadata = pb.OpMetadata(op_name=name, source_file=_NUMBERED, source_line=len(places))
+            instruction.metadata = metadata.SerializeToString()
+    return places
+
+
+def _owners(
+    proto: pb.HloModuleProto, computations: Mapping[int, Any], executed: Mapping[str, int]
+) -> dict[str, str]:
+    """Instruction -> the executed one that it is part of: itself, its fusion, its start."""
+    owner: dict[str, str] = {}
+    names = {item.id: item.name for c in proto.computations for item in c.instructions}
+
+    def claim(number: int, name: str, depth: int) -> None:
+        computation = computations.get(number)
+        if computation is None or depth > _DEPTH:
+            return
+        for inner in computation.instructions:
+            if inner.name not in executed and inner.name not in owner:
+                owner[inner.name] = name
+                for called in inner.called_computation_ids:
+                    claim(called, name, depth + 1)
+
+    for computation in proto.computations:
+        for item in computation.instructions:
+            if item.name not in executed:
+                continue
+            owner[item.name] = item.name
+            if item.opcode.endswith("-done") and item.operand_ids:
+                owner[item.name] = names.get(item.operand_ids[0], item.name)
+            if item.opcode not in _ENCLOSING:
+                for called in item.called_computation_ids:
+                    claim(called, item.name, 0)
+    return owner
+
+
+def _timed(
+    graph: WorkloadGraph, places: list[_Place], times: Mapping[str, int], found: set[str]
+) -> WorkloadGraph:
+    """The graph and its bodies with times and with their source lines again."""
+    spent: dict[str, int] = {}
+    for name, nanoseconds in times.items():
+        spent[name] = spent.get(name, 0) + nanoseconds
+    lines = [source.line - 1 if source.file == _NUMBERED else -1 for source in graph.tables.sources]
+    owner = [places[line].owner if line >= 0 else "" for line in lines]
+    timed = _with_times(graph, owner, spent, found)
+    sources = tuple(
+        replace(source, file=places[line].file, line=places[line].line) if line >= 0 else source
+        for source, line in zip(graph.tables.sources, lines, strict=True)
+    )
+    return with_tables(timed, replace(graph.tables, sources=sources))
+
+
+def _with_times(
+    graph: WorkloadGraph, owner: list[str], times: Mapping[str, int], found: set[str]
+) -> WorkloadGraph:
+    loops = tuple(
+        replace(loop, body=_with_times(loop.body, owner, times, found)) for loop in graph.loops
+    )
+    conditionals = tuple(
+        replace(
+            item,
+            branches=tuple(_with_times(body, owner, times, found) for body in item.branches),
+        )
+        for item in graph.conditionals
+    )
+    nanoseconds = np.where(graph.kind <= NodeKind.COMMUNICATION, 0, -1).astype(np.int64)
+    chosen: dict[str, tuple[tuple[bool, int, int], int]] = {}
+    moved = graph.bytes_read + graph.bytes_written
+    flops = graph.flops_by_node()
+    for node in range(len(graph)):
+        name = owner[int(graph.source[node])]
+        kind, role = int(graph.kind[node]), int(graph.role[node])
+        if name not in times or kind > NodeKind.COMMUNICATION or role == Role.ALIAS:
+            continue
+        weight = kind == NodeKind.COMMUNICATION, int(flops[node]), int(moved[node])
+        if name not in chosen or chosen[name][0] < weight:
+            chosen[name] = weight, node
+    for name, (_, node) in chosen.items():
+        nanoseconds[node] = times[name]
+        found.add(name)
+    return with_nanoseconds(replace(graph, loops=loops, conditionals=conditionals), nanoseconds)

@@ -1,0 +1,57 @@
+"""``flint convert`` on profiles, as a user runs it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_convert import failed, flint
+
+TRACES = Path(__file__).parent.parent / "data" / "traces"
+NCCL = TRACES / "resnet50_ddp_nccl_calls_rank0.json.gz"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    out = tmp_path_factory.mktemp("convert") / "out"
+    run = flint("convert", NCCL, "-o", out)
+    assert run.returncode == 0, run.stderr
+    assert "durations as measured" in run.stdout
+    assert "no trace of 1 of 2 ranks (1)" in run.stderr
+    return out
+
+
+@pytest.mark.parametrize("command", ["check", "inspect", "simulate"])
+def test_what_convert_writes_goes_through_the_other_commands(folder, command):
+    run = flint(command, folder, *(["--json"] if command == "simulate" else []))
+    assert run.returncode == 0, run.stderr + run.stdout
+    if command == "simulate":
+        # Kernels run one after another; what is exposed of the communication comes on top.
+        events = json.loads(gzip.decompress(NCCL.read_bytes()))["traceEvents"]
+        device = ("kernel", "gpu_memcpy", "gpu_memset")
+        micros = sum(
+            event["dur"]
+            for event in events
+            if event["cat"] in device and "nccl" not in event["name"]
+        )
+        assert micros < json.loads(run.stdout)["step_seconds"] * 1e6 < 1.02 * micros
+
+
+def test_a_trace_that_is_cut_off_is_one_line(tmp_path):
+    text = gzip.decompress(NCCL.read_bytes())
+    (tmp_path / "rank0.json").write_bytes(text[: len(text) // 2])
+    run = flint("convert", tmp_path / "rank0.json", "-o", tmp_path / "out")
+    assert "cut off at character" in failed(run, 1)
+    (tmp_path / "rank0.json.gz").write_bytes(NCCL.read_bytes()[:20_000])
+    run = flint("convert", tmp_path / "rank0.json.gz", "-o", tmp_path / "out")
+    assert "rank0.json.gz" in failed(run, 1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_programs_are_converted_one_at_a_time(tmp_path):
+    (tmp_path / "a.mlir").write_text("module {}")
+    run = flint("convert", NCCL, tmp_path / "a.mlir", "-o", tmp_path / "out")
+    assert "a.mlir is no trace of a run" in failed(run, 2)

@@ -1,0 +1,124 @@
+"""Profiles of JAX on host devices: the executed program with the times of its instructions."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flint.converters.chakra.checker import check
+from flint.converters.chakra.consumer import execute
+from flint.converters.chakra.trace_set import load_trace_set
+from flint.converters.xplane import observe
+from flint.errors import UsageError
+from flint.graph import NodeKind
+from flint.post_execution.converting import convert_traces
+from tests.capture.comparing import child_environment
+
+pytestmark = pytest.mark.xdist_group("post-execution-jax")
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def profiles(tmp_path_factory):
+    """Profile folders of an MLP and of a scan over layers, on eight host devices."""
+    folder = tmp_path_factory.mktemp("jax")
+    script = ROOT / "tests" / "validation" / "profiling.py"
+    environment = child_environment()
+    path = [str(ROOT), environment.get("PYTHONPATH", "")]
+    run = subprocess.run(
+        [sys.executable, str(script), str(folder), "mlp=tests.capture.steps:mlp",
+         "scan=tests.capture.steps:scan"],
+        capture_output=True,
+        text=True,
+        env=environment | {"PYTHONPATH": os.pathsep.join(filter(None, path))},
+        timeout=300,
+        check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    return folder
+
+
+def spent(folder, step):
+    """Nanoseconds of each op's name over all devices in a run, as the reader of profiles has it."""
+    from jax.profiler import ProfileData
+
+    [file] = folder.glob("**/*.xplane.pb")
+    found = defaultdict(list)
+    for plane in ProfileData.from_file(str(file)).planes:
+        for line in plane.lines:
+            for event in line.events:
+                stats = dict(event.stats)
+                if "hlo_op" in stats and not event.name.startswith("end:"):
+                    key = stats["hlo_module"], stats["device_ordinal"], stats["run_id"]
+                    found[key].append((event.start_ns, event.duration_ns, stats["hlo_op"]))
+    by_device = defaultdict(list)
+    for (module, device, _), events in found.items():
+        by_device[module, device].append(sorted(events))
+    total = defaultdict(int)
+    for (module, _), runs in by_device.items():
+        if module.startswith(f"jit_{folder.name}"):
+            for _, duration, name in sorted(runs)[step]:
+                total[name] += int(duration)
+    return total
+
+
+def measured(workload):
+    """Nanoseconds of one rank over the whole step, bodies as often as they run."""
+    return sum(
+        int(graph.measured_by_node().clip(0).sum()) * times
+        for graph, times in workload.graph.walk()
+    )
+
+
+@pytest.mark.parametrize("name", ["mlp", "scan"])
+def test_the_times_of_all_instructions_are_there(profiles, name):
+    """Of eight devices the mean; a while's own event encloses those of its body."""
+    workload = convert_traces([profiles / name])
+    found = spent(profiles / name, -1)
+    expected = sum(time for op, time in found.items() if not op.startswith("while")) / 8
+    count = len(found)
+    assert abs(measured(workload) - expected) <= 4 * count  # a nanosecond per mean and iteration
+    assert not workload.warnings
+
+
+def test_collectives_have_the_groups_and_sizes_of_the_program(profiles):
+    workload = convert_traces([profiles / "mlp"])
+    trace = observe(profiles / "mlp")
+    rows = trace.rows(0, 1)
+    facts = [trace.facts[op] for op in trace.op[rows]]
+    seen = sorted((f.kind.replace("-", "_"), f.bytes, f.group) for f in facts if f.kind.collective)
+    items = [node.communication for node in workload.graph if node.kind == NodeKind.COMMUNICATION]
+    mine = sorted((c.kind, c.bytes_in, tuple(sorted(c.groups.members(0)))) for c in items)
+    assert mine == seen and len(mine) >= 4
+
+
+def test_its_traces_run_to_the_end_on_all_ranks(profiles, tmp_path):
+    convert_traces([profiles / "scan"]).save(tmp_path / "out")
+    assert check(tmp_path / "out").ok
+    assert execute(load_trace_set(tmp_path / "out")).complete
+
+
+def test_nodes_have_their_source_lines(profiles):
+    workload = convert_traces([profiles / "mlp"])
+    files = {node.source.file for node in workload.graph} - {""}
+    assert {Path(file).name for file in files} == {"steps.py"}
+    lines = {node.source.line for node in workload.graph if node.source.file}
+    text = (ROOT / "tests" / "capture" / "steps.py").read_text().splitlines()
+    assert max(lines) <= len(text) and np.min(list(lines)) > 1
+
+
+def test_a_run_that_is_not_there_is_named(profiles):
+    with pytest.raises(UsageError, match="has the runs 0 to 1"):
+        convert_traces([profiles / "mlp"], step="2")
+
+
+def test_a_profile_of_jax_comes_alone(profiles):
+    with pytest.raises(UsageError, match="give it alone"):
+        convert_traces([profiles / "mlp", profiles / "scan"])
