@@ -11,7 +11,6 @@ believed if it brings what is captured nearer to what ran, size by size, and its
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Sequence
@@ -176,43 +175,39 @@ def _believed(
         surplus: how much more often each key ran than was captured; kept up to date.
         rules: for keys.
     """
-    changes = [_changes(item, captured, at, rules) for item in candidates]
-    touching: dict[Hashable, list[int]] = defaultdict(list)
-    for number, parts in enumerate(changes):
-        for key in parts:
-            touching[key].append(number)
+    # Layers are alike: candidates with the same keys have the same gain, and are worked out once.
+    alike: dict[Hashable, deque[_Candidate]] = defaultdict(deque)
+    changes: dict[Hashable, Counter[Hashable]] = {}
+    for item in candidates:
+        change = _changes(item, captured, at, rules)
+        signature = item.key, frozenset(change.items())
+        alike[signature].append(item)
+        changes[signature] = change
 
-    def gain(number: int) -> int:
+    def gain(signature: Hashable) -> int:
         """By how much both sides come nearer; 0 where not enough of the new size ran."""
-        item = candidates[number]
+        item = alike[signature][0]
         if executed[item.key] < len(at[item.places[0]]):
             return 0
         return sum(
             abs(surplus[key]) - abs(surplus[key] + change)
-            for key, change in changes[number].items()
+            for key, change in changes[signature].items()
         )
 
-    heap = [(-gain(number), number) for number in range(len(candidates))]
-    heapq.heapify(heap)
     used: set[_Place] = set()
     chosen: list[_Candidate] = []
-    while heap:
-        promised, number = heapq.heappop(heap)
-        if promised >= 0:
+    while alike:
+        best = max(alike, key=gain)  # of equals the first: in the order of the program
+        if gain(best) <= 0:
             return chosen
-        item = candidates[number]
-        if used.intersection(item.places):
-            continue
-        if -gain(number) != promised:  # it was worked out before another one was chosen
-            heapq.heappush(heap, (-gain(number), number))
-            continue
-        chosen.append(item)
-        used.update(item.places)
-        executed[item.key] -= len(at[item.places[0]])
-        for key, change in changes[number].items():
-            surplus[key] += change
-            for other in touching[key]:
-                heapq.heappush(heap, (-gain(other), other))
+        item = alike[best].popleft()
+        if not used.intersection(item.places):
+            chosen.append(item)
+            used.update(item.places)
+            executed[item.key] -= len(at[item.places[0]])
+            surplus.update(changes[best])
+        if not alike[best]:
+            del alike[best]
     return chosen
 
 
