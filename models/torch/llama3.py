@@ -42,7 +42,8 @@ class Config:
         vocabulary: number of tokens.
         sequence: tokens of a training sequence.
         sequences: sequences of a batch per data-parallel rank; in a pipeline, of a microbatch.
-        checkpoint: keep only the blocks' inputs for the backward pass (activation checkpointing).
+        checkpoint: keep only the blocks' inputs for the backward pass (activation checkpointing);
+            "selective": attention and every other matrix product too.
         dtype: of activations, and of weights in products.  Parameters are float32 where they are
             sharded (FSDP casts them as it gathers them), of this dtype where they are not.
         schedule: of a pipeline: "GPipe", "1F1B", "Interleaved1F1B".
@@ -57,7 +58,7 @@ class Config:
     vocabulary: int = 128256
     sequence: int = 8192
     sequences: int = 1
-    checkpoint: bool = False
+    checkpoint: bool | str = False
     dtype: torch.dtype = torch.bfloat16
     schedule: str = "1F1B"
     microbatches: int = 4

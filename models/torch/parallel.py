@@ -37,6 +37,7 @@ from torch.distributed.tensor.parallel import (
     loss_parallel,
     parallelize_module,
 )
+from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
 #: The names that mesh axes may have.
 AXES = ("pp", "dp_replicate", "dp", "cp", "tp")
@@ -61,8 +62,28 @@ def check_axes(mesh: DeviceMesh) -> None:
         raise ValueError('"dp_replicate" replicates FSDP\'s groups: the mesh needs "dp" as well')
 
 
+def selective() -> Any:
+    """Contexts of selective activation checkpointing: what is kept, what is computed again.
+
+    Attention's results and those of every other matrix product are kept (the policy "op" of
+    torchtitan, ``torchtitan/distributed/activation_checkpoint.py``).
+    """
+    counts = {False: 0, True: 0}
+    aten = torch.ops.aten
+
+    def policy(context: Any, function: Any, *_: Any, **__: Any) -> CheckpointPolicy:
+        if function is aten.mm.default:
+            counts[context.is_recompute] += 1
+            keep = counts[context.is_recompute] % 2 == 1
+        else:
+            keep = function is aten._scaled_dot_product_flash_attention.default
+        return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(policy)
+
+
 def parallelise(
-    model: nn.Module, mesh: DeviceMesh, dtype: torch.dtype, *, checkpoint: bool = False
+    model: nn.Module, mesh: DeviceMesh, dtype: torch.dtype, *, checkpoint: bool | str = False
 ) -> None:
     """Split a model over a mesh, in place; the axis "pp" is not looked at.
 
@@ -71,13 +92,15 @@ def parallelise(
             ``norm`` and ``head``.
         mesh: with axes out of ``AXES``.
         dtype: of activations, and of weights in products.
-        checkpoint: keep only every block's input for the backward pass and compute the rest again.
+        checkpoint: keep only every block's input for the backward pass and compute the rest again;
+            "selective" keeps attention and every other matrix product too.
     """
     if size(mesh, "tp") > 1:
         split_tensors(model, mesh["tp"])
     if checkpoint:
         for name, block in model.layers.items():
-            model.layers[name] = checkpoint_wrapper(block)
+            options = {"context_fn": selective} if checkpoint == "selective" else {}
+            model.layers[name] = checkpoint_wrapper(block, **options)
     shard_mesh = sharding_mesh(mesh)
     if shard_mesh is None:
         model.to(dtype)  # no master weights to gather from: the weights themselves

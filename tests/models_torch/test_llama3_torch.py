@@ -159,6 +159,14 @@ def test_checkpointing_computes_the_blocks_again(checkpoint):
     assert attentions(graph) == ((2 if checkpoint else 1) * TINY.layers, TINY.layers)
 
 
+def test_selective_checkpointing_keeps_attention_and_every_other_product():
+    """Of q, k, v, o, gate, up and down, the second, fourth and sixth run again."""
+    config = replace(TINY, checkpoint="selective")
+    graph = graph_of(training(config, mesh=(2,), axes=("dp",)))
+    assert matrix_products(graph) == 3 * (7 * TINY.layers + 1) + 3 * TINY.layers
+    assert attentions(graph) == (TINY.layers, TINY.layers)
+
+
 @pytest.mark.parametrize(("mesh", "words"), [
     ({"mesh": (8,), "axes": ("tp",)}, "4 key heads"),
     ({"mesh": (2,), "axes": ("model",)}, "dp_replicate, dp, cp, tp"),

@@ -1,0 +1,221 @@
+"""Simulated against published step times: the table of docs/accuracy.md, and the fit behind it.
+
+    python benchmarks/accuracy/accuracy.py            # simulate all rows, write the table
+    python benchmarks/accuracy/accuracy.py --fit      # also say which parameters fit best
+
+The idea: what the cost model cannot know from datasheets are a few shares of the peaks that
+kernels reach.  They stand in the accelerators' descriptions, one number for all models, and are
+fitted to the runs marked "fit"; all other runs are held out.  Nothing is set per model or per run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import math
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import gpus
+import maxtext
+from cases_of_runs import Case, NoCase
+from published import Run, read_runs
+
+import flint
+from flint.cost.systems import System, load_system
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+FILES = (HERE / "published_steps.csv", HERE / "more_steps.csv")
+PAGE = ROOT / "docs" / "accuracy.md"
+BEGIN, END = "<!-- rows: begin -->\n", "<!-- rows: end -->\n"
+#: Parameters that are fitted, with the range that is physical.
+FITTED = {"matmul_efficiency": (0.3, 0.98), "attention_efficiency": (0.2, 1.0)}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A run and what became of it.
+
+    Attributes:
+        case: how it is expressed.
+        held_out: it had no part in the fit.
+        simulated: seconds of a step.
+    """
+
+    case: Case
+    held_out: bool
+    simulated: float
+
+    @property
+    def error(self) -> float:
+        """Relative error of the simulated step."""
+        return self.simulated / self.case.measured - 1
+
+
+def case_of(run: Run) -> Case | NoCase:
+    """How a run is expressed, or why it is not."""
+    return (maxtext if "TPU" in run.gpu_type else gpus).case_of(run)
+
+
+def in_fit(case: Case) -> bool:
+    """Whether a run is one of those that parameters are fitted to.
+
+    Of v6e the Llama 3.1 recipes, of v5e and v5p the smaller models on one or two slices, of the
+    H100 the compiled runs; other sources, models, sizes and numbers of slices are held out.
+    """
+    run = case.run
+    if run.source.startswith("tpu-recipes trillium"):
+        return run.model.startswith("llama3.1-")
+    if (
+        run.source.startswith(("MaxText configs/v5e READM", "MaxText configs/v5p READM"))
+        and "other" not in run.source
+    ):
+        few = {"tpu-v5e": ("256", "512"), "tpu-v5p": ("64", "128")}[case.accelerator]
+        return run.gpus in few and run.model.split()[-1] in ("16B", "32B", "64B")
+    return run.source.startswith("torchtitan") and "compile" in run.parallelism
+
+
+def system_of(case: Case) -> System:
+    """The system of a case; slices of a pod are joined by the data-centre network."""
+    system = load_system(case.system)
+    if not case.slice:
+        return system
+    inner, *outer = system.network
+    return replace(system, network=(replace(inner, size=case.slice), *outer))
+
+
+def workload_of(case: Case, cache: Path) -> Any:
+    """The captured workload, from the cache where it is there."""
+    folder = cache / hashlib.sha256(case.key.encode()).hexdigest()[:16]
+    if not folder.exists():
+        case.capture().save(folder)
+    return flint.load(folder)
+
+
+def simulated(case: Case, cache: Path, change: Callable[[System], System] = lambda s: s) -> float:
+    """Seconds of a step."""
+    return float(workload_of(case, cache).simulate(change(system_of(case))).step_seconds)
+
+
+def with_parameters(values: dict[str, float]) -> Callable[[System], System]:
+    """Puts kernel parameters in the place of a system's own."""
+
+    def change(system: System) -> System:
+        accelerator = system.accelerator
+        kernel = replace(accelerator.kernel, **values)  # type: ignore[arg-type]
+        return replace(system, accelerator=replace(accelerator, kernel=kernel))
+
+    return change
+
+
+def fit(cases: Sequence[Case], cache: Path) -> dict[str, float]:
+    """The parameters with the least mean square of log(simulated / measured), one after another."""
+    kernel = load_system(cases[0].system).accelerator.kernel
+    values = {name: float(getattr(kernel, name)) for name in FITTED}
+    workloads = [(workload_of(case, cache), system_of(case), case.measured) for case in cases]
+
+    def loss(changed: dict[str, float]) -> float:
+        change = with_parameters(changed)
+        return statistics.fmean(
+            math.log(work.simulate(change(system)).step_seconds / measured) ** 2
+            for work, system, measured in workloads
+        )
+
+    for _ in range(2):
+        for name, (low, high) in FITTED.items():
+            for _ in range(8):  # thirds of the range, again and again
+                third = (high - low) / 3
+                left, right = low + third, high - third
+                if loss({**values, name: left}) < loss({**values, name: right}):
+                    high = right
+                else:
+                    low = left
+            values[name] = (low + high) / 2
+    return {name: round(value, 2) for name, value in values.items()}
+
+
+def table(rows: Sequence[Row]) -> list[str]:
+    """Markdown lines."""
+    lines = [
+        "| run | devices | measured s | simulated s | error | | expressed as |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        run, case = row.case.run, row.case
+        note = f"; {case.note}" if case.note else ""
+        what = "held out" if row.held_out else "fit"
+        published = f"[{run.model}]({run.url.split()[0]})"
+        extra = f" {run.parallelism}" if "torchtitan" in run.source else ""
+        lines.append(
+            f"| {published}{extra} | {run.gpus.split()[0]} {case.accelerator} "
+            f"| {case.measured:.3f} | {row.simulated:.3f} | {row.error:+.1%} | {what} "
+            f"| {case.expressed}{note} |"
+        )
+    return lines
+
+
+def summary(rows: Sequence[Row]) -> list[str]:
+    """Median and largest errors, of all rows and by part."""
+    parts: dict[str, list[Row]] = {
+        "all": list(rows),
+        "held out": [row for row in rows if row.held_out],
+        "fit": [row for row in rows if not row.held_out],
+    }
+    for name in sorted({row.case.accelerator for row in rows}):
+        parts[name] = [row for row in rows if row.case.accelerator == name]
+    lines = ["| rows | number | median error | mean | largest |", "|---|---|---|---|---|"]
+    for name, some in parts.items():
+        if some:
+            errors = sorted(abs(row.error) for row in some)
+            lines.append(
+                f"| {name} | {len(some)} | {statistics.median(errors):.1%} "
+                f"| {statistics.fmean(errors):.1%} | {errors[-1]:.1%} |"
+            )
+    return lines
+
+
+def main() -> None:
+    """Simulate all rows."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--fit", action="store_true", help="say which parameters fit best")
+    parser.add_argument("--cache", type=Path, default=ROOT / "build" / "accuracy")
+    options = parser.parse_args()
+    options.cache.mkdir(parents=True, exist_ok=True)
+    runs = [run for file in FILES for run in read_runs(file) if _timed(run)]
+    found = [case_of(run) for run in runs]
+    cases = [case for case in found if isinstance(case, Case)]
+    if options.fit:
+        for name in sorted({case.accelerator for case in cases}):
+            some = [case for case in cases if case.accelerator == name and in_fit(case)]
+            if some:
+                print(f"{name}: {len(some)} rows: {fit(some, options.cache)}")
+    rows = [Row(case, not in_fit(case), simulated(case, options.cache)) for case in cases]
+    left = [
+        f"| {run.model} | {run.gpus.split()[0]} {run.gpu_type.split(' (')[0]} | {case.reason} |"
+        for run, case in zip(runs, found, strict=True)
+        if isinstance(case, NoCase)
+    ]
+    lines = [*summary(rows), "", *table(rows), "", "Left out:", ""]
+    lines += ["| run | devices | why |", "|---|---|---|", *left]
+    print("\n".join(lines))
+    if PAGE.exists():
+        text = PAGE.read_text(encoding="utf-8")
+        head, _, rest = text.partition(BEGIN)
+        _, _, tail = rest.partition(END)
+        PAGE.write_text(head + BEGIN + "\n".join(["", *lines, ""]) + "\n" + END + tail)
+
+
+def _timed(run: Run) -> bool:
+    """Runs that say only how much memory they took are none of ours."""
+    return set(run.figures) != {"peak_memory_GiB"}
+
+
+if __name__ == "__main__":
+    main()
