@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 
@@ -69,3 +72,15 @@ def test_the_readmes_pytorch_step_is_captured(tmp_path: Path) -> None:
     [program] = json.loads(looked_at.stdout)["programs"]
     calls = {item["kind"]: item["count"] for item in program["collectives"]}
     assert calls == {"all_gather": 8, "reduce_scatter": 4}
+
+
+@pytest.mark.parametrize(("framework", "ranks"), [("jax", 8), ("torch", 4)])
+def test_a_step_of_each_framework_runs_as_it_was_captured(framework: str, ranks: int) -> None:
+    pytest.importorskip(framework)
+    run = subprocess.run(
+        [sys.executable, ROOT / f"examples/validate_{framework}_step.py"],
+        capture_output=True, text=True, check=False, cwd=ROOT, timeout=600,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert re.search(rf"^agrees: all \d+ .* {ranks} of {ranks} ranks", run.stdout, re.MULTILINE)
+    assert "GEMM" in run.stdout

@@ -148,6 +148,9 @@ def main(out, *chosen):
         "the same sizes, how many of either side have none for a reason that the table below "
         "names, and how many have none for no known reason.",
         "",
+        "The same for a step of your own: `examples/validate_jax_step.py` and "
+        "`examples/validate_torch_step.py`, which run on any machine.",
+        "",
         f"{datetime.date.today()}; {versions}; Python {sys.version.split()[0]}.",
         "",
         *table(_COLUMNS, rows),
