@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from flint.folder import load
     from flint.graph import WorkloadGraph
     from flint.mesh import Mesh
+    from flint.post_execution.converting import convert_traces
     from flint.workload import Workload
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "WorkloadGraph",
     "capture",
     "convert",
+    "convert_traces",
     "load",
 ]
 
@@ -49,6 +51,7 @@ _HOME = {
     "WorkloadGraph": "flint.graph",
     "capture": "flint.capturing",
     "convert": "flint.converting",
+    "convert_traces": "flint.post_execution.converting",
     "load": "flint.folder",
 }
 
