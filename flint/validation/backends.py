@@ -48,6 +48,7 @@ def explanations(
     pairs: Sequence[tuple[int, int]],
     left: Sequence[int],
     over: Sequence[int],
+    gloo: Gloo | None = None,
 ) -> list[Explained]:
     """Reasons for ops that have no partner.
 
@@ -55,11 +56,12 @@ def explanations(
         captured, executed: the ops of a rank.
         pairs: positions of those that have a partner.
         left, over: of captured and of executed ops that have none.
+        gloo: what gloo may have run, where it did.
     """
     left = [i for i in left if not captured[i].kind.must_match]
     over = [j for j in over if not executed[j].kind.must_match]
     found: list[Explained] = []
-    for rule in RULES:
+    for rule in RULES if gloo is None else (*RULES[:_GLOOS_TURN], gloo.rule, *RULES[_GLOOS_TURN:]):
         for item in rule(captured, executed, pairs, left, over):
             found.append(item)
             left = [i for i in left if i not in set(item.captured)]
@@ -200,12 +202,24 @@ class Gloo:
         """Those of these ops that are gloo's, as long as there may be more."""
         found = []
         for j in positions:
-            name = base_name(executed[j].name)
-            key = "copy" if name == "clone" else name, _elements(executed[j])
+            name = executed[j].name.removeprefix("aten::")
+            key = _GLOOS.get(name, name), _elements(executed[j])
             if self.budget[key] > 0:
                 self.budget[key] -= 1
                 found.append(j)
         return found
+
+    def rule(
+        self, captured: Ops, executed: Ops, pairs: Pairs, left: Sequence[int], over: Sequence[int]
+    ) -> Iterable[Explained]:
+        """What is left of them, as one of ``RULES``."""
+        own = self.take(executed, over)
+        if own:
+            yield Explained(GLOO, [], own)
+
+
+#: What gloo calls -> what it is in a budget.
+_GLOOS = {"clone": "copy", "copy_": "copy", "div_": "div", "div": "division of others"}
 
 
 def _elements(facts: OpFacts) -> int:
@@ -286,3 +300,5 @@ Rule: TypeAlias = Callable[
     Iterable[Explained],
 ]
 RULES: tuple[Rule, ...] = (_decomposed, _functional, _heads, _cast, _zeros, _numbers)
+#: Gloo's copies are told by their elements alone: after those that are told by more.
+_GLOOS_TURN = 2

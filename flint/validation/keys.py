@@ -35,6 +35,7 @@ COMBINED = "all-reduces that the compiler combined into one"
 BUFFERS = "an all-to-all with one buffer per member, of the same bytes in all"
 ROOTED = "a reduce to one rank, captured as an all-reduce, which StableHLO has in its place"
 BARRIER = "a barrier, captured as the all-reduce of one number that it is with NCCL"
+STOPPED = "a product that began and never ran: activation checkpointing had all it wanted"
 PARTED = "one collective of several buffers that runs as several"
 
 _OTHER_COLLECTIVES = {"reduce_": ROOTED, "reduce": ROOTED, "barrier": BARRIER}

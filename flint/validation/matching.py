@@ -135,10 +135,9 @@ def match(
     if not rules.recorded:
         _pointwise(captured, executed, rules, result)
     if gloo is not None:
-        result.explain(GLOO, [], gloo.take(executed, sorted(result.unmatched_executed)))
         known = [(i, j) for i, j, _ in result.pairs]
         for item in explanations(
-            captured, executed, known, result.unmatched_captured, result.unmatched_executed
+            captured, executed, known, result.unmatched_captured, result.unmatched_executed, gloo
         ):
             result.explain(item.reason, item.captured, item.executed)
     result.pairs.sort()

@@ -102,6 +102,7 @@ def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
         named[outer] |= named[i] or plain[facts[i]] in names
         of_subclass[outer] |= of_subclass[i] or facts[i].name == _SUBCLASS
     covered = [False] * len(rows)
+    halted = _halted(trace, parents, facts)
     chosen = []
     for i, fact in enumerate(facts):
         outer = parents[i]
@@ -110,7 +111,12 @@ def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
             continue
         if fact.kind.collective:
             take = not communicates[i]
-        elif communicates[i] or of_subclass[i] or (repeated[i] and plain[fact] in names):
+        elif (
+            communicates[i]
+            or of_subclass[i]
+            or i in halted
+            or (repeated[i] and plain[fact] in names)
+        ):
             take = False
         elif plain[fact] in names and "::" in fact.name:
             take = not on_device or under[i] > 0
@@ -125,6 +131,29 @@ def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
             chosen.append(i)
     picked = np.array(chosen, dtype=np.int64)
     return rows[picked], np.array(time, dtype=np.int64)[picked]
+
+
+def stopped(trace: Observed, rows: Ints) -> int:
+    """Products among some rows that began and never ran."""
+    place = {int(row): i for i, row in enumerate(rows)}
+    parents = [place.get(int(parent), -1) for parent in trace.parent[rows]]
+    return len(_halted(trace, parents, [trace.facts[int(op)] for op in trace.op[rows]]))
+
+
+def _halted(trace: Observed, parents: list[int], facts: list[OpFacts]) -> set[int]:
+    """Products that hold nothing but what keeps their arguments.
+
+    Activation checkpointing computes a layer again until it has all that the backward pass needs;
+    the last op keeps its arguments, whereupon an exception ends it (torch/utils/checkpoint.py,
+    early stopping).  One that runs on a CPU always calls more.
+    """
+    held: dict[int, set[str]] = {}
+    if trace.backend != "cpu":
+        return set()
+    for i, outer in enumerate(parents):
+        if outer >= 0 and base_name(facts[outer].name) in _PRODUCTS:
+            held.setdefault(outer, set()).add(facts[i].name)
+    return {outer for outer, names in held.items() if names == {"aten::detach"}}
 
 
 def _weight(facts: OpFacts) -> int:

@@ -71,3 +71,10 @@ def test_the_end_of_an_op_that_is_said_to_follow_it_is_inside():
         ("aten::zeros_like", [A], -1), ("aten::empty_like", [A], 3), ("aten::zero_", [A], -1),
     ]  # fmt: skip
     assert chosen(rows, {"mm", "zeros_like"}) == [2, 3]
+
+
+def test_a_product_that_only_keeps_its_arguments_never_ran():
+    rows = [("aten::mm", [A, B], -1), ("aten::detach", [A], 0), ("detach", [A], 1)]
+    assert chosen(rows, {"mm"}, "kineto") == []
+    rows.append(("aten::resolve_conj", [A], 0))
+    assert chosen(rows, {"mm"}, "kineto") == [0]

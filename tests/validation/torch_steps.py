@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 import torch
@@ -9,6 +10,7 @@ import torch
 import flint
 from flint.models.torch import llama3, moe, resnet
 from tests.torch_real import steps
+from tests.validation import published
 
 _TINY = replace(llama3.TINY, layers=2)
 
@@ -23,6 +25,11 @@ def _captured(step, setup, shape, axes):
 
 def _pipeline(kind, shape, axes=("pp",), per_rank=1):
     return _captured(steps.pipeline_step, steps.stages(kind, 4, per_rank), shape, axes)
+
+
+def _plain(shape, axes):
+    """Without sequence parallelism, every parameter sharded by itself."""
+    return _captured(published.step, functools.partial(published.build, _TINY), shape, axes)
 
 
 def _balanced(mesh):
@@ -83,9 +90,14 @@ STEPS = {
     ),
     "fsdp_accumulated": _captured(_accumulated, steps.sharded(), (4,), ("dp",)),
     "fsdp_fused_adamw": _captured(steps.step, _fused, (4,), ("dp",)),
+    "fsdp_checkpointed": _captured(
+        steps.step, steps.sharded(checkpointed=True, mixed=True), (4,), ("dp",)
+    ),
     "hsdp": _llama((2, 2), ("dp_replicate", "dp")),
     "tp": _llama((2,), ("tp",)),
+    "tp_plain": _plain((2,), ("tp",)),
     "fsdp_tp": _llama((2, 2), ("dp", "tp")),
+    "fsdp_tp_plain": _plain((2, 2), ("dp", "tp")),
     "fsdp_tp_checkpointed": _llama((2, 2), ("dp", "tp"), checkpoint=True),
     "hsdp_tp": _llama((2, 1, 2), ("dp_replicate", "dp", "tp")),
     "cp": _llama((2,), ("cp",)),
