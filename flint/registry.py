@@ -42,6 +42,9 @@ PREPARATIONS: tuple[str, ...] = ("flint.frontends.jax.host_devices:prepare",)
 #: What the capturing frontends' compilers can compile for; must import no framework.
 TARGETS: tuple[str, ...] = ("flint.frontends.jax.compile_targets:targets",)
 
+#: Modules that run in processes of their own and whose imports can be shared -> their frontend.
+SPARES: Mapping[str, str] = {"flint.frontends.jax.partition_child": "jax"}
+
 #: Asked where nothing says which framework a step is of.
 DEFAULT_FRAMEWORK = "jax"
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import io
 import json
 import os
 import selectors
@@ -24,6 +25,8 @@ import sys
 import warnings
 from importlib import import_module
 from typing import Any
+
+from flint import registry, spare_process
 
 #: Modules that captures and simulations need in any case.
 _ALWAYS = ("flint.cli", "flint.simulation.running")
@@ -66,12 +69,13 @@ def serve(modules: list[str]) -> None:
 
 
 def _import(modules: list[str]) -> None:
-    from flint import registry
-
     registry.prepare(None)
     for name in _ALWAYS:
         import_module(name)
     registry.converter("chakra")
+    # The command line imports what it needs when it is first asked for something.
+    with contextlib.redirect_stdout(io.StringIO()):
+        _run(["targets", "--json"])
     for name in modules:
         with contextlib.suppress(Exception):  # the command that needs it will say what is wrong
             import_module(name)
@@ -97,6 +101,8 @@ def _fork(request: dict[str, Any], ours: tuple[int, ...]) -> int:
         for end in ours:
             os.close(end)
         _redirect(request)
+        if request["arguments"][0] == "capture":
+            spare_process.prepare()
         status = _run(request["arguments"])
     finally:
         os._exit(status)

@@ -41,6 +41,7 @@ def modules(step_files: Iterable[str | Path]) -> list[str]:
     for name, packages in registry.FRAMEWORKS.items():
         if packages & named:
             found += [registry.FRONTENDS[name].partition(":")[0], *sorted(packages & named)]
+            found += [module for module, frontend in registry.SPARES.items() if frontend == name]
     return found
 
 

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from flint import spare_process
 from flint.errors import FlintError
 from flint.frontends.jax.partitioning_questions import Answer, serve
 
@@ -90,13 +91,21 @@ class ChildProcess:
         }
         # Flags for the user's own backend may be unknown to this one, which would then abort.
         variables.pop("XLA_FLAGS", None)
+        variables |= environment or {}
+        arguments = [*arguments, str(self.folder)]
+        ready = spare_process.take(module, arguments, variables, self._words)
+        self.process = ready or self._start(module, arguments, variables)
+
+    def _start(
+        self, module: str, arguments: Sequence[str], variables: Mapping[str, str]
+    ) -> spare_process.Process:
         with self._words.open("wb") as words:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", module, *arguments, str(self.folder)],
+            return subprocess.Popen(
+                [sys.executable, "-P", "-m", module, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=words,
-                env=variables | dict(environment or {}),
+                env=variables,
             )
 
     def __enter__(self) -> ChildProcess:

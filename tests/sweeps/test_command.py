@@ -94,6 +94,15 @@ def test_rows_are_what_simulate_says_of_the_same_folder(step):
     assert [float(row["step_seconds"]) for row in written] == [row["step_seconds"] for row in rows]
 
 
+def test_a_capture_is_the_one_that_the_command_makes(step):
+    [row] = rows_of(sweep(step, meshes=("4,2",), systems=("dgx-h100",)))
+    command = ("capture", f"{step}:mlp", "--mesh", "4,2", "--ranks", "0", "-o", "alone")
+    assert flint(*command, cwd=step.parent).returncode == 0
+    graph = "programs/main.graph.npz"  # the module has the places of all callers
+    swept = (step.parent / row["workload"] / graph).read_bytes()
+    assert swept == (step.parent / "alone" / graph).read_bytes()
+
+
 def test_a_mesh_is_captured_once_and_never_again(step):
     first = rows_of(sweep(step))
     seen = captures(step)

@@ -1,0 +1,189 @@
+"""A process that stands ready to run a module: what it imports is imported already.
+
+The idea: a compiler's process (``flint.frontends.jax.child_process``) is Python started anew, which
+imports for longer than it compiles a small program.  Where many commands are forks of one process
+that has imported everything (``flint.sweeps.forks``), each also forks a spare one before it runs
+anything of the user's: a copy without threads or clients, which later becomes the compiler's.
+
+    prepare()                                   # early, before anything has threads
+    process = take("module", [...], variables, stderr) or subprocess.Popen(...)
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Protocol
+
+from flint import registry
+
+#: From <sys/prctl.h>: the signal that a process gets when its parent ends.
+_PR_SET_PDEATHSIG = 1
+_LONGEST_LOOK = 0.02
+
+
+class Process(Protocol):
+    """What is needed of ``subprocess.Popen``."""
+
+    pid: int
+
+    @property
+    def stdin(self) -> IO[bytes] | None:
+        """Its standard input."""
+
+    def poll(self) -> int | None:
+        """Its status if it has ended."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its status; raises subprocess.TimeoutExpired."""
+
+    def kill(self) -> None:
+        """End it."""
+
+
+class Spare:
+    """A child that was forked and not started; looks like ``subprocess.Popen``.
+
+    Attributes:
+        pid: its number.
+        stdin: its standard input.
+    """
+
+    def __init__(self, pid: int, control: int, stdin: IO[bytes]) -> None:
+        self.pid, self.stdin = pid, stdin
+        self._control = control
+        self._status: int | None = None
+
+    def run(self, order: Mapping[str, object]) -> None:
+        """Tell it what to become."""
+        with open(self._control, "wb") as control:
+            control.write(json.dumps(order).encode())
+
+    def poll(self) -> int | None:
+        """Its status if it has ended, negative for a signal."""
+        if self._status is None:
+            try:
+                process, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:
+                process, status = self.pid, 0  # somebody else has waited for it
+            if process:
+                self._status = os.waitstatus_to_exitcode(status)
+        return self._status
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its status.
+
+        Raises:
+            subprocess.TimeoutExpired: it has not ended in so many seconds.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        look = 0.0005
+        while (status := self.poll()) is None:
+            if end is not None and time.monotonic() >= end:
+                raise subprocess.TimeoutExpired("spare process", timeout or 0.0)
+            time.sleep(look)
+            look = min(2 * look, _LONGEST_LOOK)
+        return status
+
+    def kill(self) -> None:
+        """End it."""
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+
+_spare: Spare | None = None
+
+
+def prepare() -> None:
+    """Fork the process that stands ready.  Linux only; call it before there are threads."""
+    global _spare
+    order, control = os.pipe()
+    entry, stdin = os.pipe()
+    parent = os.getpid()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # numerical libraries make their threads again
+        process = os.fork()
+    if not process:
+        status = 1
+        try:
+            os.close(control)
+            os.close(stdin)
+            status = _become(order, entry, parent)
+        finally:
+            os._exit(status)
+    os.close(order)
+    os.close(entry)
+    _spare = Spare(process, control, io.FileIO(stdin, "wb"))
+
+
+def take(
+    module: str, arguments: Sequence[str], variables: Mapping[str, str], messages: Path
+) -> Process | None:
+    """The process that stands ready, as ``python -m module ARGUMENTS``; None where there is none.
+
+    Args:
+        module: one of ``registry.SPARES``.
+        arguments: its command line.
+        variables: its whole environment.
+        messages: the file that its standard error goes to; standard output goes nowhere.
+    """
+    global _spare
+    found, _spare = (_spare, None) if module in registry.SPARES else (None, _spare)
+    if found is None:
+        return None
+    order = {
+        "module": module, "arguments": list(arguments), "variables": dict(variables),
+        "messages": str(messages), "path": [part for part in sys.path if part],
+    }  # fmt: skip
+    found.run(order)
+    return found
+
+
+def _become(order: int, entry: int, parent: int) -> int:
+    """Wait for the order and carry it out; the status to end with."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        return 1
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with open(order, "rb") as control:
+        text = control.read()
+    if not text:
+        return 0
+    wanted = json.loads(text)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for descriptor, opened in (
+        (0, entry),
+        (1, os.open(os.devnull, os.O_WRONLY)),
+        (2, os.open(wanted["messages"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)),
+    ):
+        os.dup2(opened, descriptor)
+        os.close(opened)
+    os.environ.clear()
+    os.environ.update(wanted["variables"])
+    sys.path[:] = wanted["path"]
+    sys.argv = [wanted["module"], *wanted["arguments"]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # it is imported already, on purpose
+        try:
+            runpy.run_module(wanted["module"], run_name="__main__", alter_sys=True)
+        except SystemExit as stopped:
+            if stopped.code is None or isinstance(stopped.code, int):
+                return stopped.code or 0
+            print(stopped.code, file=sys.stderr, flush=True)
+            return 1
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+            return 1
+    return 0
