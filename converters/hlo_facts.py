@@ -120,6 +120,8 @@ class ModuleFacts:
             if number in self._by_id
             for tensor in self._tensors(self._by_id[number].shape)
         ]
+        if kind == OpClass.CONVOLUTION and instruction.opcode == "custom-call":
+            operands = operands[:2]  # a bias and what is added come behind
         place = self._place(instruction)
         if not place.file and not place.name:  # an op that a fusion was built around
             place = self._place(self._by_name[name])

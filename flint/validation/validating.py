@@ -23,14 +23,15 @@ from flint.validation.conclusions import check_alike, conclude, meet
 from flint.validation.dependencies import contradictions
 from flint.validation.duplicates import repeated
 from flint.validation.expected import Expected, expected_of
-from flint.validation.keys import DUPLICATE, Rules, rules_for
+from flint.validation.keys import DUPLICATE, STOPPED, Rules, rules_for
 from flint.validation.matching import Evidence, Matching, match
 from flint.validation.merged import merge
 from flint.validation.modelled import Modelled
 from flint.validation.observed import UNTOLD_RANK, Ints, Observed, OpFacts
 from flint.validation.reading import expanded, read_trace
+from flint.validation.reduced import rewrite
 from flint.validation.report import Difference, Report, described
-from flint.validation.selection import plain_name, selected
+from flint.validation.selection import plain_name, selected, stopped
 from flint.validation.steps import MEAN, Chosen, choose, mean_times
 from flint.workload import Level, Order, Workload
 
@@ -134,6 +135,8 @@ class _Comparison:
         """Match, count, and add to the report."""
         trace, report, rank = self.trace, self.report, self.rank
         rows, time = _rows(trace, rank, self.chosen.step, self.expected)
+        if halted := stopped(trace, trace.rows(rank, self.chosen.step)):
+            report.explained[STOPPED] = report.explained.get(STOPPED, 0) + halted
         if mean:
             others = [
                 _rows(trace, rank, step, self.expected)
@@ -149,10 +152,10 @@ class _Comparison:
             captured, expected = _as_in_chakra(captured, executed, expected)
         rules = rules_for(captured, executed, recorded=report.comparable, backend=trace.backend)
         streams = trace.stream[rows].tolist()
-        if report.comparable:
+        if report.comparable or trace.backend == "cpu":
             found = match(captured, executed, rules, expected.address(), streams)
         else:
-            found = _of_compiled(expected, captured, executed, rules, streams)
+            found = _of_compiled(expected, captured, executed, rules, streams, rank)
         pairs = [(i, j) for i, j, _ in found.pairs]
         if not report.comparable:
             _run_once(expected, captured, found, rules)
@@ -198,11 +201,14 @@ def _of_compiled(
     executed: list[OpFacts],
     rules: Rules,
     streams: list[int],
+    rank: int,
 ) -> Matching:
-    """Match a program of XLA's, what its backend merges or pads before all else."""
+    """Match a program of XLA's, what its compilers for accelerators rewrite before all else."""
     merged = merge(expected, captured, executed, rules)
+    reduced = rewrite(expected, captured, executed, rules, rank)
     gone = {i for item in merged for i in item.captured}
-    taken = {item.executed for item in merged}
+    gone.update(reduced.absorbed, (i for i, _ in reduced.pairs))
+    taken = {item.executed for item in merged} | {j for _, j in reduced.pairs}
     mine = [i for i in range(len(captured)) if i not in gone]
     yours = [j for j in range(len(executed)) if j not in taken]
     address = expected.address()
@@ -222,6 +228,9 @@ def _of_compiled(
     for item in merged:
         found.pairs += [(i, item.executed, Evidence.SIZES) for i in item.captured]
         found.explained.update({reason: len(item.captured) for reason in item.reasons})
+    found.pairs += [(i, j, Evidence.SIZES) for i, j in reduced.pairs]
+    found.explained.update(reduced.reasons)
+    found.without_captured += reduced.absorbed
     found.pairs.sort()
     return found
 

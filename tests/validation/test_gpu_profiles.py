@@ -15,7 +15,9 @@ from flint.converters import xplane
 from flint.errors import FlintError
 from flint.validation.classes import OpClass
 from flint.validation.expected import expected_of
+from flint.validation.keys import COMBINED
 from flint.validation.merged import CUT, MERGED, PADDED
+from flint.validation.reduced import ABSORBED, FOLDED
 from flint.validation.validating import validate
 from tests.validation.xplanes import Plane, Run, field, profile
 
@@ -25,16 +27,15 @@ MODELS = {
     "gpu_decode_cublas": "flint.models.jax.decode:decode_tiny",
     "gpu_moe": "flint.models.jax.moe:train_tiny",
     "gpu_pipeline": "flint.models.jax.pipeline:train_tiny",
+    "gpu_resnet": "flint.models.jax.resnet:train_tiny",
 }
-#: Why GPUs run other products than were captured; and the collectives that run as they were.
+#: How the compiler's programs differ from the captured ones.
 EXPLAINED = {
-    "gpu_llama": ({MERGED}, (OpClass.ALL_GATHER, OpClass.REDUCE_SCATTER)),
-    "gpu_decode_cublas": ({MERGED, PADDED}, (OpClass.ALL_GATHER, OpClass.ALL_REDUCE)),
-    "gpu_moe": ({MERGED}, (OpClass.ALL_GATHER, OpClass.REDUCE_SCATTER, OpClass.ALL_TO_ALL)),
-    "gpu_pipeline": (
-        {MERGED, CUT},
-        (OpClass.ALL_GATHER, OpClass.REDUCE_SCATTER, OpClass.COLLECTIVE_PERMUTE),
-    ),
+    "gpu_llama": {MERGED, COMBINED, FOLDED, ABSORBED},
+    "gpu_decode_cublas": {MERGED, PADDED, COMBINED},
+    "gpu_moe": {MERGED, COMBINED, FOLDED, ABSORBED},
+    "gpu_resnet": {COMBINED},
+    "gpu_pipeline": {MERGED, CUT, COMBINED, FOLDED, ABSORBED},
 }
 
 
@@ -94,22 +95,51 @@ def reports(runs, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_product_of_a_gpu_is_one_that_was_captured(name, reports):
+def test_what_a_gpu_runs_was_captured_and_every_rewrite_is_named(name, reports):
     report = reports(name)
-    gemms = report.classes[OpClass.GEMM]
-    assert gemms.matched == gemms.captured > gemms.executed > 0
-    assert not [item for item in report.differences if item.kind == OpClass.GEMM]
-    reasons, kinds = EXPLAINED[name]
-    assert set(report.explained) & {MERGED, PADDED, CUT} == reasons
-    for kind in kinds:
-        assert report.classes[kind].matched == report.classes[kind].captured > 0
+    left = {(item.kind, item.op) for item in report.differences if item.counts}
+    if name == "gpu_pipeline":  # of a chain of three all-reduces two have gone into other sums
+        assert left == {
+            (OpClass.ALL_REDUCE, f"all_reduce 4 bytes f32 among [0, {n}]") for n in (1, 2)
+        } | {(OpClass.ALL_REDUCE, f"all_reduce 4 bytes f32 among [{n}]") for n in ("0, 1", "1, 3")}
+    else:
+        assert report.ok, left
     assert report.contradicted == 0
+    gemms = report.classes[OpClass.GEMM]
+    assert gemms.matched == gemms.captured
+    known = {MERGED, PADDED, CUT, COMBINED, FOLDED, ABSORBED}
+    assert set(report.explained) & known == EXPLAINED[name]
+    for kind, count in report.classes.items():
+        if kind.collective and kind != OpClass.ALL_REDUCE:
+            assert count.matched == count.captured > 0
 
 
-def test_a_step_whose_all_reduces_are_only_combined_agrees_as_a_whole(reports):
-    report = reports("gpu_decode_cublas")
-    assert report.ok, report.differences
-    assert "2 of 8 ranks compared" in report.verdict
+def altered(workload, change):
+    """The workload with its first all-reduce changed."""
+    [program] = workload.programs
+    tables = program.graph.tables
+    items = list(tables.communications)
+    number = next(n for n, item in enumerate(items) if item.kind == "all_reduce")
+    items[number] = replace(items[number], **change(items[number]))
+    graph = with_tables(program.graph, replace(tables, communications=tuple(items)))
+    return replace(workload, programs=(replace(program, graph=graph),))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda item: {"operand_bytes": (item.operand_bytes[0] + 4,)},
+        lambda item: {"groups": item.groups.complement()},
+        lambda item: {"kind": "all_gather", "reduction": None},
+    ],
+    ids=["bytes", "group", "kind"],
+)
+@pytest.mark.parametrize("name", ["gpu_llama", "gpu_resnet"])
+def test_a_changed_all_reduce_is_not_explained_away(name, change, runs, tmp_path):
+    module, attribute = MODELS[name].split(":")
+    workload = altered(getattr(importlib.import_module(module), attribute).capture(), change)
+    path = profile(runs[name], tmp_path / "g.xplane.pb", 1, runs=1)
+    assert not validate(workload, [path]).ok
 
 
 def test_a_product_that_was_not_captured_is_not_explained_away(runs, tmp_path):
