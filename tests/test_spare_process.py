@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sweeps.test_command import alive, happens
+
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
 
@@ -79,11 +81,4 @@ def test_there_is_one_and_for_its_module_alone(tmp_path):
 
 def test_it_ends_when_nobody_needs_it(tmp_path):
     number = int(run("print(spare_process._spare.pid)", tmp_path)[0])
-    for _ in range(1000):
-        try:
-            state = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return
-        if state == "Z":
-            return
-    pytest.fail("it goes on")
+    assert happens(lambda: not alive(number))
