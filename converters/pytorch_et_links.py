@@ -61,7 +61,8 @@ class AccessesBuilder:
             found.append(self._access(tensor, place not in only, place in written))
         for _, tensor in _tensors(item.get("outputs")):
             found.append(self._access(tensor, False, True))
-        self._tensors[number] = tuple(dict.fromkeys(found))
+        # Equal ones are one object.
+        self._tensors[number] = tuple({id(access): access for access in found}.values())
         self._record[number] = record
         self._names[number] = name
 
@@ -143,7 +144,16 @@ def _tensors(side: Any) -> Iterator[tuple[int, _Tensor]]:
 def _is_tensor(value: list[Any]) -> bool:
     if len(value) != _FIELDS:
         return False
-    return all(type(number) is int and 0 <= number < _LARGEST for number in value[1:5])
+    _, storage, offset, count, size, _ = value
+    whole = type(storage) is int and type(offset) is int and type(count) is int
+    return (
+        whole
+        and type(size) is int
+        and 0 <= storage < _LARGEST
+        and 0 <= offset < _LARGEST
+        and 0 <= count < _LARGEST
+        and 0 <= size < _LARGEST
+    )
 
 
 def _flat(value: Any, shape: Any, stride: Any, kinds: list[str]) -> Iterator[_Tensor]:

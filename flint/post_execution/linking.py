@@ -100,13 +100,19 @@ def tensors_of_units(
 ) -> list[tuple[Access, ...]]:
     """Per unit what its op does with memory; of a collective all that its c10d op does."""
     found: list[tuple[Access, ...]] = []
-    for row, talks in zip(units.row.tolist(), units.collective.tolist(), strict=True):
+    partner = np.where(units.row >= 0, pairs[np.maximum(units.row, 0)], -1).tolist()
+    for row, talks, mate in zip(
+        units.row.tolist(), units.collective.tolist(), partner, strict=True
+    ):
+        if not talks:
+            found.append(accesses.tensors[mate] if mate >= 0 else ())
+            continue
         mine: dict[Access, None] = {}
         while row >= 0:
             other = int(pairs[row])
             if other >= 0:
                 mine |= dict.fromkeys(accesses.tensors[other])
-            if not talks or (other >= 0 and accesses.names[other].startswith("c10d::")):
+            if other >= 0 and accesses.names[other].startswith("c10d::"):
                 break
             row = int(parent[row])
         found.append(tuple(mine))
