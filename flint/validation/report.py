@@ -138,6 +138,7 @@ class Report:
         heavy = [count for kind, count in self.classes.items() if kind.must_match]
         total = sum(count.captured for count in heavy)
         sized, named = (sum(getattr(c, name) for c in heavy) for name in ("matched", "by_name"))
+        without = sum(count.explained for count in heavy)
         who = f"{len(self.ranks):,} of {self.world:,} ranks"
         if self.ok:
             text = (
@@ -149,6 +150,12 @@ class Report:
                     f"agrees as far as the traces tell: of {total:,} collectives, GEMMs, "
                     f"convolutions and attentions {sized:,} have the sizes captured; {named:,} "
                     "agree in name and order, and the traces have no sizes of them"
+                )
+            elif without:
+                text = (
+                    f"agrees: of {total:,} collectives, GEMMs, convolutions and attentions "
+                    f"{total - without:,} ran as captured, {without:,} have no partner for a "
+                    "reason that is named"
                 )
             if self.others:
                 text += f"; {self.others:,} lighter ops differ"
