@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from flint.converters.torch_ops import op_facts
 from flint.validation.backends import (
     CAST,
     DECOMPOSED,
@@ -17,7 +18,7 @@ from flint.validation.backends import (
     explanations,
 )
 from flint.validation.classes import OpClass, aten_class
-from flint.validation.keys import rules_for
+from flint.validation.keys import BARRIER, ROOTED, rules_for
 from flint.validation.matching import match
 from flint.validation.observed import OpFacts
 
@@ -150,3 +151,32 @@ def test_messages_go_to_the_captured_rank_where_the_trace_tells_it(peer, paired)
     executed = replace(sent, peer=peer)
     rules = rules_for([sent], [executed], recorded=True, backend="cpu")
     assert len(match([sent], [executed], rules).pairs) == paired
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "product"),
+    [
+        ((64, 32), (4, 32, 16), (1, 64, 16, 32)),  # runs of 64 rows, each with one of 4 matrices
+        ((32, 64), (64, 16), (1, 32, 16, 64)),  # sums over runs of 64
+        ((4, 8, 32), (4, 32, 16), (4, 8, 16, 32)),
+    ],
+)
+def test_a_grouped_product_is_one_of_all_rows(a, b, product):
+    given = [[(a, "bf16")], [(b, "bf16")], [((4,), "i32")]]
+    facts = op_facts("aten::_grouped_mm", given)
+    assert (facts.kind, facts.dtype, facts.gemms) == (OpClass.GEMM, "bf16", (product,))
+
+
+@pytest.mark.parametrize(
+    ("facts", "elements", "reason"),
+    [
+        (op_facts("c10d::barrier", [[]]), 1, BARRIER),
+        (op_facts("c10d::reduce_", [[((8,), "f32")]]), 8, ROOTED),
+    ],
+)
+def test_collectives_that_captures_write_as_all_reduces(facts, elements, reason):
+    captured = replace(collective(OpClass.ALL_REDUCE, elements, None), name="all_reduce")
+    rules = rules_for([captured], [facts], recorded=True, backend="cpu")
+    found = match([captured], [facts], rules)
+    assert len(found.pairs) == 1
+    assert found.explained == {reason: 1}
