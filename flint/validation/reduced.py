@@ -28,7 +28,7 @@ FOLDED = "an all-reduce of an all-reduce, which the compiler makes one over both
 ABSORBED = "all-reduces whose results are added, of which the compiler adds the operands instead"
 
 #: More sums of bytes than are tried to lay buffers side by side, and all-reduces behind a value.
-_MOST_SUMS, _MOST_BEHIND = 200_000, 256
+_MOST_SUMS, _MOST_BEHIND = 20_000, 256
 #: More all-reduces of each other than are looked at as one.
 _LONGEST = 4
 
@@ -318,8 +318,12 @@ def _adding_up(sizes: list[int], wanted: int, exact: bool) -> set[int] | None:
     """Places of sizes that add up to what is wanted: of one alone, or of as many as it takes."""
     if exact:
         return {sizes.index(wanted)} if wanted in sizes else None
-    if sum(sizes) == wanted:
-        return set(range(len(sizes)))
+    total, begins = 0, {0: 0}
+    for place, size in enumerate(sizes):  # neighbours first: compilers combine in order
+        total += size
+        if total - wanted in begins:
+            return set(range(begins[total - wanted], place + 1))
+        begins[total] = place + 1
     known: dict[int, tuple[int, int]] = {0: (-1, 0)}
     for place, size in enumerate(sizes):
         for total in list(known):
