@@ -4,12 +4,13 @@ The step is real PyTorch code with nothing that prefetches: every weight is a pa
 gathers its shards when it is used ("SimpleFSDP", Zhang et al., 2024, without its compiler), so that
 each all-gather stands in line with the product that needs it.  Products and attention are kept for
 the backward pass; all else, the gathers too, is done again there.  Then the pass ``hoist`` issues
-the gathers k places earlier, in the recorded graph and nowhere else:
+the gathers k places earlier, in the recorded graph and nowhere else; ``defer`` issues the
+reductions of gradients, which stand in line too, k places later:
 
     python examples/what_if_prefetch.py                  # 8B on 8 and 64 ranks, 70B on 64
     python examples/what_if_prefetch.py --layers 4       # in seconds
 
-A block has 9 gathers, so that 9 places are a block ahead.
+A block has 9 gathers and 9 reductions, so that 9 places are a block.
 """
 
 from __future__ import annotations
@@ -40,8 +41,14 @@ KEPT = {
     torch.ops.aten._scaled_dot_product_flash_attention.default,
     torch.ops.aten._scaled_dot_product_fused_attention_overrideable.default,
 }
-#: Places that gathers are issued earlier; the last one is further than any step has gathers.
-AHEAD = (1, 9, 100_000)
+#: What is shown, and the passes; the third hoists further than any step has gathers.
+PASSES = {
+    "in line": [],
+    "1 ahead": ["hoist:by=1"],
+    "9 ahead": ["hoist:by=9"],
+    "all in front": ["hoist:by=100000"],
+    "9 ahead, 9 later": ["hoist:by=9", "defer:by=9"],
+}
 
 
 class Gathered(nn.Module):
@@ -141,7 +148,9 @@ def main() -> None:
         for name, value in (("layers", given.layers), ("vocabulary", given.vocabulary))
         if value is not None
     }
-    print("model ranks system              ahead        step     exposed     memory    gain")
+    print(
+        f"model ranks system              {'gathers':16}       step     exposed     memory   gain"
+    )
     for case in cases():
         captured = flint.capture(
             step,
@@ -151,16 +160,14 @@ def main() -> None:
             framework="torch",
         ).capture()
         base = captured.simulate(case.system)
-        for ahead in (0, *AHEAD):
-            passes = [f"hoist:by={ahead}"] if ahead else []
+        for what, passes in PASSES.items():
             found = captured.simulate(case.system, passes=passes)
-            shown = "in line" if not ahead else "all" if ahead == AHEAD[-1] else str(ahead)
             print(
-                f"{case.name:5} {case.ranks:5} {case.system.name:19} {shown:>7}"
+                f"{case.name:5} {case.ranks:5} {case.system.name:19} {what:16}"
                 f"{1e3 * found.step_seconds:9.1f} ms"
                 f"{1e3 * found.exposed_communication_seconds:9.1f} ms"
                 f"{found.peak_memory_bytes / 1e9:8.2f} GB"
-                f"{1 - found.step_seconds / base.step_seconds:8.1%}"
+                f"{1 - found.step_seconds / base.step_seconds:7.1%}"
             )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from flint.graph import WorkloadGraph
 from flint.passes import apply
 from flint.passes.attention import fuse_attention
-from flint.passes.what_if import Chosen, transform
+from flint.passes.what_if import Chosen, same, stages, transform
 from flint.workload import Level, Workload
 
 
@@ -26,11 +26,13 @@ class Prepared:
         written: op by op, attention as it runs.
         graphs: at the granularity, after the passes.
         kernels: the same between kernels, where values live.
+        idle: passes that changed nothing in any program.
     """
 
     written: tuple[WorkloadGraph, ...]
     graphs: tuple[WorkloadGraph, ...]
     kernels: tuple[WorkloadGraph, ...]
+    idle: tuple[Chosen, ...]
 
 
 def prepare(
@@ -45,8 +47,14 @@ def prepare(
     written = tuple(
         fuse_attention(program.graph) if fuses else program.graph for program in workload.programs
     )
-    graphs = tuple(transform(apply(graph, granularity), passes) for graph in written)
+    steps = [stages(apply(graph, granularity), passes) for graph in written]
+    graphs = tuple(found[-1] for found in steps)
+    idle = tuple(
+        item
+        for number, item in enumerate(passes)
+        if all(same(found[number], found[number + 1]) for found in steps)
+    )
     if granularity == "kernel":
-        return Prepared(written, graphs, graphs)
+        return Prepared(written, graphs, graphs, idle)
     kernels = tuple(transform(apply(graph, "kernel"), passes) for graph in written)
-    return Prepared(written, graphs, kernels)
+    return Prepared(written, graphs, kernels, idle)

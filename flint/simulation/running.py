@@ -109,7 +109,10 @@ def simulate(
         programs=tuple(programs),
         notes=(
             *notes,
-            *(f"after pass {item}" for item in chosen),
+            *(
+                f"pass {item} changed nothing" if item in prepared.idle else f"after pass {item}"
+                for item in chosen
+            ),
             *_attention(prepared.written),
             *_remarks(workload),
             *(estimator.notes() if isinstance(estimator, Measured) else ()),

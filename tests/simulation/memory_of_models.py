@@ -48,10 +48,8 @@ DATA, MODEL, EXPERT = "data", "model", "expert"
 
 def cases():
     """Name, captured step, setup, mesh, axes."""
-    for remat in ("full", "none"):
-        config = replace(LLAMA, remat=remat)
-        setup = functools.partial(llama3.abstract_arguments, config)
-        yield f"llama3 {remat}", llama3.training(config, mesh=(4, 2)), setup, (4, 2), (DATA, MODEL)
+    setup = functools.partial(llama3.abstract_arguments, LLAMA)
+    yield "llama3", llama3.training(LLAMA, mesh=(4, 2)), setup, (4, 2), (DATA, MODEL)
     setup = functools.partial(moe.abstract_arguments, MOE)
     yield "moe", moe.training(MOE, mesh=(2, 4)), setup, (2, 4), (DATA, EXPERT)
     setup = functools.partial(resnet.abstract_arguments, RESNET)

@@ -53,7 +53,6 @@ class Net(nn.Module):
 OPTIMIZERS = {
     "AdamW foreach": functools.partial(torch.optim.AdamW, foreach=True),
     "AdamW loop": functools.partial(torch.optim.AdamW, foreach=False),
-    "SGD foreach": functools.partial(torch.optim.SGD, lr=0.1, foreach=True),
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from flint.models.torch import llama3
 from flint.passes import apply
 from flint.passes.what_if import transform
 from flint.passes.what_if.gathers import weight_gathers
+from tests.passes.totals import work
+from tests.what_if.test_what_if import payload
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -57,6 +60,62 @@ def test_gathers_of_fsdp2_move_with_what_prepares_them(fsdp2):
     assert after == [0, 0, *before[:-2]]
 
 
+def test_reductions_of_fsdp2_go_into_buckets_and_may_come_later(fsdp2):
+    """FSDP2 issues them on a stream of their own, which waits for nothing but the gradients."""
+
+    def reductions(graph):
+        table = graph.tables.communications
+        return [
+            table[int(graph.detail[node])].bytes_in
+            for node in (graph.kind == NodeKind.COMMUNICATION).nonzero()[0]
+            if table[int(graph.detail[node])].kind == "reduce_scatter"
+        ]
+
+    sizes = reductions(fsdp2)
+    assert len(sizes) == 6
+    assert reductions(transform(fsdp2, ["bucket:bytes=1GiB"])) == [sum(sizes)]
+    later = transform(fsdp2, ["defer:by=100"])
+    table = later.tables.communications
+    kinds = [
+        table[int(later.detail[node])].kind if later.kind[node] == NodeKind.COMMUNICATION else ""
+        for node in range(len(later))
+    ]
+    multiplies = [node for node in range(len(later)) if later[node].op == "aten.mm.default"]
+    assert kinds.index("reduce_scatter") > max(multiplies)
+
+
+@pytest.fixture(scope="module")
+def stages():
+    """Two stages of a pipeline, each split by FSDP and tensor and sequence parallel."""
+    config = replace(llama3.TINY, layers=2, microbatches=2)
+    return llama3.training(config, mesh=(2, 2, 2), axes=("pp", "dp", "tp")).capture()
+
+
+@pytest.mark.parametrize(
+    "passes",
+    [
+        ["hoist:by=3"],
+        ["defer:by=3"],
+        ["bucket:kind=all_gather,bytes=1GB"],
+        ["bucket:kind=reduce_scatter,bytes=1GB"],
+        ["bucket:kind=all_reduce,bytes=1GB"],
+        ["split:kind=reduce_scatter,chunks=3"],
+        ["hoist:by=9", "defer:by=9", "bucket:bytes=1GB"],
+    ],
+    ids=" ".join,
+)
+def test_pipelines_still_meet_and_move_the_same(stages, passes):
+    """Messages that reductions of activations lead to are not held back: nobody waits for ever."""
+    for program in stages.programs:
+        graph = apply(program.graph, "kernel")
+        after = transform(graph, passes)
+        assert payload(after) == payload(graph)
+        assert work(after) == work(graph)
+    result = stages.simulate("dgx-h100", passes=passes)
+    assert result.step_seconds > 0
+    assert not any("changed nothing" in note for note in result.notes)
+
+
 def test_the_shape_of_the_known_result():
     """The example, with two of the blocks and a small vocabulary."""
     shown = subprocess.run(
@@ -69,13 +128,15 @@ def test_the_shape_of_the_known_result():
         (line[0], int(line[1]), *(float(line[-n].rstrip("%")) for n in (7, 5, 3, 1)))
         for line in lines
     ]
-    assert len(rows) == 12
-    for first in (0, 4):  # 8 ranks of one node, 64 of one rack
-        (*_, step, exposed, memory, gain), *hoisted = rows[first : first + 4]
+    assert len(rows) == 15
+    for first in (0, 5):  # 8 ranks of one node, 64 of one rack
+        (*_, step, exposed, memory, gain), *hoisted, both = rows[first : first + 5]
         assert gain == 0
         assert all(row[2] < 0.95 * step and row[3] < exposed for row in hoisted)
         assert hoisted[0][4] <= hoisted[1][4] <= hoisted[2][4]
         assert hoisted[2][4] > memory + 0.4  # GB: a block's gathered weights are 0.44
-    slow = rows[8:]
+        # With the reductions later as well, most of the communication is behind compute.
+        assert both[2] < hoisted[1][2] and both[3] < 0.5 * exposed
+    slow = rows[10:14]
     assert all(row[5] < 2 for row in slow)  # percent
     assert slow[-1][4] > slow[0][4]

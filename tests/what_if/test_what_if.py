@@ -353,3 +353,61 @@ def test_any_program_keeps_its_payload_and_work_and_still_unrolls(graph, passes)
     assert +payload(after) == +payload(graph)
     assert work(after) == work(graph)
     unroll(after)  # raises where an edge points backwards
+
+
+def recorded(layers: int) -> WorkloadGraph:
+    """A backward pass on two streams: each layer's gradient is made on the compute stream and
+    reduced on the other one, and the compute stream waits for the reduction before last."""
+    g = Graph()
+    x, compute, reductions = g.input(BIG), -1, []
+    for number in range(layers):
+        edges = [(compute, EdgeKind.STREAM)] if number else []
+        if len(reductions) > 1:
+            edges.append((reductions[-2], EdgeKind.ORDER))
+        x = g.op("dot_general", Role.CONTRACTION, (x,), BIG, MULTIPLY, order=edges)
+        compute = g.last
+        before = [(reductions[-1], EdgeKind.STREAM)] if reductions else []
+        g.communicate("reduce_scatter", x, BIG, PIECE, tuple(before))
+        reductions.append(g.last)
+    return g.finish(x)
+
+
+def test_buckets_give_up_waiting_on_streams_and_for_events():
+    graph = recorded(6)
+    after = transform(graph, [f"bucket:bytes={3 * BIG.bytes}"])
+    assert [node.op for node in after] == [*["dot_general"] * 3, "reduce_scatter"] * 2
+    # The second half's products come behind the first bucket: those that waited for it still do.
+    assert 3 in after.predecessors(4) and 3 in after.predecessors(7)
+    assert payload(after) == payload(graph) and needs(graph) <= needs(after)
+
+
+def test_deferred_reductions_hold_nobody_up():
+    graph = recorded(4)
+    after = transform(graph, ["defer:by=2"])
+    assert [node.op for node in after] == [
+        "dot_general", "dot_general", "dot_general", "reduce_scatter",
+        "dot_general", "reduce_scatter", "reduce_scatter", "reduce_scatter",
+    ]  # fmt: skip
+    assert payload(after) == payload(graph) and needs(graph) <= needs(after)
+
+
+def test_a_stream_goes_on_where_a_reduction_was_taken_out_of_it():
+    """One stream: product, reduction, product, all in line.  The reduction goes to the end, and the
+    second product still comes after the first, whatever it is made from."""
+    g = Graph()
+    first = g.op("dot_general", Role.CONTRACTION, (g.input(BIG),), BIG, MULTIPLY)
+    g.communicate("reduce_scatter", first, BIG, PIECE, ((0, EdgeKind.STREAM),))
+    second = g.op(
+        "dot_general", Role.CONTRACTION, (g.input(BIG),), BIG, MULTIPLY, ((1, EdgeKind.STREAM),)
+    )
+    graph = g.finish(first, second)
+    after = transform(graph, ["defer:by=1"])
+    assert [node.op for node in after] == ["dot_general", "dot_general", "reduce_scatter"]
+    assert list(after.predecessors(1)) == [0]
+
+
+def test_a_pass_that_changes_nothing_says_so():
+    workload = sharded_layers(3)
+    notes = workload.simulate(passes=["bucket:kind=all_reduce", "hoist:by=1"]).notes
+    assert "pass bucket:kind=all_reduce,bytes=26214400 changed nothing" in notes
+    assert "after pass hoist:by=1" in notes

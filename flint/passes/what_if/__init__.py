@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
+import numpy as np
+
 from flint.communication import COLLECTIVES, POINT_TO_POINT
 from flint.errors import UsageError
 from flint.graph import WorkloadGraph
@@ -24,6 +26,12 @@ from flint.passes.what_if.hoist import hoist
 from flint.passes.what_if.scale import scale
 from flint.passes.what_if.split import split
 from flint.verification import verify
+
+#: What a pass can change.
+_COLUMNS: Final = (
+    "op", "operand_ptr", "operand", "order_ptr", "order_node", "outputs", "bytes_read",
+    "bytes_written", "work_flops",
+)  # fmt: skip
 
 _UNITS: Final = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 
@@ -145,10 +153,29 @@ def transform(graph: WorkloadGraph, passes: Iterable[str | Chosen]) -> WorkloadG
         UsageError: an unknown pass or option.
         FlintError: a graph that contradicts itself (see ``flint.verification``).
     """
+    return stages(graph, passes)[-1]
+
+
+def stages(graph: WorkloadGraph, passes: Iterable[str | Chosen]) -> list[WorkloadGraph]:
+    """``graph``, and what it is after each pass; arguments as of ``transform``."""
     chosen = parse_passes(passes)
     if chosen:
         verify(graph)
+    found = [graph]
     for item in chosen:
-        graph = WHAT_IF[item.name].function(graph, **item.options)
-        verify(graph, f"after pass {item.name}")
-    return graph
+        found.append(WHAT_IF[item.name].function(found[-1], **item.options))
+        verify(found[-1], f"after pass {item}")
+    return found
+
+
+def same(one: WorkloadGraph, other: WorkloadGraph) -> bool:
+    """Whether a pass left everything as it was: nodes, their work, edges and order."""
+    blocks = list(zip(one.walk(), other.walk(), strict=False))
+    if len(list(one.walk())) != len(list(other.walk())):
+        return False
+    for (before, times), (after, again) in blocks:
+        if times != again or any(
+            not np.array_equal(getattr(before, name), getattr(after, name)) for name in _COLUMNS
+        ):
+            return False
+    return True

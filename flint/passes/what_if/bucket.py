@@ -1,9 +1,11 @@
 """Bucketing: collectives of one kind, group and reduction become one, up to a size.
 
 The idea: a bucket takes collectives in issue order until its bytes are full, and is issued with its
-last member.  A collective that depends on its bucket's other members, by whatever way, opens
-another bucket, so that nothing waits for itself.  A bucket is a variadic collective: one latency,
-the summed bytes.  Buckets do not reach over the border of a loop or a branch.
+last member.  A collective that takes what other members of its bucket make, by whatever way, opens
+another bucket, so that nothing waits for itself.  What only waits for a member, because it is on
+its stream or waits for its event, waits for the bucket if it is issued behind it, and if before for
+what that member waited for in this way.  A bucket is a variadic collective: one latency, the summed
+bytes.  Buckets do not reach over the border of a loop or a branch.
 
     graph = bucket(graph, kind="reduce_scatter", bytes=25 * 2**20)
 """
@@ -21,6 +23,7 @@ from flint.graph import Ints, NodeKind, WorkloadGraph
 from flint.passes.columns import total_by_row, with_bodies
 from flint.passes.contract import Columns, contract
 from flint.passes.order import predecessors
+from flint.passes.what_if.reissue import without_waits
 
 
 def bucket(graph: WorkloadGraph, *, kind: str, bytes: int) -> WorkloadGraph:
@@ -47,16 +50,25 @@ def _bucket(
     graph: WorkloadGraph, kind: str, limit: int, table: list[Communication]
 ) -> WorkloadGraph:
     graph = with_bodies(graph, lambda body, _: _bucket(body, kind, limit, table))
-    buckets = _buckets(graph, kind, limit, table)
+    chosen = {
+        int(node)
+        for node in np.flatnonzero(graph.kind == NodeKind.COMMUNICATION)
+        if table[int(graph.detail[node])].kind == kind
+    }
+    free = without_waits(graph, lambda before, _: before in chosen)
+    buckets = _buckets(free, kind, limit, table)
     joined = [item.members for item in buckets if len(item.members) > 1]
     if not joined:
         return graph
     leader_of = np.arange(len(graph), dtype=np.int64)
+    last_of = leader_of.copy()
     detail = graph.detail.copy()
     for members in joined:
         leader_of[members] = members[0]
+        last_of[members] = members[-1]
         table.append(_together([table[int(graph.detail[node])] for node in members]))
         detail[members[0]] = len(table) - 1
+    graph = without_waits(graph, lambda before, node: node < last_of[before])
     leader, cluster = np.unique(leader_of, return_inverse=True)
     cluster = cluster.astype(np.int64)
 

@@ -1,9 +1,12 @@
 """Deferring reduce-scatters: gradients are reduced later, so that other communication goes first.
 
 The idea: the i-th gradient reduction of a block is issued right after the (i + k)-th one's place,
-or at the end of the block, unless somebody needs it: readers wait and move along.  A gradient
-reduction is a reduce-scatter from which no matrix product of its block follows; activations' are
-left alone.  No reduction leaves its block, so none passes the end of a loop's iteration.
+or at the end of the block, unless somebody needs it: readers wait and move along.  What is issued
+up to that place and only waits for the reduction or its readers, because it is on their stream or
+waits for their event, waits for what they waited for in this way.  A gradient reduction is a
+reduce-scatter from whose result no matrix product, and no message, of its block is made;
+activations' are left alone.  No reduction leaves its block, so none passes the end of a loop's
+iteration.
 
     graph = defer(graph, by=2)
 """
@@ -12,10 +15,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from flint.communication import POINT_TO_POINT
 from flint.graph import NodeKind, WorkloadGraph
-from flint.passes.columns import with_bodies
-from flint.passes.order import predecessors
-from flint.passes.what_if.reissue import reissued
+from flint.passes.columns import lists, with_bodies
+from flint.passes.what_if.reissue import reissued, without_waits
 from flint.work import Unit
 
 
@@ -28,12 +31,42 @@ def defer(graph: WorkloadGraph, *, by: int) -> WorkloadGraph:
     """
     graph = with_bodies(graph, lambda body, _: defer(body, by=by))
     found = _gradient_reductions(graph)
+    readers = _readers(graph)
     keys = {}
+    # Until which place each reduction, and what is made from it, holds nobody up.
+    until = np.full(len(graph), -1, dtype=np.int64)
     for i, node in enumerate(found):
-        place = found[i + by] + 0.5 if i + by < len(found) else len(graph)
+        place = found[i + by] if i + by < len(found) else len(graph)
         # Reductions that go to one place keep their order.
-        keys[node] = place + i / (4 * len(found) + 4)
-    return reissued(graph, keys) if keys else graph
+        keys[node] = place + 0.5 + i / (4 * len(found) + 4)
+        along = list(_following(node, place, readers))
+        until[along] = np.maximum(until[along], place)
+    if not keys:
+        return graph
+    freed = without_waits(graph, lambda before, node: node <= until[before] and until[node] < 0)
+    return reissued(freed, keys)
+
+
+def _readers(graph: WorkloadGraph) -> list[list[int]]:
+    """Nodes that read what each node makes."""
+    found: list[list[int]] = [[] for _ in range(len(graph))]
+    for maker, reader in zip(
+        graph.producer[graph.operand].tolist(), graph.consumer.tolist(), strict=True
+    ):
+        if maker >= 0:
+            found[maker].append(reader)
+    return found
+
+
+def _following(node: int, end: int, readers: list[list[int]]) -> set[int]:
+    """A node and what is made from it, issued before ``end``."""
+    seen, left = {node}, [node]
+    while left:
+        for reader in readers[left.pop()]:
+            if reader < end and reader not in seen:
+                seen.add(reader)
+                left.append(reader)
+    return seen
 
 
 def _gradient_reductions(graph: WorkloadGraph) -> list[int]:
@@ -41,15 +74,18 @@ def _gradient_reductions(graph: WorkloadGraph) -> list[int]:
     owner = np.repeat(np.arange(len(graph)), np.diff(graph.work_ptr))
     multiplies[owner[graph.work_unit == Unit.MATMUL]] = True
     leads = (multiplies | (graph.kind >= NodeKind.LOOP)).tolist()
-    makers = predecessors(graph)
+    table = graph.tables.communications
+    communicates = np.flatnonzero(graph.kind == NodeKind.COMMUNICATION).tolist()
+    for node in communicates:
+        leads[node] = table[int(graph.detail[node])].kind in POINT_TO_POINT
+    makers = lists(graph.operand_ptr, graph.producer[graph.operand])
     for node in range(len(graph) - 1, -1, -1):
         if leads[node]:
             for maker in makers[node]:
                 if maker >= 0:
                     leads[maker] = True
-    table = graph.tables.communications
     return [
-        int(node)
-        for node in np.flatnonzero(graph.kind == NodeKind.COMMUNICATION)
+        node
+        for node in communicates
         if table[int(graph.detail[node])].kind == "reduce_scatter" and not leads[node]
     ]

@@ -2,7 +2,8 @@
 
 The idea, outside loops: the i-th weight gather of a block is issued where the (i - k)-th was, the
 first k at the front, together with what prepares its operand.  Order edges that held it back from
-there are given up, and those of the place it takes hold for it; data edges all stay.
+there are given up, and those of the place it takes hold for it; who waited for it still waits for
+what it waited for; data edges all stay.
 
 In loops the gathers of an iteration are issued k iterations earlier and carried there (see
 ``flint.passes.what_if.ahead``).  Which gathers are meant, ``flint.passes.what_if.gathers`` says;
@@ -13,15 +14,11 @@ those of activations are left alone.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import numpy as np
-
 from flint.graph import Loop, WorkloadGraph
-from flint.passes.columns import lists, pointer, with_bodies
+from flint.passes.columns import with_bodies
 from flint.passes.what_if.ahead import gathered_ahead
 from flint.passes.what_if.gathers import weight_gathers
-from flint.passes.what_if.reissue import reissued
+from flint.passes.what_if.reissue import passed_on, reissued, waits, with_waits
 
 
 def hoist(graph: WorkloadGraph, *, by: int) -> WorkloadGraph:
@@ -41,9 +38,7 @@ def _hoisted(graph: WorkloadGraph, by: int, loop: Loop | None) -> WorkloadGraph:
         return graph
     gathers = list(found)
     keys: dict[int, float] = {}
-    waits = lists(graph.order_ptr, graph.order_node)
-    kinds = lists(graph.order_ptr, graph.order_kind.astype(np.int64))
-    held = [list(zip(*pair, strict=True)) for pair in zip(waits, kinds, strict=True)]
+    held = waits(graph)
     edges = [list(item) for item in held]
     for i, gather in enumerate(gathers):
         place = gathers[i - by] if i >= by else -1
@@ -53,12 +48,7 @@ def _hoisted(graph: WorkloadGraph, by: int, loop: Loop | None) -> WorkloadGraph:
             edges[node] = [edge for edge in held[node] if edge[0] < place or edge[0] in moved]
         if i >= by:
             edges[gather] = list(dict.fromkeys([*edges[gather], *held[place]]))
-    flat = [edge for item in edges for edge in item]
-    counts = np.array([len(item) for item in edges], dtype=np.int64)
-    graph = replace(
-        graph,
-        order_ptr=pointer(counts),
-        order_node=np.array([node for node, _ in flat], dtype=np.int64),
-        order_kind=np.array([kind for _, kind in flat], dtype=np.int8),
-    )
-    return reissued(graph, keys)
+    for node in range(len(graph)):
+        if node not in keys:
+            edges[node] = passed_on(held, node, lambda before, _: before in keys, keep=True)
+    return reissued(with_waits(graph, edges), keys)
