@@ -34,6 +34,7 @@ class OpRow:
         stablehlo_ops: ops that these nodes stand for.
         work: FLOPs and transcendentals by unit and element type.
         bytes_read, bytes_written: memory traffic; 0 for communications.
+        measured: nanoseconds that they took in a measured run; None where nobody measured.
     """
 
     op: str
@@ -43,6 +44,7 @@ class OpRow:
     work: tuple[WorkRow, ...]
     bytes_read: int
     bytes_written: int
+    measured: int | None = None
 
     @property
     def traffic(self) -> int:

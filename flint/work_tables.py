@@ -28,7 +28,7 @@ def is_plain(graph: WorkloadGraph) -> NDArray[np.bool_]:
 
 
 def op_rows(every: list[Block], names: tuple[str, ...]) -> tuple[OpRow, ...]:
-    """Work by op, largest share of FLOPs or of memory traffic first.
+    """Work by op, largest share of FLOPs or of memory traffic (or of measured time) first.
 
     Args:
         every: the blocks that run.
@@ -59,14 +59,25 @@ def op_rows(every: list[Block], names: tuple[str, ...]) -> tuple[OpRow, ...]:
             work=_work_rows(work[op]),
             bytes_read=row["bytes_read"],
             bytes_written=row["bytes_written"],
+            measured=_measured(work[op]),
         )
         for op, row in found.items()
     ]
     flops = sum(row.flops for row in rows) or 1
     moved = sum(row.traffic for row in rows) or 1
-    return tuple(
-        sorted(rows, key=lambda row: (-max(row.flops / flops, row.traffic / moved), row.op))
-    )
+    spent = sum(row.measured or 0 for row in rows)
+
+    def share(row: OpRow) -> float:
+        if spent:
+            return (row.measured or 0) / spent
+        return max(row.flops / flops, row.traffic / moved)
+
+    return tuple(sorted(rows, key=lambda row: (-share(row), row.op)))
+
+
+def _measured(by_work: Counter[tuple[int, int]]) -> int | None:
+    times = [time for (unit, _), time in by_work.items() if unit == Unit.MEASURED]
+    return sum(times) if times else None
 
 
 def total_work(rows: Iterable[OpRow]) -> tuple[WorkRow, ...]:

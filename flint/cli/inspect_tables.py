@@ -126,10 +126,13 @@ def _headline(program: ProgramSummary) -> list[str]:
 def _tables(program: ProgramSummary, top: int) -> list[Table]:
     flops = program.flops or 1
     moved = program.traffic or 1
+    spent = sum(row.measured or 0 for row in program.ops)
     return [
         item
         for item in (
-            _cut("ops", _OPS, program.ops, lambda row: _op(row, flops, moved), top),
+            _cut("ops", _TIMED, program.ops, lambda row: _timed(row, spent), top)
+            if spent
+            else _cut("ops", _OPS, program.ops, lambda row: _op(row, flops, moved), top),
             _cut("collectives", _COLLECTIVES, program.collectives, _collective, top),
             _cut("matrix products and convolutions", _GEMMS, program.gemms, _gemm, top),
             _cut("inputs", _INPUTS, program.inputs, _input, top),
@@ -162,6 +165,19 @@ def _op(row: OpRow, flops: int, moved: int) -> Sequence[str]:
         row.op, row.category, f"{row.count:,}", human_flops(row.flops) if row.flops else "-",
         f"{row.flops / flops:.1%}" if row.flops else "-", human_bytes(row.bytes_read),
         human_bytes(row.bytes_written), f"{row.traffic / moved:.1%}", _kinds(row.work),
+    )  # fmt: skip
+
+
+#: Of ops that were measured.
+_TIMED = ("op", "?category", ">count", ">time", ">share", "?>FLOPs", "?>read", "?work")
+
+
+def _timed(row: OpRow, spent: int) -> Sequence[str]:
+    time = row.measured or 0
+    return (
+        row.op, row.category, f"{row.count:,}", f"{time / 1e6:,.3f} ms", f"{time / spent:.1%}",
+        human_flops(row.flops) if row.flops else "-", human_bytes(row.bytes_read),
+        _kinds(row.work),
     )  # fmt: skip
 
 

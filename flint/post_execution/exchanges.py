@@ -11,6 +11,7 @@ traced must agree on each; of ranks without a trace that is all that is known.
 from __future__ import annotations
 
 import heapq
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +31,9 @@ _KIND = {found: kind for kind, found in COMMUNICATIONS.items() if not kind.start
 _REDUCES = ("all_reduce", "reduce_scatter")
 
 BY_SIZE = "collectives whose group the trace does not name: taken by the sizes of their tensors"
+#: A reduce to one rank, as c10d names it.
+_TO_ONE = re.compile(r"(c10d::)?reduce_?")
+REDUCES = "reduces to one rank, taken as all-reduces, which execution traces have in their place"
 ONLY_GROUP = "collectives whose group the trace does not name: taken as its only one"
 
 
@@ -102,6 +106,8 @@ def exchanges_of(
             untold[f"process group of {fact.name} (gloo's own ops do not name it)"] += 1
             found.append(None)
             continue
+        if _TO_ONE.fullmatch(fact.name):
+            units.notes[REDUCES] = units.notes.get(REDUCES, 0) + 1
         found.append(Exchange(kind, group, fact.parts, fact.dtype))
     if untold:
         text, count = max(untold.items(), key=lambda item: item[1])

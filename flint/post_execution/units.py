@@ -35,6 +35,10 @@ _WRAPPERS = ("autograd::", "torch::", "c10d::", "_c10d_functional", "Optimizer."
 _GLOO = "gloo:"
 #: So far an op is looked for among those around it.
 _DEPTH = 64
+NO_EXCHANGE = (
+    "kernels of a communication library that no recorded collective has, or of one that execution "
+    "traces do not have (gather, scatter, barrier): kept as compute"
+)
 #: A unit that runs on no stream that orders it.
 NO_STREAM = -1
 
@@ -215,6 +219,10 @@ def _with_collectives(units: Units, trace: Observed, links: Links, rows: Ints) -
     kernel = _batches(units, links, silent, orphan)
     others = np.setdiff1d(np.flatnonzero(owner < 0), kernel[kernel >= 0])
     chosen = np.flatnonzero(owner >= 0)
+    by_itself = alone[np.append(trace.op, 0)][np.where(holder >= 0, holder, 0)[units.row]]
+    unknown = int((library[others] & ~by_itself[others]).sum())
+    if unknown:
+        units.notes[NO_EXCHANGE] = unknown
     parts = [units.taken(others)]
     if len(chosen):
         parts.append(_merged(units, chosen, owner[chosen], trace))

@@ -28,6 +28,11 @@ def folder(tmp_path_factory):
 def test_what_convert_writes_goes_through_the_other_commands(folder, command):
     run = flint(command, folder, *(["--json"] if command == "simulate" else []))
     assert run.returncode == 0, run.stderr + run.stdout
+    if command == "inspect":
+        # All kernels of the library that communicates, of which most time is all-reduce's.
+        events = json.loads(gzip.decompress(NCCL.read_bytes()))["traceEvents"]
+        reduces = [e["dur"] for e in events if e["name"].startswith("ncclKernel_AllReduce")]
+        assert f"{sum(reduces) / 1e3:.3f} ms" in run.stdout
     if command == "simulate":
         # Kernels run one after another; what is exposed of the communication comes on top.
         events = json.loads(gzip.decompress(NCCL.read_bytes()))["traceEvents"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flint.post_execution.converting import convert_traces
 from flint.post_execution.edges import CONTRADICTED
+from flint.post_execution.units import NO_EXCHANGE
 from flint.post_execution.waits import BY_OPTIMIZER, BY_TIME, UNAWAITED, UNRESOLVED
 from tests.post_execution.traces import COMMS, WORK, Profile, edges
 
@@ -174,3 +175,15 @@ def test_times_survive_every_granularity(tmp_path):
         graph = apply(workload.programs[0].graph, granularity)
         # 3 + 4 + 5 + 6 us of kernels and 11 us of the collective.
         assert graph.measured_by_node().clip(0).sum() == 29_000
+
+
+def test_collectives_that_traces_do_not_have_stay_kernels_and_are_counted(tmp_path):
+    """A gather to one rank: 10 us of compute, and no exchange."""
+    profile = Profile(0, 2)
+    profile.work(0, 10, 5)
+    profile.collective(10, 20, 10, name="gather")
+    workload = converted(profile, tmp_path)
+    graph = workload.programs[0].graph
+    assert not graph.tables.communications
+    assert graph.measured_by_node().tolist() == [5000, 10000]
+    assert workload.warnings[NO_EXCHANGE] == 1

@@ -10,6 +10,7 @@ from flint.converters.chakra.consumer import execute
 from flint.converters.chakra.trace_set import load_trace_set
 from flint.errors import FlintError, UsageError
 from flint.post_execution.converting import convert_traces
+from flint.post_execution.exchanges import REDUCES
 from tests.post_execution.traces import Profile, edges
 
 
@@ -49,6 +50,13 @@ def test_sizes_are_bytes_of_what_a_rank_puts_in(tmp_path, name, kind, sent, got)
     workload, _ = written([step(rank, 2, (0, 1), name=name) for rank in (0, 1)], tmp_path)
     [item] = workload.programs[0].graph.tables.communications
     assert (item.kind, item.bytes_in, item.bytes_out) == (kind, sent, got)
+
+
+def test_a_reduce_to_one_rank_is_an_all_reduce_and_it_is_said(tmp_path):
+    workload, _ = written([step(rank, 2, (0, 1), name="reduce") for rank in (0, 1)], tmp_path)
+    [item] = workload.programs[0].graph.tables.communications
+    assert (item.kind, item.bytes_in) == ("all_reduce", 4000)
+    assert workload.warnings[REDUCES] == 2
 
 
 def test_groups_that_differ_by_rank_are_one_partition(tmp_path):
