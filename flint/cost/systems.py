@@ -63,6 +63,7 @@ class KernelModel:
         matmul_efficiency, memory_efficiency: attainable share of the peaks, at most 1.
         latency: seconds until a kernel's first results, whatever its size.
         attention_efficiency: share of a product's rate that fused attention reaches, at most 1.
+        beside_communication: speed of kernels while the device communicates, at most 1.
     """
 
     units: int
@@ -72,6 +73,7 @@ class KernelModel:
     memory_efficiency: float
     latency: float
     attention_efficiency: float = 1.0
+    beside_communication: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,14 +261,15 @@ def _kernel(table: Description) -> KernelModel:
         matmul_efficiency=table.share("matmul_efficiency"),
         memory_efficiency=table.share("memory_efficiency"),
         latency=table.quantity("latency", "seconds", zero=True),
-        attention_efficiency=(
-            table.share("attention_efficiency")
-            if "attention_efficiency" in table.entries()
-            else 1.0
-        ),
+        attention_efficiency=_share_or_1(table, "attention_efficiency"),
+        beside_communication=_share_or_1(table, "beside_communication"),
     )
     table.done()
     return kernel
+
+
+def _share_or_1(table: Description, key: str) -> float:
+    return table.share(key) if key in table.entries() else 1.0
 
 
 def _tiles(table: Description) -> tuple[Tile, ...]:
@@ -295,7 +298,7 @@ def _tier(table: Description) -> Tier:
         topology=topology,
         bandwidth=table.quantity("bandwidth", "bytes/s"),
         latency=table.quantity("latency", "seconds", zero=True),
-        efficiency=table.share("efficiency") if "efficiency" in table.entries() else 1.0,
+        efficiency=_share_or_1(table, "efficiency"),
         rings=table.count("rings") if "rings" in table.entries() else 1,
         algorithms=_algorithms(table, topology),
         closed=table.count("closed") if "closed" in table.entries() else 1,

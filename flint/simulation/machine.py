@@ -6,6 +6,9 @@ share the communication slot, RECV takes none.  A COLL begins when every kind of
 its own and takes as long as the slowest says; a RECV is over when it is issued and its message has
 arrived.  Time is counted in whole ticks, so that sums are exact whatever their order.
 
+Communication takes memory bandwidth, and on some devices units, from what is computed beside it:
+while a rank's COLL or SEND runs, its kernels advance at the speed ``beside``.
+
     actor = Actor(types, ptr, deps, ticks, channel)
     run([actor], members=[1]).end[0]
 """
@@ -13,6 +16,7 @@ arrived.  Time is counted in whole ticks, so that sums are exact whatever their 
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -77,7 +81,7 @@ class _State:
 
     __slots__ = (
         "above", "arrivals", "below", "channel", "comm", "comm_busy", "compute", "compute_busy",
-        "end", "first", "start", "ticks", "types",
+        "end", "first", "running", "start", "talking", "ticks", "types", "until",
     )  # fmt: skip
 
     def __init__(self, actor: Actor) -> None:
@@ -98,12 +102,17 @@ class _State:
         self.comm: list[int] = []
         self.compute_busy = False
         self.comm_busy = False
+        #: The kernel that runs, when it is over as things stand, and whether a COLL or SEND runs.
+        self.running = -1
+        self.until = 0
+        self.talking = False
         self.arrivals: dict[int, int] = {}
 
 
 class _Machine:
-    def __init__(self, actors: Sequence[Actor], members: Sequence[int]) -> None:
+    def __init__(self, actors: Sequence[Actor], members: Sequence[int], beside: float) -> None:
         self.states = [_State(actor) for actor in actors]
+        self.beside = beside
         self.members = members
         self.events: list[tuple[int, int, int, int]] = []
         self.sequence = 0
@@ -128,6 +137,9 @@ class _Machine:
             # Everything that ends at one instant ends before anything is issued.
             while events and events[0][0] == now:
                 _, _, number, row = pop(events)
+                state = self.states[number]
+                if state.end[row] >= 0 or (row == state.running and state.until != now):
+                    continue  # the kernel was slowed down or sped up since
                 count += 1
                 touched[number] = None
                 self.finish(number, row)
@@ -160,12 +172,12 @@ class _Machine:
         if state.compute and not state.compute_busy:
             state.compute_busy = True
             row = heapq.heappop(state.compute)
-            self.schedule(number, row, state.ticks[row])
+            self.compute(number, row)
         if state.comm and not state.comm_busy:
             state.comm_busy = True
             row = heapq.heappop(state.comm)
             if state.types[row] == _SEND:
-                self.schedule(number, row, state.ticks[row])
+                self.talk(number, row, state.ticks[row])
             else:
                 self.meet(number, row)
 
@@ -174,11 +186,35 @@ class _Machine:
         self.states[number].start[row] = self.now
         heapq.heappush(self.events, (self.now + ticks, self.sequence, number, row))
 
+    def compute(self, number: int, row: int) -> None:
+        state = self.states[number]
+        ticks = state.ticks[row]
+        if state.talking:
+            ticks = math.ceil(ticks / self.beside)
+        state.running, state.until = row, self.now + ticks
+        self.schedule(number, row, ticks)
+
+    def talk(self, number: int, row: int, ticks: int) -> None:
+        self.schedule(number, row, ticks)
+        if self.beside < 1 and ticks:
+            self.states[number].talking = True
+            self.change(number, 1 / self.beside)
+
+    def change(self, number: int, stretch: float) -> None:
+        """The kernel that runs takes so many times longer for what is left of it."""
+        state = self.states[number]
+        if state.running < 0 or state.until <= self.now:
+            return
+        left = math.ceil((state.until - self.now) * stretch)
+        state.until = self.now + left
+        self.sequence += 1
+        heapq.heappush(self.events, (state.until, self.sequence, number, state.running))
+
     def meet(self, number: int, row: int) -> None:
         state = self.states[number]
         channel = state.channel[row]
         if self.members[channel] == 1:
-            self.schedule(number, row, state.ticks[row])
+            self.talk(number, row, state.ticks[row])
             return
         # The n-th arrival of this actor meets the others' n-th.
         nth = state.arrivals.get(channel, 0)
@@ -190,7 +226,7 @@ class _Machine:
         del self.meetings[channel, nth]
         ticks = max(self.states[other].ticks[node] for other, node in present)
         for other, node in present:
-            self.schedule(other, node, ticks)
+            self.talk(other, node, ticks)
 
     def receive(self, number: int, row: int) -> None:
         message = self.states[number].channel[row]
@@ -205,6 +241,9 @@ class _Machine:
         state = self.states[number]
         state.end[row] = self.now
         kind = state.types[row]
+        if state.talking and kind in _COMMUNICATES:
+            state.talking = False
+            self.change(number, self.beside)
         if kind == _COLL:
             state.comm_busy = False
         elif kind == _SEND:
@@ -219,6 +258,7 @@ class _Machine:
                 self.arrived[message] = self.arrived.get(message, 0) + 1
         elif kind != _RECV:
             state.compute_busy = False
+            state.running = -1
         above = state.above
         for at in range(state.first[row], state.first[row + 1]):
             child = state.below[at]
@@ -227,11 +267,12 @@ class _Machine:
                 self.ready(number, child)
 
 
-def run(actors: Sequence[Actor], members: Sequence[int]) -> Run:
+def run(actors: Sequence[Actor], members: Sequence[int], beside: float = 1.0) -> Run:
     """Run all actors to the end.
 
     Args:
         actors: the kinds of ranks.
         members: how many actors take part in each meeting.
+        beside: speed of kernels while their rank communicates, above 0 and at most 1.
     """
-    return _Machine(actors, members).run()
+    return _Machine(actors, members, beside).run()

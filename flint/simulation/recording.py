@@ -148,7 +148,8 @@ def record(
         for graph, program in zip(graphs, workload.programs, strict=True)
     ]
     cast = build_cast(parts, workload.mesh.size, costs.ticks, costs=costs.columns)
-    happened = run(cast.actors, cast.members)
+    beside = fitted.accelerator.kernel.beside_communication
+    happened = run(cast.actors, cast.members, beside)
     if happened.stuck:
         raise FlintError("ranks wait for each other for ever: there is nothing to draw")
     ranks = []

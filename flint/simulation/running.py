@@ -158,7 +158,8 @@ def run_shortened(
             graph, cuts = shorten(programs[0][0], keep)
             shortened = [(graph, programs[0][1])]
         cast = build_cast(shortened, world, costs.ticks, costs=costs.columns)
-        happened = run(cast.actors, cast.members)
+        beside = costs.system.accelerator.kernel.beside_communication
+        happened = run(cast.actors, cast.members, beside)
         if happened.stuck:
             return cast, happened, []
         found = repeats(cuts, cast, happened)

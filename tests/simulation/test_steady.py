@@ -36,8 +36,10 @@ def lengthened(graph: WorkloadGraph, trips: int) -> WorkloadGraph:
 class RandomCosts(Costs):
     """Long-tailed durations that depend on the node, not on the iteration."""
 
-    def __init__(self, seed: int) -> None:
-        super().__init__(load_system("dgx-h100"))
+    def __init__(self, seed: int, beside: float = 1.0) -> None:
+        system = load_system("dgx-h100")
+        kernel = replace(system.accelerator.kernel, beside_communication=beside)
+        super().__init__(replace(system, accelerator=replace(system.accelerator, kernel=kernel)))
         self.seed = seed
 
     def ticks(self, item, unrolled, emission, rank):
@@ -46,13 +48,18 @@ class RandomCosts(Costs):
         return (table[template] + 3 * emission.part).astype(np.int64)
 
 
-@given(programs(any_communication), st.integers(14, 40), st.integers(0, 1 << 16))
+@given(
+    programs(any_communication),
+    st.integers(14, 40),
+    st.integers(0, 1 << 16),
+    st.sampled_from([1.0, 0.5, 0.7]),
+)
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_random_loops_take_as_long_as_all_their_iterations(graph, trips, seed):
+def test_random_loops_take_as_long_as_all_their_iterations(graph, trips, seed, beside):
     graph = lengthened(graph, trips)
-    everyone, costs = [(graph, np.arange(MESH.size))], RandomCosts(seed)
+    everyone, costs = [(graph, np.arange(MESH.size))], RandomCosts(seed, beside)
     cast = build_cast(everyone, MESH.size, costs.ticks, costs=costs.columns)
-    full = run(cast.actors, cast.members)
+    full = run(cast.actors, cast.members, beside)
     short_cast, short, repeated = run_shortened(everyone, MESH.size, costs)
     assert len(short_cast.actors) == len(cast.actors)
     for actor, role in enumerate(short_cast.roles):
