@@ -149,7 +149,7 @@ def _said(clock: Clock) -> str:
     side = "ahead of" if clock.ahead > 0 else "behind"
     return (
         f"{who} is {abs(clock.ahead) * 1e3:,.3f} ms {side} rank {clock.reference}'s, by "
-        f"{clock.collectives:,} collectives that must overlap"
+        f"{clock.collectives:,} collective{'s' * (clock.collectives > 1)} that must overlap"
     )
 
 
