@@ -151,7 +151,7 @@ def _nodes(trace: JsonTrace, accesses: AccessesBuilder | None) -> list[_Node]:
                 f"on have them: {str(item)[:80]}"
             )
         if accesses is not None:
-            record = order if type(order) is int else -1
+            record = order if type(order) is int and 0 <= order < 1 << 62 else -1
             schema = str(attributes.get("op_schema", ""))
             accesses.node(number, record, str(item.get("name", "")), schema, item)
         found.append(

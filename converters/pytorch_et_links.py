@@ -152,7 +152,8 @@ def _is_tensor(value: list[Any]) -> bool:
         and 0 <= storage < _LARGEST
         and 0 <= offset < _LARGEST
         and 0 <= count < _LARGEST
-        and 0 <= size < _LARGEST
+        and size >= 0
+        and count * size < _LARGEST
     )
 
 

@@ -28,6 +28,8 @@ from flint.validation.classes import COMMUNICATIONS, OpClass
 from flint.validation.observed import Observed
 
 _KIND = {found: kind for kind, found in COMMUNICATIONS.items() if not kind.startswith("ragged")}
+#: More bytes than a collective moves.
+_LARGEST = 1 << 50
 _REDUCES = ("all_reduce", "reduce_scatter")
 
 BY_SIZE = "collectives whose group the trace does not name: taken by the sizes of their tensors"
@@ -85,7 +87,7 @@ def exchanges_of(
             continue
         fact = units.facts[fact_number]
         kind = _KIND[fact.kind]
-        if fact.parts is None:
+        if fact.parts is None or not 0 <= sum(fact.parts) < _LARGEST:
             untold[f"bytes of {fact.name} (profile with record_shapes=True)"] += 1
             found.append(None)
             continue

@@ -37,6 +37,8 @@ _BACKWARD = "autograd::engine::evaluate_function"
 _RETURNS = re.compile(r"^(void|int|bool) ")
 _PARAMETERS = re.compile(r"[<(]")
 _LONGEST = 60
+#: Beyond this no size is believed: sums stay within 64 bits.
+_LARGEST = 1 << 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,10 +187,11 @@ def _work_of(fact: OpFacts) -> tuple[tuple[WorkItem, ...], int]:
     items = tuple(
         WorkItem(Unit.MATMUL, fact.dtype if fact.dtype in DTYPE_BITS else "f32", gemm_flops(g), g)
         for g in fact.gemms or ()
+        if gemm_flops(g) < _LARGEST
     )
     read = sum(
         math.prod(shape) * DTYPE_BITS[dtype] // 8
         for shape, dtype in fact.operands or ()
         if dtype in DTYPE_BITS
     )
-    return items, read
+    return items, read if read < _LARGEST else 0

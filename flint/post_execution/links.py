@@ -26,6 +26,8 @@ _HOST_WAIT = re.compile(r"^(cuda|hip)DeviceSynchronize")
 _RESOLVED = frozenset({"cuda_sync", "hip_sync"})
 #: More characters of a kernel's name than are kept: templates run over pages.
 _LONGEST_NAME = 120
+#: Beyond this no number is believed.
+_LARGEST = 1 << 62
 
 
 class StreamWait(NamedTuple):
@@ -141,7 +143,7 @@ class LinksBuilder:
 
     def op(self, thread: object, start: int, duration: int, record: int) -> None:
         """A row of ``Observed``, in the order of rows."""
-        number = record if record > 0 else -1
+        number = record if 0 < record < _LARGEST else -1
         self._ops.append((self._thread(thread), start, start + duration, number))
 
     def kernel(
@@ -227,16 +229,15 @@ class LinksBuilder:
         """Those that name their streams; where there is none such, the calls as they stand."""
         found = []
         for name, start, _, args in self._waits:
-            awaited = args.get("wait_on_stream")
-            stream = args.get("stream")
-            if not name.startswith("Stream Wait") or type(awaited) is not int:
+            awaited = _number(args.get("wait_on_stream"))
+            if not name.startswith("Stream Wait") or awaited < 0:
                 continue
             call = self._calls.get(_number(args.get("correlation")))
             event = self._calls.get(_number(args.get("wait_on_cuda_event_record_corr_id")))
             found.append(
                 StreamWait(
                     call.start if call else start,
-                    stream if type(stream) is int else -1,
+                    _number(args.get("stream")),
                     awaited,
                     event.start if event else -1,
                     call.thread if call else -1,
@@ -255,14 +256,14 @@ class LinksBuilder:
             if _HOST_WAIT.match(call.name)
         ]
         for name, start, duration, args in self._waits:
-            stream = args.get("wait_on_stream", args.get("stream"))
-            if name.startswith(("Event Sync", "Stream Sync")) and type(stream) is int:
+            stream = _number(args.get("wait_on_stream", args.get("stream")))
+            if name.startswith(("Event Sync", "Stream Sync")) and stream >= 0:
                 found.append(HostWait(start, start + duration, stream))
         return found
 
 
 def _number(value: object) -> int:
-    return value if type(value) is int and value >= 0 else -1
+    return value if type(value) is int and 0 <= value < _LARGEST else -1
 
 
 def _columns(rows: Sequence[tuple[int, ...]], width: int) -> tuple[Ints, ...]:

@@ -30,7 +30,7 @@ import numpy as np
 from flint.graph import EdgeKind
 from flint.post_execution.edges import Edges, Found, Queue, queues_of
 from flint.post_execution.links import Links
-from flint.post_execution.units import Units
+from flint.post_execution.units import NO_STREAM, Units
 from flint.post_execution.waits import (
     by_optimizer,
     by_time,
@@ -124,9 +124,12 @@ def _producers(found: Found, streams: dict[int, Queue], resolved: set[int]) -> N
             last[thread[unit]] = latest = unit
             continue
         before = last.get(thread[unit], latest)
-        if stream[unit] in resolved or before < 0 or stream[before] == stream[unit]:
+        together = before >= 0 and stream[before] == stream[unit] != NO_STREAM
+        if stream[unit] in resolved or before < 0 or together:
             continue
         if units.timed and found.end[before] > found.start[unit]:
+            if stream[before] == NO_STREAM:
+                continue
             queue = streams[stream[before]]
             over = int(np.searchsorted(queue.over, found.start[unit], side="right")) - 1
             at = min(over, int(place[before]))
