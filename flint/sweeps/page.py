@@ -1,6 +1,9 @@
-"""A sweep as one HTML page that needs nothing else: the picture and every row.
+"""A sweep as one HTML page that needs nothing else: the picture and every point, fastest first.
 
-write(sweep, rows, Path("sweep.html"), Path("sweep.png"))
+The idea: columns that say the same of all points, or nothing, are left out; a number shows four
+digits, and all of them when it is pointed at.
+
+    write(sweep, rows, Path("sweep.html"), Path("sweep.png"))
 """
 
 from __future__ import annotations
@@ -9,14 +12,33 @@ import base64
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
+from typing import Final
 
 from flint.sweeps.points import Sweep
-from flint.sweeps.rows import COLUMNS, Row
+from flint.sweeps.rows import Row
 from flint.writing import replacing
 
-_STYLE = (
-    "body{font-family:sans-serif;margin:2em}table{border-collapse:collapse;font-size:85%}"
-    "td,th{border:1px solid #ccc;padding:.2em .5em;text-align:right}img{max-width:100%}"
+_STYLE: Final = """
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 72em; padding: 0 1em;
+  color: #1b1b1b; background: #fff; }
+h1 { font-size: 1.5em; } img { max-width: 100%; }
+table { border-collapse: collapse; font-size: .92em; }
+th, td { padding: .25em .8em; text-align: left; border-bottom: 1px solid #ddd; }
+th.n, td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+td.p { white-space: nowrap; }
+tr.best td { background: #e8f4ec; } td.over { color: #a40000; font-weight: 600; }
+td.why { color: #a40000; overflow-wrap: anywhere; }
+"""
+#: Columns that name a point; shown where points differ in them.
+_NAMES: Final = ("step", "mesh", "axes", "ranks", "system", "pass")
+#: Columns of figures, and what they are called.
+_FIGURES: Final = (
+    ("step_seconds", "step"),
+    ("compute_seconds", "compute"),
+    ("exposed_communication_seconds", "exposed"),
+    ("peak_memory_bytes", "peak memory"),
+    ("mfu", "MFU"),
+    ("device_seconds", "device-seconds"),
 )
 
 
@@ -26,13 +48,32 @@ def write(sweep: Sweep, rows: Sequence[Row], path: Path, image: Path | None) -> 
     Raises:
         FlintError: the disk fails.
     """
+    with replacing(path) as partial:
+        partial.write_text(page(sweep, rows, image), encoding="utf-8")
+
+
+def page(sweep: Sweep, rows: Sequence[Row], image: Path | None) -> str:
+    """The page's text."""
     title = escape(f"Sweep of {sweep.step}")
+    names = [name for name in _NAMES if name == "mesh" or len({row[name] for row in rows}) > 1]
+    good = sorted(
+        (row for row in rows if row["error"] is None), key=lambda row: float(row["step_seconds"])
+    )
+    failed = [row for row in rows if row["error"] is not None]
+    said = [
+        f"{len(good):,} of {len(rows):,} points simulated",
+        f"{sweep.granularity} granularity",
+        f"collectives: {sweep.algorithm or 'the cheapest algorithm'}",
+        *(f"{name}: {rows[0][name]}" for name in _NAMES if rows and _constant(name, names, rows)),
+    ]
     parts = [
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>',
-        f"<style>{_STYLE}</style></head><body><h1>{title}</h1>",
-        f"<p>{escape(sweep.granularity)} granularity, collectives: "
-        f"{escape(sweep.algorithm or 'the cheapest algorithm')}. Seconds, bytes and FLOPs; pareto: "
-        "it fits, and nothing is better in step time, peak memory and device-seconds.</p>",
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
+        '<meta http-equiv="Content-Security-Policy" '
+        "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">",
+        f"<title>{title}</title>\n<style>{_STYLE}</style></head><body><h1>{title}</h1>",
+        f"<p>{escape('; '.join(said))}. Points with a coloured row fit, and nothing is better in "
+        "step time, peak memory and device-seconds. Exposed: communication while nothing is "
+        "computed.</p>",
     ]
     if image is not None:
         data = base64.b64encode(image.read_bytes()).decode()
@@ -40,15 +81,45 @@ def write(sweep: Sweep, rows: Sequence[Row], path: Path, image: Path | None) -> 
             '<img alt="step time against peak memory and device-seconds" '
             f'src="data:image/png;base64,{data}">'
         )
-    parts.append(f"<table><tr>{''.join(f'<th>{escape(name)}</th>' for name in COLUMNS)}</tr>")
-    for row in rows:
-        cells = "".join(f"<td>{escape(_text(row[name]))}</td>" for name in COLUMNS)
-        parts.append(f"<tr>{cells}</tr>")
-    with replacing(path) as partial:
-        partial.write_text("\n".join([*parts, "</table></body></html>\n"]), encoding="utf-8")
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    head += "".join(f'<th class="n">{escape(label)}</th>' for _, label in _FIGURES)
+    parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>")
+    parts += [_good(row, names) for row in good]
+    parts += [
+        f'<tr>{_named(row, names)}<td class="why" colspan="{len(_FIGURES)}">'
+        f"{escape(str(row['error']))}</td></tr>"
+        for row in failed
+    ]
+    return "\n".join([*parts, "</tbody></table></body></html>\n"])
 
 
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+def _constant(name: str, shown: Sequence[str], rows: Sequence[Row]) -> bool:
+    """Whether a column is the same for all points and not in the table or the title."""
+    return name not in shown and name != "step" and rows[0][name] is not None
+
+
+def _named(row: Row, names: Sequence[str]) -> str:
+    cells = (escape("" if row[name] is None else str(row[name])) for name in names)
+    return "".join(f'<td class="p">{cell}</td>' for cell in cells)
+
+
+def _good(row: Row, names: Sequence[str]) -> str:
+    cells = []
+    for column, _ in _FIGURES:
+        over = column == "peak_memory_bytes" and not row["fits"]
+        kind = "n over" if over else "n"
+        shown = _shown(column, float(row[column])) + (" (too much)" if over else "")
+        cells.append(f'<td class="{kind}" title="{escape(str(row[column]))}">{escape(shown)}</td>')
+    best = ' class="best"' if row["pareto"] else ""
+    return f"<tr{best}>{_named(row, names)}{''.join(cells)}</tr>"
+
+
+def _shown(column: str, value: float) -> str:
+    """A figure with its unit."""
+    if column == "mfu":
+        return f"{100 * value:.1f}%"
+    if column == "peak_memory_bytes":
+        return f"{value / 2**30:.4g} GiB"
+    if column == "device_seconds":
+        return f"{value:.4g}"
+    return f"{value:.4g} s" if value >= 1 else f"{1e3 * value:.4g} ms"

@@ -19,6 +19,8 @@ _PANELS = (
 )
 #: More labels than this hide each other.
 _LABELS = 40
+#: From this ratio of the largest to the smallest on, an axis is logarithmic.
+_DECADE = 10
 
 
 def draw(rows: Sequence[Row], path: Path) -> bool:
@@ -54,11 +56,23 @@ def draw(rows: Sequence[Row], path: Path) -> bool:
             [row[column] / unit for row in best],
             color="grey", linewidth=1, zorder=0, label="nothing is better in both",
         )  # fmt: skip
-        for row in good if len(good) <= _LABELS else best[:_LABELS]:
+        labelled = sorted(
+            good if len(good) <= _LABELS else best[:_LABELS],
+            key=lambda row: float(row["step_seconds"]),
+        )
+        for number, row in enumerate(labelled):
+            # Neighbours' names stand on different sides.
             panel.annotate(
                 row["mesh"], (row["step_seconds"], row[column] / unit), fontsize=8,
-                xytext=(4, 4), textcoords="offset points",
+                xytext=(0, 6 if number % 2 else -13), textcoords="offset points", ha="center",
             )  # fmt: skip
+        for axis, values in (
+            ("x", [row["step_seconds"] for row in good]),
+            ("y", [row[column] for row in good]),
+        ):
+            if max(values) > _DECADE * min(values) > 0:
+                panel.set(**{f"{axis}scale": "log"})
+        panel.margins(0.1)
         panel.set(xlabel="step (s)", ylabel=label)
         panel.grid(alpha=0.3)
         panel.legend(fontsize=8)
