@@ -168,3 +168,21 @@ def test_every_collective_of_real_ranks_waits_for_data_and_is_waited_for(gloo):
         assert set(talks.tolist()) <= fed
         # All but the last one of a step, whose result the next step reads.
         assert len(set(talks.tolist()) - read) <= 1
+
+
+def test_both_ranks_of_the_step_meet_in_every_collective(tmp_path):
+    """The same trace as that of rank 1, whose clock is a second ahead: 5 all-reduces for both."""
+    document = json.loads(gzip.decompress(NCCL.read_bytes()))
+    (tmp_path / "rank0.json").write_text(json.dumps(document))
+    document["distributedInfo"]["rank"] = 1
+    for event in document["traceEvents"]:
+        event["ts"] += 1e6
+    (tmp_path / "rank1.json").write_text(json.dumps(document))
+    workload = convert_traces([tmp_path])
+    assert [program.name for program in workload.programs] == ["rank_0", "rank_1"]
+    workload.save(tmp_path / "out")
+    report = check(tmp_path / "out")
+    assert report.ok and report.size == 2
+    assert execute(load_trace_set(tmp_path / "out")).complete
+    [communicator] = workload.communicators
+    assert communicator.groups.members(0).tolist() == [0, 1]
