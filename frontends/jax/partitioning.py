@@ -22,6 +22,8 @@ from flint.frontends.jax.partitioning_questions import Answer
 from flint.hlo.messages import parse_module
 
 _DUMP = "*after_spmd-partitioning*.hlo.pb"
+#: For one device there is nothing to partition; XLA takes the annotations away.
+_DUMPS_OF_ONE = "*.sharding-removal.*.hlo.pb"
 
 
 class Partitioner:
@@ -45,6 +47,7 @@ class Partitioner:
         answer: Answer | None = None,
     ) -> None:
         subject = f"{devices:,} devices"
+        self.alone = devices == 1
         self.child = ChildProcess(
             "flint.frontends.jax.partition_child",
             [engine, str(devices)],
@@ -105,6 +108,9 @@ class Partitioner:
         seen = -1
         while True:
             ended = self.child.ended()
+            if self.alone and ended:
+                dumps = sorted(self.child.folder.glob(_DUMPS_OF_ONE))
+                return dumps[-1].read_bytes() if dumps else None
             dump = next(self.child.folder.glob(_DUMP), None)
             size = dump.stat().st_size if dump is not None else -1
             # A file that has just grown is still being written.

@@ -22,13 +22,13 @@ from jaxlib import _jax, xla_client
 from flint.errors import UsageError
 from flint.frontends.jax import compile_only, compile_targets, cpu_devices
 
-#: Up to the partitioner, and what belongs to its pipeline.
+#: Up to the partitioner, and what belongs to its pipeline or, for one device, stands in its place.
 PASSES = ",".join(
     (
         "flatten-call-graph", "call-inliner", "zero_sized_hlo_elimination",
         "conditional-canonicalizer", "shardy-xla", "spmd-partitioning", "dce", "tuple-simplifier",
         "cse", "control-dep-rewriter", "strip-memory-placement-annotations",
-        "async-collective-replacer",
+        "async-collective-replacer", "sharding-remover",
     )
 )  # fmt: skip
 
@@ -73,7 +73,8 @@ def partitioner_only(
     )
     debug = options.executable_build_options.debug_options
     debug.xla_dump_to = str(folder)
-    debug.xla_dump_hlo_pass_re = "spmd-partitioning"
+    # With one partition XLA removes shardings instead, in a pipeline of this name's passes.
+    debug.xla_dump_hlo_pass_re = "spmd-partitioning" if len(numbers) > 1 else ".*"
     debug.xla_dump_hlo_as_proto = True
     debug.xla_enable_hlo_passes_only = PASSES
     return options
