@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from flint.cost.kernels import is_attention
 from flint.graph import WorkloadGraph
+from flint.validation.classes import OpClass, aten_class
 from flint.work import Role, Unit
 
 KERNELS: Final = ("matmul", "attention", "reduction", "elementwise", "movement", "other")
@@ -26,6 +27,15 @@ _BY_ROLE: Final = {
     Role.GENERATE: "movement",
     Role.CONTRACTION: "matmul",
 }
+#: PyTorch's kernels, which have no role of their own, by the class of their op's name.
+_BY_CLASS: Final = {
+    OpClass.GEMM: "matmul",
+    OpClass.CONVOLUTION: "matmul",
+    OpClass.ATTENTION: "attention",
+    OpClass.REDUCTION: "reduction",
+    OpClass.ELEMENTWISE: "elementwise",
+    OpClass.COPY: "movement",
+}
 
 
 def kernel_classes(graph: WorkloadGraph) -> NDArray[np.int64]:
@@ -33,10 +43,18 @@ def kernel_classes(graph: WorkloadGraph) -> NDArray[np.int64]:
     by_role = np.full(max(Role) + 1, KERNELS.index("other"), np.int64)
     for role, name in _BY_ROLE.items():
         by_role[role] = KERNELS.index(name)
-    found = by_role[graph.role]
+    by_name = np.array([_of_name(name) for name in graph.tables.ops] or [0], np.int64)
+    found = np.where(graph.role == Role.OPAQUE, by_name[graph.op], by_role[graph.role])
     multiplies = np.zeros(len(graph), np.bool_)
     owner = np.repeat(np.arange(len(graph)), np.diff(graph.work_ptr))
     multiplies[owner[graph.work_unit == Unit.MATMUL]] = True
     found[multiplies] = KERNELS.index("matmul")
     found[is_attention(graph)] = KERNELS.index("attention")
     return found
+
+
+def _of_name(op: str) -> int:
+    """The class of ``aten.add.Tensor``, and of ``aten::add: kernel``, a kernel that ran for it."""
+    name = op.partition(": ")[0]
+    known = aten_class(name) if name.startswith(("aten.", "aten::")) else OpClass.OTHER
+    return KERNELS.index(_BY_CLASS.get(known, "other"))

@@ -186,3 +186,13 @@ def test_both_ranks_of_the_step_meet_in_every_collective(tmp_path):
     assert execute(load_trace_set(tmp_path / "out")).complete
     [communicator] = workload.communicators
     assert communicator.groups.members(0).tolist() == [0, 1]
+
+
+def test_kernels_are_classed_by_the_ops_that_they_ran_for(resnet):
+    """Time of matrix products and convolutions, by the ops' names in the file."""
+    listed = events(NCCL)
+    name = {e["args"].get("External id"): e["name"] for e in listed if e["cat"] == "cpu_op"}
+    wanted = {"aten::cudnn_convolution", "aten::convolution_backward", "aten::addmm", "aten::mm"}
+    micros = sum(e["dur"] for e in kernels() if name[e["args"]["External id"]] in wanted)
+    rows = {row.name: row for row in resnet.simulate("dgx-h100").programs[0].classes}
+    assert abs(rows["matmul"].seconds - micros * 1e-6) < 1e-9
