@@ -52,10 +52,12 @@ EXPLANATION = (
     "parallelism. They do not grow with the layers, and the publication does not say how the "
     "embedding, the head and the loss were split; in these captures they are not.",
     "",
-    "`models/torch/llama3.py` differs by choice. Sequence parallelism makes all-gathers and "
-    "reduce-scatters of the layers' all-reduces (4 and 4 per layer; what it leaves to all-reduce "
-    "are norms' gradients, the loss and the norm of all gradients), and FSDP2 "
-    "gathers a block's 9 parameters at once.",
+    "`models/torch/llama3.py` differs by choice. Per layer, sequence parallelism has 4 all-gathers "
+    "and 4 reduce-scatters in the place of the 7 all-reduces, and all-reduces of 2 norms' "
+    "gradients (once each with FSDP; without, at each of 4 uses of a gradient that is still a "
+    "partial sum). FSDP2 gathers a layer's 9 parameters at once, forward and backward, and "
+    "scatters them once; replicas add an all-reduce. The ends are split too, and there is an "
+    "optimizer with a norm of all gradients.",
     "",
 )
 

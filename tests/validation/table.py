@@ -146,7 +146,10 @@ def main(out, *chosen):
         "many of them ran in that order. *Lighter ops*: all other captured ones, which do not "
         "decide; XLA fuses them, so that only PyTorch's are compared: how many have a partner of "
         "the same sizes, how many of either side have none for a reason that the table below "
-        "names, and how many have none for no known reason.",
+        "names, and how many have none for no known reason. An execution trace (et) may tell which "
+        "op is inside of which wrongly, where two threads end ops at the same moment: what cannot "
+        "be so is put right, and what remains of it is among the unexplained. Context parallelism "
+        "(cp) exists for GPUs' attention only, whose kernel those runs get, computed by the CPU's.",
         "",
         "The same for a step of your own: `examples/validate_jax_step.py` and "
         "`examples/validate_torch_step.py`, which run on any machine.",
