@@ -80,6 +80,14 @@ def simulate_command(
             "bucket:kind=all-gather,bytes=64MiB; repeat for more.",
         ),
     ] = None,
+    attention_as_written: Annotated[
+        bool,
+        typer.Option(
+            "--attention-as-written",
+            help="Time attention that a partitioned program spells out op by op, instead of as "
+            "the fused kernel that training runs.",
+        ),
+    ] = False,
     timeline: Annotated[
         Path | None,
         typer.Option(
@@ -105,7 +113,7 @@ def simulate_command(
     chosen = parse_passes(passes or ())
     of_embedded = {
         "--algorithm": algorithm, "--durations": durations, "--timeline": timeline, "--html": html,
-        "--network": network,
+        "--network": network, "--attention-as-written": attention_as_written or None,
     }  # fmt: skip
     _refuse(engine, "embedded", of_embedded)
     _refuse(engine, "astra-sim", {"--astra-sim": astra_sim, "--time-limit": time_limit})
@@ -127,6 +135,7 @@ def simulate_command(
         engine=engine,
         kernels=durations,
         passes=chosen,
+        fused_attention=not attention_as_written,
     )
     if timeline is not None or html is not None or network is not None:
         recording = record(
@@ -136,6 +145,7 @@ def simulate_command(
             algorithm=algorithm,
             kernels=durations,
             passes=chosen,
+            fused_attention=not attention_as_written,
         )
         if timeline is not None:
             registry.converter("timeline")(recording, timeline)

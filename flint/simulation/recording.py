@@ -129,6 +129,7 @@ def record(
     algorithm: str | None = None,
     kernels: Estimator | str | Path | None = None,
     passes: Iterable[str | Chosen] = (),
+    fused_attention: bool = True,
 ) -> Recording:
     """Run a step and keep when everything happened; arguments as of ``simulate``.
 
@@ -142,7 +143,7 @@ def record(
     estimator = read_measured(Path(kernels)) if isinstance(kernels, str | Path) else kernels
     costs = Costs(fitted, algorithm, estimator or kernel_seconds)
     chosen = parse_passes(passes)
-    graphs = prepare(workload, granularity, chosen).graphs
+    graphs = prepare(workload, granularity, chosen, fused_attention=fused_attention).graphs
     parts = [
         (graph, program.ranks.array())
         for graph, program in zip(graphs, workload.programs, strict=True)
