@@ -85,6 +85,7 @@ _PROJECTIONS = Recipe(0, "projections", note=_OFFLOAD)
 #: (model, chips) -> recipe, of TPU v6e.
 TRILLIUM: dict[tuple[str, int], Recipe] = {
     ("llama3.1-8b", 8): replace(_ATTENTION, batch=3),
+    ("llama3.1-8b", 16): replace(_ATTENTION, batch=3),
     ("llama3.1-8b", 32): replace(_ATTENTION, batch=3),
     ("llama3.1-8b", 128): replace(_ATTENTION, batch=4),
     ("llama3.1-8b", 256): replace(_ATTENTION, batch=4),
@@ -93,6 +94,7 @@ TRILLIUM: dict[tuple[str, int], Recipe] = {
     ),
     ("llama3.1-70b", 64): replace(_PROJECTIONS, batch=2),
     ("llama3.1-70b", 128): replace(_PROJECTIONS, batch=4),
+    ("llama3.1-70b", 256): replace(_PROJECTIONS, batch=5),
     ("gpt3-175b", 256): Recipe(3, "full"),
     # The log's 9.052 s at 905 tokens/s are 8192 tokens: two sequences, not the three of the recipe.
     ("llama2-70b", 256): replace(_PROJECTIONS, batch=2),
