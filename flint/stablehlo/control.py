@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from flint.errors import FlintError
 from flint.graph import NodeKind
 from flint.stablehlo.conditionals import case
-from flint.stablehlo.fusions import fusion, kernel
+from flint.stablehlo.fusions import fusion, kernel, taken_bytes
 from flint.stablehlo.opening import MAX_CALL_DEPTH, communicates, open_block
 from flint.stablehlo.records import Block, Op
 from flint.stablehlo.scheduled import DONE
@@ -150,10 +150,13 @@ def composite(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
         for value, result in zip(decomposition.yields, op.results, strict=True):
             walker.alias(scope, value, result)
         return
-    ins = [walker.module.type_of(value) for value in op.operands]
     outs = [walker.module.type_of(value) for value in op.results]
     items = _inside(walker, function, 0)
-    work = Work(items, sum(item.bytes for item in ins), sum(item.bytes for item in outs))
+    read = walker.read_by_function.get(function)
+    if read is None:
+        read = sum(taken_bytes(walker.module, decomposition))
+        walker.read_by_function[function] = read
+    work = Work(items, read, sum(item.bytes for item in outs))
     kernel(walker, scope, op, str(op.attr("name", "composite")), work)
 
 

@@ -42,6 +42,9 @@ IMMEDIATE_ELEMENTS = 8
 #: Ops that read as much of their first operand as they give.
 _TAKE = frozenset({"slice", "dynamic_slice", "gather"})
 
+#: Ops whose regions use values that are not among their operands.
+_CAPTURING = frozenset({"case", "if", "while"})
+
 #: Ops that overwrite part of their first operand.
 _UPDATES = frozenset({"dynamic_update_slice", "scatter"})
 
@@ -109,6 +112,21 @@ def accessed_bytes(module: Module, body: Block) -> tuple[int, int, int]:
     return read, written, aliased
 
 
+def taken_bytes(module: Module, body: Block) -> tuple[int, ...]:
+    """Bytes of each argument that a kernel reads which writes its results elsewhere.
+
+    The rows of a table that are looked up, the slices that are taken; the whole of anything else.
+
+    Args:
+        module: whose values they are.
+        body: what the kernel does; its arguments are the kernel's operands.
+    """
+    if any(op.name in _CAPTURING for op in body.ops):
+        return tuple(module.type_of(value).bytes for value in body.args)
+    accesses = _Accesses(module, body, {})
+    return tuple(accesses.taken(value) for value in body.args)
+
+
 class _Accesses:
     """What the ops of one fused computation touch.
 
@@ -132,6 +150,21 @@ class _Accesses:
         """Bytes of an argument that are read: slices as often as they are taken, the whole once."""
         parts, whole = self._read(value)
         return parts + (self._bytes(value) if whole else 0)
+
+    def taken(self, value: int) -> int:
+        """Bytes of an argument that are read if nothing is updated in place."""
+        return min(self._taken(value), self._bytes(value))
+
+    def _taken(self, value: int) -> int:
+        parts = self._bytes(value) if value in self.body.yields else 0
+        for op in self.uses.get(value, ()):
+            if op.name in _TAKE and value not in op.operands[1:]:
+                parts += self._bytes(op.results[0])
+            elif op.name == VIEW:
+                parts += self._taken(op.results[0])
+            else:
+                parts += self._bytes(value)
+        return parts
 
     def constants(self) -> int:
         """Bytes of constants that are too large to stand in the kernel's code."""

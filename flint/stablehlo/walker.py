@@ -138,8 +138,9 @@ class Walker:
         #: Branches chosen for conditionals while an enclosing one is being decided.
         self.choices: dict[int, int] = {}
         self.choosing = self.deciding = 0
-        #: What is known of a composite's decomposition, by function.
+        #: What is known of a composite's decomposition, by function: its work, bytes that it reads.
         self.work_of_function: dict[str, tuple[WorkItem, ...]] = {}
+        self.read_by_function: dict[str, int] = {}
         self.communicating: dict[int, bool] = {}
         self._definitions: dict[int, dict[int, Op]] = {}
         self._rows: dict[tuple[object, ...], tuple[int, int, bool, bool]] = {}

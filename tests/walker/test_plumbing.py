@@ -533,3 +533,26 @@ def test_a_context_is_made_with_every_dialect() -> None:
         ))  # fmt: skip
         assert ir.IntegerAttr.parse("3 : i32").value == 3
     assert np.int64(3) == 3
+
+
+def test_a_composite_reads_the_rows_that_it_takes_and_all_of_what_it_computes_with() -> None:
+    text = """module {
+    func.func private @rows(%table: tensor<1000x8xf32>, %at: tensor<4x1xi32>, %x: tensor<4x8xf32>,
+                            %unused: tensor<64xf32>) -> tensor<4x8xf32> {
+      %0 = "stablehlo.gather"(%table, %at) {
+        dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0],
+          start_index_map = [0], index_vector_dim = 1>,
+        slice_sizes = array<i64: 1, 8>} : (tensor<1000x8xf32>, tensor<4x1xi32>) -> tensor<4x8xf32>
+      %1 = stablehlo.add %0, %x : tensor<4x8xf32>
+      return %1 : tensor<4x8xf32>
+    }
+    func.func @main(%table: tensor<1000x8xf32>, %at: tensor<4x1xi32>, %x: tensor<4x8xf32>,
+                    %unused: tensor<64xf32>) -> tensor<4x8xf32> {
+      %0 = stablehlo.composite "my.lookup" %table, %at, %x, %unused {decomposition = @rows}
+        : (tensor<1000x8xf32>, tensor<4x1xi32>, tensor<4x8xf32>, tensor<64xf32>) -> tensor<4x8xf32>
+      return %0 : tensor<4x8xf32>
+    }}
+    """
+    [node] = [node for node in walked(text).graph if node.op == "my.lookup"]
+    # 4 rows of 8, the places, and x; of what nobody uses nothing.
+    assert (node.work.read, node.work.written) == (4 * 8 * 4 + 4 * 4 + 4 * 8 * 4, 4 * 8 * 4)
