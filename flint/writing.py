@@ -25,7 +25,7 @@ def replacing(path: Path) -> Iterator[Path]:
         UsageError: ``path`` is a folder, or its own folder does not exist.
         FlintError: it cannot be written.
     """
-    if path.is_dir() or not path.name:
+    if os.path.isdir(path) or not path.name:  # False where the name itself is refused
         raise UsageError(f"{path} is a folder: give the name of a file")
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
