@@ -8,52 +8,50 @@ stdout, everything else to stderr; ``--json`` makes stdout machine-readable.
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 
 import typer
 
-from flint.cli import (
-    capture,
-    check,
-    convert,
-    diff,
-    inspect,
-    simulate,
-    sweep,
-    systems,
-    targets,
-    validate,
-)
 from flint.environment import refuse_namesake
 from flint.errors import FlintError, UsageError
 
 #: Exit status after Ctrl-C: 128 and the number of its signal, as shells have it.
 _INTERRUPTED = 130
 
-app = typer.Typer(
-    name="flint",
-    help="From model code and saved StableHLO/HLO to per-rank workload graphs and Chakra traces.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+_HELP = "From model code and saved StableHLO/HLO to per-rank workload graphs and Chakra traces."
+
+#: Every command, a module of this package each, in the order of ``flint --help``.
+COMMANDS = (
+    "capture", "convert", "inspect", "check", "diff", "validate", "simulate", "sweep", "targets",
+    "systems",
+)  # fmt: skip
 
 
-@app.callback()
+def application(commands: Sequence[str] = COMMANDS) -> typer.Typer:
+    """The command line with some of its commands: what the others import costs nothing then."""
+    app = typer.Typer(
+        name="flint",
+        help=_HELP,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    app.callback()(_options)
+    for name in commands:
+        importlib.import_module(f"flint.cli.{name}").register(app)
+    return app
+
+
 def _options(
     debug: bool = typer.Option(False, "--debug", help="Show tracebacks of errors."),
 ) -> None:
     """From model code and saved StableHLO/HLO to per-rank workload graphs and Chakra traces."""
     del debug  # read from the arguments by ``main``, which must know it before parsing can fail
-
-
-for _command in (
-    capture, convert, inspect, check, diff, validate, simulate, sweep, targets, systems
-):  # fmt: skip
-    _command.register(app)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -78,6 +76,8 @@ def _run(arguments: list[str], debug: bool) -> int:
         return UsageError.exit_status
     try:
         refuse_namesake()
+        named = arguments[:1] if arguments[0] in COMMANDS else COMMANDS
+        app = application(named)
         status = app(args=arguments, prog_name="flint", standalone_mode=False)
         sys.stdout.flush()
         if status == _INTERRUPTED:  # what typer makes of Ctrl-C in a command

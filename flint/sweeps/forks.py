@@ -29,7 +29,7 @@ from typing import Any
 from flint import registry, spare_process
 
 #: Modules that captures and simulations need in any case.
-_ALWAYS = ("flint.cli", "flint.simulation.running")
+_ALWAYS = ("flint.cli.capture", "flint.cli.simulate", "flint.simulation.running")
 #: From <sys/prctl.h>.
 _PR_SET_PDEATHSIG = 1
 

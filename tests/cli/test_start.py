@@ -1,0 +1,33 @@
+"""What a command imports: its own modules, not those of every other command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+def imported(*arguments):
+    code = (
+        "import json, sys\n"
+        "from flint.cli import main\n"
+        "try:\n    main(sys.argv[1:])\n"
+        "except SystemExit:\n    print(json.dumps(sorted(sys.modules)))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
+    )
+    return set(json.loads(run.stdout.splitlines()[-1]))
+
+
+def test_a_command_does_not_import_the_others():
+    found = imported("check", "--help")
+    assert "flint.cli.check" in found
+    assert not {"flint.cli.simulate", "flint.cli.sweep", "flint.simulation"} & found
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["chekc"]])
+def test_without_a_known_command_all_are_there(arguments):
+    assert {"flint.cli.check", "flint.cli.sweep"} <= imported(*arguments)
