@@ -54,6 +54,22 @@ def _options(
     del debug  # read from the arguments by ``main``, which must know it before parsing can fail
 
 
+#: Options of commands that may stand alone, and the value that they have then; typer wants one.
+_ALONE = {("sweep", "--ray"): "local"}
+
+
+def _with_values(arguments: list[str]) -> list[str]:
+    """The arguments with the values that were left out."""
+    command = arguments[0]
+    found: list[str] = []
+    for argument, following in zip(arguments, [*arguments[1:], "-"], strict=True):
+        found.append(argument)
+        alone = _ALONE.get((command, argument))
+        if alone is not None and following.startswith("-"):
+            found.append(alone)
+    return found
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave the process with its exit status."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
@@ -78,6 +94,7 @@ def _run(arguments: list[str], debug: bool) -> int:
         refuse_namesake()
         named = arguments[:1] if arguments[0] in COMMANDS else COMMANDS
         app = application(named)
+        arguments = _with_values(arguments)
         status = app(args=arguments, prog_name="flint", standalone_mode=False)
         sys.stdout.flush()
         if status == _INTERRUPTED:  # what typer makes of Ctrl-C in a command

@@ -101,7 +101,7 @@ def sweep_command(
             "--ray",
             metavar="ADDRESS",
             help="Run the points on a Ray cluster: its address, auto for the one of this machine, "
-            "or local to start one here (needs the extra cluster).",
+            "or local (also: no address) to start one here (needs the extra cluster).",
         ),
     ] = None,
     fresh: Annotated[
