@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 from typer.testing import CliRunner
 
 import flint
-from flint.cli import app
+from flint.cli import application
 from flint.converters.chakra.checker import check
 from flint.converters.chakra.reader import read_nodes
 from flint.group_names import partners
@@ -108,10 +108,10 @@ def test_traces_of_chosen_ranks_pass_the_check(folder, large):
 
 
 def test_inspect_speaks_of_a_million_ranks(folder):
-    result = CliRunner().invoke(app, ["inspect", str(folder), "--json"])
+    result = CliRunner().invoke(application(), ["inspect", str(folder), "--json"])
     assert result.exit_code == 0, result.output
     document = json.loads(result.output)
     assert document["mesh"]["shape"] == list(LARGE)
-    text = CliRunner().invoke(app, ["inspect", str(folder)]).output
+    text = CliRunner().invoke(application(), ["inspect", str(folder)]).output
     assert "1,048,576 ranks" in text
     assert "16,384" in text

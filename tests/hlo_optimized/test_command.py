@@ -7,12 +7,12 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from flint.cli import app
+from flint.cli import application
 from tests.hlo_optimized.single import FOLDER
 
 
 def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return CliRunner().invoke(application(), [str(argument) for argument in arguments])
 
 
 @pytest.mark.parametrize(

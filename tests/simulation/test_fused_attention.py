@@ -7,7 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from flint.cli import app
+from flint.cli import application
 from flint.models.jax.llama3 import train_tiny
 from flint.simulation.running import simulate
 
@@ -38,7 +38,7 @@ def test_the_option_of_the_command(tiny, tmp_path) -> None:
     tiny.save(folder)
     seconds = []
     for options in ((), ("--attention-as-written",)):
-        result = CliRunner().invoke(app, ["simulate", str(folder), "--json", *options])
+        result = CliRunner().invoke(application(), ["simulate", str(folder), "--json", *options])
         assert result.exit_code == 0, result.output
         seconds.append(json.loads(result.stdout)["step_seconds"])
     assert seconds[0] < seconds[1]
