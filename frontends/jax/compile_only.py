@@ -48,14 +48,14 @@ _SIZES = {
 
 
 @functools.cache
-def load_gpu_plugin() -> Any:
-    """The C API of the GPU plugin, which is loaded once."""
-    return xla_client.load_pjrt_plugin_dynamically("cuda", str(plugin("cuda")))
+def load_plugin(platform: str) -> Any:
+    """The C API of a platform's plugin, "cuda" or "tpu", which is loaded once."""
+    return xla_client.load_pjrt_plugin_dynamically(platform, str(plugin(platform)))
 
 
 def gpu_devices(target: CompileTarget, devices: int) -> list[Any]:
     """The first ``devices`` GPUs of a cluster of whole hosts; smaller than a host: all of one."""
-    found = load_gpu_plugin()
+    found = load_plugin("cuda")
     on_host = min(int(target.row["devices_per_host"]), devices)
     topology: Any = xla_client.make_c_api_device_topology(
         found, target_config=target.config, topology=f"1x{-(-devices // on_host)}x{on_host}"
@@ -76,7 +76,7 @@ def tpu_devices(target: CompileTarget, shape: Sequence[int]) -> list[Any]:
     from jax.experimental import mesh_utils
 
     name, host = tpu_topology(target, math.prod(shape))
-    xla_client.load_pjrt_plugin_dynamically("tpu", str(plugin("tpu")))
+    load_plugin("tpu")
     if not xla_client.pjrt_plugin_initialized("tpu"):
         xla_client.initialize_pjrt_plugin("tpu")
     topology: Any = xla_client.make_tfrt_tpu_c_api_device_topology(

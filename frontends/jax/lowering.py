@@ -29,12 +29,11 @@ from flint.frontends.jax.internals import check_versions, mesh_context
 from flint.frontends.jax.manual_bodies import name_bodies
 from flint.frontends.jax.mlir_interface import Interface, interface_of
 from flint.frontends.jax.partitioning_rules import without_devices
+from flint.frontends.jax.platforms import PLATFORMS, on_first
 from flint.mesh import Mesh
 from flint.user_frames import one_line
 from flint.workload import Level
 
-#: Some ops lower for accelerators only; what the partitioner does is the same.
-_PLATFORMS = ("cpu", "tpu", "cuda")
 #: Compute capability that GPUs are taken to have where no target is named: Hopper's.
 ANY_GPU = (9, 0)
 
@@ -64,7 +63,7 @@ class OtherFrameworkError(Exception):
 
 def lower(
     request: Request,
-    platforms: Sequence[str] = _PLATFORMS,
+    platforms: Sequence[str] = PLATFORMS,
     capability: tuple[int, int] = ANY_GPU,
 ) -> Lowered:
     """Trace and lower a step for the request's mesh.
@@ -246,23 +245,9 @@ def _without_constants(
     return step, args, kwargs
 
 
-def _of_platform(error: Exception) -> bool:
-    """Whether an op has no form for the platform that was tried."""
-    kinds = isinstance(error, NotImplementedError | ValueError)
-    return kinds and ("platform" in str(error) or "CPU" in str(error))
-
-
 def _lowered(traced: Any, platforms: Sequence[str]) -> tuple[Any, dict[str, int]]:
-    first: Exception | None = None
-    for platform in platforms:
-        try:
-            lowered = traced.lower(lowering_platforms=(platform,))
-        except Exception as error:  # of kernels for one platform, others raise whatever they like
-            if first is None and not _of_platform(error):
-                raise
-            first = first or error
-        else:
-            text = f"lowered for {platform}: an op of the step has no CPU form"
-            return lowered, {} if platform == platforms[0] else {text: 1}
-    assert first is not None
-    raise first
+    lowered, platform = on_first(
+        platforms, lambda platform: traced.lower(lowering_platforms=(platform,))
+    )
+    text = f"lowered for {platform}: an op of the step has no CPU form"
+    return lowered, {} if platform == platforms[0] else {text: 1}

@@ -49,9 +49,9 @@ def main(name: str, mesh: str, folder: Path) -> None:
         else:
             devices = compile_only.gpu_devices(target, math.prod(shape))
             numbers = np.arange(len(devices))
-            partitioning_questions.register(folder, compile_only.load_gpu_plugin())
     except UsageError as error:
         sys.exit(f"{REASON}{error}")
+    partitioning_questions.register(folder, compile_only.load_plugin(target.platform))
     sys.stdin.buffer.read()
     header, _, module = (folder / REQUEST).read_bytes().partition(b"\n")
     request: dict[str, Any] = json.loads(header)

@@ -26,7 +26,7 @@ from flint.frontends.jax.child_process import ChildProcess, Limits
 from flint.frontends.jax.compile_only import TPU_ENVIRONMENT
 from flint.frontends.jax.compile_targets import COMPILERS, table, tpu_topology
 from flint.frontends.jax.optimize_child import MODULE, REPORT, TEXT
-from flint.frontends.jax.partitioning_questions import Answer
+from flint.frontends.jax.partitioning_questions import TARGET, Answer
 
 _UNKNOWN = re.compile(r"No such compile option: '([^']*)'")
 _WRONG = re.compile(r"While setting option (\S+), ('.*' is not a valid .* value)")
@@ -168,4 +168,9 @@ class Optimizer:
         if wrong:
             return UsageError(f"--xla-option {wrong[1]}: {wrong[2]}")
         limits = self.child.limits
+        if TARGET in reason and "emitter" in reason:
+            return FlintError(
+                f"{limits.what} takes no op with a partitioning rule in Python "
+                "(custom_partitioning): capture the partitioned level, or for a GPU"
+            )
         return FlintError(f"{limits.what} failed for {limits.subject}: {reason}")

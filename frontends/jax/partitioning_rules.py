@@ -30,6 +30,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from flint.frontends.jax import partitioning_questions as questions
+from flint.frontends.jax.platforms import PLATFORMS, on_first
 
 #: What JAX is told of cuDNN: a version that has every layout and mask, 9.13.
 CUDNN_VERSION = 91300
@@ -183,13 +184,15 @@ def answer(question: bytes) -> bytes:
     info: Any = custom_partitioning._sharding_callbacks.get(key)
     if info is None:
         raise KeyError("a partitioning rule that is not this capture's")
-    try:
+    lowered_for: tuple[str, ...] = info.module_context.platforms
+
+    def attempt(platform: str) -> bytes:
+        info.module_context.platforms = (platform,)
         return _answer(kind, function, key, shapes, shardings)
-    except NotImplementedError:  # a kernel that only GPUs have, where the rest has any platform
-        if "cuda" in info.module_context.platforms:
-            raise
-        info.module_context.platforms = ("cuda",)
-        return _answer(kind, function, key, shapes, shardings)
+
+    # A program for a target is for that one; others have kernels of any platform inside.
+    anywhere = lowered_for == PLATFORMS[:1]
+    return on_first(PLATFORMS if anywhere else lowered_for, attempt)[0]
 
 
 def _answer(kind: str, function: Any, key: bytes, shapes: list[Any], shardings: list[Any]) -> bytes:

@@ -165,7 +165,7 @@ def gpu_compiler(devices: int, folder: Path) -> Compiler:
 
         found[0].client.compile(parse(module, "program"), _jax.DeviceList(tuple(found)), options)
 
-    return Compiler(run, np.arange(devices), compile_only.load_gpu_plugin())
+    return Compiler(run, np.arange(devices), compile_only.load_plugin("cuda"))
 
 
 def gpu_plugin() -> Path | None:

@@ -1,9 +1,11 @@
-"""cuDNN's attention compiled for GPUs that are not here, each device its own heads and batches."""
+"""Ops with a partitioning rule in Python, compiled; cuDNN's attention is one."""
 
 from __future__ import annotations
 
 import pytest
 
+from flint.errors import FlintError
+from tests.capture.steps import ruled
 from tests.capture.test_partitioning_rules import PRODUCT, attention
 from tests.targets.conftest import need
 
@@ -20,3 +22,20 @@ def test_cudnns_attention_is_one_library_call_per_direction(target):
         "__cudnn$fmhaSoftmaxBackward": 5 * PRODUCT // 8,
     }
     assert not graph.tables.communications
+
+
+def test_a_rule_of_the_users_is_followed():
+    need("cuda")
+    [gathered] = [
+        item
+        for item in ruled.capture(level="optimized", target="h100").programs[0].graph
+        if item.communication
+    ]
+    # 8 of 32 rows on a device, half of each row's 64 elements, f32, over "model".
+    assert (gathered.op, gathered.communication.bytes_in) == ("all_gather", 8 * 32 * 4)
+
+
+def test_the_tpus_compiler_takes_no_such_op_and_that_is_said():
+    need("tpu")
+    with pytest.raises(FlintError, match=r"no op with a partitioning rule.*custom_partitioning"):
+        ruled.capture(level="optimized", target="tpu-v5p")

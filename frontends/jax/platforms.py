@@ -1,0 +1,42 @@
+"""Lowering for one platform, or for another where an op has no form for the first.
+
+The idea: what the partitioner does is the same for all, so a program is lowered for the CPU; with
+kernels that only TPUs or only GPUs have, for those.  What the first platform says is the error,
+whatever the others raise: kernels for one platform fail on others in many ways.
+
+    module, platform = on_first(("cpu", "tpu", "cuda"), lambda platform: ...)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+#: JAX's names of those that a program may be lowered for where no target is named.
+PLATFORMS = ("cpu", "tpu", "cuda")
+
+T = TypeVar("T")
+
+
+def on_first(platforms: Sequence[str], attempt: Callable[[str], T]) -> tuple[T, str]:
+    """What an attempt gives on the first platform that has a form for every op, and which it is.
+
+    Raises:
+        Exception: what the first attempt raised, if it was not about the platform, or if all fail.
+    """
+    first: Exception | None = None
+    for platform in platforms:
+        try:
+            return attempt(platform), platform
+        except Exception as error:  # re-raised below unless another platform does it
+            if first is None and not _of_platform(error):
+                raise
+            first = first or error
+    assert first is not None
+    raise first
+
+
+def _of_platform(error: Exception) -> bool:
+    """Whether an op has no form for the platform that was tried."""
+    kinds = isinstance(error, NotImplementedError | ValueError)
+    return kinds and ("platform" in str(error) or "CPU" in str(error))
