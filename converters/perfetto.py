@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from flint.communication import Communication
 from flint.converters.networkx import node_attributes
+from flint.converters.trace_events import slice_template
 from flint.cost.roofline import node_seconds
 from flint.cost.systems import System, load_system
 from flint.errors import UsageError
@@ -244,7 +245,7 @@ def _instance_events(
     templates: list[str] = []
     for block in opened_blocks(graph):
         for node, fields in enumerate(node_attributes(block.graph, mesh)):
-            templates.append(_template(block.path(node), fields))
+            templates.append(slice_template(block.path(node), fields))
     unrolled = timeline.unrolled
     for kind, track in ((NodeKind.COMPUTE, _COMPUTE), (NodeKind.COMMUNICATION, _COMMUNICATION)):
         shown = np.flatnonzero(timeline.drawn & (unrolled.kind == kind))
@@ -253,19 +254,6 @@ def _instance_events(
             *(c[shown].tolist() for c in columns), strict=True
         ):
             yield _event(rank, track, start, end, templates[template].replace("@", str(iteration)))
-
-
-def _template(path: str, fields: dict[str, Any]) -> str:
-    """The part of an event that is the same for all instances of a node; ``@`` is the iteration."""
-    shown = {key: value for key, value in fields.items() if value not in (0, "", ())}
-    name, category = shown.pop("op"), shown.pop("category")
-    shown.pop("kind", None)
-    if "group" in shown:
-        name = f"{name} ({shown['group']})"
-    # The only bare @ of the text is ours: JSON may write any character as an escape.
-    described = json.dumps({"node": path, **shown})[1:-1].replace("@", "\\u0040")
-    title = json.dumps(name).replace("@", "\\u0040")
-    return f'"name": {title}, "cat": "{category}", "args": {{"iteration": @, {described}}}'
 
 
 def _loop_events(timeline: Timeline, graph: WorkloadGraph, rank: int) -> Iterator[str]:

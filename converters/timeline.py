@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.converters.networkx import node_attributes
+from flint.converters.trace_events import slice_template
 from flint.errors import FlintError
 from flint.execution.node_types import NodeType
 from flint.mesh import Mesh
@@ -137,7 +138,7 @@ def _heads(record: RankRecord) -> Iterator[dict[str, Any]]:
 
 def _slices(record: RankRecord, shown: NDArray[np.bool_], mesh: Mesh) -> Iterator[str]:
     templates = [
-        _template(block.path(node), fields)
+        slice_template(block.path(node), fields)
         for block in opened_blocks(record.graph)
         for node, fields in enumerate(node_attributes(block.graph, mesh))
     ]
@@ -163,19 +164,6 @@ def _slices(record: RankRecord, shown: NDArray[np.bool_], mesh: Mesh) -> Iterato
             f'{{"ph": "X", "pid": {record.rank}, "tid": {stream}, "ts": {_us(start)}, '
             f'"dur": {_us(end - start)}, {text}}}'
         )
-
-
-def _template(path: str, fields: dict[str, Any]) -> str:
-    """The part of an event that all instances of a node share; ``@`` is the iteration."""
-    shown = {key: value for key, value in fields.items() if value not in (0, "", ())}
-    name, category = shown.pop("op"), shown.pop("category")
-    shown.pop("kind", None)
-    if "group" in shown:
-        name = f"{name} ({shown['group']})"
-    # The only bare @ of the text is ours: JSON may write any character as an escape.
-    described = json.dumps({"node": path, **shown})[1:-1].replace("@", "\\u0040")
-    title = json.dumps(name).replace("@", "\\u0040")
-    return f'"name": {title}, "cat": "{category}", "args": {{"iteration": @, {described}}}'
 
 
 def _us(ticks: int) -> str:

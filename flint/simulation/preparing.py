@@ -1,20 +1,28 @@
-"""From what was captured to what is simulated: attention, granularity, what-if passes.
+"""From what was captured to what is simulated: attention, granularity, passes; system and costs.
 
-The idea: a simulation, its timeline and its report must be of one and the same graph.
+The idea: a simulation, its timeline and its report must be of one and the same graph, with the same
+times.
 
     prepared = prepare(workload, "kernel", passes=())
     prepared.graphs[0]          # of the first program
+    costs = setting(workload.mesh.size, "dgx-h100").costs
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from flint.cost.fitting import fit
+from flint.cost.kernels import kernel_seconds
+from flint.cost.measured import Estimator, Measured, read_measured
+from flint.cost.systems import System, load_system
 from flint.graph import WorkloadGraph
 from flint.passes import apply
 from flint.passes.attention import fuse_attention
 from flint.passes.what_if import Chosen, same, stages, transform
+from flint.simulation.durations import Costs
 from flint.workload import Level, Workload
 
 
@@ -33,6 +41,44 @@ class Prepared:
     graphs: tuple[WorkloadGraph, ...]
     kernels: tuple[WorkloadGraph, ...]
     idle: tuple[Chosen, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Setting:
+    """What a workload runs on.
+
+    Attributes:
+        name: of the system.
+        system: fitted to the mesh.
+        costs: of kernels and communications there.
+        fitting: remarks on how the mesh lies on the system.
+        measured: the table of measured kernels, where one was given.
+    """
+
+    name: str
+    system: System
+    costs: Costs
+    fitting: tuple[str, ...]
+    measured: Measured | None
+
+
+def setting(
+    devices: int,
+    system: str | System,
+    algorithm: str | None = None,
+    kernels: Estimator | str | Path | None = None,
+) -> Setting:
+    """A system for so many devices, and what things cost there; arguments as of ``simulate``.
+
+    Raises:
+        UsageError: unknown system or algorithm, a mesh that does not map, no such table.
+    """
+    described = system if isinstance(system, System) else load_system(system)
+    fitted, notes = fit(described, devices)
+    estimator = read_measured(Path(kernels)) if isinstance(kernels, str | Path) else kernels
+    costs = Costs(fitted, algorithm, estimator or kernel_seconds)
+    measured = estimator if isinstance(estimator, Measured) else None
+    return Setting(described.name, fitted, costs, tuple(notes), measured)
 
 
 def prepare(

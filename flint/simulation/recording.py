@@ -17,20 +17,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.cost.fitting import fit
-from flint.cost.kernels import kernel_seconds
-from flint.cost.measured import Estimator, read_measured
-from flint.cost.systems import System, load_system
+from flint.cost.measured import Estimator
+from flint.cost.systems import System
 from flint.errors import FlintError
 from flint.execution.node_types import NodeType
 from flint.graph import NodeKind, WorkloadGraph
 from flint.mesh import Mesh
 from flint.passes.what_if import Chosen, parse_passes
 from flint.simulation.actors import build_cast
-from flint.simulation.durations import Costs
 from flint.simulation.machine import run
 from flint.simulation.memory import memory_by_node
-from flint.simulation.preparing import prepare
+from flint.simulation.preparing import prepare, setting
 from flint.unrolling import Unrolled, instances_of
 from flint.workload import Workload
 
@@ -138,10 +135,8 @@ def record(
         FlintError: too many nodes, ranks that wait for each other for ever (``simulate`` says
             where).
     """
-    described = system if isinstance(system, System) else load_system(system)
-    fitted, _ = fit(described, workload.mesh.size)
-    estimator = read_measured(Path(kernels)) if isinstance(kernels, str | Path) else kernels
-    costs = Costs(fitted, algorithm, estimator or kernel_seconds)
+    on = setting(workload.mesh.size, system, algorithm, kernels)
+    fitted, costs = on.system, on.costs
     chosen = parse_passes(passes)
     graphs = prepare(workload, granularity, chosen, fused_attention=fused_attention).graphs
     parts = [

@@ -17,11 +17,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.cost.fitting import fit
-from flint.cost.kernels import kernel_seconds
-from flint.cost.measured import Estimator, Measured, read_measured
+from flint.cost.measured import Estimator
 from flint.cost.roofline import rate_table
-from flint.cost.systems import System, load_system
+from flint.cost.systems import System
 from flint.errors import FlintError, UsageError
 from flint.execution.forms import bytes_of
 from flint.execution.node_types import NodeType
@@ -34,7 +32,7 @@ from flint.simulation.classes import KERNELS, kernel_classes
 from flint.simulation.durations import TICKS_PER_SECOND, Costs
 from flint.simulation.machine import Run, run
 from flint.simulation.memory import Memory, peak_memory
-from flint.simulation.preparing import prepare
+from flint.simulation.preparing import prepare, setting
 from flint.simulation.result import ClassRow, Figures, ProgramResult, SimulationResult
 from flint.simulation.steady import Cut, Repeat, repeats, shorten
 from flint.work import Unit
@@ -78,17 +76,15 @@ def simulate(
             "the program is not partitioned (its shapes are global, its inputs carry shardings): "
             "simulating needs the per-device program that XLA's partitioner makes of it"
         )
-    described = system if isinstance(system, System) else load_system(system)
-    fitted, notes = fit(described, workload.mesh.size)
+    on = setting(workload.mesh.size, system, algorithm, kernels)
+    fitted = on.system
     chosen = parse_passes(passes)
     prepared = prepare(workload, granularity, chosen, fused_attention=fused_attention)
     graphs = prepared.graphs
     _check_work(workload, graphs)
     ranks = [program.ranks.array() for program in workload.programs]
-    estimator = read_measured(Path(kernels)) if isinstance(kernels, str | Path) else kernels
-    costs = Costs(fitted, algorithm, estimator or kernel_seconds)
     cast, happened, repeated = run_shortened(
-        list(zip(graphs, ranks, strict=True)), workload.mesh.size, costs
+        list(zip(graphs, ranks, strict=True)), workload.mesh.size, on.costs
     )
     _check_finished(cast, happened, workload)
     programs = []
@@ -99,7 +95,7 @@ def simulate(
             _program(number, workload, cast, happened, repeated, actors, fitted, memory)
         )
     return SimulationResult(
-        system=described.name,
+        system=on.name,
         granularity=granularity,
         engine=NAME,
         ranks=workload.mesh.size,
@@ -108,14 +104,14 @@ def simulate(
         figures=_together([program.figures for program in programs], programs),
         programs=tuple(programs),
         notes=(
-            *notes,
+            *on.fitting,
             *(
                 f"pass {item} changed nothing" if item in prepared.idle else f"after pass {item}"
                 for item in chosen
             ),
             *_attention(prepared.written),
             *_remarks(workload),
-            *(estimator.notes() if isinstance(estimator, Measured) else ()),
+            *(on.measured.notes() if on.measured else ()),
         ),
     )
 
