@@ -53,7 +53,7 @@ class Locations:
             if metadata.HasField("metadata_payload"):
                 payload = resolve_payload(metadata.metadata_payload, self._payloads)
                 metadata.MergeFromString(payload)
-        except DecodeError:  # a damaged name is no reason to refuse the module
+        except (DecodeError, ValueError):  # a damaged name is no reason to refuse the module
             return _NOWHERE
         if metadata.source_file or not metadata.stack_frame_id:
             return SourceInfo(metadata.op_name, metadata.source_file, metadata.source_line)
@@ -74,7 +74,13 @@ def _at(items: Sequence[T], number: int) -> T | None:
 
 
 def resolve_payload(payload: pb.Payload, payloads: tuple[bytes, ...]) -> bytes:
-    """A payload's bytes: written in place, or an index into the module's table."""
-    if payload.WhichOneof("data") == "id":
-        return payloads[payload.id] if 0 <= payload.id < len(payloads) else b""
-    return payload.value
+    """A payload's bytes: written in place, or an index into the module's table.
+
+    Raises:
+        ValueError: the table has no such entry.
+    """
+    if payload.WhichOneof("data") != "id":
+        return payload.value
+    if not 0 <= payload.id < len(payloads):
+        raise ValueError(f"payload {payload.id} of {len(payloads)} is missing (file cut off?)")
+    return payloads[payload.id]

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from flint.collection import uncollected
 from flint.errors import FlintError
 from flint.hlo import hlo_pb2 as pb
+from flint.hlo.completeness import lost, remarks
 from flint.hlo.context import Context
 from flint.hlo.describe import donated_buffers, output_shardings, parameter_shardings
 from flint.hlo.locations import Locations
@@ -103,6 +104,11 @@ class _Reader:
         self._names[entry.id] = "main"
         scope = self._entry
         self.functions["main"] = self._block(entry.id, scope)
+        missing = lost(proto, self.locations.numbers)
+        if missing is not None:
+            raise FlintError(f"{self.name}: the module has lost {missing} (file cut off?)")
+        for text in remarks(proto):
+            self.warn(text)
         parameters = [scope.parameters[number] for number in sorted(scope.parameters)]
         root = scope.tree(_root_id(entry))
         shardings = parameter_shardings(proto, entry, parameters)

@@ -118,6 +118,8 @@ def _alone(whole, computations, instruction, instructions) -> pb.HloModuleProto:
     entry.root_id = copied.id
     module.entry_computation_id = entry.id
     module.host_program_shape.CopyFrom(entry.program_shape)
+    module.input_output_alias.SetInParent()
+    module.frontend_attributes.SetInParent()
     module.schedule.sequences[entry.id].instruction_ids.extend(i.id for i in entry.instructions)
     return module
 
