@@ -12,13 +12,16 @@ gives each rank a bandwidth B and costs a latency a per message.  With S bytes o
 
 An all-reduce is a reduce-scatter and an all-gather (Thakur, Rabenseifner and Gropp, "Optimization
 of collective communication operations in MPICH", 2005; two trees: Sanders, Speck and Traeff, 2009).
-*Hierarchical*: each level works on what the level below has left, S divided by its parties, one
-after another.  *Flat ring*: one ring through all levels; its traffic crosses every level at once,
-on as many network ports as a party has members of the group, so that bandwidths overlap and
-latencies add up.  All-to-all: what stays within a level does not cross the next; on a ring of n
-with two directions every link carries n/8 of what a rank sends.  The cheapest algorithm that the
-tiers allow is taken unless one is named.  All groups of a kind talk at the same time: ports, links
-of a torus and the uplinks of a tier (its ``oversubscription``) are shared by them.
+*Hierarchical*: each level works on what the level below has left, S divided by its ranks, one after
+another; where nodes hold different numbers of members, the one with the fewest has the fewest ports
+for the largest part: (N - m)/N S/(m B) with m of the N. *Flat ring*: one ring through all levels;
+its traffic crosses every level at once, on as many network ports as a party has members of the
+group, so that bandwidths overlap and latencies add up. All-to-all: what stays within a level does
+not cross the next; on a ring of n with two directions every link carries n/8 of what a rank sends,
+in the middle of an open row n/4 (half of the ranks send half of their buffers across); in a torus
+the longest dim decides. The cheapest algorithm that the tiers allow is taken unless one is named.
+All groups of a kind talk at the same time: ports, links of a torus and the uplinks of a tier (its
+``oversubscription``) are shared by them.
 
     cost = collective_cost("all_reduce", 1 << 26, placement.profiles[0])
     cost.seconds, cost.algorithm
@@ -101,12 +104,10 @@ def message_seconds(size: float, tier: Tier, links: int) -> float:
 
 def _scatter(size: float, profile: Profile, algorithm: str | None) -> Cost:
     """Reduce-scatter, and with the same cost all-gather."""
-    hierarchical, left, used = 0.0, size, []
+    hierarchical, used = 0.0, []
     for level in profile:
-        cost = _cheapest(
-            [Cost(_step(name, left, level), name) for name in _allowed(level, algorithm, _STEPS)]
-        )
-        hierarchical, left = hierarchical + cost.seconds, left / level.parties
+        cost = _cheapest_step(size, level, algorithm)
+        hierarchical += cost.seconds
         used.append(cost.algorithm)
     found = [Cost(hierarchical, " + ".join(used))]
     if len(profile) > 1:
@@ -116,17 +117,14 @@ def _scatter(size: float, profile: Profile, algorithm: str | None) -> Cost:
 
 def _all_reduce(size: float, profile: Profile, algorithm: str | None) -> Cost:
     *inner, outer = profile
-    below, left = 0.0, size
-    used = []
+    below, used = 0.0, []
     for level in inner:
-        cost = _cheapest(
-            [Cost(_step(name, left, level), name) for name in _allowed(level, algorithm, _STEPS)]
-        )
-        below, left = below + 2 * cost.seconds, left / level.parties
+        cost = _cheapest_step(size, level, algorithm)
+        below += 2 * cost.seconds
         used.append(cost.algorithm)
     top = _cheapest(
         [
-            Cost(_whole(name, left, outer), name)
+            Cost(_whole(name, size, outer), name)
             for name in _allowed(outer, algorithm, (*_STEPS, "tree", "in-network"))
         ]
     )
@@ -138,16 +136,16 @@ def _all_reduce(size: float, profile: Profile, algorithm: str | None) -> Cost:
 
 def _all_to_all(size: float, profile: Profile, algorithm: str | None) -> Cost:
     del algorithm
-    ranks = math.prod(level.parties for level in profile)
-    longest = latency = 0.0
-    below = 1
-    for level in profile:
-        reached = below * level.parties
-        crossing = size * (reached - below) / ranks
-        # Ranks further out are reached through this tier by nobody: each tier has its own ports.
-        longest = max(longest, crossing / level.bandwidth * _detour(level))
+    ranks = profile[-1].reached
+    longest = latency = through = 0.0
+    for level in reversed(profile):
+        # Tiers have ports of their own, or pass on what comes through those of the tier below.
+        crossing = size * (level.reached - level.members) / ranks
+        longest = max(longest, (crossing + through) / level.bandwidth)
+        if level.reach:
+            longest = max(longest, size * level.reached / ranks * _busiest(level) / level.tier.rate)
+        through = crossing + through if level.tier.ports == "below" else 0.0
         latency = max(latency, level.tier.latency * _farthest(level))
-        below = reached
     return Cost(latency + longest, "direct")
 
 
@@ -179,24 +177,31 @@ def _allowed(level: Level, named: str | None, known: tuple[str, ...]) -> list[st
     return names or ["ring"]
 
 
+def _cheapest_step(size: float, level: Level, named: str | None) -> Cost:
+    return _cheapest(
+        [Cost(_step(name, size, level), name) for name in _allowed(level, named, _STEPS)]
+    )
+
+
 def _step(name: str, size: float, level: Level) -> float:
-    """A reduce-scatter or an all-gather on one level."""
-    n, latency = level.parties, level.tier.latency
-    bytes_seconds = (n - 1) / n * size / level.bandwidth
+    """A reduce-scatter or an all-gather of ``size`` bytes, as far as it is a level's."""
+    latency = level.tier.latency
+    bytes_seconds = level.share * size / level.members / level.bandwidth
     if name == "direct":
         return latency + bytes_seconds
     if name == "halving-doubling":
-        return math.ceil(math.log2(n)) * latency + bytes_seconds
+        return math.ceil(math.log2(level.parties)) * latency + bytes_seconds
     return _ring_steps(level) * latency + bytes_seconds
 
 
 def _whole(name: str, size: float, level: Level) -> float:
-    """An all-reduce on one level."""
+    """An all-reduce of ``size`` bytes, as far as it is the outermost level's."""
     n, latency = level.parties, level.tier.latency
+    left = size / level.members / level.bandwidth
     if name == "tree":
-        return 2 * math.ceil(math.log2(n)) * latency + 2 * size / level.bandwidth
+        return 2 * math.ceil(math.log2(n)) * latency + 2 * left
     if name == "in-network":
-        return 2 * latency + (1 + 1 / n) * size / level.bandwidth
+        return 2 * latency + (1 + 1 / n) * left
     return 2 * _step(name, size, level)
 
 
@@ -217,7 +222,7 @@ def _port_seconds(profile: Profile) -> list[float]:
 
 def _flat_ring(size: float, profile: Profile) -> float:
     """One reduce-scatter or all-gather along a ring through all levels."""
-    ranks = math.prod(level.parties for level in profile)
+    ranks = profile[-1].reached
     latency, above = 0.0, 1
     for level in reversed(profile):
         latency += above * (level.parties - 1) * level.tier.latency
@@ -225,15 +230,13 @@ def _flat_ring(size: float, profile: Profile) -> float:
     return latency + (ranks - 1) / ranks * size * max(_port_seconds(profile))
 
 
-def _detour(level: Level) -> float:
-    """Links that an exchange of everybody with everybody takes per byte, of those a rank has."""
-    if not level.reach:
-        return 1.0
-    # On a ring of n with two directions, n/4 hops on average over 2 links per rank: n/8 per link;
-    # level.bandwidth counts both links already.  On an open row of n: n/3 hops.
-    mean = sum(n * step / (4 if whole else 3) for n, step, whole in level.reach)
-    spread = sum(2 if whole else 1 for _, _, whole in level.reach) / level.lanes
-    return max(1.0, mean / spread)
+def _busiest(level: Level) -> float:
+    """What the busiest link of a torus carries of what each rank puts into an all-to-all.
+
+    A dim of n passes floor(n/2) ceil(n/2) / n of it over its middle, over two links where it is a
+    ring; groups that lie interleaved share the links.
+    """
+    return max(n * n // 4 / n * step / (2 if whole else 1) for n, step, whole in level.reach)
 
 
 def _farthest(level: Level) -> int:

@@ -7,9 +7,12 @@ their source, ``[figure, "where it is from"]``, and are remembered as they stand
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from flint.cost.units import parse
+
+#: The largest whole number: ranks and sizes are counted in 64 bits.
+_MOST: Final = 10**9
 
 
 class Unfit(Exception):
@@ -90,6 +93,8 @@ class Description:
         if isinstance(value, bool) or not isinstance(value, int):
             raise Unfit(f"{self.where}{key} must be a whole number, not {value!r}")
         self._check(key, value, zero)
+        if value > _MOST:
+            raise Unfit(f"{self.where}{key} must be at most {_MOST}")
         return value
 
     def share(self, key: str) -> float:

@@ -11,7 +11,7 @@ torus how far the members reach along each of its dims.  Groups with the same co
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,8 @@ class Level:
     Attributes:
         tier: what they meet on.
         parties: how many; above 1.
-        members: ranks of the group below each party.
+        members: ranks of the group below each party; the fewest, where parties differ.
+        reached: ranks of the group that meet; the most, where there are several such meetings.
         lanes: how many times the tier's bandwidth each rank can use.
         reach: of a torus, (parties, hops between neighbours, whole ring) along each dim in use.
     """
@@ -38,6 +39,7 @@ class Level:
     tier: Tier
     parties: int
     members: int
+    reached: int
     lanes: float = 1.0
     reach: tuple[tuple[int, int, bool], ...] = ()
 
@@ -45,6 +47,11 @@ class Level:
     def bandwidth(self) -> float:
         """Bytes per second that each rank can send."""
         return self.tier.rate * self.lanes
+
+    @property
+    def share(self) -> float:
+        """Of what the ranks that meet have together, the part that the smallest party has not."""
+        return (self.reached - self.members) / self.reached
 
 
 Profile = tuple[Level, ...]
@@ -66,15 +73,16 @@ class Placement:
 
 def place(groups: Groups, system: System) -> Placement:
     """Where the groups lie."""
-    table = groups.table()
+    table = np.sort(groups.table(), axis=1)
     columns: list[Ints] = []
+    inner = 1
     for tier in system.network:
-        columns += _counts(table, tier.size)
+        columns += _counts(table, inner, tier.size)
         if tier.topology == "Ring":
             columns += _reaches(table, tier, groups.world)
-    _, first, of_group = np.unique(
-        np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True
-    )
+        inner = tier.size
+    key = np.stack(columns, axis=1)
+    _, first, of_group = np.unique(key, axis=0, return_index=True, return_inverse=True)
     profiles = tuple(_profile(table[row], system, groups.world) for row in first.tolist())
     ranks = np.arange(groups.world, dtype=np.int64)
     number = groups.number(ranks)
@@ -130,19 +138,46 @@ def hops(permutation: Permutation, system: System) -> tuple[Ints, list[tuple[Tie
     return number, [(system.network[way // span], way % span) for way in ways.tolist()]
 
 
-def _counts(table: Ints, size: int) -> list[Ints]:
-    """Blocks that each group has members in, and members in the fullest one."""
+def _counts(table: Ints, inner: int, size: int) -> list[Ints]:
+    """What a tier is to each group, shape [groups] each.
+
+    Args:
+        table: members of each group, ascending, -1 in front of those of a smaller group.
+        inner: size of the tier below.
+        size: of the tier; 0 for any number.
+
+    Returns:
+        The most parties that meet on it, the fewest members that one of them has and the most
+        members that meet.
+    """
     present = table >= 0
-    if size == 0:
-        return [np.ones(len(table), np.int64), present.sum(axis=1)]
-    block = np.sort(np.where(present, table // size, -1), axis=1)
-    new = (block >= 0) & np.concatenate(
-        [np.ones((len(block), 1), bool), block[:, 1:] != block[:, :-1]], axis=1
-    )
-    # Within its row each entry's distance from the start of its block.
-    at = np.where(new, np.arange(block.shape[1]), 0)
-    inside = np.arange(block.shape[1]) - np.maximum.accumulate(at, axis=1)
-    return [new.sum(axis=1), np.where(block >= 0, inside + 1, 0).max(axis=1)]
+    outer = table // size if size else np.zeros_like(table)
+    party_starts = present & _fresh(np.where(present, table // inner, -1))
+    meeting_starts = present & _fresh(np.where(present, outer, -1))
+    number = np.cumsum(party_starts, axis=1)
+    before = np.maximum.accumulate(np.where(meeting_starts, number - 1, 0), axis=1)
+    parties = np.where(present, number - before, 0).max(axis=1)
+    fewest = _lengths(party_starts, present, np.minimum, np.iinfo(np.int64).max)
+    return [parties, fewest, _lengths(meeting_starts, present, np.maximum, 0)]
+
+
+def _fresh(block: Ints) -> NDArray[np.bool_]:
+    """Where each row's block is another one than before."""
+    fresh = np.ones(block.shape, np.bool_)
+    fresh[:, 1:] = block[:, 1:] != block[:, :-1]
+    return fresh
+
+
+def _lengths(
+    starts: NDArray[np.bool_], present: NDArray[np.bool_], extreme: np.ufunc, start: int
+) -> Ints:
+    """The longest, or shortest, run that begins at ``starts`` in each row."""
+    at = np.arange(starts.shape[1])
+    inside = at - np.maximum.accumulate(np.where(starts, at, 0), axis=1)
+    ends = present.copy()
+    ends[:, :-1] &= starts[:, 1:]
+    found: Ints = extreme.reduce(np.where(ends, inside + 1, start), axis=1)
+    return found
 
 
 def _reaches(table: Ints, tier: Tier, world: int) -> list[Ints]:
@@ -167,25 +202,23 @@ def _coordinates(ranks: Ints, shape: tuple[int, ...]) -> list[Ints]:
 def _profile(row: Ints, system: System, world: int) -> Profile:
     members = row[row >= 0]
     levels: list[Level] = []
-    below = 1
-    for index, tier in enumerate(system.network):
-        inner = system.network[index - 1].size if index else 1
-        block = members // tier.size if tier.size else np.zeros_like(members)
-        # Parties of the fullest block: distinct blocks of the tier below.
-        pairs = np.unique(np.stack([block, members // inner]), axis=1)
-        parties = int(np.bincount(pairs[0]).max())
-        if parties == 1:
-            continue
-        levels.append(_level(tier, parties, below, members, world))
-        below = int(np.bincount(block).max())
+    inner = 1
+    for tier in system.network:
+        counts = _counts(members[None], inner, tier.size)
+        parties, fewest, reached = (int(column[0]) for column in counts)
+        inner = tier.size
+        if parties > 1:
+            levels.append(_level(Level(tier, parties, fewest, reached), members, world))
     return tuple(levels)
 
 
-def _level(tier: Tier, parties: int, below: int, members: Ints, world: int) -> Level:
+def _level(level: Level, members: Ints, world: int) -> Level:
+    """A level with the links that its tier's arrangement gives it."""
+    tier = level.tier
     if tier.topology == "FullyConnected":
-        return Level(tier, parties, below, lanes=(parties - 1) / (tier.size - 1))
+        return replace(level, lanes=(level.parties - 1) / (tier.size - 1))
     if tier.topology != "Ring":
-        return Level(tier, parties, below)
+        return level
     shape = torus(tier, world)
     block = members // tier.size if tier.size else np.zeros_like(members)
     mine = members[block == block[0]]
@@ -199,4 +232,4 @@ def _level(tier: Tier, parties: int, below: int, members: Ints, world: int) -> L
     # A ring runs both ways; a piece of one has an end that only one link leads to.  Neighbours
     # that are hops apart share each link with the groups between them.
     lanes = sum((2 if whole else 1) / spacing for _, spacing, whole in reach)
-    return Level(tier, parties, below, max(lanes, 1 / world), tuple(reach))
+    return replace(level, lanes=max(lanes, 1 / world), reach=tuple(reach))

@@ -21,7 +21,11 @@ from typing import Any, Final
 
 from flint.cost.description import Description, Stated, Unfit
 from flint.errors import UsageError
+from flint.tensor_types import DTYPES
 
+#: Element types that a rate can be given for: a program's, narrow floats of any format, and TF32,
+#: which is how f32 is computed.
+_RATED: Final = frozenset((*DTYPES, "f8", "f6", "f4", "tf32"))
 #: Link arrangements that network simulators know.
 TOPOLOGIES: Final = ("Ring", "Switch", "FullyConnected")
 #: How collectives can run (see ``flint.cost.collectives``).
@@ -31,6 +35,13 @@ _USUAL: Final = {
     "Ring": ("ring",),
     "Switch": ("ring", "tree", "halving-doubling"),
     "FullyConnected": ("ring", "direct"),
+}
+#: Those that an arrangement of links can run: a torus has neighbours only, and what has no switch
+#: reduces in none.
+_POSSIBLE: Final = {
+    "Ring": ("ring",),
+    "Switch": ALGORITHMS,
+    "FullyConnected": ("ring", "tree", "halving-doubling", "direct"),
 }
 
 _FOLDER: Final = Path(__file__).with_name("systems")
@@ -132,6 +143,7 @@ class Tier:
     algorithms: tuple[str, ...] = ("ring",)
     closed: int = 1
     oversubscription: float = 1.0
+    ports: str = "own"
 
     @property
     def rate(self) -> float:
@@ -223,6 +235,8 @@ def _system(content: dict[str, Any]) -> System:
         stated=tuple(stated),
     )
     table.done()
+    if system.network[0].ports == "below":
+        raise Unfit("network[0].ports: there is no tier below the first one")
     sizes = [tier.size for tier in system.network]
     if sizes[-1] != 0 or 0 in sizes[:-1] or sizes[:-1] != sorted(set(sizes[:-1])):
         raise Unfit(f"network sizes must grow and end with 0 (any number), they are {sizes}")
@@ -274,16 +288,25 @@ def _share_or_1(table: Description, key: str) -> float:
 
 def _tiles(table: Description) -> tuple[Tile, ...]:
     listed = table.figure("tiles")
-    try:
-        tiles = tuple(Tile(int(m), int(n), float(share)) for m, n, share in listed)
-    except (TypeError, ValueError):
-        tiles = ()
-    if not tiles or any(t.m < 1 or t.n < 1 or not 0 < t.efficiency <= 1 for t in tiles):
+    if not isinstance(listed, list) or not listed or not all(map(_is_tile, listed)):
         raise Unfit(f"{table.where}tiles must be a list of [m, n, efficiency between 0 and 1]")
-    return tiles
+    return tuple(Tile(m, n, float(share)) for m, n, share in listed)
+
+
+def _is_tile(item: Any) -> bool:
+    if not isinstance(item, list) or [type(part) for part in item[:2]] != [int, int]:
+        return False
+    sizes, share = item[:2], item[2:]
+    fits = len(share) == 1 and type(share[0]) in (int, float) and 0 < share[0] <= 1
+    return fits and all(0 < size < 1 << 20 for size in sizes)
 
 
 def _rates(table: Description) -> dict[str, float]:
+    for key in table.entries():
+        if key not in _RATED:
+            near = get_close_matches(key, sorted(_RATED), n=1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise Unfit(f"{table.where}{key} is no element type{meant}")
     rates = {key: table.quantity(key, "operations/s") for key in table.entries()}
     if "f32" not in rates:
         raise Unfit(f"{table.where}f32 is missing (it stands in for types that are not listed)")
@@ -305,10 +328,14 @@ def _tier(table: Description) -> Tier:
         oversubscription=(
             table.factor("oversubscription") if "oversubscription" in table.entries() else 1.0
         ),
+        ports=table.choice("ports", ("own", "below")) if "ports" in table.entries() else "own",
     )
     table.done()
     if tier.topology != "Switch" and tier.oversubscription != 1:
         raise Unfit(f"{table.where}oversubscription is for a Switch, this is a {tier.topology}")
+    for name in tier.algorithms:
+        if name not in _POSSIBLE[tier.topology]:
+            raise Unfit(f"{table.where}algorithms: {name} does not run on a {tier.topology}")
     if tier.topology == "FullyConnected" and tier.size == 0:
         raise Unfit(f"{table.where}size must be given where everybody has a link to everybody")
     return tier

@@ -10,7 +10,7 @@ number, an SI or binary prefix, a unit.  What a unit measures must be what the e
 from __future__ import annotations
 
 import re
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal, DecimalException
 from typing import Final
 
 #: Unit -> what it measures, and how many of it one is.
@@ -58,12 +58,17 @@ def parse(text: object, measures: str) -> float:
         raise ValueError(f"{text!r}: {expected}")
     try:
         number = Decimal(match[1])
-    except InvalidOperation:
+    except DecimalException:
         raise ValueError(f"{text!r}: {expected}") from None
     if not match[2]:
         raise ValueError(f"{text!r} has no unit: {expected}")
     for unit, (measured, size) in _UNITS.items():
         prefix = match[2].removesuffix(unit)
         if match[2].endswith(unit) and prefix in _PREFIXES and measured == measures:
-            return float(number * _PREFIXES[prefix] * size)
-    raise ValueError(f"{text!r}: unknown unit here: {expected}")
+            try:
+                return float(number * _PREFIXES[prefix] * size)
+            except (DecimalException, OverflowError):
+                break
+    else:
+        raise ValueError(f"{text!r}: unknown unit here: {expected}")
+    raise ValueError(f"{text!r} is out of range: {expected}")

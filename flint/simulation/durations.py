@@ -22,6 +22,7 @@ from flint.cost.measured import Estimator
 from flint.cost.placement import Placement, hops, place
 from flint.cost.roofline import copy_seconds
 from flint.cost.systems import System, Tier
+from flint.errors import FlintError
 from flint.execution.emission import Emission
 from flint.execution.forms import GROUPED, bytes_of
 from flint.execution.node_types import NodeType
@@ -35,6 +36,8 @@ Ints = NDArray[np.int64]
 
 #: A tick is a picosecond: sums of whole numbers are exact in any order.
 TICKS_PER_SECOND: Final = 10**12
+#: Seconds of a rank's nodes together: 2**63 ticks are nine times as many.
+_LONGEST: Final = 1_000_000
 
 
 class Costs:
@@ -101,6 +104,11 @@ class Costs:
             [together[detail], sent[detail], copied[detail]],
             seconds,
         )
+        if not float(seconds.sum()) < _LONGEST:
+            raise FlintError(
+                f"a step on {self.system.name} would take more than {_LONGEST:,} seconds: look at "
+                "the rates and bandwidths of its description, or at the durations that were given"
+            )
         ticks: Ints = np.rint(seconds * TICKS_PER_SECOND).astype(np.int64)
         return ticks
 

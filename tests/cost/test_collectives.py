@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flint.cost.collectives import collective_cost, message_seconds
+from flint.cost.fitting import fit
 from flint.cost.placement import hops, place, torus
 from flint.cost.systems import System, Tier, load_system
 from flint.errors import UsageError
@@ -105,9 +106,60 @@ def test_a_torus_uses_all_its_rings():
     # Both ways around: 8 hops of 1 us, 15/16 of the bytes.
     cost = collective_cost("all_gather", 1.6e9, (row,))
     assert cost.seconds == pytest.approx(8e-6 + 1.5e9 / 90e9)
-    # An all-to-all on a ring of n: n/8 of what a rank sends crosses every link.
+    # An all-to-all on a ring of 16: 8 ranks send half of their buffers over 2 links.
     spread = collective_cost("all_to_all", 1.6e9, (row,))
-    assert spread.seconds == pytest.approx(8e-6 + 1.5e9 * 16 / 8 / 45e9)
+    assert spread.seconds == pytest.approx(8e-6 + 8 * 0.8e9 / 2 / 45e9)
+    # On an open row of 4, 2 ranks send half of theirs over the one link in the middle.
+    open_row = collective_cost("all_to_all", 1.6e9, (piece,))
+    assert open_row.seconds == pytest.approx(3e-6 + 2 * 0.8e9 / 45e9)
+
+
+@pytest.mark.parametrize(
+    ("name", "world", "dims"),
+    [
+        ("tpu-v5p-pod", 256, ((256, 1),)),  # 4 x 8 x 8
+        ("tpu-v5p-pod", 192, ((192, 1),)),  # 4 x 6 x 8, of which 6 does not close
+        ("tpu-v5e-pod", 128, ((128, 1),)),  # 8 x 16: one dim closes
+        ("tpu-v5e-pod", 256, ((16, 16),)),  # columns
+        ("tpu-v5e-pod", 256, ((4, 4),)),  # every fourth of a row, four groups interleaved
+        ("tpu-v6e-pod", 6, ((6, 1),)),
+        ("tpu-v6e-pod", 7, ((7, 1),)),  # an open row
+    ],
+)
+def test_all_to_all_on_a_torus_loads_its_links_as_routes_do(name, world, dims):
+    """Every pair's message is routed dim by dim, the shorter way around where a dim closes, and the
+    bytes of each link are counted."""
+    system = load_system(name)
+    tier = system.network[0]
+    shape = torus(tier, world)
+    groups = StridedGroups(world, dims)
+    load: dict[tuple[tuple[int, ...], int, int], float] = {}
+    size = 1e9
+    for row in groups.table().tolist():
+        for source in row:
+            for target in row:
+                at = [int(x) for x in np.unravel_index(source, shape)]
+                end = [int(x) for x in np.unravel_index(target, shape)]
+                for dim, side in enumerate(shape):
+                    closes = side > 2 and side % tier.closed == 0
+                    ahead = (end[dim] - at[dim]) % side if closes else end[dim] - at[dim]
+                    ways = [(ahead, 1.0)]
+                    if closes and 2 * ahead == side:
+                        ways = [(ahead, 0.5), (-ahead, 0.5)]  # both ways are as short
+                    elif closes and 2 * ahead > side:
+                        ways = [(ahead - side, 1.0)]
+                    for hops_, part in ways:
+                        here = list(at)
+                        for _ in range(abs(hops_)):
+                            step = 1 if hops_ > 0 else -1
+                            link = (tuple(here), dim, step)
+                            load[link] = load.get(link, 0.0) + part * size / len(row)
+                            here[dim] = (here[dim] + step) % side
+                    at[dim] = end[dim]
+    [profile] = place(groups, system).profiles
+    cost = collective_cost("all_to_all", size, profile)
+    latency = collective_cost("all_to_all", 1e-9, profile).seconds
+    assert cost.seconds - latency == pytest.approx(max(load.values()) / tier.rate, rel=1e-6)
 
 
 def test_a_full_mesh_of_links_gives_a_pair_one_link():
@@ -184,6 +236,83 @@ def test_more_bytes_are_never_faster(groups, name, kind, size):
         collective_cost(kind, size, profile).seconds
         <= collective_cost(kind, 2 * size, profile).seconds
     )
+
+
+@st.composite
+def placed_groups(draw):
+    """A system, and a partition of the ranks that fill it, in groups of any shape."""
+    name = draw(st.sampled_from(["dgx-h100", "dgx-h100-superpod", "gb200-nvl72", "dgx-b200"]))
+    world = draw(st.sampled_from([8, 12, 24, 48, 72, 96, 144, 512]))
+    system, _ = fit(load_system(name), world)
+    size = draw(st.sampled_from([n for n in range(2, world + 1) if world % n == 0]))
+    ranks = np.arange(world)
+    how = draw(st.sampled_from(["consecutive", "strided", "shuffled"]))
+    if how == "shuffled":
+        ranks = np.random.default_rng(draw(st.integers(0, 99))).permutation(world)
+    table = ranks.reshape(size, -1).T if how == "strided" else ranks.reshape(-1, size)
+    return system, np.sort(table, axis=1)
+
+
+@given(placed_groups(), st.sampled_from(KINDS), st.integers(1 << 10, 1 << 34))
+def test_groups_of_any_shape_are_never_below_what_a_nodes_ports_must_take_in(case, kind, size):
+    """Groups that lie unevenly too: 8 members in one node and 4 in another, say.
+
+    Into every block of a tier, through the ports of its devices, come the parts that its members
+    do not have: with i of N members inside, (N - i)/N of a buffer that is gathered, scattered or
+    reduced, i times that of an all-to-all, and all of a broadcast from elsewhere.
+    """
+    system, table = case
+    placement = place(from_table(int(table.max()) + 1, table), system)
+    seconds = max(
+        collective_cost(kind, size, placement.profiles[n]).seconds
+        for n in np.unique(placement.number).tolist()
+    )
+    inner = 1
+    for tier in system.network:
+        for block in range(0, table.size, inner):
+            here = (table >= block) & (table < block + inner)
+            inside, total = here.sum(axis=1), table.shape[1]
+            crosses = (inside > 0) & (inside < total)
+            into = size * (total - inside) / total
+            if kind == "all_to_all":
+                into = into * inside
+            elif kind == "collective_broadcast":
+                into = np.where(here[:, 0], 0, size)
+            assert seconds >= into[crosses].sum() / (inner * tier.rate) * 0.999999
+        inner = tier.size or inner
+
+
+def test_a_node_with_few_members_takes_in_what_it_lacks_through_few_ports():
+    """12 of 24 ranks, 8 in one node and 4 in the next: the 4 lack 2/3 of 1.2 GB, each 200 MB."""
+    system = replace(
+        H100,
+        network=(
+            Tier("node", 8, "Switch", 100e9, 1e-6),
+            Tier("net", 0, "Switch", 10e9, 10e-6),
+        ),
+    )
+    profile = levels(StridedGroups(24, ((12, 1),)), system)
+    assert shape(profile) == [(8, 1), (2, 4)]
+    # In the node of 8 first: 7/8 of 1.2 GB at 100 GB/s in 7 steps.
+    cost = collective_cost("all_gather", 1.2e9, profile, "hierarchical")
+    assert cost.seconds == pytest.approx(7e-6 + 10.5e-3 + 10e-6 + 200e6 / 10e9)
+    # A flat ring of 12 hands on 11/12 over 4 ports: cheaper here.
+    flat = collective_cost("all_gather", 1.2e9, profile)
+    assert flat.seconds == pytest.approx(10e-6 + 2 * 7e-6 + 1.1e9 / 40e9)
+    # Each of the 4 sends 8/12 of its 120 MB to the other node.
+    spread = collective_cost("all_to_all", 120e6, profile)
+    assert spread.seconds == pytest.approx(10e-6 + 80e6 / 10e9)
+
+
+def test_the_upper_levels_of_a_fat_tree_pass_the_ports_of_the_lower_one():
+    """4 ranks in two pairs: each sends a quarter to its neighbour and half beyond, all through one
+    port of 10 GB/s, or through one of each tier."""
+    below = Tier("leaf", 2, "Switch", 10e9, 0.0)
+    for ports, parts in (("own", 0.5), ("below", 0.75)):
+        network = (below, Tier("spine", 0, "Switch", 10e9, 0.0, ports=ports))
+        profile = levels(everybody(4), replace(H100, network=network))
+        cost = collective_cost("all_to_all", 1e9, profile)
+        assert cost.seconds == pytest.approx(parts * 1e9 / 10e9)
 
 
 def test_an_unknown_algorithm_lists_those_there_are():

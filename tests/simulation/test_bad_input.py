@@ -74,6 +74,15 @@ def test_a_faulty_system_is_one_line(folder, tmp_path, capsys, before, after, me
     assert "mine.toml" in error and message in error and error.count("\n") == 1
 
 
+def test_a_system_on_which_a_step_takes_for_ever_is_one_line(folder, tmp_path, capsys):
+    """Ticks are picoseconds in 64 bits: 16 MB at one byte per second are 2e19 of them."""
+    text = run(capsys, "systems", "dgx-h100", "--toml")[1]
+    (tmp_path / "mine.toml").write_text(text.replace('"400 Gb/s"', '"1 B/s"'))
+    status, _, error = run(capsys, "simulate", folder, "--system", tmp_path / "mine.toml")
+    assert status == 1 and "would take more than 1,000,000 seconds" in error
+    assert error.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("options", "status", "message"),
     [
