@@ -177,3 +177,32 @@ def record(step, *args, recorder=None, names=None):
         groups=tuple(Group(str(n), "", ranks) for n, ranks in enumerate(recorder.groups)),
     )
     return Recorded(recording, values, mutated, [output.detach().clone() for output in outputs])
+
+
+def by_hand(name, tensors, results, *arguments, **options):
+    """A recording of one op that this machine has no kernel for.
+
+    Args:
+        tensors: its tensor arguments' values.
+        results: tensors of the results' shapes and dtypes.
+        arguments: its positional arguments, tensors as their place in ``tensors``, in braces.
+    """
+
+    def view(number, tensor):
+        return View(
+            number, 0, tuple(tensor.shape), tensor.contiguous().stride(), dtype_name(tensor.dtype)
+        )
+
+    everything = [*tensors, *results]
+    views = [view(number, tensor) for number, tensor in enumerate(everything)]
+    opened = tuple(views[min(item)] if isinstance(item, set) else item for item in arguments)
+    own = views[len(tensors) :]
+    op = Op(name=name, args=opened, kwargs=options, results=tuple(own))
+    return Recording(
+        rank=0,
+        world_size=1,
+        ops=(op,),
+        storage_bytes=tuple(item.numel() * item.element_size() for item in everything),
+        inputs=tuple(Input(item, "unknown", "") for item in views[: len(tensors)]),
+        results=tuple(own),
+    )

@@ -13,9 +13,10 @@ import torch
 
 from flint.frontends.torch.emission import emitted
 from flint.stablehlo.bindings import ir, parse
+from tests.torch.checking import assert_equal
 from tests.torch.executing import execute
+from tests.torch.lowering_cases import CASES
 from tests.torch.real_recording import record
-from tests.torch.test_lowerings import CASES, assert_equal
 from tests.torch.torch_mlir_lowering import NotLowered, stablehlo_of
 
 pytest.importorskip("torch_mlir")

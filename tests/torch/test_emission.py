@@ -25,11 +25,11 @@ from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.reader import read_mlir
 from flint.stablehlo.walker import walk
 from flint.work import Role
+from tests.torch.checking import TOLERANCE, assert_equal, check
 from tests.torch.exchanges import ALONG
 from tests.torch.exchanges import CASES as EXCHANGES
 from tests.torch.executing import execute
 from tests.torch.real_recording import record
-from tests.torch.test_lowerings import TOLERANCE, assert_equal, check
 from tests.torch.tiny_models import (
     Experts,
     Llama,

@@ -14,9 +14,10 @@ from flint.frontends.torch.emission import emitted
 from flint.frontends.torch.emission.strided import dense_order, grid_of
 from flint.frontends.torch.recording import View
 from flint.stablehlo.bindings import parse
+from tests.torch.checking import assert_equal, check
 from tests.torch.executing import execute
+from tests.torch.lowering_cases.inputs import normal
 from tests.torch.real_recording import record
-from tests.torch.test_lowerings import assert_equal, check, normal
 
 #: Executing compiles a program each time.
 FEW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -1,4 +1,4 @@
-"""torch-mlir's StableHLO for a case of ``test_lowerings``, made in a process of its own.
+"""torch-mlir's StableHLO for a case of ``lowering_cases``, made in a process of its own.
 
 torch-mlir ends the process on some ops, and brings a second MLIR with it, so it runs in a child
 that is asked by case name, within a time limit, and started again when it has ended.
@@ -71,7 +71,7 @@ def serve(connection):
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)
-    from tests.torch.test_lowerings import CASES
+    from tests.torch.lowering_cases import CASES
 
     with tempfile.TemporaryDirectory() as folder:
         tempfile.tempdir = folder

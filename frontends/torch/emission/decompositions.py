@@ -137,6 +137,8 @@ class Decompositions:
         if lowering is not None:
             try:
                 values = lowering(call, *args, **kwargs)
+                for made in block.operations:
+                    made.operation.verify()
             except Unsupported as error:
                 reason = f"no lowering: {error}"
             except (TypeError, ValueError, IndexError, KeyError, ir.MLIRError) as error:

@@ -42,7 +42,7 @@ def _tanh_backward(call: Call, grad_output: Any, output: Any, **_: Any) -> Value
 @lowers("aten.threshold_backward")
 def _threshold_backward(call: Call, grad_output: Any, self: Any, threshold: Any, **_: Any) -> Value:
     grad, x = _values(call, grad_output, self)
-    return op.select(op.compare("GT", x, op.like(threshold, x)), grad, op.like(0, grad))
+    return op.select(op.compare("LE", x, op.like(threshold, x)), op.like(0, grad), grad)
 
 
 @lowers("aten.leaky_relu")
@@ -113,10 +113,10 @@ def _hardtanh_backward(
     call: Call, grad_output: Any, self: Any, min_val: Any, max_val: Any
 ) -> Value:
     grad, x = _values(call, grad_output, self)
-    inside = op.and_(
-        op.compare("GT", x, op.like(min_val, x)), op.compare("LT", x, op.like(max_val, x))
+    outside = op.or_(
+        op.compare("LE", x, op.like(min_val, x)), op.compare("GE", x, op.like(max_val, x))
     )
-    return op.select(inside, grad, op.like(0, grad))
+    return op.select(outside, op.like(0, grad), grad)
 
 
 @lowers("aten.elu")

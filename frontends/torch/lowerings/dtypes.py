@@ -32,6 +32,8 @@ PARTS = {"complex64": "float32", "complex128": "float64"}
 _COMPUTE = dict.fromkeys(("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"), "float32")
 
 _INTEGERS = ("bool", "uint8", "int8", "int16", "int32", "int64")
+#: Bits of the fraction, largest exponent.
+_LARGEST = {"float16": (10, 15), "bfloat16": (7, 127), "float32": (23, 127), "float64": (52, 1023)}
 _RANK = {"float16": 10, "bfloat16": 10, "float32": 11, "float64": 12}
 
 
@@ -49,6 +51,17 @@ def size(dtype: str) -> int:
 def is_float(dtype: str) -> bool:
     """Whether it is a real floating-point type."""
     return dtype in _FLOATS
+
+
+def is_unsigned(dtype: str) -> bool:
+    """Whether it is an integer without sign."""
+    return dtype.startswith("uint")
+
+
+def largest(dtype: str) -> float:
+    """The largest finite value of a float: (2 - epsilon) times 2 to its largest exponent."""
+    fraction, exponent = _LARGEST[dtype]
+    return (2 - 2.0**-fraction) * 2.0**exponent
 
 
 def is_complex(dtype: str) -> bool:

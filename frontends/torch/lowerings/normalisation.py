@@ -38,7 +38,8 @@ def softmax_parts(value: Value, along: int) -> tuple[Value, Value, Value]:
     """Softmax along a dim, the maximum and the sum of exponentials (without the dim)."""
     shape = op.shape_of(value)
     if not shape:
-        return op.like(1, value), value, op.like(1, value)
+        result, best, total = softmax_parts(op.reshape(value, (1,)), 0)
+        return op.reshape(result, ()), best, total
     best = op.reduce(value, [along], "maximum")
     shifted = op.exponential(op.subtract(value, op.keep(best, shape, [along])))
     total = op.reduce(shifted, [along])
@@ -49,33 +50,40 @@ def softmax_parts(value: Value, along: int) -> tuple[Value, Value, Value]:
 def _softmax_backward(
     call: Call, grad_output: Any, output: Any, dim: int, *_: Any, **__: Any
 ) -> Value:
-    along = axis(dim, output.rank)
-    dtype = dtypes.compute_dtype(output.dtype)
-    grad, y = (value_at(item, output.shape, dtype) for item in (grad_output, output))
+    grad, y, along = _with_dims(output, dim, grad_output)
     weighted = op.multiply(grad, y)
-    total = op.keep(op.reduce(weighted, [along]), output.shape, [along])
-    return op.subtract(weighted, op.multiply(y, total))
+    total = op.keep(op.reduce(weighted, [along]), op.shape_of(y), [along])
+    return op.reshape(op.subtract(weighted, op.multiply(y, total)), output.shape)
+
+
+def _with_dims(output: Any, dim: int, grad_output: Any) -> tuple[Value, Value, int]:
+    """A gradient and a result, and the dim counted from the front; [1] if they have none."""
+    dtype = dtypes.compute_dtype(output.dtype)
+    shape = output.shape or (1,)
+    grad, y = (
+        op.reshape(value_at(item, output.shape, dtype), shape) for item in (grad_output, output)
+    )
+    return grad, y, axis(dim, len(shape))
 
 
 @lowers("aten._log_softmax")
 def _log_softmax(call: Call, self: Any, dim: int, *_: Any, **__: Any) -> Value:
-    along = axis(dim, self.rank)
-    value = value_at(self, self.shape, call.compute)
-    best = op.keep(op.reduce(value, [along], "maximum"), self.shape, [along])
+    shape = self.shape or (1,)
+    along = axis(dim, len(shape))
+    value = op.reshape(value_at(self, self.shape, call.compute), shape)
+    best = op.keep(op.reduce(value, [along], "maximum"), shape, [along])
     shifted = op.subtract(value, best)
     total = op.log(op.reduce(op.exponential(shifted), [along]))
-    return op.subtract(shifted, op.keep(total, self.shape, [along]))
+    return op.reshape(op.subtract(shifted, op.keep(total, shape, [along])), self.shape)
 
 
 @lowers("aten._log_softmax_backward_data")
 def _log_softmax_backward(
     call: Call, grad_output: Any, output: Any, dim: int, *_: Any, **__: Any
 ) -> Value:
-    along = axis(dim, output.rank)
-    dtype = dtypes.compute_dtype(output.dtype)
-    grad, y = (value_at(item, output.shape, dtype) for item in (grad_output, output))
-    total = op.keep(op.reduce(grad, [along]), output.shape, [along])
-    return op.subtract(grad, op.multiply(op.exponential(y), total))
+    grad, y, along = _with_dims(output, dim, grad_output)
+    total = op.keep(op.reduce(grad, [along]), op.shape_of(y), [along])
+    return op.reshape(op.subtract(grad, op.multiply(op.exponential(y), total)), output.shape)
 
 
 @lowers("aten._fused_rms_norm")

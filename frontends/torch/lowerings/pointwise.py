@@ -12,7 +12,7 @@ from typing import Any
 
 from flint.frontends.torch.lowerings import dtypes
 from flint.frontends.torch.lowerings import operations as op
-from flint.frontends.torch.lowerings.calls import Call, Unsupported, common_dtype, value_at
+from flint.frontends.torch.lowerings.calls import Call, Unsupported, value_at
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.table import TABLE, lowers
 from flint.stablehlo.bindings import chlo
@@ -27,12 +27,36 @@ def _softplus(x: Value) -> Value:
     return hlo.log_plus_one(op.exponential(x))
 
 
-def _sign(x: Value) -> Value:
-    return hlo.sign(x) if dtypes.is_float(op.dtype_of(x)) else _clamped_sign(x)
+def is_nan(x: Value) -> Value:
+    """Which elements of a float are not a number; bool."""
+    return op.compare("NE", x, x)
 
 
-def _clamped_sign(x: Value) -> Value:
-    return op.minimum(op.maximum(x, op.like(-1, x)), op.like(1, x))
+def sign(x: Value) -> Value:
+    """-1, 0 or 1; 0 of NaN too, as torch's kernels, which subtract two comparisons, give it."""
+    if op.dtype_of(x) == "bool":
+        return x
+    zero, one = op.like(0, x), op.like(1, x)
+    above = op.select(op.compare("GT", x, zero), one, zero)
+    if dtypes.is_unsigned(op.dtype_of(x)):
+        return above
+    return op.select(op.compare("LT", x, zero), op.like(-1, x), above)
+
+
+def _whole(function: Callable[[Value], Value]) -> Callable[[Value], Value]:
+    """A function that rounds; integers are whole."""
+
+    def apply(x: Value) -> Value:
+        return function(x) if dtypes.is_float(op.dtype_of(x)) else x
+
+    return apply
+
+
+def truncated(x: Value) -> Value:
+    """Without what is behind the point."""
+    if not dtypes.is_float(op.dtype_of(x)):
+        return x
+    return op.select(op.compare("LT", x, op.like(0, x)), hlo.ceil(x), hlo.floor(x))
 
 
 #: One argument, computed in the result's compute dtype.
@@ -51,9 +75,9 @@ _UNARY: dict[str, Callable[[Value], Value]] = {
     "erf": op.erf,
     "exp": op.exponential,
     "expm1": hlo.exponential_minus_one,
-    "floor": hlo.floor,
-    "ceil": hlo.ceil,
-    "round": hlo.round_nearest_even,
+    "floor": _whole(hlo.floor),
+    "ceil": _whole(hlo.ceil),
+    "round": _whole(hlo.round_nearest_even),
     "log": op.log,
     "log1p": hlo.log_plus_one,
     "log2": lambda x: op.divide(op.log(x), op.like(math.log(2), x)),
@@ -62,14 +86,14 @@ _UNARY: dict[str, Callable[[Value], Value]] = {
     "relu": lambda x: op.maximum(x, op.like(0, x)),
     "rsqrt": op.rsqrt,
     "sigmoid": op.logistic,
-    "sign": _sign,
+    "sign": sign,
     "silu": _silu,
     "sin": hlo.sine,
     "sqrt": op.sqrt,
     "square": lambda x: op.multiply(x, x),
     "tan": hlo.tan,
     "tanh": hlo.tanh,
-    "trunc": lambda x: op.select(op.compare("LT", x, op.like(0, x)), hlo.ceil(x), hlo.floor(x)),
+    "trunc": truncated,
 }
 
 
@@ -146,7 +170,8 @@ def interpolated(x: Value, y: Value, weight: Any) -> Value:
     return op.select(op.compare("LT", hlo.abs(weight), op.like(0.5, weight)), near, far)
 
 
-def _pair(call: Call, first: Any, second: Any, dtype: str | None = None) -> tuple[Value, Value]:
+def pair(call: Call, first: Any, second: Any, dtype: str | None = None) -> tuple[Value, Value]:
+    """Two arguments in the first target's shape; None: in the dtype that it is computed in."""
     dtype = dtype or call.compute
     return value_at(first, call.shape, dtype), value_at(second, call.shape, dtype)
 
@@ -155,58 +180,24 @@ def _pair(call: Call, first: Any, second: Any, dtype: str | None = None) -> tupl
 def _add(
     call: Call, self: Any, other: Any, _old_alpha: Any = 1, *, alpha: Any = 1, **_: Any
 ) -> Value:
-    return plus(*_pair(call, self, other), alpha)
+    return plus(*pair(call, self, other), alpha)
 
 
 @lowers("aten.sub", "aten.subtract")
 def _subtract(call: Call, self: Any, other: Any, *, alpha: Any = 1, **_: Any) -> Value:
-    x, y = _pair(call, self, other)
+    x, y = pair(call, self, other)
     return op.subtract(x, y if alpha == 1 else op.multiply(y, op.like(alpha, y)))
 
 
 @lowers("aten.rsub")
 def _reverse_subtract(call: Call, self: Any, other: Any, alpha: Any = 1, **_: Any) -> Value:
-    x, y = _pair(call, self, other)
+    x, y = pair(call, self, other)
     return op.subtract(y, x if alpha == 1 else op.multiply(x, op.like(alpha, x)))
 
 
 @lowers("aten.mul", "aten.multiply")
 def _multiply(call: Call, self: Any, other: Any, **_: Any) -> Value:
-    return times(*_pair(call, self, other))
-
-
-@lowers("aten.div", "aten.divide", "aten.true_divide", "aten.floor_divide")
-def _divide(
-    call: Call, self: Any, other: Any, *, rounding_mode: str | None = None, **_: Any
-) -> Value:
-    if call.base == "floor_divide":
-        rounding_mode = "floor"
-    x, y = _pair(call, self, other)
-    quotient = op.divide(x, y)
-    if rounding_mode is None:
-        return quotient
-    whole = dtypes.is_float(op.dtype_of(x))
-    if rounding_mode == "trunc":
-        return _UNARY["trunc"](quotient) if whole else quotient
-    if whole:
-        return hlo.floor(quotient)
-    inexact = op.compare("NE", op.multiply(quotient, y), x)
-    negative = op.compare("NE", *(op.compare("LT", v, op.like(0, v)) for v in (x, y)))
-    return op.select(
-        op.and_(inexact, negative), op.subtract(quotient, op.like(1, quotient)), quotient
-    )
-
-
-@lowers("aten.remainder", "aten.fmod")
-def _remainder(call: Call, self: Any, other: Any, **_: Any) -> Value:
-    x, y = _pair(call, self, other)
-    rest = hlo.remainder(x, y)
-    if call.base == "fmod":
-        return rest
-    zero = op.like(0, rest)
-    opposite = op.compare("NE", op.compare("LT", rest, zero), op.compare("LT", y, zero))
-    wrong = op.and_(op.compare("NE", rest, zero), opposite)
-    return op.select(wrong, op.add(rest, y), rest)
+    return times(*pair(call, self, other))
 
 
 @lowers("aten.pow")
@@ -217,24 +208,34 @@ def _power(call: Call, self: Any, exponent: Any, **_: Any) -> Value:
     return raised(base, exponent)
 
 
-@lowers("aten.maximum", "aten.fmax")
+@lowers("aten.maximum")
 def _maximum(call: Call, self: Any, other: Any, **_: Any) -> Value:
-    return op.maximum(*_pair(call, self, other))
+    return op.maximum(*pair(call, self, other))
 
 
-@lowers("aten.minimum", "aten.fmin")
+@lowers("aten.minimum")
 def _minimum(call: Call, self: Any, other: Any, **_: Any) -> Value:
-    return op.minimum(*_pair(call, self, other))
+    return op.minimum(*pair(call, self, other))
+
+
+@lowers("aten.fmax", "aten.fmin")
+def _extreme_number(call: Call, self: Any, other: Any, **_: Any) -> Value:
+    """The larger or smaller one; of a number and NaN, the number."""
+    x, y = pair(call, self, other)
+    best = (op.maximum if call.base == "fmax" else op.minimum)(x, y)
+    if not dtypes.is_float(op.dtype_of(x)):
+        return best
+    return op.select(is_nan(x), y, op.select(is_nan(y), x, best))
 
 
 @lowers("aten.atan2")
 def _atan2(call: Call, self: Any, other: Any, **_: Any) -> Value:
-    return hlo.atan2(*_pair(call, self, other))
+    return hlo.atan2(*pair(call, self, other))
 
 
 @lowers("aten.lerp")
 def _lerp(call: Call, self: Any, end: Any, weight: Any, **_: Any) -> Value:
-    x, y = _pair(call, self, end)
+    x, y = pair(call, self, end)
     if not isinstance(weight, int | float):
         weight = value_at(weight, call.shape, call.compute)
     return interpolated(x, y, weight)
@@ -249,80 +250,14 @@ def _add_scaled(
     return op.add(x, op.multiply(op.like(value, both), both))
 
 
-_COMPARISONS = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE"}
-
-
-@lowers(*(f"aten.{name}" for name in _COMPARISONS))
-def _compare(call: Call, self: Any, other: Any, **_: Any) -> Value:
-    x, y = _pair(call, self, other, common_dtype([self, other]))
-    return op.compare(_COMPARISONS[call.base], x, y)
-
-
-@lowers("aten.logical_not")
-def _logical_not(call: Call, self: Any, **_: Any) -> Value:
-    return op.not_(value_at(self, call.shape, "bool"))
-
-
-@lowers("aten.bitwise_not")
-def _bitwise_not(call: Call, self: Any, **_: Any) -> Value:
-    return op.not_(value_at(self, call.shape, call.dtype))
-
-
-_LOGICAL: dict[str, Callable[[Value, Value], Value]] = {
-    "and": op.and_,
-    "or": op.or_,
-    "xor": op.xor,
-}
-
-
-@lowers("aten.logical_and", "aten.logical_or", "aten.logical_xor")
-def _logical(call: Call, self: Any, other: Any, **_: Any) -> Value:
-    function = _LOGICAL[call.base.removeprefix("logical_")]
-    return function(*_pair(call, self, other, "bool"))
-
-
-@lowers(
-    "aten.bitwise_and", "aten.bitwise_or", "aten.bitwise_xor",
-    "aten.__and__", "aten.__or__", "aten.__xor__",
-)  # fmt: skip
-def _bitwise(call: Call, self: Any, other: Any, **_: Any) -> Value:
-    function = _LOGICAL[call.base.removeprefix("bitwise_").strip("_")]
-    return function(*_pair(call, self, other, call.dtype))
-
-
-@lowers("aten.__lshift__", "aten.bitwise_left_shift")
-def _shift_left(call: Call, self: Any, other: Any, **_: Any) -> Value:
-    return hlo.shift_left(*_pair(call, self, other, call.dtype))
-
-
-@lowers("aten.__rshift__", "aten.bitwise_right_shift")
-def _shift_right(call: Call, self: Any, other: Any, **_: Any) -> Value:
-    return hlo.shift_right_arithmetic(*_pair(call, self, other, call.dtype))
-
-
-@lowers("aten.isnan")
-def _isnan(call: Call, self: Any) -> Value:
-    return op.compare("NE", self.value, self.value)
-
-
-@lowers("aten.isinf")
-def _isinf(call: Call, self: Any) -> Value:
-    return op.compare("EQ", hlo.abs(self.value), op.like(math.inf, self.value))
-
-
-@lowers("aten.isfinite")
-def _isfinite(call: Call, self: Any) -> Value:
-    return hlo.is_finite(self.value)
-
-
 @lowers("aten.where")
 def _where(call: Call, condition: Any, self: Any, other: Any, **_: Any) -> Value:
-    return op.select(value_at(condition, call.shape, "bool"), *_pair(call, self, other, call.dtype))
+    return op.select(value_at(condition, call.shape, "bool"), *pair(call, self, other, call.dtype))
 
 
 @lowers("aten.masked_fill")
 def _masked_fill(call: Call, self: Any, mask: Any, value: Any, **_: Any) -> Value:
-    return op.select(value_at(mask, call.shape, "bool"), *_pair(call, value, self, call.dtype))
+    return op.select(value_at(mask, call.shape, "bool"), *pair(call, value, self, call.dtype))
 
 
 @lowers("aten.clamp", "aten.clamp_min", "aten.clamp_max")
@@ -347,46 +282,10 @@ def _nan_to_num(
     call: Call, self: Any, nan: Any = None, posinf: Any = None, neginf: Any = None, **_: Any
 ) -> Value:
     x = value_at(self, call.shape, call.dtype)
-    if posinf is None or neginf is None:
-        raise Unsupported("aten.nan_to_num without values for the infinities")
-    x = op.select(op.compare("NE", x, x), op.like(nan or 0.0, x), x)
-    x = op.select(op.compare("EQ", x, op.like(math.inf, x)), op.like(posinf, x), x)
-    return op.select(op.compare("EQ", x, op.like(-math.inf, x)), op.like(neginf, x), x)
-
-
-@lowers("aten.complex")
-def _complex(call: Call, real: Any, imag: Any, **_: Any) -> Value:
-    part = dtypes.PARTS[call.dtype]
-    return hlo.complex(*_pair(call, real, imag, part))
-
-
-@lowers("aten.polar")
-def _polar(call: Call, abs: Any, angle: Any, **_: Any) -> Value:
-    size, turn = _pair(call, abs, angle, dtypes.PARTS[call.dtype])
-    return hlo.complex(op.multiply(size, hlo.cosine(turn)), op.multiply(size, hlo.sine(turn)))
-
-
-@lowers("aten._conj_physical", "aten.conj_physical")
-def _conjugate(call: Call, self: Any, **_: Any) -> Value:
-    return op.conjugate(self.value)
-
-
-@lowers("aten.abs")
-def _abs(call: Call, self: Any, **_: Any) -> Value:
-    if dtypes.is_complex(self.dtype):
-        return hlo.abs(self.value)
-    return hlo.abs(value_at(self, call.shape, call.compute))
-
-
-@lowers("aten.sgn")
-def _sgn(call: Call, self: Any, **_: Any) -> Value:
-    """The sign, or a complex number's direction."""
-    value = self.value
-    return hlo.sign(value) if self.dtype != "bool" else value
-
-
-@lowers("aten.angle")
-def _angle(call: Call, self: Any, **_: Any) -> Value:
-    if not dtypes.is_complex(self.dtype):
-        raise Unsupported(f"{call.name} of a real tensor")
-    return hlo.atan2(hlo.imag(self.value), hlo.real(self.value))
+    if not dtypes.is_float(call.dtype):
+        return x
+    most = dtypes.largest(call.dtype)
+    high, low = most if posinf is None else posinf, -most if neginf is None else neginf
+    x = op.select(is_nan(x), op.like(nan or 0.0, x), x)
+    x = op.select(op.compare("EQ", x, op.like(math.inf, x)), op.like(high, x), x)
+    return op.select(op.compare("EQ", x, op.like(-math.inf, x)), op.like(low, x), x)

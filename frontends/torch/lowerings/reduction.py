@@ -7,8 +7,9 @@ from typing import Any
 
 from flint.frontends.torch.lowerings import dtypes
 from flint.frontends.torch.lowerings import operations as op
-from flint.frontends.torch.lowerings.calls import Call, Unsupported, axes, axis, value_at
+from flint.frontends.torch.lowerings.calls import Call, axes, axis, value_at
 from flint.frontends.torch.lowerings.operations import Value
+from flint.frontends.torch.lowerings.pointwise import is_nan
 from flint.frontends.torch.lowerings.table import lowers
 from flint.stablehlo.bindings import stablehlo as hlo
 
@@ -20,9 +21,10 @@ def _count(shape: tuple[int, ...], dims: list[int]) -> int:
 @lowers("aten.sum", "aten.mean", "aten.nansum")
 def _total(call: Call, self: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Value:
     dims = axes(dim, self.rank)
-    value = op.reduce(value_at(self, self.shape, call.compute), dims)
-    if call.base == "nansum":
-        raise Unsupported(call.name)
+    value = value_at(self, self.shape, call.compute)
+    if call.base == "nansum" and dtypes.is_float(call.compute):
+        value = op.select(is_nan(value), op.like(0, value), value)
+    value = op.reduce(value, dims)
     if call.base == "mean":
         value = op.divide(value, op.like(_count(self.shape, dims), value))
     return op.reshape(value, call.shape)
@@ -73,22 +75,20 @@ def _place_of_extreme(
 
 
 def _with_place(value: Value, dim: int, kind: str) -> tuple[Value, Value]:
-    """An extreme along a dim, and the first place where it is."""
+    """An extreme along a dim, and the first place where it is; NaN is the most extreme."""
     shape = op.shape_of(value)
     if not shape:
         return value, op.constant(0, (), "int64")
     best = op.reduce(value, [dim], kind)
     here = op.compare("EQ", value, op.keep(best, shape, [dim]))
+    if dtypes.is_float(op.dtype_of(value)):
+        here = op.or_(here, is_nan(value))
     place = op.iota(shape, dim)
     return best, op.reduce(op.select(here, place, op.like(shape[dim], place)), [dim], "minimum")
 
 
 def norm(value: Value, order: Any, dims: list[int]) -> Value:
-    """A vector norm over dims.
-
-    Raises:
-        Unsupported: an order that is none of 0, 1, 2, other positive numbers and the infinities.
-    """
+    """A vector norm over dims, of any order."""
     if order == 2:
         return op.sqrt(op.reduce(op.multiply(value, value), dims))
     size = hlo.abs(value)
@@ -99,8 +99,6 @@ def norm(value: Value, order: Any, dims: list[int]) -> Value:
     if order == 0:
         present = op.compare("NE", value, op.like(0, value))
         return op.reduce(op.convert(present, op.dtype_of(value)), dims)
-    if order < 0:
-        raise Unsupported(f"a norm of order {order}")
     powered = op.reduce(op.power(size, op.like(order, size)), dims)
     return op.power(powered, op.like(1 / order, powered))
 

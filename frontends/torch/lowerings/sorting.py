@@ -9,13 +9,14 @@ from flint.frontends.torch.lowerings import dtypes
 from flint.frontends.torch.lowerings import operations as op
 from flint.frontends.torch.lowerings.calls import Call, Unsupported, axis
 from flint.frontends.torch.lowerings.operations import Value
+from flint.frontends.torch.lowerings.pointwise import is_nan
 from flint.frontends.torch.lowerings.table import lowers
 from flint.stablehlo.bindings import chlo, ir
 from flint.stablehlo.bindings import stablehlo as hlo
 
 
 def sorted_along(value: Value, along: int, descending: bool) -> tuple[Value, Value]:
-    """Values in order along a dim, stable, and where they were."""
+    """Values in order along a dim, stable, and where they were; NaN is the largest."""
     shape, dtype = op.shape_of(value), op.dtype_of(value)
     if not shape:
         return value, op.constant(0, (), "int64")
@@ -24,8 +25,13 @@ def sorted_along(value: Value, along: int, descending: bool) -> tuple[Value, Val
     kinds = [op.tensor((), dtype)] * 2 + [op.tensor((), "int64")] * 2
     block = made.regions[0].blocks.append(*kinds)
     with ir.InsertionPoint(block):
-        a, b = block.arguments[0], block.arguments[1]
-        hlo.return_([op.compare("GT" if descending else "LT", a, b)])
+        low, high = block.arguments[0], block.arguments[1]
+        if descending:
+            low, high = high, low
+        before = op.compare("LT", low, high)
+        if dtypes.is_float(dtype):
+            before = op.or_(before, op.and_(is_nan(high), op.not_(is_nan(low))))
+        hlo.return_([before])
     return made.results[0], made.results[1]
 
 
@@ -86,9 +92,12 @@ def _histc(call: Call, self: Any, bins: int = 100, min: Any = 0, max: Any = 0, *
 @lowers("aten.searchsorted", "aten.bucketize")
 def _searchsorted(
     call: Call, sorted_sequence: Any, self: Any, *, out_int32: bool = False, right: bool = False,
-    **_: Any,
+    side: str | None = None, sorter: Any = None,
 ) -> Value:  # fmt: skip
     """How many entries of a sorted vector lie before each value."""
+    if sorter is not None:
+        raise Unsupported(f"{call.name} with a sorter")
+    right = right or side == "right"
     edges, values = sorted_sequence, self
     if call.base == "bucketize":
         edges, values = self, sorted_sequence

@@ -33,9 +33,11 @@ def lowers(*names: str) -> Callable[[Lowering], Lowering]:
 
 def lowering_of(name: str) -> Lowering | None:
     """The lowering of "namespace.op.overload", or None."""
-    namespace, base = name.split(".")[:2]
+    namespace, base, *rest = name.split(".")
     plain = base[:-1] if base.endswith("_") and not base.endswith("__") else base
-    for key in (name, f"{namespace}.{base}", f"{namespace}.{plain}"):
+    overload = ".".join(rest).removesuffix("_out")
+    exact = (name, f"{namespace}.{plain}.{overload}")
+    for key in (*exact, f"{namespace}.{base}", f"{namespace}.{plain}"):
         if key in TABLE:
             return TABLE[key]
     return None

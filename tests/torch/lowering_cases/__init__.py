@@ -1,0 +1,27 @@
+"""One call per case of every lowering: a function and the tensors that it is given.
+
+The idea: a case says nothing about results; those are eager PyTorch's, or another compiler's.
+
+    function, tensors = CASES["mm bf16"]
+"""
+
+from __future__ import annotations
+
+from tests.torch.lowering_cases import (
+    lists,
+    losses,
+    movement,
+    normalisations,
+    places,
+    pointwise,
+    products,
+    reductions,
+    windows,
+)
+
+CASES = {}
+for family in (
+    pointwise, products, reductions, normalisations, windows, losses, places, movement, lists
+):  # fmt: skip
+    assert not CASES.keys() & family.CASES.keys()
+    CASES.update(family.CASES)
