@@ -36,12 +36,24 @@ from flint.passes.attention_kernels import BACKWARD, FORWARD, contracted
 from flint.passes.attention_scores import MAX_HEAD, Block, Known, Scores, known_values
 from flint.work import Role
 
+#: Attention that is left alone, where ``fuse_attention`` is given a place to count it.
+LEFT = "attention is timed as written, because its kernel and another would wait for each other"
 
-def fuse_attention(graph: WorkloadGraph) -> WorkloadGraph:
-    """``graph`` (in issue order) with attention as kernels, in bodies too."""
+
+def fuse_attention(graph: WorkloadGraph, left: dict[str, int] | None = None) -> WorkloadGraph:
+    """``graph`` (in issue order) with attention as kernels, in bodies too.
+
+    Args:
+        graph: the graph.
+        left: where attention is counted (text -> count) that cannot be a kernel of its own beside
+            others, because each would wait for the other; it stays as written.
+
+    Raises:
+        FlintError: there is such attention, and nowhere to count it.
+    """
     names = [name for name in (FORWARD, BACKWARD) if name not in graph.tables.ops]
     tables = replace(graph.tables, ops=(*graph.tables.ops, *names))
-    found = _in_block(graph, tables, np.zeros(graph.inputs, np.int8))
+    found = _in_block(graph, tables, np.zeros(graph.inputs, np.int8), left)
     return graph if found is None else _with_tables(found, tables)
 
 
@@ -67,7 +79,7 @@ def _with_tables(graph: WorkloadGraph, tables: Tables) -> WorkloadGraph:
 
 
 def _in_block(
-    graph: WorkloadGraph, tables: Tables, inputs: NDArray[np.int8]
+    graph: WorkloadGraph, tables: Tables, inputs: NDArray[np.int8], left: dict[str, int] | None
 ) -> WorkloadGraph | None:
     """A block with its attention fused; None if there is none in it or below."""
     if not len(graph) or not _any_candidate(graph):
@@ -81,19 +93,19 @@ def _in_block(
         operands = graph.operand[graph.operand_ptr[node] : graph.operand_ptr[node + 1]]
         given = known[operands].copy()
         given[: loop.carried] = Known.NOTHING
-        body = _in_block(loop.body, tables, given)
+        body = _in_block(loop.body, tables, given, left)
         if body is not None:
             loops[int(graph.detail[node])] = replace(loop, body=body)
             changed = True
     for number, item in enumerate(conditionals):
-        branches = [_in_block(b, tables, np.zeros(b.inputs, np.int8)) for b in item.branches]
+        branches = [_in_block(b, tables, np.zeros(b.inputs, np.int8), left) for b in item.branches]
         if any(branch is not None for branch in branches):
             pairs = zip(branches, item.branches, strict=True)
             conditionals[number] = replace(item, branches=tuple(new or old for new, old in pairs))
             changed = True
     if changed:
         graph = replace(graph, loops=tuple(loops), conditionals=tuple(conditionals))
-    fused = _fuse(graph, tables, known)
+    fused = _fuse(graph, tables, known, left)
     return fused if fused is not None else graph if changed else None
 
 
@@ -101,7 +113,9 @@ def _any_candidate(graph: WorkloadGraph) -> bool:
     return any(0 < k <= MAX_HEAD and k < min(m, n) for _, m, n, k in graph.tables.gemms)
 
 
-def _fuse(graph: WorkloadGraph, tables: Tables, known: NDArray[np.int8]) -> WorkloadGraph | None:
+def _fuse(
+    graph: WorkloadGraph, tables: Tables, known: NDArray[np.int8], left: dict[str, int] | None
+) -> WorkloadGraph | None:
     block = Block(graph, known)
     pieces = block.find()
     for piece in pieces:
@@ -111,8 +125,27 @@ def _fuse(graph: WorkloadGraph, tables: Tables, known: NDArray[np.int8]) -> Work
         return None
     try:
         return contracted(block, pieces, tables)
-    except FlintError:  # kernels that would wait for each other stay as they are written
-        return None
+    except FlintError as error:
+        if left is None:
+            text = f"attention cannot run as fused kernels ({error}): take --attention-as-written"
+            raise FlintError(text) from error
+    return _one_by_one(block, pieces, tables, left)
+
+
+def _one_by_one(
+    block: Block, pieces: list[Scores], tables: Tables, left: dict[str, int]
+) -> WorkloadGraph | None:
+    """The block with as much of its attention as can be kernels beside each other, in order."""
+    fused: WorkloadGraph | None = None
+    kept: list[Scores] = []
+    for piece in pieces:
+        try:
+            fused = contracted(block, [*kept, piece], tables)
+        except FlintError:
+            left[LEFT] = left.get(LEFT, 0) + 1
+        else:
+            kept.append(piece)
+    return fused
 
 
 def _is_forward_first(block: Block, piece: Scores) -> bool:

@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from flint.errors import FlintError
 from flint.graph import NodeKind, WorkloadGraph
 from flint.passes import apply
-from flint.passes.attention import attention_kernels, fuse_attention
+from flint.passes.attention import LEFT, attention_kernels, fuse_attention
 from flint.verification import verify
 from flint.work import Unit
 from tests.walker.helpers import walked
@@ -192,3 +193,23 @@ def test_layers_one_after_another_are_kernels_of_their_own() -> None:
     graph = fused(layers, HEADS, HEADS, HEADS)
     assert kernels(graph) == [("attention", 2 * CAUSAL)] * 3
     assert attention_kernels(graph) == 3
+
+
+def test_attentions_that_wait_for_each_other_cannot_both_be_kernels() -> None:
+    """Each one's second product with its weights takes the other's first result."""
+
+    def crossed(q, k, v):
+        one = jax.nn.softmax(q @ k.swapaxes(-1, -2))
+        other = jax.nn.softmax(k @ q.swapaxes(-1, -2))
+        first, second = one @ v, other @ v
+        return one @ jnp.tanh(second), other @ jnp.tanh(first)
+
+    graph = graph_of(crossed, HEADS, HEADS, HEADS)
+    with pytest.raises(FlintError, match=r"wait for each other.*--attention-as-written"):
+        fuse_attention(graph)
+    left: dict[str, int] = {}
+    found = fuse_attention(graph, left)
+    verify(found)
+    assert left == {LEFT: 1}
+    assert kernels(found) == [("attention", 3 * PRODUCT)]
+    assert found.flops_by_node().sum() >= 6 * PRODUCT
