@@ -76,7 +76,7 @@ def simulate_command(
         typer.Option(
             "--pass",
             metavar="NAME[:OPTION=VALUE,...]",
-            help="What if: bucket, hoist, defer, split or scale, such as hoist:by=2 or "
+            help="What if: bucket, hoist, defer, split, replace or scale, such as hoist:by=2 or "
             "bucket:kind=all-gather,bytes=64MiB; repeat for more.",
         ),
     ] = None,

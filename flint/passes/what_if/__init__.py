@@ -23,6 +23,7 @@ from flint.graph import WorkloadGraph
 from flint.passes.what_if.bucket import bucket
 from flint.passes.what_if.defer import defer
 from flint.passes.what_if.hoist import hoist
+from flint.passes.what_if.replace_algorithm import replace_algorithm
 from flint.passes.what_if.scale import scale
 from flint.passes.what_if.split import split
 from flint.verification import verify
@@ -64,6 +65,13 @@ def _kind(text: str) -> str:
     return kind
 
 
+def _algorithm(text: str) -> str:
+    name = text.replace("_", "-")
+    if name not in _ALGORITHMS:
+        raise ValueError("an algorithm")
+    return name
+
+
 @dataclass(frozen=True, slots=True)
 class WhatIf:
     """One pass of the table.
@@ -79,6 +87,7 @@ class WhatIf:
 
 _KIND = (_kind, "a collective such as all_gather or reduce_scatter")
 _COUNT = (_count, "a whole number from 1 on")
+_ALGORITHMS = ("reduce-scatter+all-gather", "hierarchical")
 
 #: What-if passes by name.
 WHAT_IF: Final[Mapping[str, WhatIf]] = MappingProxyType(
@@ -93,6 +102,14 @@ WHAT_IF: Final[Mapping[str, WhatIf]] = MappingProxyType(
         "hoist": WhatIf(hoist, {"by": (*_COUNT, 1)}),
         "defer": WhatIf(defer, {"by": (*_COUNT, 1)}),
         "split": WhatIf(split, {"kind": (*_KIND, "all_gather"), "chunks": (*_COUNT, 2)}),
+        "replace": WhatIf(
+            replace_algorithm,
+            {
+                "kind": (*_KIND, "all_reduce"),
+                "by": (_algorithm, " or ".join(_ALGORITHMS), _ALGORITHMS[0]),
+                "inner": (*_COUNT, 8),
+            },
+        ),
         "scale": WhatIf(scale, {"factor": (_factor, "a number from 0 to 1e6", 1.0)}),
     }
 )

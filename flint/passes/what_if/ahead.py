@@ -16,18 +16,16 @@ from.  At most N - 1 iterations ahead are expressed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flint.building import GraphBuilder, TableBuilder
-from flint.graph import EdgeKind, Ints, Loop, NodeKind, WorkloadGraph
+from flint.graph import Ints, Loop, NodeKind, WorkloadGraph
 from flint.passes.columns import lists, with_bodies
+from flint.passes.what_if.copying import Edges, copy_node, order_of
 from flint.passes.what_if.gathers import weight_gathers
-
-#: Nodes that come first, and why.
-Edges = list[tuple[int, EdgeKind]]
 
 
 def gathered_ahead(graph: WorkloadGraph, *, by: int) -> WorkloadGraph:
@@ -97,10 +95,10 @@ class _Pipeline:
         place: dict[int, int] = {}
         operands = lists(body.operand_ptr, body.operand)
         for node in sorted(self.moved):
-            edges = order + [(place[n], kind) for n, kind in _order(body, node) if n in place]
+            edges = order + [(place[n], kind) for n, kind in order_of(body, node) if n in place]
             place[node] = len(builder)
             taken = [root for v in operands[node] for root in self._roots(v, operands)]
-            _copy(builder, body, node, [made[v] for v in taken], edges, made)
+            copy_node(builder, body, node, [made[v] for v in taken], edges, made)
         return made
 
     def _roots(self, value: int, operands: list[list[int]]) -> list[int]:
@@ -137,44 +135,6 @@ class _Pipeline:
         return builder.finish([*(made[int(v)] for v in body.outputs), *kept], body.tables)
 
 
-def _order(graph: WorkloadGraph, node: int) -> Edges:
-    row = slice(int(graph.order_ptr[node]), int(graph.order_ptr[node + 1]))
-    kinds = [EdgeKind(kind) for kind in graph.order_kind[row].tolist()]
-    return list(zip(graph.order_node[row].tolist(), kinds, strict=True))
-
-
-def _copy(
-    builder: GraphBuilder,
-    graph: WorkloadGraph,
-    node: int,
-    operands: Iterable[int],
-    order: Edges,
-    made: dict[int, int],
-) -> None:
-    """Copy a node and enter its results into ``made``."""
-    kind, detail = NodeKind(int(graph.kind[node])), int(graph.detail[node])
-    if kind == NodeKind.LOOP:
-        builder.loops.append(graph.loops[detail])
-        detail = len(builder.loops) - 1
-    elif kind == NodeKind.CONDITIONAL:
-        builder.conditionals.append(graph.conditionals[detail])
-        detail = len(builder.conditionals) - 1
-    low, high = graph.result_ptr[node : node + 2].tolist()
-    results = builder.node(
-        kind,
-        int(graph.op[node]),
-        operands,
-        graph.result_type[low:high].tolist(),
-        role=int(graph.role[node]),
-        work=graph[node].work,
-        detail=detail,
-        source=int(graph.source[node]),
-        ops_merged=int(graph.ops_merged[node]),
-        order=order,
-    )
-    made.update(zip(range(graph.inputs + low, graph.inputs + high), results, strict=True))
-
-
 def _rest(
     builder: GraphBuilder, graph: WorkloadGraph, without: set[int], made: dict[int, int]
 ) -> None:
@@ -183,9 +143,9 @@ def _rest(
     operands = lists(graph.operand_ptr, graph.operand)
     for node in range(len(graph)):
         if node not in without:
-            edges = [(place[n], kind) for n, kind in _order(graph, node) if n in place]
+            edges = [(place[n], kind) for n, kind in order_of(graph, node) if n in place]
             place[node] = len(builder)
-            _copy(builder, graph, node, [made[v] for v in operands[node]], edges, made)
+            copy_node(builder, graph, node, [made[v] for v in operands[node]], edges, made)
 
 
 def _rebuilt(graph: WorkloadGraph, plans: dict[int, _Pipeline]) -> WorkloadGraph:
@@ -195,10 +155,10 @@ def _rebuilt(graph: WorkloadGraph, plans: dict[int, _Pipeline]) -> WorkloadGraph
     place: dict[int, int] = {}
     operands: list[list[int]] = lists(graph.operand_ptr, graph.operand)
     for node in range(len(graph)):
-        order = [(place[n], kind) for n, kind in _order(graph, node)]
+        order = [(place[n], kind) for n, kind in order_of(graph, node)]
         taken = [made[v] for v in operands[node]]
         if node not in plans:
-            _copy(builder, graph, node, taken, order, made)
+            copy_node(builder, graph, node, taken, order, made)
         else:
             results = _loops(builder, plans[node], taken, order, int(graph.source[node]))
             low, high = (graph.result_ptr[node : node + 2] + graph.inputs).tolist()
