@@ -108,6 +108,8 @@ PARTS: dict[str, Part] = {
 def run(folder: Path, parts: Sequence[str], *, quick: bool) -> dict[str, Any]:
     """Some parts; outputs go to ``folder`` and are removed case by case."""
     os.environ["PYTHONPATH"] = str(cases.ROOT)
+    # An installed package is byte-compiled: no run but the first may pay for that.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     found: dict[str, Any] = {"machine": machine.describe(folder, cases.ROOT), "parts": {}}
     for name in parts:
         begin, watch = time.perf_counter(), machine.Watch()

@@ -139,9 +139,7 @@ def _check(path: Path, schema: str) -> None:
 def _nodes(trace: JsonTrace, accesses: AccessesBuilder | None) -> list[_Node]:
     found = []
     for item in trace.items("nodes"):
-        attributes = {
-            str(entry.get("name")): entry.get("value") for entry in _entries(item.get("attrs"))
-        }
+        attributes = _attributes(item.get("attrs"))
         number, outer = item.get("id"), item.get("ctrl_deps", -1)
         inputs = item.get("inputs")
         order = attributes.get("rf_id")
@@ -163,8 +161,15 @@ def _nodes(trace: JsonTrace, accesses: AccessesBuilder | None) -> list[_Node]:
     return found
 
 
-def _entries(listed: object) -> list[dict[str, Any]]:
-    return [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
+def _attributes(listed: object) -> dict[str, Any]:
+    """Values by name; entries without a name are left out."""
+    if not isinstance(listed, list):
+        return {}
+    try:
+        return {entry["name"]: entry["value"] for entry in listed}
+    except (KeyError, TypeError):
+        entries = [entry for entry in listed if isinstance(entry, dict)]
+        return {str(entry.get("name")): entry.get("value") for entry in entries}
 
 
 def _thread(number: object) -> int:
@@ -203,9 +208,10 @@ def _known_facts(
     if "c10d" in node.name or node.name == "record_param_comms":
         return _facts(node, groups)
     key = node.name, f"{node.inputs.get('shapes')}{node.inputs.get('types')}"
-    if key not in known:
-        known[key] = _facts(node, groups)
-    return known[key]
+    found = known.get(key)
+    if found is None:
+        found = known[key] = _facts(node, groups)
+    return found
 
 
 def _facts(node: _Node, groups: dict[str, tuple[int, ...]]) -> OpFacts:

@@ -56,13 +56,14 @@ class AccessesBuilder:
             item: the node as the file has it.
         """
         written, only = self._marks(name, schema)
-        found: list[Access] = []
+        found: dict[int, Access] = {}  # equal ones are one object
         for place, tensor in _tensors(item.get("inputs")):
-            found.append(self._access(tensor, place not in only, place in written))
+            access = self._access(tensor, place not in only, place in written)
+            found[id(access)] = access
         for _, tensor in _tensors(item.get("outputs")):
-            found.append(self._access(tensor, False, True))
-        # Equal ones are one object.
-        self._tensors[number] = tuple({id(access): access for access in found}.values())
+            access = self._access(tensor, False, True)
+            found[id(access)] = access
+        self._tensors[number] = tuple(found.values())
         self._record[number] = record
         self._names[number] = name
 
@@ -78,7 +79,7 @@ class AccessesBuilder:
     def _access(self, tensor: _Tensor, read: bool, written: bool) -> Access:
         entry, shape, strides, kind = tensor
         # Numbers are given out anew: everything that describes a tensor tells it apart.
-        key = (*entry[1:5], str(shape), str(strides), kind, read, written)
+        key = (*entry[1:5], _plain(shape), _plain(strides), kind, read, written)
         found = self._known.get(key)
         if found is None:
             low, high, described = _described(tensor)
@@ -120,35 +121,47 @@ def _named(text: str) -> Iterator[str]:
         yield name
 
 
-def _tensors(side: Any) -> Iterator[tuple[int, _Tensor]]:
+def _tensors(side: Any) -> list[tuple[int, _Tensor]]:
     """(argument, tensor) of every tensor of a node's side."""
+    found: list[tuple[int, _Tensor]] = []
     if not isinstance(side, dict):
-        return
+        return found
     values, shapes, types = side.get("values"), side.get("shapes"), side.get("types")
     strides = side.get("strides")
     if not (isinstance(values, list) and isinstance(shapes, list) and isinstance(types, list)):
-        return
-    known = strides if isinstance(strides, list) and len(strides) == len(values) else None
-    for place, (value, shape, kind) in enumerate(zip(values, shapes, types, strict=False)):
+        return found
+    if not (isinstance(strides, list) and len(strides) == len(values)):
+        strides = [None] * len(values)
+    for place, (value, shape, stride, kind) in enumerate(
+        zip(values, shapes, strides, types, strict=False)
+    ):
         if not isinstance(value, list):
             continue
-        stride = known[place] if known is not None else None
         text = str(kind)
         if _is_tensor(value):
-            yield place, (value, shape, stride, text[7:-1] if text[:7] == "Tensor(" else "")
+            kind = text[7:-1] if text.startswith("Tensor(") else ""
+            found.append((place, (value, shape, stride, kind)))
             continue
-        for tensor in _flat(value, shape, stride, _TYPES.findall(text)[::-1]):
-            yield place, tensor
+        nested = _flat(value, shape, stride, _TYPES.findall(text)[::-1])
+        found += ((place, tensor) for tensor in nested)
+    return found
+
+
+def _plain(numbers: Any) -> object:
+    """Something hashable that tells shapes and strides apart."""
+    try:
+        hash(plain := tuple(numbers))
+    except TypeError:
+        return str(numbers)
+    return plain
 
 
 def _is_tensor(value: list[Any]) -> bool:
     if len(value) != _FIELDS:
         return False
     _, storage, offset, count, size, _ = value
-    whole = type(storage) is int and type(offset) is int and type(count) is int
     return (
-        whole
-        and type(size) is int
+        type(storage) is type(offset) is type(count) is type(size) is int
         and 0 <= storage < _LARGEST
         and 0 <= offset < _LARGEST
         and 0 <= count < _LARGEST

@@ -16,11 +16,14 @@ from collections.abc import Sequence
 
 import typer
 
-from flint.environment import refuse_namesake
+from flint.environment import DISTRIBUTION, installed_version, refuse_namesake
 from flint.errors import FlintError, UsageError
 
 #: Exit status after Ctrl-C: 128 and the number of its signal, as shells have it.
 _INTERRUPTED = 130
+
+#: How many threads numpy's linear algebra starts when numpy is imported.
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 _HELP = "From model code and saved StableHLO/HLO to per-rank workload graphs and Chakra traces."
 
@@ -47,10 +50,20 @@ def application(commands: Sequence[str] = COMMANDS) -> typer.Typer:
     return app
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"{DISTRIBUTION} {installed_version(DISTRIBUTION)}")
+        raise typer.Exit
+
+
 def _options(
     debug: bool = typer.Option(False, "--debug", help="Show tracebacks of errors."),
+    version: bool = typer.Option(
+        False, "--version", callback=_show_version, is_eager=True, help="Show the version."
+    ),
 ) -> None:
     """From model code and saved StableHLO/HLO to per-rank workload graphs and Chakra traces."""
+    del version
     del debug  # read from the arguments by ``main``, which must know it before parsing can fail
 
 
@@ -68,6 +81,21 @@ def _with_values(arguments: list[str]) -> list[str]:
         if alone is not None and following.startswith("-"):
             found.append(alone)
     return found
+
+
+def _import_numpy() -> None:
+    """Import numpy without threads for its linear algebra.
+
+    Nothing here multiplies matrices; started threads spin for work, which costs every command some
+    50 ms, and a sweep's processes the cores that they share.
+    """
+    if "numpy" in sys.modules or _BLAS_THREADS in os.environ:
+        return
+    os.environ[_BLAS_THREADS] = "1"
+    try:
+        importlib.import_module("numpy")
+    finally:
+        del os.environ[_BLAS_THREADS]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -92,6 +120,7 @@ def _run(arguments: list[str], debug: bool) -> int:
         return UsageError.exit_status
     try:
         refuse_namesake()
+        _import_numpy()
         named = arguments[:1] if arguments[0] in COMMANDS else COMMANDS
         app = application(named)
         arguments = _with_values(arguments)

@@ -16,15 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from flint import registry
 from flint.collection import uncollected
-from flint.converting import walk_options
 from flint.errors import FlintError, UsageError
 from flint.mesh import Mesh
 from flint.post_execution.answering import answering
 from flint.post_execution.exchanges import communication_of, meet
 from flint.post_execution.graphs import Flows, graph_of, phases_of
-from flint.post_execution.modules import ModuleTimes, workload_of_times
 from flint.post_execution.order import edges_of
 from flint.post_execution.recorded import (
     Recorded,
@@ -72,7 +69,16 @@ def convert_traces(
         FlintError: a trace is damaged, or traces do not belong to one run.
     """
     if any(_is_jax_profile(Path(path)) for path in paths):
-        return _converted_profile(paths, execution_traces, mesh, axes, step, trip_count, branch)
+        # It has whole programs: what reads those costs the others a tenth of their start.
+        from flint.post_execution.profiles import convert_profile
+
+        if len(paths) > 1 or execution_traces:
+            raise UsageError(
+                f"{paths[0]} is a profile of JAX, which has all devices of its host: give it alone"
+            )
+        return convert_profile(
+            Path(paths[0]), mesh=mesh, axes=axes, step=step, trip_count=trip_count, branch=branch
+        )
     files, beside = sorted_files(paths, execution_traces)
     recorded: dict[int, Recorded] = {}
     warnings: dict[str, int] = {}
@@ -125,28 +131,6 @@ def _is_jax_profile(path: Path) -> bool:
     if path.is_dir():
         return next(path.glob("**/*.xplane.pb"), None) is not None
     return path.name.endswith(".xplane.pb")
-
-
-def _converted_profile(
-    paths: Sequence[str | Path],
-    execution_traces: Sequence[str | Path],
-    mesh: Mesh | Sequence[int] | None,
-    axes: Sequence[str] | None,
-    step: str | None,
-    trip_count: int | Mapping[str, int] | None,
-    branch: int | Mapping[str, int] | None,
-) -> Workload:
-    if len(paths) > 1 or execution_traces:
-        raise UsageError(
-            f"{paths[0]} is a profile of JAX, which has all devices of its host: give it alone"
-        )
-    times = registry.converter("xplane-times")(Path(paths[0]), step)
-    assert isinstance(times, ModuleTimes)
-    grid = None
-    if mesh is not None:
-        grid = mesh if isinstance(mesh, Mesh) else Mesh(tuple(mesh), tuple(axes or ()))
-    options = walk_options(trip_count=trip_count, branch=branch)
-    return workload_of_times(times, mesh=grid, axes=axes, options=options)
 
 
 def _world(recorded: Mapping[int, Recorded]) -> int:

@@ -7,6 +7,8 @@ import json
 import tracemalloc
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from benchmarks import kineto_trace
 from flint.converters import json_traces, kineto
@@ -51,3 +53,38 @@ def test_memory_grows_by_less_than_twice_what_the_file_does(tmp_path):
         finally:
             tracemalloc.stop()
     assert peaks[1] - peaks[0] < 2 * 3_000_000
+
+
+KEYS = st.sampled_from(["a", "b", "id", "name"])
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=12,
+)
+LAYOUTS = st.sampled_from(
+    [{}, {"separators": (",", ":")}, {"indent": 1}, {"ensure_ascii": False}, {"indent": "\t"}]
+)
+
+
+@settings(
+    max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+@given(
+    listed=st.lists(st.dictionaries(KEYS, VALUES, max_size=3) | VALUES, max_size=30),
+    behind=st.dictionaries(KEYS, VALUES, max_size=2),
+    layout=LAYOUTS,
+    piece=st.sampled_from([7, 64, 1 << 20]),
+)
+def test_whatever_json_writes_is_read_as_json_reads_it(
+    tmp_path, monkeypatch, listed, behind, layout, piece
+):
+    monkeypatch.setattr(json_traces, "_PIECE", piece)
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"events": listed, **behind}, **layout), encoding="utf-8")
+    whole = json.loads(path.read_text(encoding="utf-8"))
+    read = list(json_traces.JsonTrace.read(path).items("events"))
+    assert repr(read) == repr([item for item in whole["events"] if isinstance(item, dict)])
