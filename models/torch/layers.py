@@ -1,4 +1,4 @@
-"""Layers of Llama 3 as modules.
+"""Layers of Llama 3 and of GPT as modules.
 
 The idea: shapes are written in one way: B batch, S sequence, D width, H query heads, K key heads, F
 hidden width of the feed-forward network.  Under tensor parallelism each rank has some of the heads
@@ -9,6 +9,7 @@ and of the hidden width, so that layers never name those numbers: they take what
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -64,21 +65,22 @@ def rotated(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
 class Attention(nn.Module):
     """Causal self-attention of (B, S, D)."""
 
-    def __init__(self, width: int, heads: Heads) -> None:
+    def __init__(self, width: int, heads: Heads, bias: bool = False) -> None:
         super().__init__()
         self.size = heads.size
-        self.wq = nn.Linear(width, heads.queries * heads.size, bias=False)
-        self.wk = nn.Linear(width, heads.keys * heads.size, bias=False)
-        self.wv = nn.Linear(width, heads.keys * heads.size, bias=False)
-        self.wo = nn.Linear(heads.queries * heads.size, width, bias=False)
+        self.wq = nn.Linear(width, heads.queries * heads.size, bias=bias)
+        self.wk = nn.Linear(width, heads.keys * heads.size, bias=bias)
+        self.wv = nn.Linear(width, heads.keys * heads.size, bias=bias)
+        self.wo = nn.Linear(heads.queries * heads.size, width, bias=bias)
 
-    def forward(self, x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-        """Attend; ``table`` is ``rotary_table``'s for the S positions of ``x``."""
+    def forward(self, x: torch.Tensor, table: torch.Tensor | None) -> torch.Tensor:
+        """Attend; ``table`` is ``rotary_table``'s for the S positions of ``x``; None: unrotated."""
         batch, length, _ = x.shape
         q = self.wq(x).view(batch, length, -1, self.size)
         k = self.wk(x).view(batch, length, -1, self.size)
         v = self.wv(x).view(batch, length, -1, self.size)
-        q, k = rotated(q, table), rotated(k, table)
+        if table is not None:
+            q, k = rotated(q, table), rotated(k, table)
         mixed = F.scaled_dot_product_attention(
             q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True, enable_gqa=True
         )
@@ -99,17 +101,63 @@ class FeedForward(nn.Module):
         return self.down(F.silu(self.gate(x)) * self.up(x))
 
 
+class PlainFeedForward(nn.Module):
+    """Feed-forward network of GPT-2 and GPT-3 (Radford et al., 2019) of (B, S, D), with biases."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.up = nn.Linear(width, hidden)
+        self.down = nn.Linear(hidden, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(B, S, D) -> (B, S, D)."""
+        return self.down(F.gelu(self.up(x)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Style:
+    """What families of transformers differ in.
+
+    Attributes:
+        norm: ``norm(width)``, in front of each half of a block and of the head.
+        feed_forward: ``feed_forward(width, hidden)``.
+        bias: of attention's projections.
+        learned_positions: a learned vector per position is added to the embedding; else queries
+            and keys are rotated.
+    """
+
+    norm: Callable[[int], nn.Module]
+    feed_forward: Callable[[int, int], nn.Module]
+    bias: bool = False
+    learned_positions: bool = False
+
+
+def rms_norm(width: int) -> nn.Module:
+    """Llama's norm."""
+    return nn.RMSNorm(width, eps=1e-5)
+
+
+#: Llama's (Touvron et al., 2023) and GPT-2's and GPT-3's (Radford et al., 2019).
+STYLES = {
+    "llama": Style(norm=rms_norm, feed_forward=FeedForward),
+    "gpt": Style(
+        norm=nn.LayerNorm, feed_forward=PlainFeedForward, bias=True, learned_positions=True
+    ),
+}
+
+
 class Block(nn.Module):
     """Attention and feed-forward network, each behind a norm and beside a residual."""
 
-    def __init__(self, width: int, heads: Heads, hidden: int) -> None:
+    def __init__(self, width: int, heads: Heads, hidden: int, style: str = "llama") -> None:
         super().__init__()
-        self.attention_norm = nn.RMSNorm(width, eps=1e-5)
-        self.attention = Attention(width, heads)
-        self.mlp_norm = nn.RMSNorm(width, eps=1e-5)
-        self.mlp = FeedForward(width, hidden)
+        kind = STYLES[style]
+        self.attention_norm = kind.norm(width)
+        self.attention = Attention(width, heads, kind.bias)
+        self.mlp_norm = kind.norm(width)
+        self.mlp = kind.feed_forward(width, hidden)
 
-    def forward(self, x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, table: torch.Tensor | None) -> torch.Tensor:
         """(B, S, D) -> (B, S, D)."""
         x = x + self.attention(self.attention_norm(x), table)
         return x + self.mlp(self.mlp_norm(x))

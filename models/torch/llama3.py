@@ -27,7 +27,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 import flint
 from flint.models.torch import parallel
-from flint.models.torch.layers import Block, Heads, rotary_table
+from flint.models.torch.layers import STYLES, Block, Heads, rotary_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +43,15 @@ class Config:
         sequence: tokens of a training sequence.
         sequences: sequences of a batch per data-parallel rank; in a pipeline, of a microbatch.
         checkpoint: keep only the blocks' inputs for the backward pass (activation checkpointing);
-            "selective": attention and every other matrix product too.
+            a number n: of every n-th block; "selective": attention and every other matrix product
+            too.
         dtype: of activations, and of weights in products.  Parameters are float32 where they are
             sharded (FSDP casts them as it gathers them), of this dtype where they are not.
+        reduce_dtype: that FSDP reduces gradients in.
+        style: a key of ``layers.STYLES``: "llama" or "gpt".
+        accumulation: batches that go forward and backward before the optimizer's step.
+        keep: gathered parameters are kept, and gradients reduced, until the last of these batches
+            (ZeRO-1: Rajbhandari et al., 2020); else FSDP gathers and reduces for each one.
         schedule: of a pipeline: "GPipe", "1F1B", "Interleaved1F1B".
         microbatches: of a pipeline, per step.
         stages: of a pipeline, per rank; more than one with "Interleaved1F1B" only.
@@ -58,8 +64,12 @@ class Config:
     vocabulary: int = 128256
     sequence: int = 8192
     sequences: int = 1
-    checkpoint: bool | str = False
+    checkpoint: bool | int | str = False
     dtype: torch.dtype = torch.bfloat16
+    reduce_dtype: torch.dtype = torch.float32
+    style: str = "llama"
+    accumulation: int = 1
+    keep: bool = False
     schedule: str = "1F1B"
     microbatches: int = 4
     stages: int = 1
@@ -94,15 +104,17 @@ class Llama(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
-        width, vocabulary = config.width, config.vocabulary
+        width, vocabulary, style = config.width, config.vocabulary, STYLES[config.style]
         self.embedding = nn.Embedding(vocabulary, width) if first else None
+        learned = first and style.learned_positions
+        self.positions = nn.Embedding(config.sequence, width) if learned else None
         self.layers = nn.ModuleDict(
             {
-                str(number): Block(width, config.heads, config.hidden)
+                str(number): Block(width, config.heads, config.hidden, config.style)
                 for number in (range(config.layers) if layers is None else layers)
             }
         )
-        self.norm = nn.RMSNorm(width, eps=1e-5) if last else None
+        self.norm = style.norm(width) if last else None
         self.head = nn.Linear(width, vocabulary, bias=False) if last else None
         self.register_buffer("rotary", self._rotary(), persistent=False)
 
@@ -110,6 +122,8 @@ class Llama(nn.Module):
         """Scores of the next token, or what the next stage takes."""
         if self.embedding is not None:
             x = self.embedding(x)
+        if self.positions is not None:
+            x = x + self.positions.weight
         for block in self.layers.values():
             x = block(x, self.rotary)
         return x if self.head is None else self.head(self.norm(x))
@@ -119,11 +133,16 @@ class Llama(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
                 nn.init.normal_(module.weight, std=0.02)
-            elif isinstance(module, nn.RMSNorm):
+            elif isinstance(module, nn.RMSNorm | nn.LayerNorm):
                 nn.init.ones_(module.weight)
-        self.rotary = self._rotary(self.rotary.device)
+            if getattr(module, "bias", None) is not None:
+                nn.init.zeros_(module.bias)
+        if self.rotary is not None:
+            self.rotary = self._rotary(self.rotary.device)
 
-    def _rotary(self, device: torch.device | None = None) -> torch.Tensor:
+    def _rotary(self, device: torch.device | None = None) -> torch.Tensor | None:
+        if STYLES[self.config.style].learned_positions:
+            return None
         heads = self.config.heads
         return rotary_table(self.config.sequence, heads.size, heads.theta, device)
 
@@ -131,6 +150,11 @@ class Llama(nn.Module):
 def loss_of(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Mean cross entropy of the next token; scores (B, S, V), targets (B, S)."""
     return F.cross_entropy(scores.flatten(0, 1).float(), targets.flatten(0, 1))
+
+
+def tables_of(models: Sequence[Llama]) -> list[torch.Tensor]:
+    """Rotary tables of a pipeline's stages, or of one model; none where positions are learned."""
+    return [model.rotary for model in models if model.rotary is not None]
 
 
 def check(config: Config, mesh: DeviceMesh) -> None:
@@ -141,6 +165,10 @@ def check(config: Config, mesh: DeviceMesh) -> None:
     """
     parallel.check_axes(mesh)
     parts = parallel.size(mesh, "tp")
+    if STYLES[config.style].learned_positions:
+        for axis in ("tp", "cp"):
+            if parallel.size(mesh, axis) > 1:
+                raise ValueError(f'learned positions are not split over the axis "{axis}"')
     for what, count in (
         ("key heads", config.heads.keys),
         ("hidden width", config.hidden),
@@ -160,7 +188,14 @@ def check(config: Config, mesh: DeviceMesh) -> None:
 def finished(model: Llama, mesh: DeviceMesh) -> Llama:
     """A model that was made on the meta device, split, on the mesh's devices, initialised."""
     config = model.config
-    parallel.parallelise(model, mesh, config.dtype, checkpoint=config.checkpoint)
+    parallel.parallelise(
+        model,
+        mesh,
+        config.dtype,
+        config.reduce_dtype,
+        checkpoint=config.checkpoint,
+        keep=config.keep,
+    )
     model.to_empty(device=mesh.device_type)
     with torch.no_grad():
         model.initialise()
@@ -186,18 +221,22 @@ def build(config: Config, mesh: DeviceMesh) -> tuple[Any, ...]:
     with torch.device("meta"):
         model = Llama(config)
     finished(model, mesh)
-    batch = batch_of(config, config.sequences, mesh.device_type)
+    batch = batch_of(config, config.sequences * config.accumulation, mesh.device_type)
     return model, optimizer_of(model.parameters()), batch, mesh
 
 
 def step(
     model: Llama, optimizer: torch.optim.Optimizer, batch: Sequence[torch.Tensor], mesh: DeviceMesh
 ) -> torch.Tensor:
-    """One training step; returns this rank's loss."""
-    tokens, targets = batch
-    with parallel.split_sequence(mesh, batch, [model.rotary]), parallel.parallel_loss(mesh):
-        loss = loss_of(model(tokens), targets)
-        loss.backward()
+    """One training step; returns this rank's loss, of the last batch that was accumulated."""
+    count = model.config.accumulation
+    with parallel.split_sequence(mesh, batch, tables_of([model])), parallel.parallel_loss(mesh):
+        parts = zip(*(item.chunk(count) for item in batch), strict=True)
+        for number, (tokens, targets) in enumerate(parts):
+            if model.config.keep:
+                parallel.exchange_gradients(model, mesh, number == count - 1)
+            loss = loss_of(model(tokens), targets)
+            (loss / count if count > 1 else loss).backward()
     parallel.clip_gradients(model.parameters(), mesh, 1.0)
     optimizer.step()
     optimizer.zero_grad()
@@ -227,8 +266,7 @@ def pipeline_step(
     tokens, targets = batch
     given = [tokens] if models[0].embedding is not None else []
     target = targets if models[-1].head is not None else None
-    tables = [model.rotary for model in models]
-    with parallel.split_sequence(mesh, batch, tables), parallel.parallel_loss(mesh):
+    with parallel.split_sequence(mesh, batch, tables_of(models)), parallel.parallel_loss(mesh):
         schedule.step(*given, target=target)
     parallel.clip_gradients(models.parameters(), mesh, 1.0)
     optimizer.step()

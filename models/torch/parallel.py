@@ -83,7 +83,13 @@ def selective() -> Any:
 
 
 def parallelise(
-    model: nn.Module, mesh: DeviceMesh, dtype: torch.dtype, *, checkpoint: bool | str = False
+    model: nn.Module,
+    mesh: DeviceMesh,
+    dtype: torch.dtype,
+    reduce_dtype: torch.dtype = torch.float32,
+    *,
+    checkpoint: bool | int | str = False,
+    keep: bool = False,
 ) -> None:
     """Split a model over a mesh, in place; the axis "pp" is not looked at.
 
@@ -92,20 +98,25 @@ def parallelise(
             ``norm`` and ``head``.
         mesh: with axes out of ``AXES``.
         dtype: of activations, and of weights in products.
+        reduce_dtype: that FSDP reduces gradients in.
         checkpoint: keep only every block's input for the backward pass and compute the rest again;
-            "selective" keeps attention and every other matrix product too.
+            a number n: of every n-th block; "selective" keeps attention and every other matrix
+            product too.
+        keep: do not free gathered parameters after the forward pass.
     """
     if size(mesh, "tp") > 1:
         split_tensors(model, mesh["tp"])
     if checkpoint:
-        for name, block in model.layers.items():
-            options = {"context_fn": selective} if checkpoint == "selective" else {}
+        options = {"context_fn": selective} if checkpoint == "selective" else {}
+        every = checkpoint if isinstance(checkpoint, int) else 1
+        for name, block in list(model.layers.items())[::every]:
             model.layers[name] = checkpoint_wrapper(block, **options)
     shard_mesh = sharding_mesh(mesh)
     if shard_mesh is None:
         model.to(dtype)  # no master weights to gather from: the weights themselves
     else:
-        shard_parameters(model, shard_mesh, dtype, keep=size(mesh, "pp") > 1)
+        keep = keep or size(mesh, "pp") > 1
+        shard_parameters(model, shard_mesh, dtype, reduce_dtype, keep=keep)
 
 
 def sharding_mesh(mesh: DeviceMesh) -> DeviceMesh | None:
@@ -155,17 +166,25 @@ def _block_plan() -> dict[str, Any]:
     }
 
 
-def shard_parameters(model: nn.Module, mesh: DeviceMesh, dtype: torch.dtype, *, keep: bool) -> None:
+def shard_parameters(
+    model: nn.Module,
+    mesh: DeviceMesh,
+    dtype: torch.dtype,
+    reduce_dtype: torch.dtype,
+    *,
+    keep: bool,
+) -> None:
     """FSDP2 (or, over a mesh of two axes, HSDP): a group per block, one for either end.
 
     Args:
         model: as ``parallelise``'s.
         mesh: of one axis, or of replicas and shards.
-        dtype: that parameters are gathered in; gradients are reduced in float32.
+        dtype: that parameters are gathered in.
+        reduce_dtype: that gradients are reduced in.
         keep: do not free the gathered parameters after the forward pass: with a pipeline, they
             would be gathered anew for every microbatch.
     """
-    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=reduce_dtype)
     options: dict[str, Any] = {"mesh": mesh, "mp_policy": policy}
     if model.embedding is not None:
         fully_shard(model.embedding, reshard_after_forward=not keep, **options)
@@ -175,6 +194,13 @@ def shard_parameters(model: nn.Module, mesh: DeviceMesh, dtype: torch.dtype, *, 
         # The backward pass begins with these: they would be gathered again at once.
         fully_shard([model.norm, model.head], reshard_after_forward=False, **options)
     fully_shard(model, **options)
+
+
+def exchange_gradients(model: nn.Module, mesh: DeviceMesh, last: bool) -> None:
+    """Whether the next backward pass reduces gradients and frees gathered parameters (FSDP2)."""
+    if sharding_mesh(mesh) is not None:
+        model.set_requires_gradient_sync(last)
+        model.set_reshard_after_backward(last)
 
 
 @contextlib.contextmanager

@@ -17,6 +17,8 @@ from flint.models.torch.llama3 import (  # noqa: E402
     LLAMA3_70B,
     LLAMA3_405B,
     TINY,
+    Config,
+    Heads,
     Llama,
     train_8b,
     training,
@@ -165,6 +167,72 @@ def test_selective_checkpointing_keeps_attention_and_every_other_product():
     graph = graph_of(training(config, mesh=(2,), axes=("dp",)))
     assert matrix_products(graph) == 3 * (7 * TINY.layers + 1) + 3 * TINY.layers
     assert attentions(graph) == (TINY.layers, TINY.layers)
+
+
+def test_every_second_block_is_checkpointed():
+    config = replace(TINY, checkpoint=2)
+    graph = graph_of(training(config, mesh=(2,), axes=("dp",)))
+    assert matrix_products(graph) == 3 * (7 * TINY.layers + 1) + 6 * TINY.layers // 2
+    assert attentions(graph) == (TINY.layers + TINY.layers // 2, TINY.layers)
+
+
+@pytest.mark.parametrize(("layers", "width", "published"), [
+    # NumParams of MPT 1B, 7B and 70B at 2048 positions: llm-foundry, scripts/train/benchmarking.
+    (24, 2048, 1_315_950_592),
+    (32, 4096, 6_658_859_008),
+    (80, 8192, 64_862_437_376),
+])  # fmt: skip
+def test_gpts_parameters_are_as_many_as_published_without_the_head(layers, width, published):
+    """MPT's head is its embedding, ours a matrix of its own."""
+    config = Config(
+        layers=layers, width=width, heads=Heads(queries=16, keys=16, size=width // 16),
+        hidden=4 * width, vocabulary=50368, sequence=2048, style="gpt",
+    )  # fmt: skip
+    with torch.device("meta"):
+        count = sum(item.numel() for item in Llama(config).parameters())
+    assert count - config.vocabulary * width == published
+
+
+GPT = replace(TINY, heads=replace(TINY.heads, keys=8), style="gpt")
+
+
+def test_gemms_and_attention_kernels_of_gpt():
+    """Six linear layers per block (q, k, v, o, up, down), and the head."""
+    graph = graph_of(training(GPT, mesh=(2,), axes=("dp",)))
+    assert matrix_products(graph) == 3 * (6 * TINY.layers + 1)
+    assert attentions(graph) == (TINY.layers, TINY.layers)
+
+
+def test_gradients_are_reduced_in_the_type_that_is_asked_for():
+    axis = ("dp",)
+    wide, narrow = (
+        exchanges(training(replace(TINY, reduce_dtype=dtype), mesh=(2,), axes=axis))
+        for dtype in (torch.float32, torch.bfloat16)
+    )
+    count, given, taken = wide["reduce_scatter", axis]
+    assert narrow["reduce_scatter", axis] == (count, given // 2, taken // 2)
+    assert narrow["all_gather", axis] == wide["all_gather", axis]
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_accumulation_goes_forward_and_backward_as_often(keep):
+    """Three batches: three times the products.  FSDP gathers and reduces for each of them: three
+    times a single batch's 2 L + 3 and L + 2 exchanges; where what is gathered is kept, L + 2 of
+    either, of all parameters once."""
+    config = replace(TINY, accumulation=3, keep=keep)
+    capture = training(config, mesh=(2,), axes=("dp",))
+    layers = TINY.layers
+    assert matrix_products(graph_of(capture)) == 3 * 3 * (7 * layers + 1)
+    found = exchanges(capture)
+    counts = (layers + 2, layers + 2) if keep else (3 * (2 * layers + 3), 3 * (layers + 2))
+    assert (found["all_gather", ("dp",)][0], found["reduce_scatter", ("dp",)][0]) == counts
+
+
+def test_learned_positions_are_not_split():
+    from flint.errors import FlintError
+
+    with pytest.raises(FlintError, match='learned positions are not split over the axis "tp"'):
+        training(GPT, mesh=(2,), axes=("tp",)).capture()
 
 
 @pytest.mark.parametrize(("mesh", "words"), [
