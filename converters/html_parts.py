@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
+from flint.readable import human_seconds
+
 #: Colours that are told apart by people with colour deficiencies: Okabe and Ito, "Color Universal
 #: Design" (2008), without yellow and black.
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#777777")
@@ -24,9 +26,10 @@ body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 64em;
 h1 { font-size: 1.5em; } h2 { font-size: 1.15em; margin-top: 2em; }
 table { border-collapse: collapse; margin: .6em 0; font-size: .92em; }
 th, td { padding: .22em .8em; text-align: left; border-bottom: 1px solid #ddd;
-  overflow-wrap: anywhere; }
+  overflow-wrap: break-word; }
 th.n, td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 svg { display: block; max-width: 100%; height: auto; margin: .6em 0; }
+.wide { overflow-x: auto; } .wide svg { max-width: none; min-width: 60em; }
 svg text { font: 12px system-ui, sans-serif; fill: #333; }
 svg .b { font-weight: 600; }
 .bar { display: flex; height: 1.5em; margin: .5em 0; background: #eee; }
@@ -93,7 +96,10 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
         + "</tr>\n"
         for row in rows
     )
-    return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>"
+    return (
+        f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n'
+        f"<tbody>\n{body}</tbody>\n</table></div>"
+    )
 
 
 def bar(parts: Sequence[tuple[str, float, str]], whole: float) -> str:
@@ -166,7 +172,7 @@ def columns(names: Sequence[str], series: Sequence[tuple[str, Sequence[float]]],
             drawn.append(
                 f'<rect x="{at + 0.1 * step:.1f}" y="{base:.1f}" width="{0.8 * step:.1f}" '
                 f'height="{height:.1f}" fill="{colour}"><title>{text(name)}: {text(what)} '
-                f"{text(seconds(sizes[number]))}</title></rect>"
+                f"{text(human_seconds(sizes[number]))}</title></rect>"
             )
         if number % room == 0:
             drawn.append(
@@ -257,25 +263,3 @@ def key(names: Sequence[tuple[str, str]]) -> str:
     """What the colours mean: (name, colour)."""
     shown = "".join(f'<i style="background:{colour}"></i>{text(name)}' for name, colour in names)
     return f'<div class="key">{shown}</div>'
-
-
-def seconds(value: float) -> str:
-    """Seconds with a unit."""
-    for size, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if value >= size:
-            return f"{value / size:.4g} {unit}"
-    return f"{value * 1e9:.3g} ns" if value else "0"
-
-
-def share(part: float, whole: float) -> str:
-    """A percentage."""
-    return f"{100 * part / whole:.1f}%" if whole else "-"
-
-
-def binary_bytes(value: float) -> str:
-    """Bytes in binary units."""
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} PiB"

@@ -20,13 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.communication import Communication
-from flint.converters.html_parts import COLOURS, seconds, text
+from flint.converters.html_parts import COLOURS, text
 from flint.cost.placement import hops, place, torus
 from flint.cost.systems import System, Tier
 from flint.graph import NodeKind
 from flint.group_names import partners
 from flint.groups import Groups
 from flint.permutation import Permutation
+from flint.readable import human_seconds
 from flint.simulation.recording import Recording
 from flint.writing import replacing
 
@@ -193,7 +194,9 @@ def _levels(groups: Groups, rank: int, system: System) -> list[str]:
     lines = []
     for level in placement.profiles[int(placement.number[rank])]:
         lines += _wrapped(f"{level.parties:,} over {level.tier.name}")
-        lines.append(f"  {level.bandwidth / 1e9:.4g} GB/s a rank, {seconds(level.tier.latency)}")
+        lines.append(
+            f"  {level.bandwidth / 1e9:.4g} GB/s a rank, {human_seconds(level.tier.latency)}"
+        )
     return lines
 
 

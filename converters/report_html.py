@@ -9,8 +9,8 @@ over time, time by layer, and where each kernel stands under the roofline.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +21,6 @@ from flint.converters.html_parts import (
     COLOURS,
     Point,
     bar,
-    binary_bytes,
     columns,
     curves,
     heading,
@@ -29,14 +28,13 @@ from flint.converters.html_parts import (
     page,
     paragraph,
     roofline,
-    seconds,
-    share,
     table,
 )
 from flint.converters.network_svg import network
 from flint.cost.roofline import rate_table
 from flint.cost.systems import System
 from flint.nesting import opened_blocks
+from flint.readable import human_bytes, human_flops, human_seconds, percentage
 from flint.simulation.classes import KERNELS, kernel_classes
 from flint.simulation.durations import TICKS_PER_SECOND
 from flint.simulation.recording import RankRecord, Recording
@@ -85,7 +83,7 @@ def report(result: SimulationResult, recording: Recording) -> str:
     parts += [paragraph(f"Note: {note}") for note in result.notes]
     parts += _summary(result)
     if drawn := network(recording):
-        parts += [heading("Groups on the network"), drawn]
+        parts += [heading("Groups on the network"), f'<div class="wide">{drawn}</div>']
         parts.append(
             paragraph(
                 "One group of each kind in colour, on the tiers that it uses; what is alike is "
@@ -106,7 +104,7 @@ def _summary(result: SimulationResult) -> Iterator[str]:
     step = figures.step_seconds
     yield heading("Step")
     yield _step_bar(figures)
-    need, have = binary_bytes(figures.peak_memory_bytes), binary_bytes(result.memory_bytes)
+    need, have = human_bytes(figures.peak_memory_bytes), human_bytes(result.memory_bytes)
     parts = (
         ("compute", figures.compute_seconds),
         ("communication", figures.communication_seconds),
@@ -116,10 +114,10 @@ def _summary(result: SimulationResult) -> Iterator[str]:
     yield table(
         ("what", ">value", ">of step"),
         [
-            ("step", seconds(step), ""),
-            *((name, seconds(value), share(value, step)) for name, value in parts),
+            ("step", human_seconds(step), ""),
+            *((name, human_seconds(value), percentage(value, step)) for name, value in parts),
             ("peak memory per rank", f"{need} of {have}", ""),
-            ("FLOPs of all ranks", f"{figures.flops:.4g}", ""),
+            ("FLOPs of all ranks", human_flops(figures.flops), ""),
             ("model FLOPs utilisation", f"{100 * figures.mfu:.1f}%", ""),
         ],
     )
@@ -131,9 +129,10 @@ def _summary(result: SimulationResult) -> Iterator[str]:
             ("program", "ranks", ">step", ">compute", ">communication", ">exposed", ">idle",
              ">memory", ">MFU"),
             [
-                (p.name, p.ranks, seconds(f.step_seconds), seconds(f.compute_seconds),
-                 seconds(f.communication_seconds), seconds(f.exposed_communication_seconds),
-                 seconds(f.idle_seconds), binary_bytes(f.peak_memory_bytes),
+                (p.name, p.ranks, human_seconds(f.step_seconds), human_seconds(f.compute_seconds),
+                 human_seconds(f.communication_seconds),
+                 human_seconds(f.exposed_communication_seconds),
+                 human_seconds(f.idle_seconds), human_bytes(f.peak_memory_bytes),
                  f"{100 * f.mfu:.1f}%")
                 for p in result.programs
                 for f in (p.figures,)
@@ -147,7 +146,7 @@ def _step_bar(figures: Figures) -> str:
         ("exposed communication", figures.exposed_communication_seconds),
         ("idle", figures.idle_seconds),
     )
-    return bar([(name, size, seconds(size)) for name, size in sizes], figures.step_seconds)
+    return bar([(name, size, human_seconds(size)) for name, size in sizes], figures.step_seconds)
 
 
 def _program(
@@ -166,11 +165,11 @@ def _program(
             (
                 row.name.replace("_", "-"),
                 f"{row.count:,.0f}",
-                seconds(row.seconds),
-                share(row.seconds, figures.step_seconds),
-                seconds(row.exposed_seconds) if row.communicates else "",
-                f"{row.flops:.3g}" if row.flops else "",
-                binary_bytes(row.bytes),
+                human_seconds(row.seconds),
+                percentage(row.seconds, figures.step_seconds),
+                human_seconds(row.exposed_seconds) if row.communicates else "",
+                human_flops(row.flops) if row.flops else "",
+                human_bytes(row.bytes),
             )
             for row in program.classes
         ],
@@ -182,17 +181,17 @@ def _program(
     yield heading("Memory at the peak, per rank")
     parts = sorted(program.memory.items(), key=lambda item: -item[1])
     yield bar(
-        [(name, size, binary_bytes(size)) for name, size in parts],
+        [(name, size, human_bytes(size)) for name, size in parts],
         max(capacity, figures.peak_memory_bytes),
     )
     yield table(
         ("what", ">bytes", ">of the device"),
         [
-            *((name, binary_bytes(size), share(size, capacity)) for name, size in parts),
+            *((name, human_bytes(size), percentage(size, capacity)) for name, size in parts),
             (
                 "together",
-                binary_bytes(figures.peak_memory_bytes),
-                share(figures.peak_memory_bytes, capacity),
+                human_bytes(figures.peak_memory_bytes),
+                percentage(figures.peak_memory_bytes, capacity),
             ),
         ],
     )
@@ -215,7 +214,7 @@ def _streams(record: RankRecord) -> str:
         shares = (np.diff(done) / np.diff(edges)).clip(0, 1).tolist()
         points = [p for i, y in enumerate(shares) for p in ((float(i), y), (i + 1.0, y))]
         lines.append((name, points))
-    return curves(lines, _BINS, 1.0, (seconds(last / TICKS_PER_SECOND), "100%"))
+    return curves(lines, _BINS, 1.0, (human_seconds(last / TICKS_PER_SECOND), "100%"))
 
 
 def _memory(record: RankRecord) -> Iterator[str]:
@@ -231,7 +230,7 @@ def _memory(record: RankRecord) -> Iterator[str]:
     top = int(most.max())
     points = [p for i, y in enumerate(most.tolist()) for p in ((float(i), y), (i + 1.0, y))]
     yield heading("Memory over time")
-    ends = (seconds(last / TICKS_PER_SECOND), binary_bytes(top))
+    ends = (human_seconds(last / TICKS_PER_SECOND), human_bytes(top))
     yield curves([("alive", points)], _BINS, max(top, 1), ends)
     yield paragraph(
         f"Of rank {record.rank}, inputs included. A loop stands at its fullest moment throughout.",
@@ -254,8 +253,9 @@ def _axes(program: ProgramResult) -> Iterator[str]:
     yield table(
         ("over", "what", ">count", ">time", ">of step", ">exposed", ">bytes put in"),
         [
-            (axes, ", ".join(kinds[axes]), f"{count:,.0f}", seconds(spent),
-             share(spent, program.figures.step_seconds), seconds(exposed), binary_bytes(size))
+            (axes, ", ".join(kinds[axes]), f"{count:,.0f}", human_seconds(spent),
+             percentage(spent, program.figures.step_seconds), human_seconds(exposed),
+             human_bytes(size))
             for axes, (count, spent, exposed, size) in sorted(
                 sums.items(), key=lambda item: -item[1][1]
             )
@@ -283,16 +283,22 @@ def layer_seconds(record: RankRecord) -> dict[str, Floats]:
     return {name: np.array([column[i] for column in sums]) for name, i in names.items()}
 
 
-def block_of(layer: str) -> str:
-    """The numbered block that a layer belongs to: its path up to the first number."""
-    found = _NUMBER.search(layer)
-    return layer[: found.end()] if found else ""
+def block_numbers(layers: Iterable[str]) -> dict[str, re.Match[str] | None]:
+    """The number in each layer's path that tells the model's blocks apart; None: there is none.
 
-
-def kind_of(layer: str) -> str:
-    """A layer's path with its block's number as ``*``, alike for the same layer of all blocks."""
-    found = _NUMBER.search(layer)
-    return f"{layer[: found.start()]}*{layer[found.end() :]}" if found else layer
+    Of several numbers, such as those of a pipeline stage and of a block in it or of a block and of
+    an expert in it, the one that takes the most values behind the same beginning; the first of
+    equals.
+    """
+    found = {layer: list(_NUMBER.finditer(layer)) for layer in layers}
+    values: dict[str, set[str]] = defaultdict(set)
+    for layer, numbers in found.items():
+        for number in numbers:
+            values[layer[: number.start()]].add(number.group())
+    return {
+        layer: max(numbers, key=lambda n: len(values[n.string[: n.start()]]), default=None)
+        for layer, numbers in found.items()
+    }
 
 
 def _layers(record: RankRecord) -> Iterator[str]:
@@ -301,44 +307,67 @@ def _layers(record: RankRecord) -> Iterator[str]:
     if not any(found):
         yield paragraph("The program does not say which layers its operations belong to.")
         return
-    blocks = _summed(found, block_of)
-    stacks: dict[str, list[str]] = defaultdict(list)
-    for name in sorted(filter(None, blocks), key=lambda name: int(_NUMBER.findall(name)[0])):
-        stacks[_NUMBER.sub("*", name)].append(name)
-    order = max(stacks.values(), key=len, default=[])
-    if len(order) > 1:
-        parts = (("compute", 0), ("communication", 1))
-        yield columns(
-            [_NUMBER.findall(name)[0] for name in order],
-            [(what, [float(blocks[name][i]) for name in order]) for what, i in parts],
-            seconds(max(float(blocks[name][0] + blocks[name][1]) for name in order)),
-        )
-        yield paragraph(f"Blocks by number, {order[0]} to {order[-1]}.", "small")
-    alike = Counter(kind_of(name) for name in found)
-    own = {kind_of(name): name for name in found if alike[kind_of(name)] == 1}
-    rows = sorted(_summed(found, kind_of).items(), key=lambda item: -(item[1][0] + item[1][1]))
-    shown = [
-        (own.get(name, name) or "(unknown)", f"{alike[name]:,}", sums)
-        for name, sums in rows[:MAX_LAYERS]
+    numbers = block_numbers(found)
+    yield from _blocks(found, numbers)
+    # The same layer of all blocks is one row: its path with a star in the place of the number.
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for layer, number in numbers.items():
+        kind = f"{layer[: number.start()]}*{layer[number.end() :]}" if number else layer
+        kinds[kind].append(layer)
+    rows = [
+        (kind if len(layers) > 1 else layers[0], len(layers), _sum(found[item] for item in layers))
+        for kind, layers in kinds.items()
     ]
+    rows.sort(key=lambda row: -(row[2][0] + row[2][1]))
     if rest := rows[MAX_LAYERS:]:
-        count = f"{sum(alike[name] for name, _ in rest):,}"
-        shown.append((f"{len(rest):,} others", count, np.sum([sums for _, sums in rest], axis=0)))
+        others = sum(count for _, count, _ in rest), _sum(sums for _, _, sums in rest)
+        rows[MAX_LAYERS:] = [(f"{len(rest):,} others", *others)]
+    # In a scan over blocks they are one and have no numbers.
+    together = any(count > 1 for _, count, _ in rows)
     yield table(
-        ("layer", ">layers alike", ">compute", ">communication", ">FLOPs"),
+        ("layer", *([">layers alike"] * together), ">compute", ">communication", ">FLOPs"),
         [
-            (name, count, seconds(sums[0]), seconds(sums[1]), f"{sums[2]:.3g}" if sums[2] else "")
-            for name, count, sums in shown
+            (
+                name or "(unknown)",
+                *([f"{count:,}"] * together),
+                human_seconds(sums[0]),
+                human_seconds(sums[1]),
+                human_flops(sums[2]) if sums[2] else "",
+            )
+            for name, count, sums in rows
         ],
     )
-    yield paragraph(f"Of rank {record.rank}, whether or not it overlaps.", "small")
+    yield paragraph(
+        f"Of rank {record.rank}, all iterations of loops together, whether or not it overlaps.",
+        "small",
+    )
 
 
-def _summed(found: dict[str, Floats], name_of: Callable[[str], str]) -> dict[str, Floats]:
-    sums: dict[str, Floats] = defaultdict(lambda: np.zeros(3))
-    for name, item in found.items():
-        sums[name_of(name)] = sums[name_of(name)] + item
-    return sums
+def _blocks(found: dict[str, Floats], numbers: dict[str, re.Match[str] | None]) -> Iterator[str]:
+    """The longest row of numbered blocks, a column each."""
+    stacks: dict[str, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for layer, number in numbers.items():
+        if number:
+            stacks[layer[: number.start()]][int(number.group())].append(layer)
+    prefix, stack = max(stacks.items(), key=lambda item: len(item[1]), default=("", {}))
+    if len(stack) < 2:
+        return
+    order = sorted(stack)
+    sums = [_sum(found[layer] for layer in stack[number]) for number in order]
+    yield columns(
+        [str(number) for number in order],
+        [
+            (what, [float(item[i]) for item in sums])
+            for i, what in enumerate(("compute", "communication"))
+        ],
+        human_seconds(max(float(item[0] + item[1]) for item in sums)),
+    )
+    yield paragraph(f"Blocks by number, {prefix}{order[0]} to {prefix}{order[-1]}.", "small")
+
+
+def _sum(items: Iterable[Floats]) -> Floats:
+    whole: Floats = np.sum(list(items), axis=0)
+    return whole
 
 
 def _roofline(record: RankRecord, system: System) -> Iterator[str]:
@@ -368,7 +397,7 @@ def _roofline(record: RankRecord, system: System) -> Iterator[str]:
         path, op = paths[at]
         rate = flops[at] * times[at] / spent[at]
         label = (
-            f"{op} (node {path}): {times[at]:,} times, {seconds(spent[at])} together, "
+            f"{op} (node {path}): {times[at]:,} times, {human_seconds(spent[at])} together, "
             f"{flops[at] / moved[at]:.3g} FLOPs per byte, {rate:.3g} FLOP/s"
         )
         colour = COLOURS[int(classes[at]) % len(COLOURS)]

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from flint.cli.inspect_tables import human_flops
-from flint.cli.shared import JsonOption, human_bytes, print_json
+from flint.cli.shared import JsonOption, print_json
 from flint.cli.tables import Printer, Table
 from flint.differences import Calls, CollectiveDifference, Differences, Side, differences
 from flint.folder import load
+from flint.readable import human_bytes, human_flops
 
 #: Rows of the table of kernels.
 _TOP = 15

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from flint import registry
-from flint.cli.inspect_tables import human_flops, show
+from flint.cli.inspect_tables import show
 from flint.cli.shared import (
     AxesOption,
     BranchOption,
@@ -23,7 +23,6 @@ from flint.cli.shared import (
     StrictOption,
     TripCountOption,
     convert_file,
-    human_bytes,
     print_json,
 )
 from flint.cli.tables import Table
@@ -31,6 +30,7 @@ from flint.errors import UsageError
 from flint.folder import load
 from flint.inspection import at_granularity, summarise
 from flint.nesting import blocks
+from flint.readable import human_bytes, human_flops
 from flint.workload import Workload
 
 #: Rows per table on a terminal when ``--top`` says nothing.

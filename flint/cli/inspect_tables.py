@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TextIO
 
-from flint.cli.shared import human_bytes
 from flint.cli.tables import Printer, Table
 from flint.compiler_report import CompilerReport
+from flint.readable import human_bytes, human_flops
 from flint.summary import (
     CollectiveRow,
     ConditionalRow,
@@ -66,15 +66,6 @@ def show(
         warnings = sorted(summary.warnings.items(), key=lambda item: (-item[1], item[0]))
         rows = [(f"{count:,}", text) for text, count in warnings]
         printer.table(Table("warnings", (">times", "what"), rows))
-
-
-def human_flops(number: float) -> str:
-    """FLOPs in decimal units."""
-    for unit in ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP"):
-        if number < 1000:
-            return f"{number:.0f} {unit}" if unit == "FLOP" else f"{number:.1f} {unit}"
-        number /= 1000
-    return f"{number:.1f} ZFLOP"
 
 
 def _compiled(report: CompilerReport) -> list[str]:

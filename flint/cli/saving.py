@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from flint.cli.shared import human_bytes, print_json, print_warnings, progress
+from flint.cli.shared import print_json, print_warnings, progress
+from flint.readable import human_bytes
 from flint.workload import Workload
 
 SystemOption = Annotated[

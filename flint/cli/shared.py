@@ -13,6 +13,7 @@ import typer
 
 from flint.errors import UsageError
 from flint.mesh import parse_mesh
+from flint.readable import human_bytes as human_bytes
 from flint.workload import Workload
 
 MeshOption = Annotated[
@@ -157,12 +158,3 @@ def progress(what: str) -> Iterator[Callable[[int, int], None] | None]:
             bar.update(task, completed=done, total=total)
 
         yield report
-
-
-def human_bytes(number: float) -> str:
-    """Bytes in binary units."""
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if number < 1024:
-            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1024
-    return f"{number:.1f} PiB"

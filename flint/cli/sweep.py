@@ -16,12 +16,12 @@ from flint.cli.shared import (
     JsonOption,
     TripCountOption,
     by_name,
-    human_bytes,
     print_json,
     progress,
 )
 from flint.cli.tables import Printer, Table
 from flint.errors import FlintError, UsageError
+from flint.readable import human_bytes
 from flint.sweeps import page, picture, rows
 from flint.sweeps.points import NO_PASS, Sweep
 from flint.sweeps.running import Outcome, run

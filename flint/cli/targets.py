@@ -6,8 +6,9 @@ import sys
 
 import typer
 
-from flint.cli.shared import JsonOption, human_bytes, print_json
+from flint.cli.shared import JsonOption, print_json
 from flint.cli.tables import Printer, Table
+from flint.readable import human_bytes
 from flint.targets import Target, targets
 
 

@@ -13,9 +13,9 @@ import typer
 from typer.testing import CliRunner, Result
 
 from flint.cli.inspect import register
-from flint.cli.inspect_tables import human_flops
 from flint.cli.tables import Printer, Table
 from flint.errors import FlintError, UsageError
+from flint.readable import human_flops
 
 SAVED = Path(__file__).parents[1] / "data" / "stablehlo"
 

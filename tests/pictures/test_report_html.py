@@ -11,14 +11,14 @@ import pytest
 
 from flint.building import GraphBuilder, TableBuilder, with_tables
 from flint.cli import main
-from flint.cli.shared import human_bytes
 from flint.communication import Communication
-from flint.converters.html_parts import binary_bytes, table
-from flint.converters.report_html import block_of, kind_of, layer_seconds, report
+from flint.converters.html_parts import table
+from flint.converters.report_html import block_numbers, layer_seconds, report
 from flint.errors import UsageError
 from flint.graph import Loop, Source
 from flint.groups import along_axes
 from flint.mesh import Mesh
+from flint.readable import human_bytes
 from flint.simulation.recording import record
 from tests.pictures.browser import misplaced, needs_browser, opened
 from tests.simulation.test_simulate import BIG, overlapped, pipeline, product, workload_of
@@ -107,7 +107,7 @@ def test_time_by_layer_adds_up_to_the_simulation():
     assert compute == pytest.approx(result.compute_seconds)
     assert communication == pytest.approx(result.communication_seconds)
     assert flops * 64 == pytest.approx(result.flops)
-    assert number(Page(report(result, recording)).row("block_0/attn")[2]) == pytest.approx(
+    assert number(Page(report(result, recording)).row("block_0/attn")[1]) == pytest.approx(
         compute, rel=6e-4
     )
 
@@ -199,11 +199,6 @@ def test_a_step_that_does_not_fit_says_so():
     assert "does not fit" in report(result, record(workload, "dgx-h100"))
 
 
-@pytest.mark.parametrize("size", [0, 1, 1023, 1024, 1536, 10**9, 10**15, 2**60])
-def test_bytes_read_as_on_the_command_line(size):
-    assert binary_bytes(size) == human_bytes(size)
-
-
 def test_a_table_escapes_names_of_columns_too():
     assert "<b>" not in table(("<b>", "><b>"), [("<b>", "<b>")])
 
@@ -248,16 +243,31 @@ def test_layers_are_a_column_each_and_a_row_together():
 
 
 @pytest.mark.parametrize(
-    ("layer", "block", "kind"),
+    ("layers", "starred"),
     [
-        ("layers.12.mlp.gate", "layers.12", "layers.*.mlp.gate"),
-        ("blocks/block_3/attn", "blocks/block_3", "blocks/block_*/attn"),
-        ("head_v2", "", "head_v2"),
-        ("model.layers.1.experts.7", "model.layers.1", "model.layers.*.experts.7"),
+        (["layers.0.mlp", "layers.12.mlp"], {"layers.*.mlp"}),
+        (["blocks/block_0/attn", "blocks/block_3/attn"], {"blocks/block_*/attn"}),
+        (["head_v2", "embedding"], {"head_v2", "embedding"}),
+        # A stage of a pipeline: its number is no block's, and neither is an expert's.
+        (["0.layers.0.mlp", "0.layers.1.mlp", "0.norm"], {"0.layers.*.mlp", "*.norm"}),
+        (
+            [f"model.layers.{i}.experts.{j}" for i in range(3) for j in range(2)],
+            {"model.layers.*.experts.0", "model.layers.*.experts.1"},
+        ),
     ],
 )
-def test_blocks_are_known_by_the_first_number_of_a_path(layer, block, kind):
-    assert (block_of(layer), kind_of(layer)) == (block, kind)
+def test_blocks_are_known_by_the_number_that_varies_most(layers, starred):
+    numbers = block_numbers(layers)
+    assert starred == {
+        f"{layer[: number.start()]}*{layer[number.end() :]}" if number else layer
+        for layer, number in numbers.items()
+    }
+
+
+def test_layers_that_are_all_different_have_no_column_of_how_many_are_alike():
+    """A scan over blocks is one layer of which the iterations are alike: "1" would mislead."""
+    page = Page(page_of(named(overlapped(MESH, "data", 3), "blocks/mlp")))
+    assert page.row("layer") == ["layer", "compute", "communication", "FLOPs"]
 
 
 @needs_browser

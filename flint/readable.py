@@ -1,0 +1,43 @@
+"""Quantities for people: bytes, FLOPs, seconds and parts of a whole, the same on screen and pages.
+
+The idea: four digits at most and the unit that fits; JSON, CSV and Parquet have the plain numbers.
+
+    human_bytes(3 * 2**30), human_flops(3.411e16), human_seconds(0.263)   # 3.0 GiB, 34.1 PFLOP, ...
+"""
+
+from __future__ import annotations
+
+import math
+
+
+def human_bytes(number: float) -> str:
+    """Bytes in binary units."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} PiB"
+
+
+def human_flops(number: float) -> str:
+    """FLOPs in decimal units."""
+    for unit in ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP"):
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "FLOP" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} ZFLOP"
+
+
+def human_seconds(number: float) -> str:
+    """Seconds in the unit that fits; not a number is what an engine does not say."""
+    if math.isnan(number):
+        return "not said"
+    for size, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if number >= size:
+            return f"{number / size:.4g} {unit}"
+    return f"{number * 1e9:.3g} ns" if number else "0"
+
+
+def percentage(part: float, whole: float) -> str:
+    """A part of a whole; ``-`` where there is no whole."""
+    return f"{100 * part / whole:.1f}%" if whole else "-"
