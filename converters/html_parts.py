@@ -29,7 +29,7 @@ th, td { padding: .22em .8em; text-align: left; border-bottom: 1px solid #ddd;
   overflow-wrap: break-word; }
 th.n, td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 svg { display: block; max-width: 100%; height: auto; margin: .6em 0; }
-.wide { overflow-x: auto; } .wide svg { max-width: none; min-width: 60em; }
+.wide { overflow-x: auto; }
 svg text { font: 12px system-ui, sans-serif; fill: #333; }
 svg .b { font-weight: 600; }
 .bar { display: flex; height: 1.5em; margin: .5em 0; background: #eee; }

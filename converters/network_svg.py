@@ -42,6 +42,8 @@ _SIDE, _PLANES = 16, 4
 #: Steps of a ring of messages that are followed.
 _HOPS: Final = 4096
 _TEXT: Final = 250
+#: Part of its width to which a page may shrink a picture: letters of 9 px.
+_LEAST: Final = 0.75
 
 
 @dataclass(slots=True)
@@ -109,7 +111,11 @@ def network(recording: Recording, alone: bool = False) -> str:
         parts.append(f'<text x="0" y="{top + 12:.0f}">{len(rest):,} more kinds of groups</text>')
         top += 24
     wide = max(wide, 600.0)
-    head = f'viewBox="0 0 {wide:.0f} {top:.0f}" width="{wide:.0f}"'
+    # A page may shrink it to where its texts can still be read; the rest is scrolled to.
+    head = (
+        f'viewBox="0 0 {wide:.0f} {top:.0f}" width="{wide:.0f}" '
+        f'style="min-width:{_LEAST * wide:.0f}px"'
+    )
     if alone:
         wide, top = wide + 2 * _MARGIN, top + _MARGIN
         head = f'viewBox="-{_MARGIN} -{_MARGIN} {wide:.0f} {top:.0f}"'
