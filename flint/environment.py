@@ -11,7 +11,9 @@ in somebody else's ImportError.
 from __future__ import annotations
 
 import operator
+import os
 import re
+import sys
 from collections.abc import Callable
 from importlib import import_module, metadata
 from types import ModuleType
@@ -19,6 +21,8 @@ from types import ModuleType
 from flint.errors import FlintError, UsageError
 
 DISTRIBUTION = "flint-workload"
+#: How many threads numpy's linear algebra starts when numpy is imported.
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 _COMPARISONS: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
     ">=": operator.ge,
@@ -45,6 +49,21 @@ def refuse_namesake() -> None:
             f"python-flint {found} is installed in this environment and its package is called "
             f"`flint` as well: install {DISTRIBUTION} into a virtual environment without it"
         )
+
+
+def import_numpy() -> None:
+    """Import numpy without threads for its linear algebra, unless the user says how many.
+
+    Nothing here multiplies matrices; started threads spin for work, which costs every command some
+    50 ms, and a sweep's processes the cores that they share.
+    """
+    if "numpy" in sys.modules or _BLAS_THREADS in os.environ:
+        return
+    os.environ[_BLAS_THREADS] = "1"
+    try:
+        import_module("numpy")
+    finally:
+        del os.environ[_BLAS_THREADS]
 
 
 def require(extra: str, module: str, purpose: str) -> ModuleType:

@@ -16,14 +16,11 @@ from collections.abc import Sequence
 
 import typer
 
-from flint.environment import DISTRIBUTION, installed_version, refuse_namesake
+from flint.environment import DISTRIBUTION, import_numpy, installed_version, refuse_namesake
 from flint.errors import FlintError, UsageError
 
 #: Exit status after Ctrl-C: 128 and the number of its signal, as shells have it.
 _INTERRUPTED = 130
-
-#: How many threads numpy's linear algebra starts when numpy is imported.
-_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 _HELP = "From model code and saved StableHLO/HLO to per-rank workload graphs and Chakra traces."
 
@@ -83,21 +80,6 @@ def _with_values(arguments: list[str]) -> list[str]:
     return found
 
 
-def _import_numpy() -> None:
-    """Import numpy without threads for its linear algebra.
-
-    Nothing here multiplies matrices; started threads spin for work, which costs every command some
-    50 ms, and a sweep's processes the cores that they share.
-    """
-    if "numpy" in sys.modules or _BLAS_THREADS in os.environ:
-        return
-    os.environ[_BLAS_THREADS] = "1"
-    try:
-        importlib.import_module("numpy")
-    finally:
-        del os.environ[_BLAS_THREADS]
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave the process with its exit status."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
@@ -120,7 +102,7 @@ def _run(arguments: list[str], debug: bool) -> int:
         return UsageError.exit_status
     try:
         refuse_namesake()
-        _import_numpy()
+        import_numpy()
         named = arguments[:1] if arguments[0] in COMMANDS else COMMANDS
         app = application(named)
         arguments = _with_values(arguments)

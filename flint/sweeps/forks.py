@@ -27,6 +27,7 @@ from importlib import import_module
 from typing import Any
 
 from flint import registry, spare_process
+from flint.environment import import_numpy
 
 #: Modules that captures and simulations need in any case.
 _ALWAYS = ("flint.cli.capture", "flint.cli.simulate", "flint.simulation.running")
@@ -69,6 +70,7 @@ def serve(modules: list[str]) -> None:
 
 
 def _import(modules: list[str]) -> None:
+    import_numpy()
     registry.prepare(None)
     for name in _ALWAYS:
         import_module(name)
