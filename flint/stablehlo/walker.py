@@ -27,6 +27,7 @@ from flint.errors import FlintError
 from flint.graph import NodeKind, WorkloadGraph
 from flint.mesh import Mesh
 from flint.scalars import Scalar
+from flint.stablehlo.borrowed_sources import with_borrowed_sources
 from flint.stablehlo.constant_arrays import array_of, is_array
 from flint.stablehlo.control import HANDLERS, Handler
 from flint.stablehlo.exchange import KINDS, Exchange
@@ -164,6 +165,7 @@ class Walker:
         graph = with_tables(scope.builder.finish(outputs), self.tables.finish())
         if self.module.issues and not self.options.fuse:
             return issued_as_recorded(graph, self.module, scope)
+        graph = with_borrowed_sources(graph)
         return issued_as_scheduled(graph) if self.module.scheduled else graph
 
     def check_options(self) -> None:

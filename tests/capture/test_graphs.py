@@ -157,3 +157,16 @@ def test_any_mesh(mesh):
     assert workload.mesh.size == size
     assert node.communication.groups.size == size
     assert workload.programs[0].inputs[0].type.shape == (2, 16)
+
+
+@pytest.mark.parametrize("name", ["mlp", "scan", "unrolled", "four", "ring"])
+def test_every_node_has_a_line_of_the_users_file(name, captured):
+    """Also those that XLA keeps no metadata of."""
+    lines = len((HERE / "steps.py").read_text().splitlines())
+    nodes = all_nodes(captured(name))
+    without = [node.op for node in nodes if not node.source.file]
+    # What nothing uses and nothing makes has no line to borrow.
+    assert len(without) <= len(nodes) // 1000, without
+    ours = [node for node in nodes if Path(node.source.file).name == "steps.py"]
+    assert all(1 <= node.source.line <= lines for node in ours)
+    assert len(ours) > len(nodes) // 2

@@ -1,0 +1,75 @@
+"""Source lines of ops that have none: they are made for the sake of an op that has one.
+
+The idea: XLA keeps no metadata of constants that it has merged, of their broadcasts, of a loop's
+initial values and counters, and of what its partitioner adds (``partition_id``, copies of carried
+values).  Such a node takes layer, line and phase of the first node that uses what it makes; one
+that nothing in its block uses takes those of what it is made from, else of the loop that it is in.
+
+    %zero = constant                    # layer.py:12, from here
+    %sum = reduce %x, %zero             # layer.py:12
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.graph import NodeKind, WorkloadGraph
+
+UNKNOWN = 0
+
+
+def with_borrowed_sources(graph: WorkloadGraph, outer: int = UNKNOWN) -> WorkloadGraph:
+    """``graph`` with a source for every node that can have one, in bodies too.
+
+    Args:
+        graph: nodes after what they use.
+        outer: source of the node whose body this is; its place in the table of sources.
+    """
+    known = np.array([bool(item.file) for item in graph.tables.sources], bool)
+    return _in_block(graph, known, outer) if known.any() else graph
+
+
+def _in_block(graph: WorkloadGraph, known: NDArray[np.bool_], outer: int) -> WorkloadGraph:
+    source = graph.source
+    lacking = np.flatnonzero(~known[source])
+    if len(lacking):
+        source = _borrowed(graph, known, lacking, outer)
+    loops, conditionals = list(graph.loops), list(graph.conditionals)
+    for kind, bodies in ((NodeKind.LOOP, loops), (NodeKind.CONDITIONAL, conditionals)):
+        for node in np.flatnonzero(graph.kind == kind).tolist():
+            number, own = int(graph.detail[node]), int(source[node])
+            item = bodies[number]
+            if kind == NodeKind.LOOP:
+                loops[number] = replace(item, body=_in_block(item.body, known, own))
+            else:
+                branches = tuple([_in_block(part, known, own) for part in item.branches])
+                conditionals[number] = replace(item, branches=branches)
+    return replace(graph, source=source, loops=tuple(loops), conditionals=tuple(conditionals))
+
+
+def _borrowed(
+    graph: WorkloadGraph, known: NDArray[np.bool_], lacking: NDArray[np.int64], outer: int
+) -> NDArray[np.int64]:
+    source = graph.source.copy()
+    lacks = np.zeros(len(graph), bool)
+    lacks[lacking] = True
+    maker = graph.producer[graph.operand]
+    chosen = np.flatnonzero((maker >= 0) & lacks[maker])
+    users: dict[int, list[int]] = {}
+    for node, user in zip(maker[chosen].tolist(), graph.consumer[chosen].tolist(), strict=True):
+        users.setdefault(node, []).append(user)
+    # Users come later in the block, so they have theirs already when they are asked.
+    for node in reversed(lacking.tolist()):
+        for user in users.get(node, ()):
+            if known[source[user]]:
+                source[node] = source[user]
+                break
+    for node in lacking[~known[source[lacking]]].tolist():
+        operands = graph.operand[graph.operand_ptr[node] : graph.operand_ptr[node + 1]]
+        made_from = [int(source[other]) for other in graph.producer[operands] if other >= 0]
+        found = [number for number in made_from if known[number]]
+        source[node] = found[0] if found else outer if known[outer] else source[node]
+    return source
