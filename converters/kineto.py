@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flint.converters.json_traces import JsonTrace
-from flint.converters.kineto_events import LATEST, Events, GloosWork, Op, read_events
+from flint.converters.kineto_events import LATEST, Events, GloosWork, Kernel, Op, read_events
 from flint.converters.torch_ops import (
     comms_facts,
     groups_of,
@@ -46,7 +46,27 @@ _NCCL = re.compile(r"[nr]ccl(?:Dev)?Kernel_(AllReduce|AllGather|ReduceScatter|Br
 _LOOKED_BACK = 256
 #: Gloo's annotation has at most so many ops between the c10d op and itself.
 _GLOO_WITHIN = 64
+#: The stream of kernels of collectives that no op launched.
+_LIBRARY_STREAM = 999
 _RANK = re.compile(r"rank[-_.]?(\d{1,7})", re.IGNORECASE)
+
+
+class _Groups(NamedTuple):
+    """Process groups.
+
+    Attributes:
+        ranks: name -> ranks, of those that this rank is in.
+        conclude: whether a group that is told by nothing but its size, or that is the only one, is
+            taken for it.
+    """
+
+    ranks: dict[str, tuple[int, ...]]
+    conclude: bool
+
+    def one_of(self, members: int) -> tuple[int, ...] | None:
+        """The only group of so many ranks; of any number with -1."""
+        found = {group for group in self.ranks.values() if members < 0 or len(group) == members}
+        return found.pop() if self.conclude and len(found) == 1 else None
 
 
 class _Thread(NamedTuple):
@@ -89,7 +109,7 @@ def _read(path: Path, links: LinksBuilder | None) -> tuple[Observed, Links | Non
     groups = groups_of(info.get("pg_config"))
     world = info.get("world_size")
     starts = [step[0] for step in events.steps]
-    _add_ops(rows, events, groups, rank, starts)
+    _add_ops(rows, events, _Groups(groups, links is None), rank, starts)
     backend = "gpu" if events.kernels else "cpu"
     names = tuple(step[2] for step in events.steps) or ("whole trace",)
     if not events.steps:
@@ -120,7 +140,7 @@ def _rank(path: Path, info: dict[str, Any], rows: ObservedRows) -> int:
 def _add_ops(
     rows: ObservedRows,
     events: Events,
-    groups: dict[str, tuple[int, ...]],
+    groups: _Groups,
     rank: int,
     step_starts: list[int],
 ) -> None:
@@ -165,7 +185,21 @@ def _add_ops(
         thread.ends.append(op.start + op.duration)
         thread.rows.append(number)
     by_external.pop(None, None)
-    _add_kernels(rows, events, by_external, per_thread)
+    orphans = _add_kernels(rows, events, by_external, per_thread)
+    if events.links is None:
+        for kernel in orphans:
+            named = _NCCL.match(kernel.name)
+            if named is not None and kernel.correlation in events.runtime:
+                rows.add(
+                    OpFacts(OpClass.OTHER_COLLECTIVE, kernel.name.partition("(")[0]),
+                    rank=rank,
+                    step=_step(events.runtime[kernel.correlation][1], events, step_starts),
+                    start=kernel.start,
+                    duration=kernel.duration,
+                    end=kernel.start + kernel.duration,
+                    stream=_LIBRARY_STREAM,
+                    launches=1,
+                )
 
 
 def _end(op: Op, facts: OpFacts, work: GloosWork | None, on_device: bool) -> int:
@@ -182,22 +216,46 @@ def _step(start: int, events: Events, starts: list[int]) -> int:
     return number if number >= 0 and start < events.steps[number][1] else -1
 
 
-def _facts(name: str, args: dict[str, Any], groups: dict[str, tuple[int, ...]]) -> OpFacts:
+def _facts(name: str, args: dict[str, Any], groups: _Groups) -> OpFacts:
     if name == _RECORD:
-        found = comms_facts(args, groups) or _old_record(args)
-        return found if found is not None else OpFacts(OpClass.FREE, name)
+        return _record(args, groups)
     dims = args.get("Input Dims")
     if not isinstance(dims, list):
         return op_facts(name, None)
     types = args.get("Input type")
-    facts = op_facts(name, tensors_of(dims, types if isinstance(types, list) else []))
+    arguments = tensors_of(dims, types if isinstance(types, list) else [])
+    facts = op_facts(name, arguments)
     if facts.kind.collective:
-        facts = replace(facts, group=_functional_group(args, groups))
+        members = _members(name, facts.kind, arguments, args)
+        group = _functional_group(args, groups.ranks)
+        if group is None and facts.kind not in (OpClass.SEND, OpClass.RECV):
+            group = groups.one_of(members)
+        facts = replace(facts, group=group, members=members)
     if facts.kind in (OpClass.SEND, OpClass.RECV):
         concrete = args.get("Concrete Inputs")
         said = concrete[2] if isinstance(concrete, list) and len(concrete) > 2 else None
-        facts = replace(facts, group=None, peer=peer_in_group(said, groups))
+        facts = replace(facts, group=None, peer=peer_in_group(said, groups.ranks))
     return facts
+
+
+#: Records of no communication.
+_SILENT = frozenset({"", "init", "wait", "startcoalescing", "endcoalescing", "monitoredbarrier"})
+
+
+def _record(args: dict[str, Any], groups: _Groups) -> OpFacts:
+    found = comms_facts(args, groups.ranks) or _old_record(args)
+    name = str(args.get("Collective name", ""))
+    size = args.get("Group size")
+    if found is None and name == "barrier" and groups.conclude:
+        group = ranks_of(args.get("Process Group Ranks")) or None
+        found = OpFacts(OpClass.ALL_REDUCE, name, (((1,), "f32"),), (4,), "f32", group)
+    if found is not None:
+        if type(size) is int and 0 < size < 1 << 32 and found.group is None:
+            return replace(found, members=size)
+        return found
+    if name.replace("_", "").lower() in _SILENT or name == "barrier":
+        return OpFacts(OpClass.FREE, _RECORD)
+    return OpFacts(OpClass.OTHER_COLLECTIVE, name)
 
 
 def _old_record(args: dict[str, Any]) -> OpFacts | None:
@@ -232,12 +290,32 @@ def _sizes(operands: tuple[Tensor, ...]) -> tuple[int, ...]:
 
 
 def _functional_group(args: dict[str, Any], groups: dict[str, tuple[int, ...]]) -> Any:
-    """A functional collective's group: its last text argument is the process group's name."""
-    concrete = args.get("Concrete Inputs")
-    for item in reversed(concrete if isinstance(concrete, list) else []):
-        if isinstance(item, str) and item in groups:
+    """A functional collective's group: its last text argument is the process group's name.
+
+    Its number of ranks is written as a text as well, and groups' names are numbers.
+    """
+    concrete, types = args.get("Concrete Inputs"), args.get("Input type")
+    if not isinstance(concrete, list) or not isinstance(types, list):
+        concrete, types = [], []
+    for item, kind in reversed(list(zip(concrete, types, strict=False))):
+        if kind != "Scalar" and isinstance(item, str) and item in groups:
             return groups[item]
     return ranks_of(args.get("Process Group Ranks")) or None
+
+
+def _members(name: str, kind: OpClass, arguments: list[list[Tensor]], args: dict[str, Any]) -> int:
+    """How many ranks take part: by a functional op's argument, or by what goes in and comes out."""
+    concrete, types = args.get("Concrete Inputs"), args.get("Input type")
+    if name.startswith("_c10d_functional::") and isinstance(concrete, list):
+        for item, type_ in zip(concrete, types if isinstance(types, list) else [], strict=False):
+            if type_ == "Scalar" and re.fullmatch(r"\d{1,9}", str(item)):
+                return int(item)
+        return -1
+    if len(arguments) < 2 or kind not in (OpClass.ALL_GATHER, OpClass.REDUCE_SCATTER):
+        return -1
+    result, sent = (sum(math.prod(shape) for shape, _ in argument) for argument in arguments[:2])
+    few, many = sorted((result, sent))
+    return many // few if few and many % few == 0 else -1
 
 
 def _gloo_of(events: Events) -> dict[int, GloosWork]:
@@ -270,8 +348,9 @@ def _add_kernels(
     events: Events,
     by_external: dict[object, int],
     per_thread: dict[object, _Thread],
-) -> None:
-    """Give each kernel to its op: count, first start, time, stream."""
+) -> list[Kernel]:
+    """Give each kernel to its op: count, first start, time, stream; returns those of no op."""
+    orphans: list[Kernel] = []
     columns = rows.columns
     starts, durations, ends, streams, launches = (
         columns[name] for name in ("start", "duration", "end", "stream", "launches")
@@ -290,6 +369,7 @@ def _add_kernels(
             )  # fmt: skip
         if number is None:
             rows.note("kernels that no op of the trace launched")
+            orphans.append(kernel)
             continue
         stream = numbers.setdefault(kernel.stream, len(numbers))
         if launches[number] == 0:
@@ -299,6 +379,7 @@ def _add_kernels(
         durations[number] += kernel.duration
         ends[number] = max(ends[number], kernel.start + kernel.duration)
         launches[number] += 1
+    return orphans
 
 
 def _named_by_kernel(rows: ObservedRows, facts: list[OpFacts], number: int, kernel: str) -> None:

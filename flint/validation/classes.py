@@ -35,6 +35,7 @@ class OpClass(StrEnum):
     COLLECTIVE_PERMUTE = "collective-permute"
     SEND = "send"
     RECV = "recv"
+    OTHER_COLLECTIVE = "other collective"  # gather, scatter ...: no capture has one
 
     @property
     def collective(self) -> bool:
@@ -48,6 +49,7 @@ class OpClass(StrEnum):
             OpClass.GEMM,
             OpClass.CONVOLUTION,
             OpClass.ATTENTION,
+            OpClass.OTHER_COLLECTIVE,
         )
 
 
@@ -78,6 +80,7 @@ _C10D: dict[str, OpClass] = {
     "allreducecoalesced": OpClass.ALL_REDUCE,
     "allreducesparse": OpClass.ALL_REDUCE,
     "reduce": OpClass.ALL_REDUCE,  # which StableHLO has in its place
+    "reduceoop": OpClass.ALL_REDUCE,
     "allgather": OpClass.ALL_GATHER,
     "allgatherbase": OpClass.ALL_GATHER,
     "allgatherintotensor": OpClass.ALL_GATHER,
@@ -96,6 +99,8 @@ _C10D: dict[str, OpClass] = {
     "send": OpClass.SEND,
     "recv": OpClass.RECV,
     "recvanysource": OpClass.RECV,
+    "gather": OpClass.OTHER_COLLECTIVE,
+    "scatter": OpClass.OTHER_COLLECTIVE,
 }
 
 

@@ -23,6 +23,7 @@ PROMOTED = "bfloat16 is computed and sent as float32 on the CPU"
 SCATTERED = "a reduce-scatter runs as the all-reduce and slice that the program has in its place"
 SWAPPED = "a matrix product with its operands swapped: the transpose of the result"
 LIBRARY = "the profiler names the library's op"
+ANOTHER_OP = "another op that computes the same matrix product"
 IN_PLACE = "in place, or into a new tensor: autograd decides by who else holds it"
 ATTENTION = "another library's attention kernel than the one captured"
 UNREAD = "the profiler lists arguments that the op does not read, or lists without element types"
@@ -36,9 +37,12 @@ BUFFERS = "an all-to-all with one buffer per member, of the same bytes in all"
 ROOTED = "a reduce to one rank, captured as an all-reduce, which StableHLO has in its place"
 BARRIER = "a barrier, captured as the all-reduce of one number that it is with NCCL"
 STOPPED = "a product that began and never ran: activation checkpointing had all it wanted"
+TOGETHER = "collectives issued as one batch, whose kernel no single op launched"
 PARTED = "one collective of several buffers that runs as several"
 
-_OTHER_COLLECTIVES = {"reduce_": ROOTED, "reduce": ROOTED, "barrier": BARRIER}
+_OTHER_COLLECTIVES = {
+    "reduce_": ROOTED, "reduce": ROOTED, "_reduce_oop": ROOTED, "barrier": BARRIER,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,7 @@ class Rules:
         on_host: it ran on the CPU.
         grouped: the trace tells the groups of collectives.
         addressed: the trace tells who messages go to and come from.
+        rooted: the capture has reduces to one rank, which it has written as all-reduces.
     """
 
     by_name: frozenset[OpClass]
@@ -62,6 +67,7 @@ class Rules:
     on_host: bool
     grouped: bool
     addressed: bool
+    rooted: bool = True
 
     def kind(self, facts: OpFacts) -> OpClass:
         """The class in which an op is compared."""
@@ -74,6 +80,15 @@ class Rules:
         kind = self.kind(facts)
         if kind in self.by_name:
             return kind, "" if kind.collective else plain_name(facts.name)
+        return self.sized_key(facts)
+
+    def sized(self, facts: OpFacts) -> bool:
+        """Whether the sizes of an executed op are known."""
+        return self.kind(facts) not in self.by_name or _sized(facts, self.recorded)
+
+    def sized_key(self, facts: OpFacts) -> Hashable:
+        """What must be equal of two ops whose sizes are known."""
+        kind = self.kind(facts)
         if kind.collective:
             group = facts.group if self.grouped else None
             if kind in MESSAGES:
@@ -82,8 +97,9 @@ class Rules:
                 return kind, sum(self.parts(facts)), group
             return kind, tuple(sorted(self.parts(facts))), group
         if facts.gemms is not None and kind == OpClass.GEMM:
-            products = tuple(sorted((b, min(m, n), max(m, n), k) for b, m, n, k in facts.gemms))
-            return kind, self._dtype(facts.dtype), products
+            # XLA may compute the transpose; what PyTorch calls is what was recorded.
+            products = facts.gemms if self.recorded else map(_either_way, facts.gemms)
+            return kind, self._dtype(facts.dtype), tuple(sorted(products))
         if kind == OpClass.CONVOLUTION and not self.recorded:
             sizes = sorted(math.prod(shape) for shape, _ in facts.operands or ())
             return kind, self._dtype(facts.dtype), tuple(sizes)
@@ -93,10 +109,53 @@ class Rules:
         return kind, plain_name(facts.name), shapes
 
     def contradicts(self, captured: OpFacts, executed: OpFacts) -> bool:
-        """Whether the trace tells another group of this collective, though not of all of them."""
-        told = executed.kind.collective and executed.kind not in MESSAGES and not self.grouped
-        known = None not in (captured.group, executed.group)
-        return told and known and captured.group != executed.group
+        """Whether a trace tells something of an op that its partner's key did not have to have.
+
+        The group and the element type of a collective, who a message goes to, and, in a class of
+        which some ops have no sizes, those of the others.
+        """
+        if self.kind(executed) in self.by_name and self._other_sizes(captured, executed):
+            return True
+        if not executed.kind.collective:
+            return False
+        if executed.kind in MESSAGES:
+            if min(captured.peer, executed.peer) >= 0 and captured.peer != executed.peer:
+                return True
+        elif _OTHER_COLLECTIVES.get(_tail(executed.name)) == ROOTED and not self.rooted:
+            return True
+        elif captured.group is not None:
+            if executed.group is not None and captured.group != executed.group:
+                return True
+            to_one = executed.kind == OpClass.COLLECTIVE_PERMUTE
+            if executed.members >= 0 and not to_one and len(captured.group) != executed.members:
+                return True
+        return self._other_type(captured, executed)
+
+    def _other_sizes(self, captured: OpFacts, executed: OpFacts) -> bool:
+        if _sized(executed, self.recorded):
+            return self.sized_key(captured) != self.sized_key(executed)
+        if not executed.operands or captured.operands is None:
+            return False
+        if executed.kind.collective:  # of lists of tensors there are shapes, and no element types
+            return _elements(captured) != _elements(executed)
+        ours, theirs = (
+            {shape for shape, _ in facts.operands or ()} for facts in (captured, executed)
+        )
+        return executed.kind == OpClass.GEMM and not theirs <= ours and not ours <= theirs
+
+    def _other_type(self, captured: OpFacts, executed: OpFacts) -> bool:
+        """Whether what is sent is of another element type, the sign of integers aside."""
+        if not captured.dtype or not executed.dtype:
+            return False
+        return _width(self._dtype(captured.dtype)) != _width(self._dtype(executed.dtype))
+
+    def untold(self, captured: OpFacts, executed: OpFacts) -> bool:
+        """Whether a trace does not tell among whom a captured communication ran."""
+        if not executed.kind.collective:
+            return False
+        if executed.kind in MESSAGES:
+            return executed.peer < 0
+        return executed.group is None and captured.group is not None and len(captured.group) > 1
 
     def product(self, facts: OpFacts) -> Hashable:
         """What a convolution must have in common with a matrix product that computes the same."""
@@ -151,6 +210,20 @@ class Rules:
         return tuple(found)
 
 
+def _either_way(size: Gemm) -> Gemm:
+    batch, m, n, k = size
+    return batch, min(m, n), max(m, n), k
+
+
+def _elements(facts: OpFacts) -> int:
+    return sum(math.prod(shape) for shape, _ in facts.operands or ())
+
+
+def _width(dtype: str) -> str:
+    """An element type as it is sent: booleans as bytes, integers without their sign."""
+    return "i8" if dtype == "i1" else dtype.removeprefix("u")
+
+
 def _made_reduce_scatter(facts: OpFacts) -> bool:
     return facts.kind == OpClass.REDUCE_SCATTER and "(written as all_reduce" in facts.name
 
@@ -167,6 +240,8 @@ def _shapes(operands: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
 def _names(captured: str, executed: str) -> list[str]:
     found = []
     ours, theirs = _tail(captured), _tail(executed)
+    if aten_class(captured) == OpClass.GEMM and plain_name(captured) != plain_name(executed):
+        return [ANOTHER_OP]
     if aten_class(captured) == OpClass.ATTENTION:
         if ours != theirs:
             found.append(ATTENTION)
@@ -185,9 +260,14 @@ def _tail(name: str) -> str:
 
 
 def rules_for(
-    captured: list[OpFacts], executed: list[OpFacts], *, recorded: bool, backend: str
+    captured: list[OpFacts],
+    executed: list[OpFacts],
+    *,
+    recorded: bool,
+    backend: str,
+    rooted: bool = True,
 ) -> Rules:
-    """Rules for the ops of one rank and step."""
+    """Rules for the ops of one rank and step (arguments as in ``Rules``)."""
     by_name = {facts.kind for facts in executed if not _sized(facts, recorded)}
     collectives = [facts for facts in executed if facts.kind.collective]
     kinds = {facts.kind for facts in collectives}
@@ -203,6 +283,7 @@ def rules_for(
         on_host=backend == "cpu",
         grouped=all(facts.group is not None for facts in collectives if facts.kind not in MESSAGES),
         addressed=all(facts.peer >= 0 for facts in collectives if facts.kind in MESSAGES),
+        rooted=rooted,
     )
 
 

@@ -106,7 +106,11 @@ def match(
             pairs = _in_order(captured, executed, mine, yours, rules, result)
         else:
             pairs = _by_identity(captured, executed, mine, yours, rules, address, result)
-        pairs = [(i, j, e) for i, j, e in pairs if not rules.contradicts(captured[i], executed[j])]
+        pairs = [
+            (i, j, Evidence.SIZES if e == Evidence.NAME and rules.sized(executed[j]) else e)
+            for i, j, e in pairs
+            if not rules.contradicts(captured[i], executed[j])
+        ]
         left = _without(mine, (i for i, _, _ in pairs))
         over = _without(yours, (j for _, j, _ in pairs))
         if kind.collective and kind not in rules.by_name:
@@ -229,6 +233,15 @@ def _by_identity(
     """Ops of XLA's programs: the same sizes, and as much of their origin as agrees."""
     pairs: _Pairs = []
     named = bool(mine) and rules.kind(captured[mine[0]]) in rules.by_name
+    if named:  # those whose sizes are known first
+        sized = [j for j in yours if rules.sized(executed[j])]
+        alike = _equal(
+            [rules.sized_key(captured[i]) for i in mine],
+            [rules.sized_key(executed[j]) for j in sized],
+        )
+        pairs = [(mine[i], sized[j], Evidence.SIZES) for i, j in alike]
+        mine = _without(mine, (i for i, _, _ in pairs))
+        yours = _without(yours, sized)
     for told in (2, 1, 0):
         ours, theirs = (
             _buckets(ops, positions, rules, told)

@@ -50,6 +50,8 @@ class OpFacts:
         source: the user's line, ``file:line`` ("" unknown).
         origin: layer and phase, as ``origin_of`` writes them ("" unknown).
         peer: the other rank of a send or a recv; -1 of anything else, or unknown.
+        members: ranks in a collective's group, where the trace tells how many but not which; -1
+            unknown.
     """
 
     kind: OpClass
@@ -62,6 +64,7 @@ class OpFacts:
     source: str = ""
     origin: str = ""
     peer: int = -1
+    members: int = -1
 
     @property
     def bytes(self) -> int:
@@ -149,6 +152,7 @@ class ObservedRows:
         self.path = path
         self.facts: dict[OpFacts, int] = {}
         self.columns: dict[str, array[int]] = {name: array("q") for name in COLUMNS}
+        self._appends = [column.append for column in self.columns.values()]
         self.notes: dict[str, int] = {}
 
     def add(
@@ -176,8 +180,8 @@ class ObservedRows:
             self.facts.setdefault(facts, len(self.facts)), rank, step, start, duration, end,
             stream, parent, launches,
         )  # fmt: skip
-        for column, value in zip(self.columns.values(), row, strict=True):
-            column.append(value)
+        for append, value in zip(self._appends, row, strict=True):
+            append(value)
         return number
 
     def note(self, text: str, count: int = 1) -> None:

@@ -29,6 +29,8 @@ class ClassCount:
         by_name: captured ops with a partner of the same name and place in the order, where the
             trace has no sizes: a weak match.
         in_order: matched ops that follow each other in both.
+        of_any_group: of those, communications of which the trace does not tell among whom they
+            ran.
         explained: ops of either side that have no partner for a known reason.
         captured_bytes, executed_bytes: what collectives send per rank, summed; -1 unknown.
     """
@@ -38,6 +40,7 @@ class ClassCount:
     matched: int = 0
     by_name: int = 0
     in_order: int = 0
+    of_any_group: int = 0
     explained: int = 0
     captured_bytes: int = 0
     executed_bytes: int = 0
@@ -48,7 +51,8 @@ class Difference:
     """An op without a partner, or a pair in another order.
 
     Attributes:
-        what: "not executed", "not captured" or "in another order".
+        what: "not executed", "not captured", "in another order", or "without a kernel" of a
+            collective that was asked for and has none in a trace of a device.
         kind: the class.
         rank: on which rank.
         position: among the ops of the rank, in the order of its side.
@@ -86,6 +90,8 @@ class Report:
         edges: captured dependencies that were checked against the order of the run.
         contradictions: producer and consumer in words, of edges that the run contradicts.
         contradicted: how many such edges.
+        untold: captured collectives, GEMMs, convolutions and attentions in whose place the traces
+            have nothing that could be compared with them.
         notes: what the traces do not tell, with counts.
         times: measured and modelled.
         clocks: of ranks against each other.
@@ -105,6 +111,7 @@ class Report:
     edges: int = 0
     contradictions: list[str] = field(default_factory=list)
     contradicted: int = 0
+    untold: int = 0
     notes: dict[str, int] = field(default_factory=dict)
     times: Times = field(default_factory=Times)
     clocks: list[Clock] = field(default_factory=list)
@@ -137,7 +144,9 @@ class Report:
         """One line."""
         heavy = [count for kind, count in self.classes.items() if kind.must_match]
         total = sum(count.captured for count in heavy)
-        sized, named = (sum(getattr(c, name) for c in heavy) for name in ("matched", "by_name"))
+        sized, named, anywhere = (
+            sum(getattr(c, name) for c in heavy) for name in ("matched", "by_name", "of_any_group")
+        )
         without = sum(count.explained for count in heavy)
         who = f"{len(self.ranks):,} of {self.world:,} ranks"
         if self.ok:
@@ -145,12 +154,21 @@ class Report:
                 f"agrees: all {total:,} collectives, GEMMs, convolutions and attentions ran as "
                 "captured"
             )
-            if named:
+            if named or anywhere or self.untold:
                 text = (
-                    f"agrees as far as the traces tell: of {total:,} collectives, GEMMs, "
-                    f"convolutions and attentions {sized:,} have the sizes captured; {named:,} "
-                    "agree in name and order, and the traces have no sizes of them"
+                    f"agrees as far as the traces tell: of {total + self.untold:,} collectives, "
+                    f"GEMMs, convolutions and attentions {sized:,} have the sizes captured"
                 )
+                if named:
+                    text += (
+                        f"; {named:,} agree in name and order, and the traces have no sizes of them"
+                    )
+                if anywhere:
+                    text += f"; of {anywhere:,} the traces do not tell among which ranks they ran"
+                if self.untold:
+                    text += f"; {self.untold:,} are not compared: the traces do not name them"
+                if without:
+                    text += f"; {without:,} have no partner for a reason that is named"
             elif without:
                 text = (
                     f"agrees: of {total:,} collectives, GEMMs, convolutions and attentions "
@@ -160,7 +178,7 @@ class Report:
             if self.others:
                 text += f"; {self.others:,} lighter ops differ"
         else:
-            text = f"differs: {self.failures:,} ops have no partner or another order"
+            text = f"differs: {self.failures:,} ops have no partner, another order or no kernel"
             if self.contradicted:
                 text += f", {self.contradicted:,} dependencies ran the other way round"
         return f"{text}; {who} compared"
@@ -183,6 +201,7 @@ class Report:
             "edges": self.edges,
             "contradicted": self.contradicted,
             "contradictions": self.contradictions,
+            "untold": self.untold,
             "notes": self.notes,
             "times": self._times_to_json(),
             "clocks": [asdict(clock) for clock in self.clocks],
@@ -236,6 +255,8 @@ def described(facts: OpFacts) -> str:
             more = f", ... ({len(facts.group):,})" if len(facts.group) > 8 else ""
             to = "to" if facts.kind == OpClass.COLLECTIVE_PERMUTE else "among"
             text += f" {to} [{shown}{more}]"
+        elif facts.members >= 0:
+            text += f" among {facts.members:,} ranks"
         if facts.peer >= 0:
             text += f" {'to' if facts.kind == OpClass.SEND else 'from'} {facts.peer}"
     elif facts.operands:

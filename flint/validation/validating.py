@@ -23,7 +23,7 @@ from flint.validation.conclusions import check_alike, conclude, meet
 from flint.validation.dependencies import contradictions
 from flint.validation.duplicates import repeated
 from flint.validation.expected import Expected, expected_of
-from flint.validation.keys import DUPLICATE, STOPPED, Rules, rules_for
+from flint.validation.keys import DUPLICATE, STOPPED, TOGETHER, Rules, rules_for
 from flint.validation.matching import Evidence, Matching, match
 from flint.validation.merged import merge
 from flint.validation.modelled import Modelled
@@ -33,9 +33,12 @@ from flint.validation.reduced import rewrite
 from flint.validation.report import Difference, Report, described
 from flint.validation.selection import plain_name, selected, stopped
 from flint.validation.steps import MEAN, Chosen, choose, mean_times
+from flint.validation.told import launched_together, told, without_kernel
 from flint.workload import Level, Order, Workload
 
 _LISTED_EDGES = 20
+#: How captures of PyTorch warn of reduces to one rank.
+_ROOTED = "reduce to one rank"
 #: With more kinds of ops without a partner no duplicates are looked for.
 _LOOKED_AT = 100
 
@@ -129,6 +132,7 @@ class _Comparison:
         self.chosen = chosen
         self.report = report
         self.expected = expected_of(workload, rank)
+        self.rooted = any(text.startswith(_ROOTED) for text in workload.warnings)
         self.captured = [self.expected.facts[number] for number in self.expected.op.tolist()]
 
     def run(self, *, mean: bool, modelled: Modelled | None, meetings: Meetings) -> None:
@@ -146,11 +150,15 @@ class _Comparison:
             ops = [(trace.op[theirs], spent) for theirs, spent in others]
             time, steps = mean_times(trace.op[rows], time, ops)
             report.times.steps = min(report.times.steps, steps) if report.times.ranks else steps
-        executed = [trace.facts[number] for number in trace.op[rows].tolist()]
+        rows, time = self._with_kernels(rows, time)
+        executed = told(trace, rows)
         captured, expected = self.captured, self.expected
         if trace.form == "chakra":
-            captured, expected = _as_in_chakra(captured, executed, expected)
-        rules = rules_for(captured, executed, recorded=report.comparable, backend=trace.backend)
+            captured, expected = _as_in_chakra(captured, executed, expected, report)
+        rules = rules_for(
+            captured, executed, recorded=report.comparable, backend=trace.backend,
+            rooted=self.rooted,
+        )  # fmt: skip
         streams = trace.stream[rows].tolist()
         if report.comparable or trace.backend == "cpu":
             found = match(captured, executed, rules, expected.address(), streams)
@@ -169,6 +177,28 @@ class _Comparison:
         _count(report, captured, executed, found, rules)
         _differences(report, rank, captured, executed, found, trace, rows)
         _edges(report, trace, rank, expected, captured, rows, found)
+
+    def _with_kernels(self, rows: Ints, time: Ints) -> tuple[Ints, Ints]:
+        """Report collectives that were asked for and have no kernel in a trace of a device.
+
+        Those of a batch are launched by no op; their kernels are left out of the rows.
+        """
+        trace, report = self.trace, self.report
+        silent, batches = without_kernel(trace, rows), launched_together(trace, rows)
+        if silent and batches:
+            report.explained[TOGETHER] = report.explained.get(TOGETHER, 0) + len(silent)
+            kept = np.ones(len(rows), dtype=np.bool_)
+            kept[batches] = False
+            return rows[kept], time[kept]
+        for place in silent:
+            facts = trace.facts[int(trace.op[rows[place]])]
+            report.add(
+                Difference(
+                    "without a kernel", facts.kind, self.rank, place, described(facts),
+                    f"row {int(rows[place])} of {trace.path}", True,
+                )
+            )  # fmt: skip
+        return rows, time
 
 
 def _rows(trace: Observed, rank: int, step: int, expected: Expected) -> tuple[Ints, Ints]:
@@ -260,23 +290,28 @@ def _run_once(expected: Expected, captured: list[OpFacts], found: Matching, rule
 
 
 def _as_in_chakra(
-    captured: list[OpFacts], executed: list[OpFacts], expected: Expected
+    captured: list[OpFacts], executed: list[OpFacts], expected: Expected, report: Report
 ) -> tuple[list[OpFacts], Expected]:
     """Captured ops in Chakra's words, without those that its traces do not tell.
 
     Compute has PyTorch's names there, or none that could be compared; a permute is a send, and a
     receive that ``_rows`` leaves out.
     """
-    told = {facts.kind for facts in executed}
+    named = report.comparable and any(
+        not facts.kind.collective and facts.kind not in (OpClass.FREE, OpClass.OTHER)
+        for facts in executed
+    )
     kept, words = [], []
     for number, facts in enumerate(captured):
         if facts.kind == OpClass.COLLECTIVE_PERMUTE:
             if not facts.group:  # a rank that sends to nobody
                 continue
             facts = replace(facts, kind=OpClass.SEND)
-        if facts.kind.collective or facts.kind in told:
+        if facts.kind.collective or named:
             kept.append(number)
             words.append(facts)
+        elif facts.kind.must_match:
+            report.untold += 1
     return words, expected.only(kept)
 
 
@@ -296,7 +331,7 @@ def _count(
         count.executed += 1
         count.executed_bytes += max(0, facts.bytes)
     seen = set()
-    for i, _, evidence in found.pairs:
+    for i, j, evidence in found.pairs:
         if i in seen:  # one op of several buffers that ran as several ops
             continue
         seen.add(i)
@@ -305,6 +340,7 @@ def _count(
             count.by_name += 1
         else:
             count.matched += 1
+        count.of_any_group += rules.untold(captured[i], executed[j])
         report.identified += evidence == Evidence.IDENTITY
     for kind, number in found.in_order.items():
         report.of(kind).in_order += number
@@ -318,9 +354,8 @@ def _count(
         report.explained[reason] = report.explained.get(reason, 0) + number
     for kind in rules.by_name:
         if kind.must_match:
-            report.notes[f"{kind}: the trace has no sizes, so only names and order count"] = 1
-    if not rules.grouped and any(facts.kind.collective for facts in executed):
-        report.notes["the trace does not tell the groups of collectives"] = 1
+            text = f"{kind}: where the trace has no sizes, only names and order count"
+            report.notes[text] = report.of(kind).by_name
 
 
 def _differences(
@@ -366,9 +401,13 @@ def _edges(
     rows: Ints,
     found: Matching,
 ) -> None:
-    """Dependencies among heavy ops against when they began (or, without times, their order)."""
+    """Dependencies among heavy ops against when they began, or against their order.
+
+    Execution traces have no times, Chakra's only durations.
+    """
     began = np.full(len(expected), -1, dtype=np.int64)
-    times = trace.start[rows] if trace.timed else np.arange(len(rows), dtype=np.int64)
+    order = np.arange(len(rows), dtype=np.int64)
+    times = trace.start[rows] if (trace.start[rows] >= 0).any() else order
     for i, j, _ in found.pairs:
         if captured[i].kind.must_match and i in found.certain:
             began[i] = max(began[i], int(times[j]))

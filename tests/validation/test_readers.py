@@ -117,6 +117,41 @@ def test_groups_in_the_versions_of_the_record(args, group, tmp_path):
     assert (facts.kind, facts.group) == (OpClass.ALL_GATHER, group)
 
 
+#: Kineto writes no text of a functional op's group, and the number of its ranks as a text
+#: (PyTorch 2.13: tensor, sum, number, group).
+SCATTER = {
+    "Input Dims": [[2, 16, 64], [], [], []], "Input type": ["c10::BFloat16", "", "Scalar", ""],
+    "Concrete Inputs": ["", "", "2", ""],
+}  # fmt: skip
+ON_FOUR = [{"pg_name": "0", "ranks": [0, 1, 2, 3]}, {"pg_name": "2", "ranks": [1, 3]}]
+
+
+@pytest.mark.parametrize(
+    ("more", "group"),
+    [([], (1, 3)), ([{"pg_name": "3", "ranks": [0, 1]}], None)],
+    ids=["one group of two ranks", "two such groups"],
+)
+def test_the_number_of_ranks_is_not_taken_for_the_name_of_a_group(more, group, tmp_path):
+    path = written(
+        tmp_path / "rank1.json",
+        [event("_c10d_functional::reduce_scatter_tensor", 1, 5, **SCATTER)],
+        distributedInfo={"rank": 1, "pg_config": ON_FOUR + more},
+    )
+    [facts] = kineto.observe(path).facts
+    assert (facts.group, facts.members) == (group, 2)
+    # Conversion concludes by itself, and counts that.
+    assert kineto.linked(path)[0].facts[0].group is None
+
+
+def test_what_goes_in_and_comes_out_tells_the_number_of_ranks(tmp_path):
+    gathers = event(
+        "c10d::_allgather_base_", 1, 5,
+        **{"Input Dims": [[8192], [4096]], "Input type": ["float", "float"]},
+    )  # fmt: skip
+    [facts] = kineto.observe(written(tmp_path / "rank1.json", [gathers])).facts
+    assert (facts.group, facts.members) == (None, 2)
+
+
 def test_records_of_older_versions_tell_their_name_among_the_inputs(tmp_path):
     args = {
         "Concrete Inputs": ["", "3", "0", "0", "all_gather", "[]"],
