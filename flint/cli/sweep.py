@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -9,7 +10,14 @@ from typing import Annotated
 
 import typer
 
-from flint import targets
+from flint import registry, targets
+from flint.cli.engines import (
+    ASTRA_SIM_VARIABLE,
+    AstraSimOption,
+    EngineOption,
+    TimeLimitOption,
+    refuse_of_others,
+)
 from flint.cli.shared import (
     AxesOption,
     BranchOption,
@@ -91,6 +99,9 @@ def sweep_command(
         str | None,
         typer.Option("--algorithm", help="How collectives run [default: the cheapest]."),
     ] = None,
+    engine: EngineOption = "embedded",
+    astra_sim: AstraSimOption = None,
+    time_limit: TimeLimitOption = None,
     jobs: Annotated[
         int | None,
         typer.Option("--jobs", help="Processes at a time [default: the cores, of all nodes]."),
@@ -119,6 +130,7 @@ def sweep_command(
     sweep = Sweep(
         tuple(step), tuple(mesh), systems, folder, axes, setup, granularity, algorithm,
         _capture_options(level, target, trip_count, branch), tuple(passes or (NO_PASS,)),
+        _engine_options(engine, algorithm, astra_sim, time_limit),
     )  # fmt: skip
     outcomes = _run(sweep, jobs=jobs, ray=ray, fresh=fresh)
     results = rows.to_rows(outcomes)
@@ -190,6 +202,23 @@ def _capture_options(
     options += [("--trip-count", item) for item in trip_count or ()]
     options += [("--branch", item) for item in branch or ()]
     return tuple(part for name, value in options if value is not None for part in (name, value))
+
+
+def _engine_options(
+    engine: str, algorithm: str | None, astra_sim: Path | None, time_limit: float | None
+) -> tuple[str, ...]:
+    """Options of ``flint simulate`` that say what simulates, checked once for all points."""
+    of_its_own = {"--astra-sim": astra_sim, "--time-limit": time_limit}
+    registry.engine(engine)
+    refuse_of_others(engine, "embedded", {"--algorithm": algorithm})
+    refuse_of_others(engine, "astra-sim", of_its_own)
+    if engine == "embedded":
+        return ()
+    # Named in full: points are worked on elsewhere, and another build makes other points.
+    found = astra_sim or os.environ.get(ASTRA_SIM_VARIABLE)
+    binary = Path(found).absolute() if found else None
+    options = {"--engine": engine, **of_its_own, "--astra-sim": binary}
+    return tuple(str(part) for item in options.items() if item[1] is not None for part in item)
 
 
 def _varying(results: list[rows.Row]) -> tuple[str, ...]:

@@ -30,4 +30,4 @@ def simulate(sweep: Sweep, point: Point, system: str, folder: Path) -> list[str]
         command += ["--algorithm", sweep.algorithm]
     for item in point.passes:
         command += ["--pass", item]
-    return [*command, "--json"]
+    return [*command, *sweep.simulation, "--json"]

@@ -63,7 +63,9 @@ def page(sweep: Sweep, rows: Sequence[Row], image: Path | None) -> str:
     said = [
         f"{len(good):,} of {len(rows):,} points simulated",
         f"{sweep.granularity} granularity",
-        f"collectives: {sweep.algorithm or 'the cheapest algorithm'}",
+        f"simulated with {' '.join(sweep.simulation)}"
+        if sweep.simulation
+        else f"collectives: {sweep.algorithm or 'the cheapest algorithm'}",
         *(f"{name}: {rows[0][name]}" for name in _NAMES if rows and _constant(name, names, rows)),
     ]
     parts = [

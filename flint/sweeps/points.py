@@ -44,6 +44,7 @@ class Sweep:
         capture: further options of ``flint capture``, as on the command line.
         passes: what-if passes, each entry those of one point, joined by ``+``; ``none`` for a point
             without any.
+        simulation: further options of ``flint simulate``, as on the command line.
     """
 
     steps: tuple[str, ...]
@@ -56,6 +57,7 @@ class Sweep:
     algorithm: str | None = None
     capture: tuple[str, ...] = ()
     passes: tuple[str, ...] = ("none",)
+    simulation: tuple[str, ...] = ()
 
     @property
     def step(self) -> str:
@@ -114,7 +116,10 @@ def points(sweep: Sweep) -> list[Point]:
             capture = _key(content, *name, mesh.shape, sweep.axes, sweep.setup, sweep.capture)
             for system, text in systems:
                 for passes in variants:
-                    result = _key(capture, repr(system), sweep.granularity, sweep.algorithm, passes)
+                    result = _key(
+                        capture, repr(system), sweep.granularity, sweep.algorithm, passes,
+                        [(part, _binary(part)) for part in sweep.simulation],
+                    )  # fmt: skip
                     found.append(
                         Point(
                             step, mesh, sweep.axes, text, system.name, passes,
@@ -140,6 +145,12 @@ def _variant(text: str) -> tuple[str, ...]:
     passes = () if text == NO_PASS else tuple(part.strip() for part in text.split("+"))
     parse_passes(passes)
     return passes
+
+
+def _binary(option: str) -> str:
+    """A hash of the file that an option names: another build of a simulator is another one."""
+    path = Path(option)
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
 def _key(*parts: object) -> str:

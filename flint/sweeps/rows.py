@@ -97,6 +97,7 @@ def document(sweep: Sweep, rows: Sequence[Row]) -> dict[str, Any]:
         "capture": list(sweep.capture),
         "granularity": sweep.granularity,
         "algorithm": sweep.algorithm,
+        "simulation": list(sweep.simulation),
         "rows": list(rows),
     }
 

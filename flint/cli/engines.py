@@ -1,0 +1,48 @@
+"""What simulates: the options of it, for one simulation and for sweeps.
+
+The idea: an option of one engine is refused with another, never passed over in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flint.errors import UsageError
+
+#: Environment variable that names ASTRA-sim's binary.
+ASTRA_SIM_VARIABLE = "FLINT_ASTRA_SIM"
+
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        help="What simulates: embedded, or astra-sim, which runs your binary on the traces.",
+    ),
+]
+AstraSimOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--astra-sim",
+        help="ASTRA-sim's analytical binary, or its built checkout "
+        "[default: $FLINT_ASTRA_SIM, else one on the PATH].",
+    ),
+]
+TimeLimitOption = Annotated[
+    float | None,
+    typer.Option("--time-limit", help="Seconds that ASTRA-sim may take [default: 600]."),
+]
+
+
+def refuse_of_others(engine: str, owner: str, options: Mapping[str, object]) -> None:
+    """Refuse options of one engine that were given with another.
+
+    Raises:
+        UsageError: one was.
+    """
+    for option, value in options.items():
+        if value is not None and engine in ("embedded", "astra-sim") and engine != owner:
+            raise UsageError(f"{option} is for --engine {owner}, not for {engine}")
