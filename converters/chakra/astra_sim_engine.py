@@ -2,8 +2,9 @@
 
 The idea: traces that a folder has are run as they are; where there are none, or some ranks' only,
 or they are for another system or granularity, all ranks' are written into a folder of their own
-that is removed afterwards.  What does not depend on an engine (FLOPs, memory, what matrix units
-could do) is that of the embedded one, which simulates the same graphs besides.
+that is removed afterwards, with attention as the embedded engine times it. What does not depend on
+an engine (FLOPs, memory, what matrix units could do) is that of the embedded one, which simulates
+the same graphs besides.
 
     result = simulate(flint.load("out"), folder=Path("out"), time_limit=60.0)
     result.step_seconds         # 1 cycle is 1 ns
@@ -26,10 +27,12 @@ from flint.converters.chakra.astra_sim_run import AstraSimRun, astra_sim_binary,
 from flint.cost.systems import System, load_system, system_names
 from flint.errors import UsageError
 from flint.folder import is_workload_folder, read_document, save, traced_system
+from flint.graph import WorkloadGraph
 from flint.passes.what_if import Chosen, parse_passes
+from flint.simulation.preparing import as_it_runs
 from flint.simulation.result import Figures, ProgramResult, SimulationResult
 from flint.simulation.running import simulate as simulate_embedded
-from flint.workload import Workload
+from flint.workload import Program, Workload
 
 NAME: Final = "astra-sim"
 TIME_LIMIT: Final = 600.0
@@ -83,7 +86,9 @@ def simulate(
         f"{program.name} took {done.seconds:.3g} s; 1 cycle is 1 ns",
         *(() if reusable else ("traces of all ranks were written for it and removed",)),
         *(f"after pass {item}" for item in chosen),
-        "durations of kernels are those in the traces (roofline)",
+        "kernels last as long as the folder's traces say"
+        if reusable
+        else "kernels last as long as in the embedded engine",
         "exposed communication is all time in which a rank is not done and does not compute"
         if min(done.exposed) >= 0
         else "this ASTRA-sim does not say how much communication is exposed",
@@ -134,11 +139,17 @@ def _traces(
         return
     with tempfile.TemporaryDirectory(prefix="flint-astra-sim-") as scratch:
         place = Path(scratch) / "workload"
+        graphs = as_it_runs(workload, granularity)
+        programs = tuple(map(_with_graph, workload.programs, graphs))
         save(
-            workload, place, system=system, granularity=granularity, passes=passes,
-            announce=announce,
+            replace(workload, programs=programs), place, system=system, granularity=granularity,
+            passes=passes, announce=announce,
         )  # fmt: skip
         yield place
+
+
+def _with_graph(program: Program, graph: WorkloadGraph) -> Program:
+    return replace(program, graph=graph)
 
 
 def _result(

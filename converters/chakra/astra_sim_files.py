@@ -4,15 +4,31 @@ The idea: the traces carry our durations, so the system file turns the simulator
 off (and still names its keys, which it reads regardless).  The network is the mesh reversed, each
 dim on the innermost tier of the system that reaches its span; every list has one entry per dim,
 because a shorter one makes the simulator leave out the dims behind it.
+
+Bandwidths and latencies are those that the embedded engine reckons with (``flint.cost``): what a
+gather over the dim's ranks reaches of the links where they lie, both directions of a torus, the
+hierarchy of a dim that is longer than a node.  The simulator's ring of n ranks takes n - 1 messages
+
+    hops x latency + (S/n) / bandwidth          hops: 2 through a switch, else 1
+
+so the bandwidth is that by which (n - 1)/n S takes as long as the embedded engine's rings, and the
+latency is theirs over n - 1 messages and their hops.
 """
 
 from __future__ import annotations
 
 import json
+import math
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from flint.cost.systems import System
+from flint.cost.collectives import ring_steps
+from flint.cost.fitting import fit
+from flint.cost.placement import place
+from flint.cost.systems import System, Tier
+from flint.errors import UsageError
+from flint.groups import StridedGroups
 from flint.network_dims import NetworkDims
 
 #: Links -> how (all-reduce, all-gather, reduce-scatter) and all-to-all run on them.  Rings work
@@ -22,6 +38,10 @@ _IMPLEMENTATION: Final = {
     "Switch": ("ring", "direct"),
     "FullyConnected": ("direct", "direct"),
 }
+
+#: Links that a message between neighbours passes, as the simulator counts them
+#: (astra-sim/astra-network-analytical, congestion_unaware/{Ring,Switch,FullyConnected}.cpp).
+_HOPS: Final = {"Ring": 1, "Switch": 2, "FullyConnected": 1}
 
 _SPLITS: Final = 4
 
@@ -77,14 +97,42 @@ def network_text(dims: NetworkDims, system: System) -> str:
         system.tier(size * stride)
         for size, stride in zip(dims.npus_count, dims.strides, strict=True)
     ]
+    links = [
+        link_of(StridedGroups(dims.world, ((size, stride),)), tier, system)
+        for size, stride, tier in zip(dims.npus_count, dims.strides, tiers, strict=True)
+    ]
     rows: dict[str, list[object]] = {
         "topology": [tier.topology for tier in tiers],
         "npus_count": list(dims.npus_count),
-        "bandwidth": [float(f"{tier.bandwidth / 2**30:.6g}") for tier in tiers],
-        "latency": [float(f"{tier.latency * 1e9:.6g}") for tier in tiers],
+        "bandwidth": [float(f"{bandwidth / 2**30:.6g}") for bandwidth, _ in links],
+        "latency": [float(f"{latency * 1e9:.6g}") for _, latency in links],
     }
     lines = [f'"{key}": {json.dumps(row)}' for key, row in rows.items()]
     return "{" + ",\n ".join(lines) + "}\n"
+
+
+def link_of(groups: StridedGroups, tier: Tier, system: System) -> tuple[float, float]:
+    """Bytes per second and seconds per hop of a dim.
+
+    Args:
+        groups: the ranks along the dim.
+        tier: the one whose links the network file names.
+        system: the cluster, as it is described.
+    """
+    if groups.size < 2:
+        return tier.rate, tier.latency
+    with suppress(UsageError):  # ranks that fill no node evenly lie as they come
+        system, _ = fit(system, groups.world)
+    steps = groups.size - 1
+    bandwidth, latency = math.inf, 0.0
+    for profile in place(groups, system).profiles:
+        seconds = sum(level.share / level.members / level.bandwidth for level in profile)
+        bandwidth = min(bandwidth, steps / groups.size / seconds)
+        waited = sum(ring_steps(level) * level.tier.latency for level in profile)
+        latency = max(latency, waited / steps / _HOPS[tier.topology])
+    if tier.topology == "FullyConnected":
+        bandwidth /= steps  # its messages go to everybody at once, over a link each
+    return bandwidth, latency
 
 
 def _system(dims: NetworkDims, system: System, splits: int) -> dict[str, object]:

@@ -16,7 +16,8 @@ from flint.converters.chakra.durations import whole_micros
 from flint.converters.chakra.rank_classes import Stamps
 from flint.converters.chakra.records import NodeColumns
 from flint.converters.chakra.schema import COLLECTIVE_KIND, NodeType
-from flint.cost.roofline import copy_seconds, node_seconds
+from flint.cost.kernels import kernel_seconds
+from flint.cost.roofline import copy_seconds
 from flint.cost.systems import System
 from flint.execution.emission import Emission
 from flint.execution.forms import Part, bytes_of
@@ -96,7 +97,7 @@ def _micros(
     copied: Ints,
     system: System,
 ) -> Ints:
-    seconds = np.concatenate([node_seconds(graph, system) for graph in unrolled.graphs])[template]
+    seconds = np.concatenate([kernel_seconds(graph, system) for graph in unrolled.graphs])[template]
     seconds = np.where(is_copy, copy_seconds(copied, system), seconds)
     micros = np.zeros(len(emission), np.int64)
     computes = emission.type == NodeType.COMP

@@ -191,7 +191,7 @@ def _step(name: str, size: float, level: Level) -> float:
         return latency + bytes_seconds
     if name == "halving-doubling":
         return math.ceil(math.log2(level.parties)) * latency + bytes_seconds
-    return _ring_steps(level) * latency + bytes_seconds
+    return ring_steps(level) * latency + bytes_seconds
 
 
 def _whole(name: str, size: float, level: Level) -> float:
@@ -205,7 +205,7 @@ def _whole(name: str, size: float, level: Level) -> float:
     return 2 * _step(name, size, level)
 
 
-def _ring_steps(level: Level) -> int:
+def ring_steps(level: Level) -> int:
     """Messages one after another around the rings of a level: both ways where it is a torus."""
     if level.reach:
         return sum(

@@ -81,6 +81,17 @@ def setting(
     return Setting(described.name, fitted, costs, tuple(notes), measured)
 
 
+def as_it_runs(workload: Workload, granularity: str) -> tuple[WorkloadGraph, ...]:
+    """The programs' graphs, op by op, with attention that is spelled out as the fused kernel."""
+    if workload.level != Level.PARTITIONED or granularity == "op":
+        return _as_written(workload)
+    return tuple(fuse_attention(program.graph) for program in workload.programs)
+
+
+def _as_written(workload: Workload) -> tuple[WorkloadGraph, ...]:
+    return tuple(program.graph for program in workload.programs)
+
+
 def prepare(
     workload: Workload,
     granularity: str,
@@ -89,10 +100,7 @@ def prepare(
     fused_attention: bool = True,
 ) -> Prepared:
     """The graphs that are simulated; arguments as of ``flint.simulation.running.simulate``."""
-    fuses = fused_attention and workload.level == Level.PARTITIONED and granularity != "op"
-    written = tuple(
-        fuse_attention(program.graph) if fuses else program.graph for program in workload.programs
-    )
+    written = as_it_runs(workload, granularity) if fused_attention else _as_written(workload)
     steps = [stages(apply(graph, granularity), passes) for graph in written]
     graphs = tuple(found[-1] for found in steps)
     idle = tuple(

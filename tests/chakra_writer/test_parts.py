@@ -11,10 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flint.building import GraphBuilder, TableBuilder
-from flint.converters.chakra.astra_sim_files import write_astra_sim_files
+from flint.converters.chakra.astra_sim_files import network_text, write_astra_sim_files
 from flint.converters.chakra.comm_groups import GroupIds
 from flint.converters.chakra.durations import whole_micros
 from flint.converters.chakra.encode import put_varints, varint, varint_width
+from flint.cost.collectives import collective_cost
+from flint.cost.fitting import fit
+from flint.cost.placement import place
 from flint.cost.roofline import node_seconds
 from flint.cost.systems import load_system
 from flint.execution.peers import Peer, combine
@@ -116,14 +119,60 @@ def test_configuration_has_one_entry_per_network_dim(tmp_path):
     write_astra_sim_files(tmp_path, dims, system, {"1": [0, 3]}, smallest_gather=2)
     network = yaml.safe_load((tmp_path / "network.yml").read_text())
     assert network["npus_count"] == [8, 16, 4]
-    # NVLink at 450e9 bytes/s within a node of 8, InfiniBand at 50e9 beyond; GiB/s of 2^30 bytes.
-    assert network["bandwidth"] == [419.095, 46.5661, 46.5661]
-    assert network["latency"] == [600, 2700, 2700]
+    # 78% of NVLink's 450e9 bytes/s within a node of 8, 90% of InfiniBand's 50e9 beyond, in GiB/s;
+    # 0.6 and 2.7 us per message, which passes two links of a switch.
+    assert network["bandwidth"] == [326.894, 41.9095, 41.9095]
+    assert network["latency"] == [300, 1350, 1350]
     content = json.loads((tmp_path / "system.json").read_text())
     lists = [value for key, value in content.items() if key.endswith("-implementation")]
     assert [len(value) for value in lists] == [3] * 4
     assert content["roofline-enabled"] == 0 and content["preferred-dataset-splits"] == 1
     assert json.loads((tmp_path / "comm_groups.json").read_text()) == {"1": [0, 3]}
+
+
+def network_of(mesh: Mesh, name: str) -> list[tuple[float, float]]:
+    """Bytes per second and seconds of each dim that the network file states."""
+    content = json.loads(network_text(network_dims(mesh), load_system(name)))
+    pairs = zip(content["bandwidth"], content["latency"], strict=True)
+    return [(bandwidth * 2**30, latency * 1e-9) for bandwidth, latency in pairs]
+
+
+def test_links_of_network_dims_by_hand():
+    """A v5e row of 16: two directions of 90% of 50 GB/s, half a ring of 8 hops of 1 us in 15
+    messages.  MI300X: 75% of 448 GB/s over 7 links.  Four of eight devices have as fast links.
+    A node of 8 and 64 of them in one dim: a gather of S takes 7/8 S at 351 GB/s and 63/64 of S/8
+    at 45 GB/s, and 7 messages of 0.6 us and 63 of 2.7 us, where the simulator has 511 of 2 hops.
+    Uneven: 12 ranks take 6 devices of two nodes.
+    """
+    [row, column] = network_of(Mesh((16, 16)), "tpu-v5e-pod")
+    assert row == column == pytest.approx((90e9, 8e-6 / 15), rel=1e-5)
+    for mesh in (Mesh((8,)), Mesh((2, 4))):
+        for link in network_of(mesh, "mi300x-8"):
+            assert link == pytest.approx((48e9, 1e-6), rel=1e-5)
+    [(bandwidth, latency)] = network_of(Mesh((512,)), "dgx-h100")
+    assert 511 / 512 / bandwidth == pytest.approx(7 / 8 / 351e9 + 63 / 64 / 8 / 45e9, rel=1e-5)
+    assert 511 * 2 * latency == pytest.approx(7 * 0.6e-6 + 63 * 2.7e-6, rel=1e-5)
+    [(bandwidth, _)] = network_of(Mesh((12,)), "dgx-h100")
+    assert 11 / 12 / bandwidth == pytest.approx(5 / 6 / 351e9 + 1 / 2 / 6 / 45e9, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["dgx-h100", "mi300x-8", "tpu-v5e-pod", "gb200-nvl72"])
+@pytest.mark.parametrize("shape", [(8,), (64,), (8, 8), (4, 2, 8)])
+def test_the_simulators_rings_take_as_long_as_the_embedded_engines(name, shape):
+    """n - 1 messages of S/n one after another; at once where everybody has a link to everybody."""
+    mesh, size = Mesh(shape), 1 << 30
+    dims = network_dims(mesh)
+    system, _ = fit(load_system(name), mesh.size)
+    for n, stride, (bandwidth, latency) in zip(
+        dims.npus_count, dims.strides, network_of(mesh, name), strict=True
+    ):
+        [profile] = place(StridedGroups(mesh.size, ((n, stride),)), system).profiles
+        ours = collective_cost("all_gather", size, profile, "ring").seconds
+        topology = system.tier(n * stride).topology
+        messages = 1 if topology == "FullyConnected" else n - 1
+        hops = 2 if topology == "Switch" else 1
+        theirs = messages * (hops * latency + size / n / bandwidth)
+        assert theirs == pytest.approx(ours, rel=0.01 if messages == 1 else 1e-4)
 
 
 def test_the_roofline_is_the_slower_of_arithmetic_and_traffic():

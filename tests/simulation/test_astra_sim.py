@@ -16,6 +16,7 @@ from flint.cli import main
 from flint.converters.chakra.reader import read_trace
 from flint.converters.chakra.schema import NodeType
 from flint.mesh import Mesh
+from flint.models.jax.llama3 import train_tiny
 from tests.simulation.test_simulate import BIG, overlapped, product, workload_of
 
 ROOT = Path(__file__).parents[2]
@@ -85,6 +86,8 @@ def test_its_times_are_read_and_a_cycle_is_a_nanosecond(folder, binary, capsys):
         ours.peak_memory_bytes,
     )
     assert document["mfu"] * document["step_seconds"] == pytest.approx(ours.mfu * ours.step_seconds)
+    # Traces hold whole microseconds, with the remainders carried on.
+    assert document["compute_seconds"] == pytest.approx(ours.compute_seconds, abs=1e-6)
 
 
 def test_what_an_older_one_does_not_say_is_null(folder, binary, capsys, monkeypatch):
@@ -196,3 +199,20 @@ def test_a_single_rank_is_refused(tmp_path, capsys):
     workload_of(graph, mesh=Mesh((1,), ("x",))).save_programs(tmp_path / "one")
     status, _, error = run(capsys, tmp_path / "one", "--engine", "astra-sim")
     assert status == 2 and "at least 2 ranks" in error
+
+
+def test_kernels_last_as_long_as_in_the_embedded_engine(binary):
+    """Attention included, which the program spells out: traces that are written for it hold the
+    fused kernel.  The stand-in runs a rank's kernels one after another."""
+    workload = train_tiny.at((2, 2)).capture()
+    ours = workload.simulate("tpu-v5e-pod")
+    theirs = workload.simulate("tpu-v5e-pod", engine="astra-sim", binary=binary)
+    # Kernels are slower beside communication on a TPU, which is not in traces.
+    kernels = sum(row.seconds for row in ours.programs[0].classes if not row.communicates)
+    written = workload.simulate("tpu-v5e-pod", fused_attention=False)
+    assert theirs.compute_seconds < written.compute_seconds - 1e-6
+    assert ours.compute_seconds * 0.6 - 1e-6 <= theirs.compute_seconds <= kernels + 1e-6
+    assert "kernels last as long as in the embedded engine" in theirs.notes
+    gpu = workload.simulate("dgx-h100", engine="astra-sim", binary=binary)
+    embedded = workload.simulate("dgx-h100")
+    assert gpu.compute_seconds == pytest.approx(embedded.compute_seconds, abs=1e-6)

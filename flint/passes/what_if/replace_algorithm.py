@@ -11,7 +11,7 @@ parts of ``inner`` consecutive members, and across them one member of each part:
     all-to-all      all-to-all inside, all-to-all across
 
 A reduce-scatter of e elements leaves ceil(e/n) on a rank, the size of the largest part on all of
-them.  Hierarchical gathers, scatters and exchanges move the parts in another order than the members', which
+them.  Hierarchical gathers, scatters and exchanges hand on the parts in another order, which
 libraries undo where they write: no time is taken for it.  Each step is a kernel of its own, that
 others may run beside.  Groups that are no multiple of ``inner`` stay as they are, and so do
 collectives whose members move different amounts.
