@@ -34,7 +34,7 @@ def test_the_readmes_training_step_is_captured(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(code)
     commands = [line.split("#")[0].split() for line in page.splitlines()
                 if line.startswith("flint capture train.py:")]  # fmt: skip
-    assert len(commands) == 4  # the last one needs a compiler for GPUs
+    assert len(commands) == 3  # the last one needs a compiler for GPUs
     run = subprocess.run(
         [sys.executable, "-m", *commands[0], "--json"],
         capture_output=True, text=True, check=True, cwd=tmp_path, timeout=600,

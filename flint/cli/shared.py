@@ -13,7 +13,6 @@ import typer
 
 from flint.errors import UsageError
 from flint.mesh import parse_mesh
-from flint.readable import human_bytes as human_bytes
 from flint.workload import Workload
 
 MeshOption = Annotated[

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from flint import registry
+from flint.cli.engines import AstraSimOption, EngineOption, TimeLimitOption, refuse_of_others
 from flint.cli.saving import announce
-from flint.cli.shared import JsonOption, human_bytes, print_json, print_warnings
+from flint.cli.shared import JsonOption, print_json, print_warnings
 from flint.cli.tables import Printer, Table
-from flint.errors import UsageError
 from flint.folder import load, traced_system
 from flint.passes.what_if import parse_passes
+from flint.readable import human_bytes, human_flops, human_seconds, percentage
 from flint.simulation.recording import record
 from flint.simulation.result import Figures, ProgramResult, SimulationResult
 from flint.workload import Workload
@@ -48,25 +48,9 @@ def simulate_command(
             "hierarchical or 'flat ring' [default: the cheapest].",
         ),
     ] = None,
-    engine: Annotated[
-        str,
-        typer.Option(
-            "--engine",
-            help="What simulates: embedded, or astra-sim, which runs your binary on the traces.",
-        ),
-    ] = "embedded",
-    astra_sim: Annotated[
-        Path | None,
-        typer.Option(
-            "--astra-sim",
-            help="ASTRA-sim's analytical binary, or its built checkout "
-            "[default: $FLINT_ASTRA_SIM, else one on the PATH].",
-        ),
-    ] = None,
-    time_limit: Annotated[
-        float | None,
-        typer.Option("--time-limit", help="Seconds that ASTRA-sim may take [default: 600]."),
-    ] = None,
+    engine: EngineOption = "embedded",
+    astra_sim: AstraSimOption = None,
+    time_limit: TimeLimitOption = None,
     durations: Annotated[
         Path | None,
         typer.Option("--durations", help="Measured kernels: CSV with op,result,seconds."),
@@ -115,8 +99,8 @@ def simulate_command(
         "--algorithm": algorithm, "--durations": durations, "--timeline": timeline, "--html": html,
         "--network": network, "--attention-as-written": attention_as_written or None,
     }  # fmt: skip
-    _refuse(engine, "embedded", of_embedded)
-    _refuse(engine, "astra-sim", {"--astra-sim": astra_sim, "--time-limit": time_limit})
+    refuse_of_others(engine, "embedded", of_embedded)
+    refuse_of_others(engine, "astra-sim", {"--astra-sim": astra_sim, "--time-limit": time_limit})
     workload = load(folder)
     if engine == "astra-sim":
         limit = {} if time_limit is None else {"time_limit": time_limit}
@@ -156,13 +140,6 @@ def simulate_command(
     _say(workload, result, json_output, (timeline, html, network))
 
 
-def _refuse(engine: str, owner: str, options: Mapping[str, object]) -> None:
-    """An option of another engine must not be passed over in silence."""
-    for option, value in options.items():
-        if value is not None and engine in ("embedded", "astra-sim") and engine != owner:
-            raise UsageError(f"{option} is for --engine {owner}, not for {engine}")
-
-
 def _say(
     workload: Workload, result: SimulationResult, json_output: bool, files: tuple[Path | None, ...]
 ) -> None:
@@ -199,18 +176,18 @@ def _lines(figures: Figures, result: SimulationResult) -> list[tuple[str, str]]:
     def part(seconds: float) -> str:
         if math.isnan(seconds):
             return "not said"
-        return f"{_seconds(seconds)}  ({_share(seconds, step)} of the step)"
+        return f"{human_seconds(seconds)}  ({percentage(seconds, step)} of the step)"
 
     need, have = human_bytes(figures.peak_memory_bytes), human_bytes(result.memory_bytes)
     verdict = "fits into" if result.fits else "DOES NOT FIT into"
     return [
-        ("step", _seconds(step)),
+        ("step", human_seconds(step)),
         ("compute", part(figures.compute_seconds)),
         ("communication", part(figures.communication_seconds)),
         ("exposed communication", part(figures.exposed_communication_seconds)),
         ("idle", part(figures.idle_seconds)),
         ("peak memory per rank", f"{need}, which {verdict} {have}"),
-        ("FLOPs of all ranks", f"{figures.flops:.4g}"),
+        ("FLOPs of all ranks", human_flops(figures.flops)),
         ("model FLOPs utilisation", f"{100 * figures.mfu:.1f}%"),
     ]
 
@@ -227,11 +204,11 @@ def _program_table(result: SimulationResult) -> Table:
             (
                 program.name,
                 f"{program.rank_count:,}",
-                _seconds(figures.step_seconds),
-                _seconds(figures.compute_seconds),
-                _seconds(figures.communication_seconds),
-                _seconds(figures.exposed_communication_seconds),
-                _seconds(figures.idle_seconds),
+                human_seconds(figures.step_seconds),
+                human_seconds(figures.compute_seconds),
+                human_seconds(figures.communication_seconds),
+                human_seconds(figures.exposed_communication_seconds),
+                human_seconds(figures.idle_seconds),
                 human_bytes(figures.peak_memory_bytes),
                 f"{100 * figures.mfu:.1f}%",
             )
@@ -246,29 +223,16 @@ def _class_table(program: ProgramResult, named: bool) -> Table:
         (
             row.name.replace("_", "-"),
             f"{row.count:,.0f}",
-            _seconds(row.seconds),
-            _share(row.seconds, step),
-            _seconds(row.exposed_seconds) if row.communicates else "",
-            f"{row.flops:.3g}" if row.flops else "",
+            human_seconds(row.seconds),
+            percentage(row.seconds, step),
+            human_seconds(row.exposed_seconds) if row.communicates else "",
+            human_flops(row.flops) if row.flops else "",
             human_bytes(row.bytes),
         )
         for row in program.classes
     ]
     title = f"time by class, per rank{f' of {program.name}' if named else ''}"
     return Table(title, columns, rows)
-
-
-def _seconds(seconds: float) -> str:
-    if math.isnan(seconds):
-        return "not said"
-    for size, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if seconds >= size:
-            return f"{seconds / size:.4g} {unit}"
-    return f"{seconds * 1e9:.3g} ns" if seconds else "0"
-
-
-def _share(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.1f}%" if whole else "-"
 
 
 def register(app: typer.Typer) -> None:
