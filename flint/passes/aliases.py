@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from flint.graph import Ints, NodeKind, WorkloadGraph
 from flint.passes.columns import pointer, row_of_entry, take_rows, with_bodies
+from flint.passes.permute import taken
 from flint.work import Role
 
 
@@ -39,7 +40,8 @@ def resolve_aliases(graph: WorkloadGraph) -> WorkloadGraph:
     stands_for = _resolved(graph, removed)
     if (removed[graph.order_node] | removed[row_of_entry(graph.order_ptr)]).any():
         graph = _inherit_order(graph, removed)
-    return _without(replace(graph, operand=stands_for[graph.operand]), removed, stands_for)
+    operand, outputs = stands_for[graph.operand], stands_for[graph.outputs]
+    return taken(replace(graph, operand=operand, outputs=outputs), np.flatnonzero(~removed))
 
 
 def _pass_through(graph: WorkloadGraph) -> NDArray[np.bool_]:
@@ -141,37 +143,4 @@ def _inherit_order(graph: WorkloadGraph, removed: NDArray[np.bool_]) -> Workload
         order_ptr=pointer(counts),
         order_node=np.array(nodes, dtype=np.int64),
         order_kind=np.array(kinds, dtype=np.int8),
-    )
-
-
-def _without(graph: WorkloadGraph, removed: NDArray[np.bool_], stands_for: Ints) -> WorkloadGraph:
-    """``graph`` without the nodes ``removed``, whose values only outputs still mention."""
-    kept = np.flatnonzero(~removed)
-    position = np.cumsum(~removed) - 1
-    result_ptr, results = take_rows(graph.result_ptr, kept)
-    value = np.full(graph.values, -1, dtype=np.int64)
-    value[: graph.inputs] = np.arange(graph.inputs)
-    value[graph.inputs + results] = graph.inputs + np.arange(len(results))
-    operand_ptr, operands = take_rows(graph.operand_ptr, kept)
-    order_ptr, edges = take_rows(graph.order_ptr, kept)
-    return replace(
-        graph,
-        kind=graph.kind[kept],
-        role=graph.role[kept],
-        op=graph.op[kept],
-        detail=graph.detail[kept],
-        source=graph.source[kept],
-        ops_merged=graph.ops_merged[kept],
-        bytes_read=graph.bytes_read[kept],
-        bytes_written=graph.bytes_written[kept],
-        bytes_aliased=graph.bytes_aliased[kept],
-        result_ptr=result_ptr,
-        result_type=graph.result_type[results],
-        operand_ptr=operand_ptr,
-        operand=value[graph.operand[operands]],
-        order_ptr=order_ptr,
-        order_node=position[graph.order_node[edges]],
-        order_kind=graph.order_kind[edges],
-        work_ptr=np.concatenate([graph.work_ptr[:1], graph.work_ptr[1:][~removed]]),
-        outputs=value[stands_for[graph.outputs]],
     )

@@ -1,9 +1,10 @@
-"""Renumbering: the same graph with its nodes in another order.
+"""Renumbering: a graph with its nodes in another order, or with some of them only.
 
 The idea: nodes are numbered in issue order, so issuing them otherwise is a permutation of all
 columns; values follow their producers.
 
     graph = permuted(graph, np.argsort(key, kind="stable"))
+    graph = taken(graph, np.flatnonzero(kept))
 """
 
 from __future__ import annotations
@@ -25,10 +26,22 @@ def permuted(graph: WorkloadGraph, order: Ints) -> WorkloadGraph:
     """
     if np.array_equal(order, np.arange(len(graph))):
         return graph
-    position = np.empty(len(graph), dtype=np.int64)
-    position[order] = np.arange(len(graph))
+    return taken(graph, order)
+
+
+def taken(graph: WorkloadGraph, order: Ints) -> WorkloadGraph:
+    """The nodes ``order`` of ``graph``, in this order; bodies stay as they are.
+
+    Args:
+        graph: what to take from.
+        order: nodes, each at most once; edges among them must point forward, and nothing that is
+            taken, no output either, may need what is left out.
+    """
+    position = np.full(len(graph), -1, dtype=np.int64)
+    position[order] = np.arange(len(order))
     result_ptr, results = take_rows(graph.result_ptr, order)
-    value = np.arange(graph.values, dtype=np.int64)
+    value = np.full(graph.values, -1, dtype=np.int64)
+    value[: graph.inputs] = np.arange(graph.inputs)
     value[graph.inputs + results] = graph.inputs + np.arange(len(results))
     operand_ptr, operands = take_rows(graph.operand_ptr, order)
     order_ptr, edges = take_rows(graph.order_ptr, order)
