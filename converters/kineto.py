@@ -250,7 +250,7 @@ def _record(args: dict[str, Any], groups: _Groups) -> OpFacts:
         group = ranks_of(args.get("Process Group Ranks")) or None
         found = OpFacts(OpClass.ALL_REDUCE, name, (((1,), "f32"),), (4,), "f32", group)
     if found is not None:
-        if type(size) is int and 0 < size < 1 << 32 and found.group is None:
+        if type(size) is int and size > 0 and found.group is None:
             return replace(found, members=size)
         return found
     if name.replace("_", "").lower() in _SILENT or name == "barrier":

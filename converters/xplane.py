@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from flint.converters.hlo_facts import ModuleFacts, module_facts
 from flint.converters.json_traces import read_bytes
+from flint.converters.xplane_devices import Devices, fields, hosts_of, messages
 from flint.errors import FlintError
 from flint.validation.observed import Observed, ObservedRows, OpFacts
 
@@ -37,8 +38,8 @@ def observe(path: Path) -> Observed:
     """The HLO ops in a profile folder or in one ``.xplane.pb`` file.
 
     Raises:
-        FlintError: no such file in the folder, several hosts' or several runs', a damaged one, or
-            one without any HLO op.
+        FlintError: no such file in the folder, several runs', several hosts' that do not tell
+            whose devices they are, a damaged one, or one without any HLO op.
     """
     profile = profile_of(path)
     rows, module = profile.rows, profile.module
@@ -87,37 +88,71 @@ class Profile(NamedTuple):
 
 def profile_of(path: Path) -> Profile:
     """What a profile folder or file says of its program (raises as ``observe``)."""
-    file = _file(path)
+    files = _files(path)
+    rows = ObservedRows(str(path))
+    hosts = [_of_host(file, rows) for file in files]
+    backends = {event.backend for host in hosts for event in host.events}
+    first = hosts[0]
+    for file, host in zip(files, hosts, strict=True):
+        if (host.module.name, host.module.entry) != (first.module.name, first.module.entry):
+            raise FlintError(
+                f"{file}: another program ({host.module.name}) than in {files[0].name} "
+                f"({first.module.name}): the hosts of one run execute the same"
+            )
+    begins = hosts_of(files, backends, first.module.devices) if len(files) > 1 else [0]
+    try:
+        devices = Devices.of(first.proto)
+    except ValueError as error:
+        raise FlintError(f"{files[0]}: damaged HLO ({error})") from error
+    events: list[Event] = []
+    of_file: dict[int, Path] = {}
+    for file, host, begin in zip(files, hosts, begins, strict=True):
+        ranks = {event.device: devices.rank(begin + event.device) for event in host.events}
+        for rank in ranks.values():
+            if of_file.setdefault(rank, file) != file:
+                raise FlintError(f"{file}: has rank {rank}, as {of_file[rank].name} has")
+        events += [event._replace(device=ranks[event.device]) for event in host.events]
+    events = _numbered(sorted(events), first.module)
+    return Profile(rows, first.proto, first.module, _joined(events), "/".join(sorted(backends)))
+
+
+class _Host(NamedTuple):
+    """One file: the program that it is about, and the events of that by device."""
+
+    proto: bytes
+    module: ModuleFacts
+    events: list[Event]
+
+
+def _of_host(file: Path, rows: ObservedRows) -> _Host:
     data = read_bytes(file)
     protos = _modules(file, data)
-    rows = ObservedRows(str(path))
     events = sorted(_events(file, data, rows))
     if not events:
         raise FlintError(
             f"{file}: no HLO ops in it: trace with jax.profiler.trace around the compiled step"
         )
     program, proto = _chosen(file, events, protos)
-    module = module_facts(proto, str(file))
     others = Counter(event.program for event in events if event.program != program)
     for other, count in others.items():
         rows.note(f"ops of another program that ran as well, {other.rpartition('(')[0]}", count)
-    backend = "/".join(sorted({event.backend for event in events}))
     mine = [event for event in events if event.program == program]
-    return Profile(rows, proto, module, _joined(_numbered(mine, module)), backend)
+    return _Host(proto, module_facts(proto, str(file)), mine)
 
 
-def _file(path: Path) -> Path:
+def _files(path: Path) -> list[Path]:
+    """The files of one run, one per host."""
     if path.is_file():
-        return path
+        return [path]
     files = sorted(path.glob("**/*.xplane.pb"))
     if not files:
         raise FlintError(f"{path}: no .xplane.pb file in the folder")
-    if len(files) > 1:
+    runs = sorted({file.parent for file in files})
+    if len(runs) > 1:
         raise FlintError(
-            f"{path}: {len(files)} .xplane.pb files in it (several runs or hosts); give one of "
-            f"them, for example {files[-1]}"
+            f"{path}: profiles of {len(runs)} runs in it; give one of them, for example {runs[-1]}"
         )
-    return files[0]
+    return files
 
 
 class Event(NamedTuple):
@@ -258,15 +293,15 @@ def _modules(file: Path, data: bytes) -> dict[str, bytes]:
     """``jit_step(3)``, a module's name and its program's number -> serialised HLO."""
     modules: dict[str, bytes] = {}
     try:
-        for number, plane in _fields(data):
+        for number, plane in fields(data):
             if number != _PLANES or not isinstance(plane, bytes):
                 continue
-            fields = [(n, value) for n, value in _fields(plane) if isinstance(value, bytes)]
-            if (_NAME, _METADATA_PLANE) not in fields:
+            parts = [(n, value) for n, value in fields(plane) if isinstance(value, bytes)]
+            if (_NAME, _METADATA_PLANE) not in parts:
                 continue
-            for found, entry in fields:
-                for _, metadata in _of(entry, _VALUE) if found == _EVENT_METADATA else ():
-                    for name in (value for _, value in _of(metadata, _NAME)):
+            for found, entry in parts:
+                for metadata in messages(entry, _VALUE) if found == _EVENT_METADATA else ():
+                    for name in messages(metadata, _NAME):
                         for proto in _protos(metadata):
                             modules[name.decode(errors="replace")] = proto
     except (ValueError, IndexError) as error:
@@ -275,50 +310,5 @@ def _modules(file: Path, data: bytes) -> dict[str, bytes]:
 
 
 def _protos(metadata: bytes) -> Iterator[bytes]:
-    for _, stat in _of(metadata, _STATS):
-        for _, proto in _of(stat, _BYTES):
-            yield proto
-
-
-def _of(message: bytes, field: int) -> Iterator[tuple[int, bytes]]:
-    for number, value in _fields(message):
-        if number == field and isinstance(value, bytes):
-            yield number, value
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """Fields of a protobuf message: bytes of length-delimited ones, numbers of varints.
-
-    Raises:
-        ValueError: it is cut off or is no message.
-    """
-    view, at = memoryview(data), 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        kind = tag & 7
-        if kind == 0:
-            value, at = _varint(data, at)
-            yield tag >> 3, value
-            continue
-        if kind == 2:
-            size, at = _varint(data, at)
-        else:
-            size = {1: 8, 5: 4}.get(kind, -1)
-        if size < 0 or at + size > len(data):
-            raise ValueError(f"no field at byte {at}")
-        yield tag >> 3, bytes(view[at : at + size])
-        at += size
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while shift < 70:
-        if at >= len(data):
-            raise ValueError("cut off")
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at += 1
-        if byte < 0x80:
-            return value, at
-        shift += 7
-    raise ValueError(f"no number at byte {at}")
+    for stat in messages(metadata, _STATS):
+        yield from messages(stat, _BYTES)

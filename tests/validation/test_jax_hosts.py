@@ -1,0 +1,136 @@
+"""Profiles of several hosts: whose devices are which ranks is read, and never guessed."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flint.converters.xplane import observe
+from flint.converters.xplane_devices import Devices
+from flint.errors import FlintError
+from flint.post_execution.converting import convert_traces
+from flint.validation.validating import validate
+from tests.capture.comparing import child_environment
+from tests.validation.conftest import step_of
+from tests.validation.test_gpu_profiles import DATA
+from tests.validation.xplanes import Run, field, profile
+
+pytestmark = pytest.mark.xdist_group("validation-hosts")
+
+HOSTS = 2
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A profile folder of two processes, four devices each, on a mesh in reverse order."""
+    place = tmp_path_factory.mktemp("hosts") / "plugins" / "profile" / "run"
+    place.mkdir(parents=True)
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port = probe.getsockname()[1]
+    script = Path(__file__).parent / "jax_hosts.py"
+    runs = [
+        subprocess.Popen(
+            [
+                sys.executable, str(script), str(place), "tests.capture.steps:mlp", str(number),
+                str(HOSTS), str(port),
+            ],
+            env=child_environment(), stderr=subprocess.PIPE, text=True,
+        )
+        for number in range(HOSTS)
+    ]  # fmt: skip
+    for run in runs:
+        _, said = run.communicate(timeout=240)
+        assert run.returncode == 0, said
+    return place
+
+
+def first_starts(place):
+    """Device id -> when it first ran an op, as JAX's own reader of profiles tells."""
+    from jax.profiler import ProfileData
+
+    found = {}
+    for file in place.glob("*.xplane.pb"):
+        for plane in ProfileData.from_file(str(file)).planes:
+            for line in plane.lines:
+                for event in line.events:
+                    stats = dict(event.stats)
+                    if "hlo_op" in stats and not event.name.startswith("end:"):
+                        device, start = stats["device_ordinal"], int(event.start_ns)
+                        found[device] = min(found.get(device, start), start)
+    return found
+
+
+def test_every_host_and_device_is_compared(folder):
+    report = validate(step_of("mlp").capture(), [folder.parents[2]])
+    assert report.ok, report.differences[:4]
+    assert report.ranks == list(range(8))
+    assert report.verdict.startswith("agrees: all 88 collectives")
+    assert report.edges == 12 * 8
+
+
+def test_a_rank_is_the_place_of_its_device_in_the_mesh(folder):
+    mesh = [int(text) for text in (folder / "devices.txt").read_text().split()]
+    starts = first_starts(folder)
+    assert set(mesh) == set(starts)
+    assert mesh[0] > mesh[-1]  # in reverse order
+    trace = observe(folder)
+    for rank, device in enumerate(mesh):
+        assert trace.start[trace.rank == rank].min() == starts[device]
+
+
+def test_one_host_of_two_has_its_own_ranks(folder):
+    report = validate(step_of("mlp").capture(), [folder / "host0.xplane.pb"])
+    assert (report.ok, report.ranks) == (True, [4, 5, 6, 7])
+    assert "no trace of ranks 0-3: what they ran is not checked" in report.notes
+
+
+def test_the_hosts_of_a_run_are_converted_together(folder):
+    assert convert_traces([folder.parents[2]]).mesh.size == 8
+
+
+def test_the_same_host_twice_is_refused(folder, tmp_path):
+    for name in ("a", "b"):
+        content = (folder / "host0.xplane.pb").read_bytes()
+        (tmp_path / f"{name}.xplane.pb").write_bytes(content)
+    with pytest.raises(FlintError, match=r"b\.xplane\.pb: has rank \d, as a\.xplane\.pb has"):
+        observe(tmp_path)
+
+
+def test_hosts_with_different_programs_are_refused(tmp_path):
+    for number, name in enumerate(("gpu_llama", "gpu_resnet")):
+        profile(Run(DATA / f"{name}.hlo.pb.gz"), tmp_path / f"{number}.xplane.pb", 4, runs=1)
+    with pytest.raises(FlintError, match="another program"):
+        observe(tmp_path)
+
+
+def test_two_runs_are_refused(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "host.xplane.pb").write_bytes(b"")
+    with pytest.raises(FlintError, match="profiles of 2 runs in it; give one"):
+        observe(tmp_path)
+
+
+@pytest.mark.parametrize(("names", "told"), [("01", True), ("ab", False), ("02", False)])
+def test_gpus_of_several_hosts_are_told_by_the_numbers_of_processes(names, told, tmp_path):
+    for name in names:
+        profile(Run(DATA / "gpu_llama.hlo.pb.gz"), tmp_path / f"{name}.xplane.pb", 4, runs=1)
+    if told:
+        assert observe(tmp_path).ranks == tuple(range(8))
+        return
+    with pytest.raises(FlintError, match="nothing tells which host has which ranks"):
+        observe(tmp_path)
+
+
+def test_devices_are_ranked_by_replica_and_then_by_partition():
+    # Two partitions (rows) of three replicas: rank = replica * 2 + partition.
+    rows = [[5, 3, 1], [4, 2, 0]]
+    packed = b"".join(field(3, field(1, bytes(row))) for row in rows)
+    devices = Devices.of(field(1, b"module") + field(15, packed))
+    assert devices.ids == (5, 4, 3, 2, 1, 0)
+    assert [devices.rank(number) for number in (5, 0, 9)] == [0, 5, 9]
