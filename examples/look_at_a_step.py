@@ -5,7 +5,7 @@ python examples/look_at_a_step.py models/saved/llama3_8b_scan_fsdp64_tp8.mlirbc 
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections import Counter
 
 import flint
@@ -15,9 +15,13 @@ from flint.passes import apply
 
 def main() -> None:
     """Print what a reader of a paper about the step would ask first."""
-    path, mesh, axes = sys.argv[1:4]
-    shape = tuple(int(size) for size in mesh.split(","))
-    workload = flint.convert(path, mesh=shape, axes=axes.split(","))
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("path", help="a saved per-device program: StableHLO or HLO")
+    parser.add_argument("mesh", help="sizes of the mesh's axes: 64,8")
+    parser.add_argument("axes", help="their names: data,model")
+    given = parser.parse_args()
+    shape = tuple(int(size) for size in given.mesh.split(","))
+    workload = flint.convert(given.path, mesh=shape, axes=given.axes.split(","))
 
     traffic: Counter[tuple[str, str]] = Counter()
     for graph, times in workload.graph.walk():
