@@ -38,6 +38,11 @@ def human_seconds(number: float) -> str:
     return f"{number * 1e9:.3g} ns" if number else "0"
 
 
+def counted(number: int, noun: str) -> str:
+    """How many of what; the noun takes an s."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def percentage(part: float, whole: float) -> str:
     """A part of a whole; ``-`` where there is no whole."""
     return f"{100 * part / whole:.1f}%" if whole else "-"

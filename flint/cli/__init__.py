@@ -24,6 +24,14 @@ _INTERRUPTED = 130
 
 _HELP = "From model code and saved StableHLO/HLO to per-rank workload graphs and Chakra traces."
 
+#: Below the list of commands; the mark keeps its lines as they are.
+_FIRST_STEPS = """\b
+First steps:
+  flint capture train.py:step --mesh 64,8 -o out/
+  flint check out/
+  flint inspect out/
+  flint simulate out/ --system dgx-h100"""
+
 #: Every command, a module of this package each, in the order of ``flint --help``.
 COMMANDS = (
     "capture", "convert", "inspect", "check", "diff", "validate", "simulate", "sweep", "targets",
@@ -36,6 +44,7 @@ def application(commands: Sequence[str] = COMMANDS) -> typer.Typer:
     app = typer.Typer(
         name="flint",
         help=_HELP,
+        epilog=_FIRST_STEPS,
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -80,8 +89,19 @@ def _with_values(arguments: list[str]) -> list[str]:
     return found
 
 
+def _open_standard_streams() -> None:
+    """Point closed standard streams nowhere: a file opened next would be taken for one of them."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        continue
+    os.close(number)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave the process with its exit status."""
+    _open_standard_streams()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
     # Wherever it stands: it is an option of every command.

@@ -188,4 +188,6 @@ def _save_logical(workload: Workload, output: Path, seconds: float, json_output:
 
 def register(app: typer.Typer) -> None:
     """Add the command to the app."""
-    app.command("capture")(capture_command)
+    app.command("capture", short_help="Model code to a workload folder with execution traces.")(
+        capture_command
+    )

@@ -11,7 +11,9 @@ import typer
 
 from flint import registry
 from flint.cli.shared import JsonOption, print_json
+from flint.errors import UsageError
 from flint.mesh import parse_mesh
+from flint.readable import counted
 
 
 def check_command(
@@ -25,7 +27,7 @@ def check_command(
         str | None,
         typer.Option("--npus-count", help="Network dims of foreign traces, innermost first: 8,64."),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", help="Findings to show per rule.")] = 3,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Findings to show per rule.")] = 3,
     json_output: JsonOption = False,
 ) -> int:
     """Check traces over all ranks together; exit status 1 when consumers could not run them."""
@@ -33,7 +35,7 @@ def check_command(
     report = check(
         folder,
         comm_groups=groups,
-        npus_count=parse_mesh(npus).shape if npus else None,
+        npus_count=_dims(npus) if npus is not None else None,
     )
     if json_output:
         print_json(_document(report))
@@ -53,11 +55,19 @@ def check_command(
     if report.ok and report.not_checked:
         verdict = "nothing wrong in what was checked"
     sys.stdout.write(
-        f"{folder}: {report.ranks:,} of {report.size:,} ranks ({report.distinct_files:,} distinct "
-        f"files), {report.nodes:,} nodes, {len(report.checked)} rules: "
-        f"{report.errors:,} errors, {report.warnings:,} warnings: {verdict}\n"
+        f"{folder}: {report.ranks:,} of {report.size:,} ranks "
+        f"({counted(report.distinct_files, 'distinct file')}), {report.nodes:,} nodes, "
+        f"{len(report.checked)} rules: {counted(report.errors, 'error')}, "
+        f"{counted(report.warnings, 'warning')}: {verdict}\n"
     )
     return 0 if report.ok else 1
+
+
+def _dims(text: str) -> tuple[int, ...]:
+    try:
+        return parse_mesh(text).shape
+    except UsageError:
+        raise UsageError(f"--npus-count {text!r}: expected sizes such as 8,64") from None
 
 
 def _document(report: Any) -> dict[str, Any]:
@@ -78,4 +88,4 @@ def _document(report: Any) -> dict[str, Any]:
 
 def register(app: typer.Typer) -> None:
     """Add the command to the app."""
-    app.command("check")(check_command)
+    app.command("check", short_help="Whether consumers can run the traces.")(check_command)

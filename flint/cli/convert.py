@@ -141,4 +141,6 @@ def _convert_traces(
 
 def register(app: typer.Typer) -> None:
     """Add the command to the app."""
-    app.command("convert")(convert_command)
+    app.command("convert", short_help="A saved program, or profiles, to a workload folder.")(
+        convert_command
+    )

@@ -124,4 +124,4 @@ def _totals(found: Differences) -> list[Sequence[str]]:
 
 def register(app: typer.Typer) -> None:
     """Add the command to the app."""
-    app.command("diff")(diff_command)
+    app.command("diff", short_help="What differs between two workloads.")(diff_command)

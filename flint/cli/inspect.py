@@ -27,7 +27,7 @@ from flint.cli.shared import (
 )
 from flint.cli.tables import Table
 from flint.errors import UsageError
-from flint.folder import load
+from flint.folder import load, traced_system
 from flint.inspection import at_granularity, summarise
 from flint.nesting import blocks
 from flint.readable import human_bytes, human_flops
@@ -69,8 +69,13 @@ def inspect_command(
         int | None, typer.Option("--rank", help="Rank of the timeline [default: the first].")
     ] = None,
     system: Annotated[
-        str, typer.Option("--system", help="System of the timeline: a name or a TOML file.")
-    ] = "dgx-h100",
+        str | None,
+        typer.Option(
+            "--system",
+            help="System of the timeline: a name or a TOML file "
+            "[default: what the folder's traces are for, else dgx-h100].",
+        ),
+    ] = None,
     mesh: MeshOption = None,
     axes: AxesOption = None,
     trip_count: TripCountOption = None,
@@ -84,6 +89,9 @@ def inspect_command(
     json_output: JsonOption = False,
 ) -> None:
     """Show ops, work, collectives, memory and loops of a workload, per rank."""
+    if perfetto is None and (rank is not None or system is not None):
+        option = "--system" if rank is None else "--rank"
+        raise UsageError(f"{option} is for a timeline: give --perfetto FILE")
     if path.is_dir():
         given = {
             "--mesh": mesh, "--axes": axes, "--trip-count": trip_count, "--branch": branch,
@@ -112,7 +120,7 @@ def inspect_command(
     if perfetto is not None:
         registry.converter("perfetto")(
             workload, perfetto, program=program, granularity=granularity or "kernel", rank=rank,
-            system=system,
+            system=system or (traced_system(path) if path.is_dir() else "dgx-h100"),
         )  # fmt: skip
     if json_output:
         document = summary.to_json()
@@ -185,4 +193,6 @@ def _node_tables(workload: Workload, program: str | None, top: int | None) -> li
 
 def register(app: typer.Typer) -> None:
     """Add the command to the app."""
-    app.command("inspect")(inspect_command)
+    app.command("inspect", short_help="What is in a workload: ops, work, collectives, loops.")(
+        inspect_command
+    )

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from flint.cli.shared import print_json, print_warnings, progress
-from flint.readable import human_bytes
+from flint.readable import counted, human_bytes
 from flint.workload import Workload
 
 SystemOption = Annotated[
@@ -81,10 +81,11 @@ def save_and_report(
     count = f"{nodes[0]:,}" if len(nodes) == 1 else f"{nodes[0]:,} to {nodes[-1]:,}"
     measured = workload.options.get("measured")
     durations = "durations as measured" if measured else f"durations for {saved.system}"
+    files = counted(manifest["distinct_files"], "distinct file")
     sys.stdout.write(
-        f"{output}: {saved.ranks:,} traces of {count} nodes, "
-        f"{human_bytes(manifest['bytes'])} ({manifest['distinct_files']:,} distinct files)\n"
-        f"  mesh {workload.mesh}, {len(workload.programs)} program(s), "
+        f"{output}: {counted(saved.ranks, 'trace')} of {count} nodes, "
+        f"{human_bytes(manifest['bytes'])} ({files})\n"
+        f"  mesh {workload.mesh}, {counted(len(workload.programs), 'program')}, "
         f"{saved.granularity} granularity, order {workload.order}, {durations}\n"
         f"  graph {seconds:.2f} s, writing {writing:.2f} s\n"
     )

@@ -112,6 +112,8 @@ def by_name(option: str, entries: list[str] | None) -> dict[str, int] | None:
             raise UsageError(f"{option} {entry!r}: expected N or NAME=N") from None
         if name in values or (equals and not name):
             raise UsageError(f"{option} {entry!r}: named twice, or the name is missing")
+        if value < 0:
+            raise UsageError(f"{option} {entry!r}: expected a number from 0 on")
         values[name] = value
     return values
 

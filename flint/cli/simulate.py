@@ -237,4 +237,6 @@ def _class_table(program: ProgramResult, named: bool) -> Table:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("simulate")(simulate_command)
+    app.command("simulate", short_help="How long a step takes, what is exposed, what memory.")(
+        simulate_command
+    )

@@ -274,4 +274,4 @@ def _milliseconds(seconds: float) -> str:
 
 def register(app: typer.Typer) -> None:
     """Add the command to the app."""
-    app.command("sweep")(sweep_command)
+    app.command("sweep", short_help="Many meshes and systems, and which are best.")(sweep_command)

@@ -110,4 +110,6 @@ def _document(system: System) -> dict[str, Any]:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("systems")(systems_command)
+    app.command("systems", short_help="Known clusters, each figure with its source.")(
+        systems_command
+    )

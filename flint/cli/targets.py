@@ -45,4 +45,4 @@ def _rows(found: tuple[Target, ...]) -> list[tuple[str, ...]]:
 
 def register(app: typer.Typer) -> None:
     """Add the command to the app."""
-    app.command("targets")(targets_command)
+    app.command("targets", short_help="What compilers can compile for here.")(targets_command)

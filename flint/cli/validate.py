@@ -10,8 +10,8 @@ import typer
 
 from flint.cli.shared import JsonOption, print_json
 from flint.cli.tables import Printer, Table
-from flint.errors import UsageError
 from flint.folder import load
+from flint.writing import replacing
 
 
 def validate_command(
@@ -40,20 +40,17 @@ def validate_command(
         ),
     ] = None,
     html: Annotated[Path | None, typer.Option("--html", help="Write the report as a page.")] = None,
-    top: Annotated[int, typer.Option("--top", help="Differences to show.")] = 10,
+    top: Annotated[int, typer.Option("--top", min=0, help="Differences to show.")] = 10,
     json_output: JsonOption = False,
 ) -> int:
     """Compare a capture with traces of a real run; exit status 1 where it differs."""
     from flint.validation.page import page
     from flint.validation.validating import validate
 
-    if html is not None and html.is_dir():
-        raise UsageError(f"--html {html}: is a folder")
     report = validate(load(folder), trace, step=step, system=system)
     if html is not None:
-        beside = html.with_name(f".{html.name}.partial")
-        beside.write_text(page(report), encoding="utf-8")
-        beside.replace(html)
+        with replacing(html) as partial:
+            partial.write_text(page(report), encoding="utf-8")
     if json_output:
         print_json(report.to_json())
     else:
@@ -112,4 +109,4 @@ def _show(report: object, top: int) -> None:
 
 def register(app: typer.Typer) -> None:
     """Add the command to the app."""
-    app.command("validate")(validate_command)
+    app.command("validate", short_help="A capture against traces of a real run.")(validate_command)

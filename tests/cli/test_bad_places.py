@@ -1,0 +1,67 @@
+"""Streams that are closed, numbers that make no sense, options that would be passed over."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flint.cli import COMMANDS, main
+
+TINY = Path(__file__).parent.parent / "data/stablehlo/llama_tiny_scan_fsdp4_tp2.mlirbc"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("places") / "out"
+    with pytest.raises(SystemExit, match="0"):
+        main(["convert", str(TINY), "-o", str(path)])
+    return path
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_no_error_and_no_file_takes_its_place(closed, folder, tmp_path):
+    """What is printed to a closed stream must not end in a file that was opened after it."""
+    command = f"'{sys.executable}' -m flint simulate '{folder}' --html page.html {closed}"
+    run = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert run.returncode == 0
+    assert "internal error" not in run.stderr
+    assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["check", "out", "--limit", "-1"], "--limit"),
+        (["check", "out", "--npus-count", "x"], "--npus-count 'x'"),
+        (["convert", str(TINY), "-o", "o", "--trip-count", "-4"], "from 0 on"),
+        (["convert", str(TINY), "-o", "o", "--branch", "main=-1"], "from 0 on"),
+        (["inspect", "out", "--rank", "2"], "--perfetto"),
+        (["inspect", "out", "--system", "dgx-h100"], "--perfetto"),
+        (["validate", "out", "--trace", "out/et", "--top", "-1"], "--top"),
+        (["validate", "out", "--trace", "out/et", "--html", "out"], "is a folder"),
+        (["validate", "out", "--trace", "out/et", "--html", "none/a.html"], "no folder"),
+    ],
+)
+def test_what_makes_no_sense_is_a_line_and_exit_status_2(arguments, words, folder, capsys):
+    found = [item.replace("out", str(folder), 1) if "out" in item else item for item in arguments]
+    with pytest.raises(SystemExit) as ended:
+        main(found)
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert words in said
+    assert said.count("\n") == 1
+
+
+def test_the_list_of_commands_is_whole_on_80_columns(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    shown = capsys.readouterr().out
+    listed = shown.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+    assert not [line for line in listed if "..." in line]
+    assert [line.split()[0] for line in listed] == list(COMMANDS)
