@@ -52,10 +52,14 @@ _COMMS = {
 
 
 class _Node(NamedTuple):
+    """A node; what it takes is kept only of those that need the process groups to be understood."""
+
     order: int
     id: int
     outer: int
     name: str
+    thread: int
+    facts: OpFacts | None
     inputs: dict[str, Any]
     attributes: dict[str, Any]
 
@@ -78,7 +82,8 @@ def linked(path: Path) -> tuple[Observed, Accesses]:
 
 def _read(path: Path, accesses: AccessesBuilder | None) -> tuple[Observed, Accesses | None]:
     trace = JsonTrace.read(path)
-    nodes = sorted(_nodes(trace, accesses), key=lambda node: (node.order, node.id))
+    found = _Nodes(trace, accesses)
+    nodes = sorted(found.nodes, key=lambda node: (node.order, node.id))
     schema = str(trace.rest("nodes").get("schema", ""))
     _check(path, schema)
     rows = ObservedRows(str(path))
@@ -94,10 +99,7 @@ def _read(path: Path, accesses: AccessesBuilder | None) -> tuple[Observed, Acces
     number_of: dict[int, int] = {}
     outer_of = {node.id: node.outer for node in nodes}
     collectives = {node.id for node in nodes if node.name.startswith(("c10d::", "gloo:"))}
-    on_device = False
-    known: dict[tuple[str, str], OpFacts] = {}
     for node in nodes:
-        facts = _known_facts(node, groups, known)
         outer = node.outer
         if outer in collectives and node.name.startswith(("aten::", "c10d::")):
             # An annotation of gloo that ends on another thread mixes up the observer's stack: what
@@ -105,19 +107,18 @@ def _read(path: Path, accesses: AccessesBuilder | None) -> tuple[Observed, Acces
             rows.note("ops that the observer puts inside of a collective, taken to follow it")
             while outer in collectives:
                 outer = outer_of[outer]
-        on_device = on_device or _on_device(node)
         number_of[node.id] = rows.add(
-            facts,
+            node.facts or _facts(node.name, node.inputs, node.attributes, groups),
             rank=rank,
             step=bisect_right(begins, node.order) - 1 if marks else 0,
-            stream=_thread(node.attributes.get("tid")),
+            stream=node.thread,
             parent=number_of.get(outer, -1),
         )
     if not nodes:
         raise FlintError(f"{path}: no ops in it")
     observed = rows.finish(
         form="pytorch-et",
-        backend="gpu" if on_device else "cpu",
+        backend="gpu" if found.on_device else "cpu",
         world=world,
         steps=tuple(name for _, name in marks) or ("whole trace",),
     )
@@ -136,29 +137,52 @@ def _check(path: Path, schema: str) -> None:
         raise FlintError(f"{path}: execution trace schema {schema[:40]}; {known}")
 
 
-def _nodes(trace: JsonTrace, accesses: AccessesBuilder | None) -> list[_Node]:
-    found = []
-    for item in trace.items("nodes"):
+class _Nodes:
+    """The nodes of a trace, in the file's order.
+
+    Attributes:
+        nodes: all of them.
+        on_device: whether a tensor of any lies on a GPU.
+    """
+
+    def __init__(self, trace: JsonTrace, accesses: AccessesBuilder | None) -> None:
+        self.on_device = False
+        self._known: dict[tuple[str, str], OpFacts] = {}
+        self.nodes = [self._node(trace.path, item, accesses) for item in trace.items("nodes")]
+
+    def _node(self, path: Path, item: dict[str, Any], accesses: AccessesBuilder | None) -> _Node:
         attributes = _attributes(item.get("attrs"))
         number, outer = item.get("id"), item.get("ctrl_deps", -1)
-        inputs = item.get("inputs")
+        name, inputs = str(item.get("name", "")), item.get("inputs")
         order = attributes.get("rf_id")
         if type(number) is not int or type(outer) is not int or not isinstance(inputs, dict):
             raise FlintError(
-                f"{trace.path}: a node without id, ctrl_deps or inputs as the schemas from 1.0.2 "
+                f"{path}: a node without id, ctrl_deps or inputs as the schemas from 1.0.2 "
                 f"on have them: {str(item)[:80]}"
             )
         if accesses is not None:
             record = order if type(order) is int and 0 <= order < 1 << 62 else -1
-            schema = str(attributes.get("op_schema", ""))
-            accesses.node(number, record, str(item.get("name", "")), schema, item)
-        found.append(
-            _Node(
-                order if type(order) is int else number, number, outer,
-                str(item.get("name", "")), inputs, attributes,
-            )
-        )  # fmt: skip
-    return found
+            accesses.node(number, record, name, str(attributes.get("op_schema", "")), item)
+        self.on_device = self.on_device or _on_device(inputs)
+        thread = _thread(attributes.get("tid"))
+        facts = None
+        if not _communicates(name):
+            facts, inputs, attributes = self._facts(name, inputs), {}, {}
+        order = order if type(order) is int else number
+        return _Node(order, number, outer, name, thread, facts, inputs, attributes)
+
+    def _facts(self, name: str, inputs: dict[str, Any]) -> OpFacts:
+        """What is known of an op that does not communicate, once for equal tensors."""
+        key = name, f"{inputs.get('shapes')}{inputs.get('types')}"
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = _facts(name, inputs, {}, {})
+        return found
+
+
+def _communicates(name: str) -> bool:
+    """Whether the process groups tell more of a node, or it tells of them."""
+    return "c10d" in name or name in ("record_param_comms", _GROUPS)
 
 
 def _attributes(listed: object) -> dict[str, Any]:
@@ -201,59 +225,48 @@ def _groups(nodes: list[_Node]) -> tuple[dict[str, tuple[int, ...]], int | None]
     return {}, None
 
 
-def _known_facts(
-    node: _Node, groups: dict[str, tuple[int, ...]], known: dict[tuple[str, str], OpFacts]
+def _facts(
+    name: str,
+    inputs: dict[str, Any],
+    attributes: dict[str, Any],
+    groups: dict[str, tuple[int, ...]],
 ) -> OpFacts:
-    """What is known of a node; of ops that do not communicate once for equal tensors."""
-    if "c10d" in node.name or node.name == "record_param_comms":
-        return _facts(node, groups)
-    key = node.name, f"{node.inputs.get('shapes')}{node.inputs.get('types')}"
-    found = known.get(key)
-    if found is None:
-        found = known[key] = _facts(node, groups)
-    return found
-
-
-def _facts(node: _Node, groups: dict[str, tuple[int, ...]]) -> OpFacts:
-    if node.name == "record_param_comms":
-        args = {
-            ours: node.attributes[key] for key, ours in _COMMS.items() if key in node.attributes
-        }
-        return comms_facts(args, groups) or _recorded(node, groups)
-    shapes, types = node.inputs.get("shapes"), node.inputs.get("types")
+    if name == "record_param_comms":
+        args = {ours: attributes[key] for key, ours in _COMMS.items() if key in attributes}
+        return comms_facts(args, groups) or _recorded(name, inputs, groups)
+    shapes, types = inputs.get("shapes"), inputs.get("types")
     if not isinstance(shapes, list) or not isinstance(types, list):
-        return op_facts(node.name, None)
-    if "::" not in node.name:
-        return OpFacts(OpClass.FREE, node.name)
+        return op_facts(name, None)
+    if "::" not in name:
+        return OpFacts(OpClass.FREE, name)
     group = None
-    if node.name.startswith("_c10d_functional"):  # the group's name is its last text
-        values = node.inputs.get("values")
+    if name.startswith("_c10d_functional"):  # the group's name is its last text
+        values = inputs.get("values")
         texts = (
             [item for item in values if isinstance(item, str)] if isinstance(values, list) else []
         )
         group = groups.get(texts[-1]) if texts else None
-    facts = op_facts(node.name, tensors_of(shapes, types), group)
+    facts = op_facts(name, tensors_of(shapes, types), group)
     if facts.kind.collective and len(facts.operands or ()) >= _CUT_AT:
         facts = replace(facts, operands=None, parts=None)
     if facts.kind in (OpClass.SEND, OpClass.RECV):
-        values = node.inputs.get("values")
+        values = inputs.get("values")
         said = values[2] if isinstance(values, list) and len(values) > 2 else None
         facts = replace(facts, peer=peer_in_group(said, groups))
     return facts
 
 
-def _recorded(node: _Node, groups: dict[str, tuple[int, ...]]) -> OpFacts:
+def _recorded(name: str, inputs: dict[str, Any], groups: dict[str, tuple[int, ...]]) -> OpFacts:
     """Before 1.1.1 the collective's name and group stand among the inputs' values."""
-    values, shapes = node.inputs.get("values"), node.inputs.get("shapes")
-    types = node.inputs.get("types")
+    values, shapes, types = (inputs.get(key) for key in ("values", "shapes", "types"))
     if not (isinstance(values, list) and isinstance(shapes, list) and isinstance(types, list)):
-        return OpFacts(OpClass.FREE, node.name)
+        return OpFacts(OpClass.FREE, name)
     kind = None
     for value in values:
         if isinstance(value, str) and (kind := c10d_class(value)) is not None:
             break
     if kind is None:
-        return OpFacts(OpClass.FREE, node.name)
+        return OpFacts(OpClass.FREE, name)
     tensors = tensors_of(shapes, types)
     sent = tuple(tensors[0]) if tensors else ()
     named = [value for value in values if isinstance(value, str) and value in groups]
@@ -270,14 +283,14 @@ def _recorded(node: _Node, groups: dict[str, tuple[int, ...]]) -> OpFacts:
         place = values[values.index(value) - 1]  # the other's number within the group
         peer = group[place] if type(place) is int and 0 <= place < len(group) else -1
     return OpFacts(
-        kind, node.name, sent or None, parts if sized else None, sent[0][1] if sent else "",
+        kind, name, sent or None, parts if sized else None, sent[0][1] if sent else "",
         group, peer=peer,
     )  # fmt: skip
 
 
-def _on_device(node: _Node) -> bool:
-    """Whether a tensor of the node lies on a GPU: [.., element size, device]."""
-    values = node.inputs.get("values")
+def _on_device(inputs: dict[str, Any]) -> bool:
+    """Whether a tensor lies on a GPU: [.., element size, device]."""
+    values = inputs.get("values")
     for value in values if isinstance(values, list) else []:
         if isinstance(value, list) and len(value) == 6 and str(value[5]).startswith("cuda"):
             return True
