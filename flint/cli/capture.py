@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 from pathlib import Path
@@ -32,6 +31,7 @@ from flint.cli.shared import (
     lookahead,
     print_json,
     print_warnings,
+    results_only_on_stdout,
 )
 from flint.errors import UsageError
 from flint.mesh import parse_mesh
@@ -108,8 +108,7 @@ def capture_command(
         "compiler_options": _xla_options(xla_option),
         "memory_limit": int(memory_limit * 2**30),
     }
-    # What the user's code prints is no result of ours.
-    with contextlib.redirect_stdout(sys.stderr):
+    with results_only_on_stdout():
         captured = _step(step, mesh, axes, setup)
         workload = captured.capture(level=level, target=target, options=options)
     seconds = time.perf_counter() - started

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -140,6 +141,25 @@ def print_warnings(warnings: dict[str, int]) -> None:
     """Warnings on stderr, each once with its count."""
     for text, count in sorted(warnings.items(), key=lambda item: (-item[1], item[0])):
         sys.stderr.write(f"flint: warning: {text}" + (f" ({count} times)\n" if count > 1 else "\n"))
+
+
+@contextmanager
+def results_only_on_stdout() -> Iterator[None]:
+    """Meanwhile stdout is stderr, for child processes and libraries in C too.
+
+    What the user's code prints is no result of ours.
+    """
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        if sys.__stdout__ is not None:
+            sys.__stdout__.flush()  # of those who keep the stream itself
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,25 @@ def test_a_closed_stream_is_no_error_and_no_file_takes_its_place(closed, folder,
     assert run.returncode == 0
     assert "internal error" not in run.stderr
     assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_what_a_step_prints_is_not_on_stdout(tmp_path):
+    """Neither from Python nor from a child process nor by number; JSON alone is there."""
+    (tmp_path / "loud.py").write_text(
+        "import os, sys\nimport jax\n"
+        "print('printed')\nos.system('echo from a child')\nos.write(1, b'by number')\n"
+        "sys.__stdout__.write('kept')\n"
+        "def arguments(mesh):\n    return (jax.ShapeDtypeStruct((8,), 'float32'),)\n"
+        "def step(x):\n    print('traced')\n    return x.sum()\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-m", "flint", "capture", "loud.py:step", "--setup", "arguments",
+         "--mesh", "2", "--axes", "data", "-o", "out", "--json"],
+        capture_output=True, text=True, cwd=tmp_path, check=True,
+    )  # fmt: skip
+    assert json.loads(run.stdout)["ranks"] == 2
+    for words in ("printed", "from a child", "by number", "kept", "traced"):
+        assert words in run.stderr
 
 
 @pytest.mark.parametrize(
