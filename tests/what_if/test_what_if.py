@@ -346,6 +346,57 @@ def test_a_loop_that_gathers_ahead_is_shorter_and_takes_a_weight_more():
     assert 1 - after.step_seconds / before.step_seconds < 0.02
 
 
+def tensor_parallel_layers(layers: int) -> Workload:
+    """A loop in which each of two products gathers its weight, and an all-reduce stands between
+    them, which the second product needs."""
+    tables = TableBuilder()
+    body = Graph(tables)
+    counter, x, stacked = body.input(INDEX), body.input(BIG), body.input(STACK)
+    cut = Work((), PIECE.bytes, PIECE.bytes)
+    for number in range(2):
+        piece = body.op("dynamic_slice", Role.MOVEMENT, (stacked, counter), PIECE, cut)
+        weight = body.communicate("all_gather", piece, PIECE, BIG)
+        x = body.op("dot_general", Role.CONTRACTION, (x, weight), BIG, MULTIPLY)
+        if not number:
+            x = body.communicate("all_reduce", x, BIG, BIG)
+    following = body.op("add", Role.ELEMENTWISE, (counter,), INDEX)
+    once = body.builder.finish((following, x))
+    outer = GraphBuilder(tables)
+    operands = [outer.input(int(i)) for i in once.input_type]
+    graph = outer.finish(outer.loop(Loop(once, 2, layers), operands))
+    inputs = tuple(ProgramInput(graph.type_of(i), "parameter") for i in range(graph.inputs))
+    program = Program("main", graph, all_ranks(8), inputs)
+    return Workload(Mesh((8,), ("data",)), with_communicators((program,)))
+
+
+def test_gathers_ahead_keep_their_place_among_other_communication():
+    """What an iteration waits for does not stand behind all gathers of a later one."""
+    workload = tensor_parallel_layers(12)
+    first, second = (loop.body for loop in transform(workload.graph, ["hoist:by=2"]).loops)
+    assert [kind for kind, _ in sizes(first)] == ["all_gather", "all_reduce", "all_gather"]
+    assert [kind for kind, _ in sizes(second)] == ["all_reduce"]
+    for factor in (1.0, 0.3, 0.1):
+        system = slowed(factor)
+        plain = workload.simulate(system).step_seconds
+        assert workload.simulate(system, passes=["hoist:by=1"]).step_seconds < plain
+
+
+def test_each_iteration_further_ahead_puts_its_gathers_before_everything_else():
+    """A gather takes less than a product, so one iteration ahead hides all of them.  The first
+    all-reduce waits until the gathers of k iterations are through, as communications have one
+    order: each more makes the step longer by two gathers."""
+    workload = tensor_parallel_layers(12)
+    results = [workload.simulate(passes=[f"hoist:by={k}"]) for k in (2, 3, 4, 9)]
+    rows = {row.name: row for row in results[0].programs[0].classes}
+    gather = rows["all_gather over everybody"]
+    one = gather.seconds / gather.count
+    assert gather.count == 24 and one < rows["matmul"].seconds / rows["matmul"].count
+    steps = [result.step_seconds for result in results]
+    assert steps[1] - steps[0] == pytest.approx(2 * one)
+    assert steps[2] - steps[1] == pytest.approx(2 * one)
+    assert steps[3] - steps[2] == pytest.approx(10 * one)
+
+
 @given(programs(any_communication), st.lists(st.sampled_from(EVERY), min_size=1, max_size=3))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_program_keeps_its_payload_and_work_and_still_unrolls(graph, passes):

@@ -3,8 +3,11 @@
 The idea is software pipelining.  Of N iterations of a loop with weight gathers:
 
     k times what gathers, before the loop         # for iterations 0 .. k-1
-    a loop of N - k iterations that gather first, for k iterations later, and use what is carried
+    a loop of N - k iterations that gather for k iterations later, and use what is carried
     a loop of k iterations that gather nothing
+
+Within an iteration a gather keeps its place: it is issued where the one was that it is ahead of, so
+that what else communicates does not wait behind all gathers.
 
 Gathered weights are carried from iteration to iteration, k of each, which is what it costs.  Every
 gather and what prepares it alone happens as often as before.  What a gather is prepared from along
@@ -23,19 +26,18 @@ import numpy as np
 
 from flint.building import GraphBuilder, TableBuilder
 from flint.graph import Ints, Loop, NodeKind, WorkloadGraph
-from flint.passes.columns import lists, with_bodies
+from flint.passes.columns import lists
 from flint.passes.what_if.copying import Edges, copy_node, order_of
 from flint.passes.what_if.gathers import weight_gathers
 
 
 def gathered_ahead(graph: WorkloadGraph, *, by: int) -> WorkloadGraph:
-    """``graph`` with all its loops that gather weights gathering ahead.
+    """``graph`` with its loops that gather weights gathering ahead.
 
     Args:
-        graph: at any granularity.
+        graph: at any granularity; loops within its bodies stay as they are.
         by: iterations.
     """
-    graph = with_bodies(graph, lambda body, _: gathered_ahead(body, by=by))
     plans = {}
     for node in np.flatnonzero(graph.kind == NodeKind.LOOP).tolist():
         loop = graph.loops[int(graph.detail[node])]
@@ -90,18 +92,27 @@ class _Pipeline:
             value: the body's inputs.
             order: edges to nodes that come before all of them.
         """
-        body = self.loop.body
         made = dict(value)
         place: dict[int, int] = {}
-        operands = lists(body.operand_ptr, body.operand)
         for node in sorted(self.moved):
-            edges = order + [(place[n], kind) for n, kind in order_of(body, node) if n in place]
-            place[node] = len(builder)
-            taken = [root for v in operands[node] for root in self._roots(v, operands)]
-            copy_node(builder, body, node, [made[v] for v in taken], edges, made)
+            self._gather_one(builder, node, order, place, made)
         return made
 
-    def _roots(self, value: int, operands: list[list[int]]) -> list[int]:
+    def _gather_one(
+        self,
+        builder: GraphBuilder,
+        node: int,
+        order: Edges,
+        place: dict[int, int],
+        made: dict[int, int],
+    ) -> None:
+        body = self.loop.body
+        edges = order + [(place[n], kind) for n, kind in order_of(body, node) if n in place]
+        place[node] = len(builder)
+        taken = [root for v in _operands(body, node) for root in self._roots(v)]
+        copy_node(builder, body, node, [made[v] for v in taken], edges, made)
+
+    def _roots(self, value: int) -> list[int]:
         """``value``, or the inputs that it is made from where its maker does not move."""
         producer = self.loop.body.producer
         left, seen = [value], {value}
@@ -112,8 +123,8 @@ class _Pipeline:
             if maker < 0 or maker in self.moved:
                 found.append(current)
                 continue
-            left += [v for v in operands[maker] if v not in seen]
-            seen.update(operands[maker])
+            left += [v for v in _operands(self.loop.body, maker) if v not in seen]
+            seen.update(_operands(self.loop.body, maker))
         return found
 
     def body(self, tables: TableBuilder, gathers: bool) -> WorkloadGraph:
@@ -125,27 +136,29 @@ class _Pipeline:
         slots = [[builder.input(int(body.value_type[v])) for v in given] for _ in range(self.by)]
         for i in range(self.loop.carried, body.inputs):
             made[i] = builder.input(types[i])
-        later = slots[-1]
-        if gathers:
-            gathered = self.gather(builder, made, [])
-            later = [gathered[v] for v in given]
+        # What is gathered now is for later; what this iteration uses has been carried here.
+        later = dict(zip(given, slots[-1], strict=True))
+        ahead = dict(made)
         made.update(zip(given, slots[0], strict=True))
-        _rest(builder, body, self.moved, made)
-        kept = [value for slot in [*slots[1:], later] for value in slot]
+        place: dict[int, int] = {}
+        place_ahead: dict[int, int] = {}
+        for node in range(len(body)):
+            if node not in self.moved:
+                edges = [(place[n], kind) for n, kind in order_of(body, node) if n in place]
+                place[node] = len(builder)
+                taken = [made[v] for v in _operands(body, node)]
+                copy_node(builder, body, node, taken, edges, made)
+            elif gathers:
+                self._gather_one(builder, node, [], place_ahead, ahead)
+        if gathers:
+            later = {v: ahead[v] for v in given}
+        kept = [value for slot in slots[1:] for value in slot] + [later[v] for v in given]
         return builder.finish([*(made[int(v)] for v in body.outputs), *kept], body.tables)
 
 
-def _rest(
-    builder: GraphBuilder, graph: WorkloadGraph, without: set[int], made: dict[int, int]
-) -> None:
-    """Copy all nodes but some, whose values are known."""
-    place: dict[int, int] = {}
-    operands = lists(graph.operand_ptr, graph.operand)
-    for node in range(len(graph)):
-        if node not in without:
-            edges = [(place[n], kind) for n, kind in order_of(graph, node) if n in place]
-            place[node] = len(builder)
-            copy_node(builder, graph, node, [made[v] for v in operands[node]], edges, made)
+def _operands(graph: WorkloadGraph, node: int) -> list[int]:
+    found: list[int] = graph.operand[graph.operand_ptr[node] : graph.operand_ptr[node + 1]].tolist()
+    return found
 
 
 def _rebuilt(graph: WorkloadGraph, plans: dict[int, _Pipeline]) -> WorkloadGraph:

@@ -5,9 +5,9 @@ first k at the front, together with what prepares its operand.  Order edges that
 there are given up, and those of the place it takes hold for it; who waited for it still waits for
 what it waited for; data edges all stay.
 
-In loops the gathers of an iteration are issued k iterations earlier and carried there (see
-``flint.passes.what_if.ahead``).  Which gathers are meant, ``flint.passes.what_if.gathers`` says;
-those of activations are left alone.
+In loops the gathers of an iteration are issued k iterations earlier, at the same place, and carried
+(see ``flint.passes.what_if.ahead``).  Which gathers are meant, ``flint.passes.what_if.gathers``
+says; those of activations are left alone.
 
     graph = hoist(graph, by=1)
 """
@@ -28,13 +28,15 @@ def hoist(graph: WorkloadGraph, *, by: int) -> WorkloadGraph:
         graph: at any granularity.
         by: places among the weight gathers of the block; iterations of a loop.
     """
-    return _hoisted(gathered_ahead(graph, by=by), by, None)
+    return _hoisted(graph, by, None)
 
 
 def _hoisted(graph: WorkloadGraph, by: int, loop: Loop | None) -> WorkloadGraph:
     graph = with_bodies(graph, lambda body, inside: _hoisted(body, by, inside))
+    graph = gathered_ahead(graph, by=by)
     found = weight_gathers(graph, loop.carried if loop is not None else 0)
-    if not found:
+    # Those of a loop go to an earlier iteration, and keep their place in it.
+    if not found or (loop is not None and loop.trip_count > 1):
         return graph
     gathers = list(found)
     keys: dict[int, float] = {}
