@@ -2,7 +2,8 @@
 
 The idea: collectives and exchanges have sizes there, compute has a name and a duration.  Where the
 names are PyTorch's, a control dependency is the op around (so the converter of the Chakra tools
-writes it).  Who takes part stands in another file, so groups stay unknown.
+writes it).  Who takes part stands in a table of groups beside the file; without one a group stays
+unknown, as does that of a collective which names none.
 
     observe(Path("trace.0.et")).facts
 """
@@ -12,9 +13,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from flint.converters.chakra.network import read_json_object
 from flint.converters.chakra.reader import read_trace
 from flint.converters.chakra.schema import CollectiveKind, NodeType
 from flint.converters.chakra.trace import Trace
+from flint.converters.torch_ops import ranks_of
 from flint.errors import FlintError
 from flint.validation.classes import OpClass, aten_class, c10d_class
 from flint.validation.observed import UNTOLD_RANK, Observed, ObservedRows, OpFacts
@@ -51,19 +54,20 @@ def observe(path: Path) -> Observed:
     if named is None:
         rows.note(UNTOLD_RANK + "; name the file NAME.<rank>.et")
     rank = int(named[1]) if named else 0
+    groups = _groups(path, rows)
     on_device = (trace.field["is_cpu_op"] > 0) & (trace.is_cpu_op == 0)
     launches = 0 if on_device.any() else -1
     place: dict[int, int] = {}
     ids = trace.id.tolist()
     for i in range(len(trace)):
-        facts = _facts(trace, i, rows)
+        facts = _facts(trace, i, groups, rows)
         kernel = bool(on_device[i])
         outer = _outer(trace, i, place, kernel) if kernel or "::" in facts.name else -1
         micros = int(trace.duration[i])
         if micros > _LONGEST:
             rows.note("durations of centuries, taken as unknown")
             micros = 0
-        if kernel and outer >= 0 and not facts.kind.collective:
+        if kernel and outer >= 0 and not facts.kind.must_match:
             facts = OpFacts(OpClass.FREE, facts.name)
             _launched(rows, outer, micros)
         number = rows.add(
@@ -76,7 +80,7 @@ def observe(path: Path) -> Observed:
         )
         if "::" in facts.name and not facts.kind.collective:
             place[ids[i]] = number
-    rows.note("Chakra traces do not tell groups; compute is compared where names are PyTorch's")
+    rows.note("of a Chakra trace compute is compared by name, where names are PyTorch's")
     return rows.finish(form="chakra", backend="", world=None, steps=("whole trace",))
 
 
@@ -99,14 +103,43 @@ def _launched(rows: ObservedRows, number: int, micros: int) -> None:
     durations[number] += micros * 1000
 
 
-def _facts(trace: Trace, i: int, rows: ObservedRows) -> OpFacts:
+#: Tables of groups, where a trace is or one folder above (Flint's own).
+_TABLES = ("comm_group.json", "comm_groups.json", "../astra-sim/comm_groups.json")
+_MAX_RANK = 1 << 24
+
+
+def _groups(path: Path, rows: ObservedRows) -> dict[str, tuple[int, ...]]:
+    """Name of a process group -> its ranks, of the table beside a trace.
+
+    Raises:
+        FlintError: the table is no JSON object.
+    """
+    tables = [path.parent / name for name in _TABLES if (path.parent / name).is_file()]
+    found: dict[str, tuple[int, ...]] = {}
+    for key, listed in read_json_object(tables[0]) if tables else ():
+        ranks = ranks_of(listed)
+        if ranks and len(set(ranks)) == len(ranks) and ranks[-1] < _MAX_RANK and key not in found:
+            found[key] = ranks
+        else:
+            rows.note(f"groups in {tables[0].name} that are no list of ranks, left out")
+    return found
+
+
+def _facts(trace: Trace, i: int, groups: dict[str, tuple[int, ...]], rows: ObservedRows) -> OpFacts:
     name, kind = trace.names[trace.name[i]], int(trace.type[i])
     size = int(trace.comm_size[i])
     parts = (size,) if trace.field["comm_size"][i] and size >= 0 else None
     if kind == NodeType.COLL:
-        return OpFacts(_collective(trace, i, name, rows), name, None, parts)
+        number = int(trace.pg_name[i])
+        group = groups.get(trace.pg_names[number]) if number >= 0 else None
+        if groups and number >= 0 and group is None:
+            rows.note("collectives of a group that the table of groups does not have")
+        return OpFacts(_collective(trace, i, name, rows), name, None, parts, group=group)
     if kind in (NodeType.SEND, NodeType.RECV):
-        return OpFacts(OpClass.SEND if kind == NodeType.SEND else OpClass.RECV, name, None, parts)
+        other = "comm_dst" if kind == NodeType.SEND else "comm_src"
+        peer = int(getattr(trace, other)[i]) if trace.field[other][i] else -1
+        message = OpClass.SEND if kind == NodeType.SEND else OpClass.RECV
+        return OpFacts(message, name, None, parts, peer=max(peer, -1))
     if kind == NodeType.COMP:
         return OpFacts(aten_class(name) if "::" in name else OpClass.OTHER, name)
     if kind not in _SILENT:
@@ -122,12 +155,11 @@ def _collective(trace: Trace, i: int, name: str, rows: ObservedRows) -> OpClass:
             return _COLLECTIVES[CollectiveKind(number)]
         if number == CollectiveKind.BARRIER:
             return OpClass.FREE
-        rows.note("collectives of a kind that is not compared (reduce, gather, scatter ...)")
-        return OpClass.OTHER
+        return OpClass.OTHER_COLLECTIVE
     named = _NAMED.search(name)
     found = c10d_class(named[1]) if named else None
     if found is None:
         rows.note("collectives without comm_type, whose names do not tell it either")
-        return OpClass.OTHER
+        return OpClass.OTHER_COLLECTIVE
     rows.note("collectives without comm_type, told by their names")
     return found

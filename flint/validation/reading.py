@@ -17,6 +17,8 @@ from flint.validation.observed import Observed
 _HEAD = 1 << 16
 #: Files of a folder that are taken for traces of ranks.
 _ENDINGS = (".json", ".json.gz", ".et", ".et.gz")
+#: Tables of groups beside Chakra traces.
+_NO_TRACES = ("comm_group.json", "comm_groups.json")
 #: One of these stands at the beginning of a Kineto trace; lists of process groups may be long.
 _KINETO = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"', b'"ph"')
 
@@ -50,7 +52,11 @@ def expanded(paths: Sequence[Path]) -> list[Path]:
         if not path.is_dir() or any(path.glob("**/*.xplane.pb")):
             found.append(path)
             continue
-        files = [file for file in sorted(path.iterdir()) if file.name.endswith(_ENDINGS)]
+        files = [
+            file
+            for file in sorted(path.iterdir())
+            if file.name.endswith(_ENDINGS) and file.name not in _NO_TRACES
+        ]
         if not files:
             raise FlintError(
                 f"{path}: no trace in the folder: no .xplane.pb file in it or below it (a JAX "

@@ -249,7 +249,7 @@ def described(facts: OpFacts) -> str:
     elif facts.kind.collective:
         if facts.parts is not None:
             buffers = f" in {len(facts.parts)} buffers" if len(facts.parts) > 1 else ""
-            text += f" {facts.bytes:,} bytes{buffers} {facts.dtype}"
+            text += f" {facts.bytes:,} bytes{buffers} {facts.dtype}".rstrip()
         if facts.group is not None:
             shown = ", ".join(map(str, facts.group[:8]))
             more = f", ... ({len(facts.group):,})" if len(facts.group) > 8 else ""

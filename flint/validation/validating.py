@@ -23,7 +23,7 @@ from flint.validation.conclusions import check_alike, conclude, meet
 from flint.validation.dependencies import contradictions
 from flint.validation.duplicates import repeated
 from flint.validation.expected import Expected, expected_of
-from flint.validation.keys import DUPLICATE, STOPPED, TOGETHER, Rules, rules_for
+from flint.validation.keys import DUPLICATE, MESSAGES, STOPPED, TOGETHER, Rules, rules_for
 from flint.validation.matching import Evidence, Matching, match
 from flint.validation.merged import merge
 from flint.validation.modelled import Modelled
@@ -306,7 +306,7 @@ def _as_in_chakra(
         if facts.kind == OpClass.COLLECTIVE_PERMUTE:
             if not facts.group:  # a rank that sends to nobody
                 continue
-            facts = replace(facts, kind=OpClass.SEND)
+            facts = replace(facts, kind=OpClass.SEND, peer=facts.group[0], group=None)
         if facts.kind.collective or named:
             kept.append(number)
             words.append(facts)
@@ -409,6 +409,8 @@ def _edges(
     order = np.arange(len(rows), dtype=np.int64)
     times = trace.start[rows] if (trace.start[rows] >= 0).any() else order
     for i, j, _ in found.pairs:
+        if trace.form == "chakra" and captured[i].kind in MESSAGES:
+            continue  # posted when they may be: their place in the file tells nothing
         if captured[i].kind.must_match and i in found.certain:
             began[i] = max(began[i], int(times[j]))
     unsure = sum(captured[i].kind.must_match and i not in found.certain for i, _, _ in found.pairs)

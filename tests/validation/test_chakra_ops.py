@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from flint.converters import chakra_ops
@@ -34,7 +36,11 @@ def node(number, name, kind, *, micros=0, inside=(), after=(), **attributes):
     )
     for key, value in attributes.items():
         item = found.attr.add(name=key)
-        if isinstance(value, bool):
+        if isinstance(value, str):
+            item.string_val = value
+        elif key in ("comm_src", "comm_dst"):
+            item.int32_val = value
+        elif isinstance(value, bool):
             item.bool_val = value
         else:
             item.int64_val = value
@@ -77,7 +83,8 @@ def test_a_kind_that_is_absent_is_no_all_reduce(tmp_path):
     )
     found, trace = kinds(path)
     assert found == [
-        OpClass.ALL_GATHER, OpClass.OTHER, OpClass.ALL_TO_ALL, OpClass.FREE, OpClass.OTHER
+        OpClass.ALL_GATHER, OpClass.OTHER_COLLECTIVE, OpClass.ALL_TO_ALL, OpClass.FREE,
+        OpClass.OTHER_COLLECTIVE,
     ]  # fmt: skip
     assert trace.facts[trace.op[2]].parts is None
     assert trace.notes["collectives without comm_type, told by their names"] == 2
@@ -131,6 +138,71 @@ def test_a_name_without_a_rank_is_taken_as_rank_0_and_said(tmp_path):
     report = validate(workload(), [pytorch_step(tmp_path / "trace.et")])
     assert report.ranks == [0]
     assert any(text.startswith(UNTOLD_RANK) for text in report.notes)
+
+
+def with_groups(folder, table, name="comm_group.json", first="1", second="2"):
+    """The step's collectives, of process groups that a table beside the trace lists."""
+    (folder / name).write_text(json.dumps(table))
+    return written(
+        folder / "run.2.et",
+        node(1, "a", pb.COMM_COLL_NODE, comm_type=2, comm_size=512, pg_name=first),
+        node(2, "b", pb.COMM_COLL_NODE, comm_type=0, comm_size=1024, pg_name=second),
+    )
+
+
+#: Rank 2 on the mesh of two by two: its rows, and its columns.
+TABLE = {"0": [0, 1, 2, 3], "1": [2, 3], "2": [0, 2]}
+
+
+@pytest.mark.parametrize("name", ["comm_group.json", "comm_groups.json"])
+def test_groups_are_those_of_the_table_beside_the_trace(name, tmp_path):
+    path = with_groups(tmp_path, TABLE, name)
+    assert [facts.group for facts in chakra_ops.observe(path).facts] == [(2, 3), (0, 2)]
+    for given in (path, tmp_path):  # the table in a folder is no trace
+        report = validate(workload(), [given])
+        assert report.ok, report.differences
+        assert "among which ranks" not in report.verdict
+    assert "2 are not compared: the traces do not name them" in report.verdict
+
+
+@pytest.mark.parametrize(
+    ("groups", "text"),
+    [
+        ({"first": "0"}, "not captured a 512 bytes among [0, 1, 2, 3]"),
+        ({"first": "2"}, "not captured a 512 bytes among [0, 2]"),
+        ({"table": TABLE | {"1": [2, 1]}}, "not captured a 512 bytes among [1, 2]"),
+    ],
+)
+def test_another_group_differs(groups, text, tmp_path):
+    report = validate(workload(), [with_groups(tmp_path, **({"table": TABLE} | groups))])
+    assert not report.ok
+    assert text in [f"{item.what} {item.op}" for item in report.differences]
+
+
+@pytest.mark.parametrize("entry", [[2, 2], [-1], "all", [1 << 40], None, {}])
+def test_a_group_that_is_none_is_left_out_and_said(entry, tmp_path):
+    trace = chakra_ops.observe(with_groups(tmp_path, TABLE | {"1": entry}))
+    assert trace.facts[0].group is None
+    assert trace.notes["groups in comm_group.json that are no list of ranks, left out"] == 1
+    assert trace.notes["collectives of a group that the table of groups does not have"] == 1
+
+
+def test_a_table_that_is_no_json_is_one_line(tmp_path):
+    path = with_groups(tmp_path, TABLE)
+    (tmp_path / "comm_group.json").write_text('{"1": [2,')
+    with pytest.raises(FlintError, match=r"comm_group\.json: is not JSON"):
+        chakra_ops.observe(path)
+
+
+def test_messages_tell_the_other_rank(tmp_path):
+    path = written(
+        tmp_path / "t.0.et",
+        node(1, "s", pb.COMM_SEND_NODE, comm_size=16, comm_dst=3),
+        node(2, "r", pb.COMM_RECV_NODE, comm_size=16, comm_src=1),
+        node(3, "r", pb.COMM_RECV_NODE, comm_size=16),
+    )
+    trace = chakra_ops.observe(path)
+    assert [trace.facts[number].peer for number in trace.op.tolist()] == [3, 1, -1]
 
 
 @pytest.mark.parametrize(
