@@ -38,15 +38,15 @@ def _in_block(graph: WorkloadGraph, known: NDArray[np.bool_], outer: int) -> Wor
     if len(lacking):
         source = _borrowed(graph, known, lacking, outer)
     loops, conditionals = list(graph.loops), list(graph.conditionals)
-    for kind, bodies in ((NodeKind.LOOP, loops), (NodeKind.CONDITIONAL, conditionals)):
-        for node in np.flatnonzero(graph.kind == kind).tolist():
-            number, own = int(graph.detail[node]), int(source[node])
-            item = bodies[number]
-            if kind == NodeKind.LOOP:
-                loops[number] = replace(item, body=_in_block(item.body, known, own))
-            else:
-                branches = tuple([_in_block(part, known, own) for part in item.branches])
-                conditionals[number] = replace(item, branches=branches)
+    for node in np.flatnonzero(graph.kind == NodeKind.LOOP).tolist():
+        number, own = int(graph.detail[node]), int(source[node])
+        loop = loops[number]
+        loops[number] = replace(loop, body=_in_block(loop.body, known, own))
+    for node in np.flatnonzero(graph.kind == NodeKind.CONDITIONAL).tolist():
+        number, own = int(graph.detail[node]), int(source[node])
+        item = conditionals[number]
+        branches = tuple([_in_block(part, known, own) for part in item.branches])
+        conditionals[number] = replace(item, branches=branches)
     return replace(graph, source=source, loops=tuple(loops), conditionals=tuple(conditionals))
 
 

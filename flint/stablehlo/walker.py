@@ -287,7 +287,10 @@ class Walker:
         if not known:
             self._unknown(op, name)
         elif op.name == "custom_call" and not flops_known(op, ins, outs):
-            self.warnings[f"custom_call @{name}: its FLOPs are not known (counted as 0)"] += 1
+            what = (
+                "calls Python on the host: its time is" if "_python_" in name else "its FLOPs are"
+            )
+            self.warnings[f"custom_call @{name}: {what} not known (counted as 0)"] += 1
         try:
             work = rule.work(op, ins, outs)
         except (IndexError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:

@@ -12,6 +12,7 @@ a driver or a network; one of them compiles.  All private parts of jaxlib that t
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 import math
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,10 @@ TPU_ENVIRONMENT: Mapping[str, str] = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # else the second process is refused, whoever the first is
 }
 
+#: The package with JAX's GPU kernels, and its parts.
+_HANDLERS = "jax_cuda12_plugin"
+_PARTS = ("_hybrid", "_linalg", "_prng", "_rnn", "_solver", "_sparse", "_triton")
+
 #: XLA's names in its cost analysis -> ours.
 _COSTS = {
     "flops": "flops",
@@ -50,7 +55,26 @@ _SIZES = {
 @functools.cache
 def load_plugin(platform: str) -> Any:
     """The C API of a platform's plugin, "cuda" or "tpu", which is loaded once."""
-    return xla_client.load_pjrt_plugin_dynamically(platform, str(plugin(platform)))
+    found = xla_client.load_pjrt_plugin_dynamically(platform, str(plugin(platform)))
+    if platform == "cuda":
+        _register_handlers(found)
+    return found
+
+
+def _register_handlers(api: Any) -> None:
+    """Tell the GPU compiler of the library calls that JAX's GPU plugin brings, as JAX does.
+
+    It refuses custom calls that it cannot find (cuSOLVER's decompositions, calls of Python).
+    """
+    extension = importlib.import_module(f"{_HANDLERS}.cuda_plugin_extension")
+    for name, number in extension.ffi_types().items():
+        extension.register_custom_type(api, name, number)
+    handlers = dict(extension.ffi_handlers())
+    for part in _PARTS:
+        handlers |= importlib.import_module(f"{_HANDLERS}.{part}").registrations()
+    traits = xla_client.CustomCallTargetTraits.DEFAULT
+    for name, handler in handlers.items():
+        extension.register_custom_call_target(api, name, handler, "CUDA", 1, traits)
 
 
 def gpu_devices(target: CompileTarget, devices: int) -> list[Any]:

@@ -10,6 +10,7 @@ mesh into both, so that such code traces for a mesh of any size.
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -69,3 +70,25 @@ def stated_sharding(leaf: Any) -> Any:
     """The sharding of an array or ShapeDtypeStruct; a bare PartitionSpec stays one."""
     # The public property resolves a PartitionSpec against a mesh of devices, or raises.
     return leaf._sharding if hasattr(leaf, "_sharding") else getattr(leaf, "sharding", None)
+
+
+def batch_partitionable(module: bytes) -> list[str]:
+    """Custom calls of a module of which JAX or the user has said that each device can do its part.
+
+    They are those of whose operands all but the batch dims must be whole: LAPACK's, cuSOLVER's,
+    and what ``jax.ffi.register_ffi_target_as_batch_partitionable`` was told.  XLA's partitioner
+    gathers the operands of any other custom call.
+
+    Args:
+        module: MLIR bytecode, in which names stand as they are.
+    """
+    from jax._src import xla_bridge
+    from jaxlib import xla_client
+
+    told = [
+        str(item.args[0])
+        for item in xla_bridge._plugin_callbacks
+        if isinstance(item, functools.partial)
+        and item.func is xla_client.register_custom_call_as_batch_partitionable
+    ]
+    return [name for name in dict.fromkeys(told) if name.encode() in module]

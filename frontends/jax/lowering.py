@@ -25,6 +25,7 @@ from flint.capturing import Arguments, Request
 from flint.errors import UsageError
 from flint.frontends.jax.arguments import is_array, mesh_of, on_mesh
 from flint.frontends.jax.failures import explained
+from flint.frontends.jax.host_calls import without_client
 from flint.frontends.jax.internals import check_versions, mesh_context
 from flint.frontends.jax.manual_bodies import name_bodies
 from flint.frontends.jax.mlir_interface import Interface, interface_of
@@ -90,7 +91,7 @@ def lower(
     args, kwargs = on_mesh(arguments, mesh, parameters_of(request.function))
     try:
         asked = None if request.level is Level.LOGICAL else mesh
-        with mesh_context(mesh), without_devices(asked, capability):
+        with mesh_context(mesh), without_client(), without_devices(asked, capability):
             function, args, kwargs = _jitted(request.function, args, kwargs, settings)
             traced = function.trace(*args, **kwargs)
             lowered, warnings = _lowered(traced, platforms)

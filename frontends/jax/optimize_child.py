@@ -56,6 +56,7 @@ def main(name: str, mesh: str, folder: Path) -> None:
     header, _, module = (folder / REQUEST).read_bytes().partition(b"\n")
     request: dict[str, Any] = json.loads(header)
     chosen, parameters = request.pop("options"), request.pop("parameters")
+    xla.split_by_batch(request.pop("by_batch"), compile_only.load_plugin(target.platform))
     options = xla.partitioned(numbers, **request)
     if target.platform == "cuda":
         compile_only.set_tools(options)

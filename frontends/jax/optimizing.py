@@ -25,6 +25,7 @@ from flint.errors import FlintError, UsageError
 from flint.frontends.jax.child_process import ChildProcess, Limits
 from flint.frontends.jax.compile_only import TPU_ENVIRONMENT
 from flint.frontends.jax.compile_targets import COMPILERS, table, tpu_topology
+from flint.frontends.jax.internals import batch_partitionable
 from flint.frontends.jax.optimize_child import MODULE, REPORT, TEXT
 from flint.frontends.jax.partitioning_questions import TARGET, Answer
 
@@ -128,6 +129,7 @@ class Optimizer:
             "shardy": shardy,
             "inputs_free": list(inputs_free),
             "outputs_free": list(outputs_free),
+            "by_batch": batch_partitionable(module),
             "parameters": parameters,
             "options": self.options,
         }

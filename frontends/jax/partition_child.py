@@ -34,7 +34,9 @@ def main(engine: str, devices: int, folder: Path) -> None:
     partitioning_questions.register(folder, compiler.plugin)
     sys.stdin.buffer.read()
     header, _, module = (folder / REQUEST).read_bytes().partition(b"\n")
-    options = xla.partitioner_only(compiler.numbers, folder, **json.loads(header))
+    request = json.loads(header)
+    xla.split_by_batch(request.pop("by_batch"), compiler.plugin)
+    options = xla.partitioner_only(compiler.numbers, folder, **request)
     try:
         compiler.run(module, options)
     except Exception as error:  # as planned, unless there is no dump; then this is the reason

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from flint.errors import FlintError
 from flint.frontends.jax.child_process import ChildProcess, Limits
+from flint.frontends.jax.internals import batch_partitionable
 from flint.frontends.jax.partitioning_questions import Answer
 from flint.hlo.messages import parse_module
 
@@ -88,6 +89,7 @@ class Partitioner:
             "shardy": shardy,
             "inputs_free": list(inputs_free),
             "outputs_free": list(outputs_free),
+            "by_batch": batch_partitionable(module),
         }
         self.child.begin(json.dumps(header).encode() + b"\n" + module)
         data = self._result()

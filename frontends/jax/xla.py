@@ -107,6 +107,18 @@ def partitioned(
     return options
 
 
+def split_by_batch(calls: Sequence[str], plugin: Any = None) -> None:
+    """Let XLA's partitioner split custom calls along their operands' batch dims.
+
+    Args:
+        calls: their targets.
+        plugin: the C API of the PJRT plugin that compiles; None: jaxlib's own CPU client does.
+    """
+    more = {} if plugin is None else {"c_api": plugin}
+    for name in calls:
+        xla_client.register_custom_call_as_batch_partitionable(name, **more)
+
+
 def cpu_compiler(devices: int, folder: Path) -> Compiler:
     """The CPU client with that many devices, next to none of them its own.
 

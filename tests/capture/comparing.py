@@ -52,7 +52,7 @@ def executed_bytes(kind):
 def captured_totals(workload):
     """(kind, groups) -> [calls, result bytes as the CPU backend sends them] of rank 0."""
     totals = collections.defaultdict(lambda: [0, 0])
-    [program] = workload.programs
+    [program] = [program for program in workload.programs if 0 in program.ranks.array()]
     for graph, times in program.graph.walk():
         for node in graph:
             item = node.communication

@@ -6,7 +6,9 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
+from jax.experimental import io_callback
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -225,4 +227,56 @@ def ruled(x, w):
     return jnp.tanh(normalised(x) @ w)
 
 
-EXECUTED = ("mlp", "scan", "unrolled", "ring", "four", "explicit", "bf16", "ruled")
+# Library calls: of LAPACK's, each device does the matrices that it has.
+
+
+def matrices_setup(mesh):
+    return placed(mesh, (16, 24, 24), "data"), placed(mesh, (16, 24, 4), "data", None, "model")
+
+
+@flint.capture(mesh=(4, 2), axes=("data", "model"), setup=matrices_setup)
+def decompositions(matrices, sides):
+    """Right-hand sides are gathered over "model", matrices never."""
+    products = matrices @ matrices.swapaxes(-1, -2)
+    factors = jnp.linalg.cholesky(products)
+    values, vectors = jnp.linalg.eigh(products)
+    found = jnp.linalg.solve(matrices, sides)
+    orthogonal, _ = jnp.linalg.qr(matrices)
+    scale = jnp.linalg.svd(matrices, compute_uv=False).sum() + values.sum()
+    return factors * scale, vectors @ orthogonal, found
+
+
+# Calls of Python on the host: by the first device for all, and by each for itself.
+
+
+def call_setup(mesh):
+    return placed(mesh, (64, 32), "data"), placed(mesh, (32, 32), None, "model")
+
+
+@flint.capture(mesh=(4, 2), axes=("data", "model"), setup=call_setup)
+def called(x, w):
+    """The first device has the whole product sorted and sends it to all."""
+    product = x @ w
+    shape = jax.ShapeDtypeStruct(product.shape, product.dtype)
+    ranked = jax.pure_callback(np.sort, shape, product)
+    jax.debug.print("{}", product.sum())
+    return jnp.sin(ranked).sum()
+
+
+@flint.capture(mesh=(4, 2), axes=("data", "model"), setup=call_setup)
+def each_called(x, w):
+    """Each device has its own part sorted."""
+
+    def part(x, w):
+        product = x @ w
+        ranked = io_callback(np.sort, jax.ShapeDtypeStruct(product.shape, product.dtype), product)
+        return jax.lax.psum(ranked.sum(), ("data", "model"))
+
+    specs = (P("data"), P(None, "model"))
+    return jax.shard_map(part, in_specs=specs, out_specs=P(), check_vma=False)(x, w)
+
+
+EXECUTED = (
+    "mlp", "scan", "unrolled", "ring", "four", "explicit", "bf16", "ruled",
+    "decompositions", "called", "each_called",
+)  # fmt: skip

@@ -8,8 +8,11 @@ from tests.capture.comparing import assert_same_collectives, flops_by_xlas_rules
 
 STEPS = ("mlp", "scan", "unrolled", "ring", "four", "explicit", "bf16", "ruled")
 
+#: Library calls and calls of Python, of whose FLOPs XLA knows nothing.
+CALLS = ("decompositions", "called", "each_called")
 
-@pytest.mark.parametrize("name", STEPS)
+
+@pytest.mark.parametrize("name", [*STEPS, *CALLS])
 def test_collectives_are_those_that_run(name, captured, executed):
     workload = captured(name, reduce_scatter=False)
     assert_same_collectives(workload, executed[name])
@@ -19,3 +22,17 @@ def test_collectives_are_those_that_run(name, captured, executed):
 def test_flops_are_xlas_of_the_partitioned_module(name, captured):
     [program] = captured(name, reduce_scatter=False).programs
     assert flops_by_xlas_rules(program) == xlas_flops(program)
+
+
+def test_the_first_rank_alone_calls_python_for_all(captured):
+    """A callback outside of manual computations runs once, on the first device."""
+    workload = captured("called")
+    callers = {
+        tuple(program.ranks.array().tolist())
+        for program in workload.programs
+        if any("python" in node.op for graph, _ in program.graph.walk() for node in graph)
+    }
+    assert callers == {(0,)}
+    assert sum("calls Python on the host" in text for text in workload.warnings) == 1
+    [program] = captured("each_called").programs
+    assert any("python" in node.op for node in program.graph)

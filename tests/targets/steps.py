@@ -65,3 +65,15 @@ def large_setup(mesh):
 def too_large(x):
     """A device's half of the input is 32 GiB, its result as much again, both kept."""
     return jnp.sin(x), x.sum(0)
+
+
+def calls_setup(mesh):
+    return (placed(mesh, (16, 64, 64), "data"),)
+
+
+@flint.capture(mesh=(8,), axes=("data",), setup=calls_setup)
+def calls(x):
+    """A library call of each device's own matrices, and a call of Python with the sum."""
+    factors = jnp.linalg.cholesky(x)
+    jax.debug.print("{}", factors.sum())
+    return factors

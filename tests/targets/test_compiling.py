@@ -215,3 +215,15 @@ def test_the_kept_module_converts_to_the_captured_graph(target, form, compiled, 
     assert (again.level, again.order) == (workload.level, workload.order)
     assert again.graph.tables.communications == workload.graph.tables.communications
     assert [node.op for node in again.graph] == [node.op for node in workload.graph]
+
+
+@EVERY
+def test_library_calls_and_calls_of_python_compile(target, compiled):
+    """The library factors each device's own matrices: only their sum crosses devices, 4 bytes."""
+    workload = compiled("calls", target, mesh=(8,))
+    nodes = [node for graph, _ in workload.graph.walk() for node in graph]
+    sent = [node.communication for node in nodes if node.communication is not None]
+    assert [item.kind for item in sent] == ["all_reduce"]
+    names = " ".join(node.op for node in nodes)
+    calls = {"h100": ["cusolver_potrf", "python_gpu_callback"], "tpu-v5p": ["send"]}[target]
+    assert all(name in names for name in calls), names
