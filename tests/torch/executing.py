@@ -101,6 +101,9 @@ def arrays_of(inputs, data):
         code, aliases = as_replicas(data)
         order = np.arange(len(inputs)).reshape(-1, 1)
         options = compiler.get_compile_options(len(inputs), 1, device_assignment=order)
+        debug = options.executable_build_options.debug_options
+        debug.xla_backend_optimization_level = 0
+        debug.xla_llvm_disable_expensive_passes = True
         executable = devices[0].client.compile_and_load(
             code, _jax.DeviceList(tuple(devices)), options
         )

@@ -18,6 +18,18 @@ from tests.torch.lowering_cases.inputs import half, normal
 from tests.torch.real_recording import by_hand
 
 
+@pytest.mark.parametrize("eps", [1e-5, None])
+def test_fused_rms_norm_is_pytorchs_rms_norm(eps):
+    x, w = normal(3, 6), normal(6)
+    theirs = torch.nn.functional.rms_norm(x, (6,), w, eps)
+    known = torch.finfo(x.dtype).eps if eps is None else eps
+    rstd = (x.square().mean(-1, keepdim=True) + known).rsqrt()
+    recording = by_hand("aten._fused_rms_norm.default", [x, w], [theirs, rstd], {0}, (6,), {1}, eps)
+    outputs, _ = execute(emitted(recording, strict=True).data, [x, w])
+    for ours, expected in zip(outputs, (theirs, rstd), strict=True):
+        assert_equal(ours, expected)
+
+
 def test_fused_rms_norm_backward_is_the_derivative_of_rms_norm():
     grad, x, w = normal(3, 6), normal(3, 6).requires_grad_(), normal(6).requires_grad_()
     torch.nn.functional.rms_norm(x, (6,), w, 1e-5).backward(grad)
@@ -60,6 +72,48 @@ def test_device_flash_attention_and_its_derivative_are_those_of_plain_attention(
     outputs, _ = execute(emitted(backward, strict=True).data, tensors)
     for ours, theirs in zip(outputs, (q.grad, k.grad, v.grad), strict=True):
         assert_equal(ours, theirs)
+
+
+def test_device_efficient_attention_with_a_bias_and_its_derivative_are_those_of_plain_attention():
+    q, k, v = (normal(2, 3, 8, 16).requires_grad_() for _ in range(3))
+    bias = normal(2, 3, 8, 8).requires_grad_()
+    grad = normal(2, 3, 8, 16)
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+    out.backward(grad)
+    lse = (q @ k.mT / 4 + bias).logsumexp(-1)
+    seed = torch.tensor(0)
+    forward = by_hand(
+        "aten._scaled_dot_product_efficient_attention.default",
+        [q, k, v, bias], [out, lse, seed, seed], {0}, {1}, {2}, {3}, True,
+    )  # fmt: skip
+    plain = [item.detach() for item in (q, k, v, bias)]
+    outputs, _ = execute(emitted(forward, strict=True).data, plain)
+    for ours, theirs in zip(outputs[:2], (out.detach(), lse.detach()), strict=True):
+        assert_equal(ours, theirs)
+    backward = by_hand(
+        "aten._scaled_dot_product_efficient_attention_backward.default",
+        [grad, q, k, v, bias, out, lse, seed], [q, k, v, bias],
+        {0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}, {7}, 0.0, (True,) * 4,
+    )  # fmt: skip
+    tensors = [grad, *plain, out.detach(), lse.detach(), seed]
+    outputs, _ = execute(emitted(backward, strict=True).data, tensors)
+    for ours, theirs in zip(outputs, (q.grad, k.grad, v.grad, bias.grad), strict=True):
+        assert_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("name", "tensors", "expected", "arguments"),
+    [
+        ("aten._copy_from.default", [half(3)], lambda x: x.float(), ({0},)),
+        ("aten._efficientzerotensor.default", [], lambda: torch.zeros(2, 3), ((2, 3),)),
+    ],
+)
+def test_an_op_of_which_only_devices_have_a_kernel(name, tensors, expected, arguments):
+    result = expected(*tensors)
+    recording = by_hand(name, tensors, [result], *arguments)
+    (ours,), _ = execute(emitted(recording, strict=True).data, tensors)
+    assert torch.equal(ours, result)
 
 
 def attention_by_hand(q, k, v, grad, probability):

@@ -9,20 +9,10 @@ import torch
 
 from flint.frontends.torch.emission import emitted
 from tests.torch.executing import execute
+from tests.torch.lowering_cases.random_numbers import RANDOM
 from tests.torch.real_recording import record
 
 aten = torch.ops.aten
-
-RANDOM = {
-    "rand": (lambda: aten.rand.default([4000]), 0.5, 1 / math.sqrt(12)),
-    "uniform_": (
-        lambda: aten.uniform_.default(torch.empty(4000), -1.0, 3.0), 1.0, 4 / math.sqrt(12),
-    ),
-    "randn": (lambda: aten.randn.default([4000]), 0.0, 1.0),
-    "normal_": (lambda: aten.normal_.default(torch.empty(4000), 2.0, 3.0), 2.0, 3.0),
-    "bernoulli_": (lambda: aten.bernoulli_.float(torch.empty(4000), 0.3), 0.3, math.sqrt(0.21)),
-    "exponential_": (lambda: aten.exponential_.default(torch.empty(4000), 2.0), 0.5, 0.5),
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", RANDOM)
@@ -30,6 +20,7 @@ def test_random_numbers_have_the_mean_and_deviation_of_their_distribution(name):
     step, mean, deviation = RANDOM[name]
     recorded = record(step)
     (value,), _ = execute(emitted(recorded.recording, strict=True).data, recorded.inputs)
+    value = value.double()
     assert abs(float(value.mean()) - mean) < 5 * deviation / math.sqrt(4000)
     assert abs(float(value.std()) - deviation) < 0.1 * deviation
 
@@ -45,3 +36,14 @@ def test_randperm_is_a_permutation():
     recorded = record(lambda: aten.randperm.default(50))
     (value,), _ = execute(emitted(recorded.recording, strict=True).data, recorded.inputs)
     assert sorted(value.tolist()) == list(range(50))
+
+
+def test_multinomial_draws_places_with_weight_and_none_twice():
+    weights = torch.tensor([[0.0, 1.0, 2.0, 0.0, 3.0]]).expand(500, 5).contiguous()
+    recorded = record(lambda w: aten.multinomial.default(w, 2), weights)
+    (places,), _ = execute(emitted(recorded.recording, strict=True).data, recorded.inputs)
+    assert set(places.flatten().tolist()) == {1, 2, 4}
+    assert (places[:, 0] != places[:, 1]).all()
+    # The first is drawn by weight: 3 of 6, deviation sqrt(p (1 - p) / n).
+    share = float((places[:, 0] == 4).float().mean())
+    assert abs(share - 0.5) < 5 * 0.5 / math.sqrt(500)

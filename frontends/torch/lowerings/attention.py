@@ -181,32 +181,3 @@ def _efficient_backward(
     return _backward(
         call, grad_out, query, key, value, out, logsumexp, attn_bias, dropout_p, is_causal, scale
     )
-
-
-@lowers("aten._scaled_dot_product_cudnn_attention")
-def _cudnn(
-    call: Call, query: Any, key: Any, value: Any, attn_bias: Any, compute_log_sumexp: bool,
-    dropout_p: float = 0.0, is_causal: bool = False, return_debug_mask: bool = False, *,
-    scale: float | None = None,
-) -> list[Value]:  # fmt: skip
-    return _forward(call, query, key, value, attn_bias, dropout_p, is_causal, scale)
-
-
-@lowers("aten._scaled_dot_product_fused_attention_overrideable")
-def _overrideable(
-    call: Call, query: Any, key: Any, value: Any, attn_bias: Any = None, dropout_p: float = 0.0,
-    is_causal: bool = False, return_debug_mask: bool = False, *, scale: float | None = None,
-) -> list[Value]:  # fmt: skip
-    return _forward(call, query, key, value, attn_bias, dropout_p, is_causal, scale)
-
-
-@lowers("aten._scaled_dot_product_fused_attention_overrideable_backward")
-def _overrideable_backward(
-    call: Call, grad_out: Any, query: Any, key: Any, value: Any, attn_bias: Any,
-    _grad_input_mask: Any, out: Any, logsumexp: Any, _cum_seq_q: Any, _cum_seq_k: Any,
-    _max_q: Any, _max_k: Any, dropout_p: float, is_causal: bool, *_: Any,
-    scale: float | None = None,
-) -> list[Value]:  # fmt: skip
-    return _backward(
-        call, grad_out, query, key, value, out, logsumexp, attn_bias, dropout_p, is_causal, scale
-    )

@@ -26,9 +26,9 @@ def _polar(call: Call, abs: Any, angle: Any, **_: Any) -> Value:
     return hlo.complex(op.multiply(size, hlo.cosine(turn)), op.multiply(size, hlo.sine(turn)))
 
 
-@lowers("aten._conj_physical", "aten.conj_physical")
+@lowers("aten._conj_physical")
 def _conjugate(call: Call, self: Any, **_: Any) -> Value:
-    return op.conjugate(self.value) if dtypes.is_complex(self.dtype) else self.value
+    return op.conjugate(self.value)
 
 
 @lowers("aten.abs")

@@ -104,7 +104,7 @@ def _kernel_gradient(
     )  # fmt: skip
 
 
-@lowers("aten.convolution", "aten._convolution", "aten.convolution_overrideable")
+@lowers("aten.convolution")
 def _convolution(
     call: Call, input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any,
     transposed: bool, output_padding: Any, groups: int, *_: Any,

@@ -13,7 +13,7 @@ from flint.frontends.torch.lowerings.table import lowers
 from flint.stablehlo.bindings import stablehlo as hlo
 
 
-@lowers("aten.div", "aten.divide", "aten.true_divide", "aten.floor_divide")
+@lowers("aten.div", "aten.floor_divide")
 def _divide(
     call: Call, self: Any, other: Any, *, rounding_mode: str | None = None, **_: Any
 ) -> Value:

@@ -51,14 +51,6 @@ def _index_select(call: Call, self: Any, dim: int, index: Any, **_: Any) -> Valu
     return op.reshape(op.take(self.value, vector, along), call.shape)
 
 
-@lowers("aten.index_select_backward")
-def _index_select_backward(call: Call, grad: Any, self_sizes: Any, dim: int, index: Any) -> Value:
-    empty = op.constant(0, call.shape, call.compute)
-    return _at_rows(
-        empty, axis(dim, len(call.shape)), index, value_at(grad, grad.shape, call.compute), "add"
-    )
-
-
 @lowers("aten.index_add", "aten.index_copy")
 def _index_add(
     call: Call, self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1, **_: Any

@@ -46,12 +46,9 @@ def _logical(call: Call, self: Any, other: Any, **_: Any) -> Value:
     return function(*pair(call, self, other, "bool"))
 
 
-@lowers(
-    "aten.bitwise_and", "aten.bitwise_or", "aten.bitwise_xor",
-    "aten.__and__", "aten.__or__", "aten.__xor__",
-)  # fmt: skip
+@lowers("aten.bitwise_and", "aten.bitwise_or", "aten.bitwise_xor")
 def _bitwise(call: Call, self: Any, other: Any, **_: Any) -> Value:
-    function = _LOGICAL[call.base.removeprefix("bitwise_").strip("_")]
+    function = _LOGICAL[call.base.removeprefix("bitwise_")]
     return function(*pair(call, self, other, call.dtype))
 
 
@@ -78,13 +75,6 @@ def _isinf(call: Call, self: Any) -> Value:
     if not dtypes.is_float(self.dtype):
         return _of_whole_numbers(call, self, False)
     return op.compare("EQ", hlo.abs(self.value), op.like(math.inf, self.value))
-
-
-@lowers("aten.isfinite")
-def _isfinite(call: Call, self: Any) -> Value:
-    if not dtypes.is_float(self.dtype):
-        return _of_whole_numbers(call, self, True)
-    return hlo.is_finite(self.value)
 
 
 def _of_whole_numbers(call: Call, self: Any, answer: bool) -> Value:

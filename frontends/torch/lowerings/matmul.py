@@ -37,13 +37,10 @@ def _bmm(call: Call, self: Any, mat2: Any, *_: Any, **__: Any) -> Value:
     return op.dot(self.value, mat2.value, ([2], [1]), ([0], [0]), dtype=_accumulated(self.dtype))
 
 
-@lowers("aten.addmm", "aten._addmm_activation")
+@lowers("aten.addmm")
 def _addmm(
-    call: Call, self: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1,
-    use_gelu: bool | None = None, **_: Any,
-) -> Value:  # fmt: skip
-    if call.base == "_addmm_activation":
-        raise Unsupported(call.name)
+    call: Call, self: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1, **_: Any
+) -> Value:
     product = op.dot(mat1.value, mat2.value, ([1], [0]), dtype=_accumulated(mat1.dtype))
     return _with_bias(call, self, product, beta, alpha)
 
@@ -74,14 +71,6 @@ def _addmv(
 @lowers("aten.dot", "aten.vdot")
 def _dot(call: Call, self: Any, tensor: Any, **_: Any) -> Value:
     return op.dot(self.value, tensor.value, ([0], [0]), dtype=_accumulated(self.dtype))
-
-
-@lowers("aten.linear")
-def _linear(call: Call, input: Any, weight: Any, bias: Any = None) -> Value:
-    product = op.dot(
-        input.value, weight.value, ([input.rank - 1], [1]), dtype=_accumulated(input.dtype)
-    )
-    return product if bias is None else _with_bias(call, bias, product, 1, 1)
 
 
 @lowers("aten._grouped_mm")

@@ -16,7 +16,7 @@ from flint.frontends.torch.lowerings.reduction import scanned
 from flint.frontends.torch.lowerings.table import lowers
 
 
-@lowers("aten.cat", "aten.concat")
+@lowers("aten.cat")
 def _cat(call: Call, tensors: Any, dim: int = 0, **_: Any) -> Value:
     filled = [item for item in tensors if item.shape != (0,) or len(call.shape) == 1]
     along = axis(dim, len(call.shape))
@@ -142,7 +142,7 @@ def _repeat_interleave(
 
 @lowers(
     "aten.view_copy", "aten._reshape_copy", "aten.squeeze_copy", "aten.unsqueeze_copy",
-    "aten._unsafe_view", "aten.reshape",
+    "aten._unsafe_view",
 )  # fmt: skip
 def _reshaped(call: Call, self: Any, *_: Any, **__: Any) -> Value:
     if dtypes.size(self.dtype) * math.prod(self.shape) != dtypes.size(call.dtype) * math.prod(

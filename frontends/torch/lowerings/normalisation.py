@@ -182,7 +182,7 @@ def _per_channel(value: Any, shape: tuple[int, ...], dtype: str) -> Value:
 
 
 @lowers(
-    "aten.native_batch_norm", "aten._native_batch_norm_legit", "aten.cudnn_batch_norm",
+    "aten.native_batch_norm", "aten._native_batch_norm_legit",
     "aten._batch_norm_with_update", "aten._native_batch_norm_legit_no_training",
 )  # fmt: skip
 def _batch_norm(
@@ -230,16 +230,12 @@ def _batch_norm(
     return results
 
 
-@lowers("aten.native_batch_norm_backward", "aten.cudnn_batch_norm_backward")
+@lowers("aten.native_batch_norm_backward")
 def _batch_norm_backward(call: Call, *args: Any) -> list[Value]:
-    if call.base == "cudnn_batch_norm_backward":
-        input, grad_out, weight, running_mean, running_var, save_mean, save_invstd, eps, *_ = args
-        train, output_mask = True, (True, True, True)
-    else:
-        (
-            grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train,
-            eps, output_mask,
-        ) = args  # fmt: skip
+    (
+        grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps,
+        output_mask,
+    ) = args  # fmt: skip
     shape = input.shape
     dtype = dtypes.compute_dtype(input.dtype)
     dims = [dim for dim in range(input.rank) if dim != 1]

@@ -12,7 +12,7 @@ from typing import Any
 
 from flint.frontends.torch.lowerings import dtypes
 from flint.frontends.torch.lowerings import operations as op
-from flint.frontends.torch.lowerings.calls import Call, Unsupported, value_at
+from flint.frontends.torch.lowerings.calls import Call, Operand, Unsupported, value_at
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.table import TABLE, lowers
 from flint.stablehlo.bindings import chlo
@@ -90,7 +90,6 @@ _UNARY: dict[str, Callable[[Value], Value]] = {
     "silu": _silu,
     "sin": hlo.sine,
     "sqrt": op.sqrt,
-    "square": lambda x: op.multiply(x, x),
     "tan": hlo.tan,
     "tanh": hlo.tanh,
     "trunc": truncated,
@@ -109,7 +108,7 @@ def _unary(function: Callable[[Value], Value]) -> Callable[..., Value]:
 TABLE.update({f"aten.{name}": _unary(function) for name, function in _UNARY.items()})
 
 
-@lowers("aten.clone", "aten.contiguous", "aten._to_copy", "aten.lift_fresh_copy", "aten.positive")
+@lowers("aten.clone", "aten._to_copy", "aten.lift_fresh_copy")
 def _copied(call: Call, self: Any, *_: Any, **__: Any) -> Value:
     """The same values, in another layout, dtype or device."""
     return value_at(self, call.shape, call.dtype)
@@ -172,8 +171,16 @@ def interpolated(x: Value, y: Value, weight: Any) -> Value:
 
 def pair(call: Call, first: Any, second: Any, dtype: str | None = None) -> tuple[Value, Value]:
     """Two arguments in the first target's shape; None: in the dtype that it is computed in."""
-    dtype = dtype or call.compute
+    if dtype is None:
+        return promoted(call, first), promoted(call, second)
     return value_at(first, call.shape, dtype), value_at(second, call.shape, dtype)
+
+
+def promoted(call: Call, item: Any) -> Value:
+    """An argument, first in the dtype that torch promotes it to, then in what is computed in."""
+    if isinstance(item, Operand) and item.dtype != call.dtype:
+        item = op.convert(item.value, call.dtype)
+    return value_at(item, call.shape, call.compute)
 
 
 @lowers("aten.add")
@@ -183,7 +190,7 @@ def _add(
     return plus(*pair(call, self, other), alpha)
 
 
-@lowers("aten.sub", "aten.subtract")
+@lowers("aten.sub")
 def _subtract(call: Call, self: Any, other: Any, *, alpha: Any = 1, **_: Any) -> Value:
     x, y = pair(call, self, other)
     return op.subtract(x, y if alpha == 1 else op.multiply(y, op.like(alpha, y)))
@@ -195,16 +202,16 @@ def _reverse_subtract(call: Call, self: Any, other: Any, alpha: Any = 1, **_: An
     return op.subtract(y, x if alpha == 1 else op.multiply(x, op.like(alpha, x)))
 
 
-@lowers("aten.mul", "aten.multiply")
+@lowers("aten.mul")
 def _multiply(call: Call, self: Any, other: Any, **_: Any) -> Value:
     return times(*pair(call, self, other))
 
 
 @lowers("aten.pow")
 def _power(call: Call, self: Any, exponent: Any, **_: Any) -> Value:
-    base = value_at(self, call.shape, call.compute)
+    base = promoted(call, self)
     if not isinstance(exponent, int | float):
-        exponent = value_at(exponent, call.shape, call.compute)
+        exponent = promoted(call, exponent)
     return raised(base, exponent)
 
 
@@ -237,7 +244,7 @@ def _atan2(call: Call, self: Any, other: Any, **_: Any) -> Value:
 def _lerp(call: Call, self: Any, end: Any, weight: Any, **_: Any) -> Value:
     x, y = pair(call, self, end)
     if not isinstance(weight, int | float):
-        weight = value_at(weight, call.shape, call.compute)
+        weight = promoted(call, weight)
     return interpolated(x, y, weight)
 
 
@@ -245,7 +252,7 @@ def _lerp(call: Call, self: Any, end: Any, weight: Any, **_: Any) -> Value:
 def _add_scaled(
     call: Call, self: Any, tensor1: Any, tensor2: Any, *, value: Any = 1, **_: Any
 ) -> Value:
-    x, a, b = (value_at(item, call.shape, call.compute) for item in (self, tensor1, tensor2))
+    x, a, b = (promoted(call, item) for item in (self, tensor1, tensor2))
     both = op.multiply(a, b) if call.base == "addcmul" else op.divide(a, b)
     return op.add(x, op.multiply(op.like(value, both), both))
 

@@ -169,7 +169,7 @@ def _bins(shape: tuple[int, ...], out: tuple[int, ...]) -> list[int]:
     return sizes
 
 
-@lowers("aten._adaptive_avg_pool2d", "aten.adaptive_avg_pool2d")
+@lowers("aten._adaptive_avg_pool2d")
 def _adaptive_avg_pool(call: Call, self: Any, output_size: Any) -> Value:
     kernel = _bins(self.shape, call.shape)
     value = value_at(self, self.shape, call.compute)

@@ -14,7 +14,7 @@ import numpy as np
 
 from flint.frontends.torch.lowerings import dtypes
 from flint.frontends.torch.lowerings import operations as op
-from flint.frontends.torch.lowerings.calls import Call, value_at
+from flint.frontends.torch.lowerings.calls import Call, Unsupported, value_at
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.table import lowers
 from flint.stablehlo.bindings import ir
@@ -81,6 +81,8 @@ def _normal(call: Call, *args: Any, **_: Any) -> Value:
     value = normal_values(call.shape, _work_dtype(call))
     if call.base != "normal":
         return value
+    if call.overload != "default":
+        raise Unsupported(f"{call.name}: only normal_ of numbers")
     mean, std = _two_of(args[1:3])
     return op.add(op.multiply(value, op.like(std, value)), op.like(mean, value))
 

@@ -42,11 +42,6 @@ def _sort(
     return list(sorted_along(self.value, axis(dim, self.rank), descending))
 
 
-@lowers("aten.argsort")
-def _argsort(call: Call, self: Any, dim: int = -1, descending: bool = False, **_: Any) -> Value:
-    return sorted_along(self.value, axis(dim, self.rank), descending)[1]
-
-
 @lowers("aten.topk")
 def _topk(
     call: Call, self: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True,

@@ -33,11 +33,16 @@ def lowers(*names: str) -> Callable[[Lowering], Lowering]:
 
 def lowering_of(name: str) -> Lowering | None:
     """The lowering of "namespace.op.overload", or None."""
+    return TABLE.get(entry_of(name) or "")
+
+
+def entry_of(name: str) -> str | None:
+    """Which row of the table an op has, or None."""
     namespace, base, *rest = name.split(".")
     plain = base[:-1] if base.endswith("_") and not base.endswith("__") else base
     overload = ".".join(rest).removesuffix("_out")
     exact = (name, f"{namespace}.{plain}.{overload}")
     for key in (*exact, f"{namespace}.{base}", f"{namespace}.{plain}"):
         if key in TABLE:
-            return TABLE[key]
+            return key
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.distributed.fsdp  # its ops
 
 from tests.torch.lowering_cases.inputs import aten, normal, positive
 
@@ -15,12 +16,42 @@ def fused_adamw(p, g, m, v, step):
     return [p, m, v]
 
 
+def fused_adam(p, g, m, v, step):
+    aten._fused_adam_.default(
+        [p], [g], [m], [v], [], [step], lr=1e-2, beta1=0.9, beta2=0.99, weight_decay=0.1,
+        eps=1e-8, amsgrad=False, maximize=True,
+    )  # fmt: skip
+    return [p, m, v]
+
+
 def fused_sgd(p, g, m):
     aten._fused_sgd_.default(
         [p], [g], [m], weight_decay=0.1, momentum=0.9, lr=0.1, dampening=0.0, nesterov=True,
         maximize=False, is_first_step=False,
     )  # fmt: skip
     return [p, m]
+
+
+def fsdp_chunk_cat(x, y):
+    out = torch.zeros(2, 6)
+    torch.ops.fsdp.chunk_cat.default([x, y], 0, 2, out=out)
+    return [out]
+
+
+def fsdp_split(x):
+    out = [torch.zeros(2, 3), torch.zeros(2, 1)]
+    torch.ops.fsdp.split_with_sizes_copy.default(x, [3, 1], 1, out=out)
+    return out
+
+
+def fsdp_copy(x, y):
+    torch.ops.fsdp.copy_.default(x, y)
+    return [x]
+
+
+def fsdp_copy_in(x, y):
+    """This rank's part of the buffer; the others' is not there."""
+    return [torch.ops.fsdp.all_gather_copy_in.default([x, y], torch.zeros(8), [3, 1], 4, 1)[0]]
 
 
 def foreach(op, *rest, **kwargs):
@@ -37,6 +68,15 @@ def foreach(op, *rest, **kwargs):
 LIST = object()
 PAIRS = [normal(3, 4), normal(3, 4), normal(5), normal(5)]
 POSITIVE_PAIRS = [item.abs() + 0.5 for item in PAIRS]
+SHALLOW_PAIRS = [item.tanh() for item in PAIRS]
+UNARY = {
+    "abs": PAIRS, "acos": SHALLOW_PAIRS, "ceil": PAIRS, "cos": PAIRS, "erf": PAIRS, "exp": PAIRS,
+    "expm1": PAIRS, "floor": PAIRS, "log": POSITIVE_PAIRS, "log1p": POSITIVE_PAIRS,
+    "log2": POSITIVE_PAIRS, "max": PAIRS, "reciprocal": POSITIVE_PAIRS, "round": PAIRS,
+    "rsqrt": POSITIVE_PAIRS, "sigmoid": PAIRS, "sign": PAIRS, "sin": PAIRS, "tan": SHALLOW_PAIRS,
+    "tanh": PAIRS, "trunc": PAIRS,
+}  # fmt: skip
+BINARY = ("sub", "maximum", "minimum", "clamp_max", "clamp_min", "pow")
 
 CASES = {
     # name: (function, tensors)
@@ -68,4 +108,25 @@ CASES = {
         fused_adamw, [normal(4), normal(4), normal(4), positive(4), torch.tensor(3.0)],
     ),
     "_fused_sgd_": (fused_sgd, [normal(4), normal(4), normal(4)]),
+    **{
+        f"_foreach_{name}": (foreach(getattr(aten, f"_foreach_{name}").default), tensors)
+        for name, tensors in UNARY.items()
+    },
+    **{
+        f"_foreach_{name} of lists": (
+            foreach(getattr(aten, f"_foreach_{name}").List, LIST), POSITIVE_PAIRS,
+        )
+        for name in BINARY
+    },
+    "_foreach_clamp_min_ scalars": (
+        foreach(aten._foreach_clamp_min_.ScalarList, [0.1, -0.1]), PAIRS,
+    ),
+    "_fused_adam_": (
+        fused_adam, [normal(4), normal(4), normal(4), positive(4), torch.tensor(3.0)],
+    ),
+    # FSDP2's own.
+    "chunk_cat": (fsdp_chunk_cat, [normal(3, 2), normal(2, 2)]),
+    "fsdp split_with_sizes_copy": (fsdp_split, [normal(2, 4)]),
+    "fsdp copy_": (fsdp_copy, [normal(4), normal(4)]),
+    "all_gather_copy_in": (fsdp_copy_in, [normal(3), normal(1)]),
 }  # fmt: skip

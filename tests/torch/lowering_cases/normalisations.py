@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from tests.torch.lowering_cases.inputs import aten, half, normal, positive
+from tests.torch.lowering_cases.inputs import aten, half, mask, normal, positive
 
 
 def batch_norm(train):
@@ -54,12 +54,6 @@ CASES = {
         lambda x: aten._safe_softmax.default(x, -1),
         [torch.tensor([[1.0, 2.0], [-math.inf, -math.inf]])],
     ),
-    "_fused_rms_norm": (
-        lambda x, w: aten._fused_rms_norm.default(x, [6], w, 1e-5), [normal(3, 6), normal(6)],
-    ),
-    "_fused_rms_norm without eps": (
-        lambda x, w: aten._fused_rms_norm.default(x, [6], w, None), [normal(3, 6), normal(6)],
-    ),
     "native_layer_norm": (
         lambda x, w, b: aten.native_layer_norm.default(x, [6], w, b, 1e-5),
         [normal(2, 3, 6), normal(6), normal(6)],
@@ -105,4 +99,29 @@ CASES = {
         lambda g, x: aten.softplus_backward.default(g, x, 2, 1), [normal(6), normal(6)],
     ),
     "elu with scales": (lambda x: aten.elu.default(x, 1.5, 2.0, 0.5), [normal(6)]),
+    "_batch_norm_with_update": (
+        lambda x, w, b, mean, variance: [
+            *aten._batch_norm_with_update.default(x, w, b, mean, variance, 0.1, 1e-5)[:3],
+            mean, variance,
+        ],
+        [normal(4, 3, 5, 5), normal(3), normal(3), normal(3), positive(3)],
+    ),
+    "_native_batch_norm_legit": (
+        lambda x, w, b, mean, variance: [
+            *aten._native_batch_norm_legit.default(x, w, b, mean, variance, True, 0.1, 1e-5),
+            mean, variance,
+        ],
+        [normal(4, 3, 5, 5), normal(3), normal(3), normal(3), positive(3)],
+    ),
+    "_native_batch_norm_legit_no_training": (
+        lambda *tensors: aten._native_batch_norm_legit_no_training.default(*tensors, 0.1, 1e-5)[0],
+        [normal(4, 3, 5, 5), normal(3), normal(3), normal(3), positive(3)],
+    ),
+    "native_dropout that keeps all": (
+        lambda x: aten.native_dropout.default(x, 0.0, True), [normal(3, 4)],
+    ),
+    "native_dropout_backward": (
+        lambda g, kept: aten.native_dropout_backward.default(g, kept, 1.25),
+        [normal(3, 4), mask(3, 4)],
+    ),
 }  # fmt: skip

@@ -75,4 +75,19 @@ CASES = {
     "searchsorted": (
         aten.searchsorted.Tensor, [torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0.5, 2.0, 5.0])],
     ),
+    "_unsafe_index": (
+        lambda x, i: aten._unsafe_index.Tensor(x, [None, i]), [normal(2, 5, 3), index(5, 4)],
+    ),
+    "_unsafe_index_put": (
+        lambda x, i, y: aten._unsafe_index_put.default(x, [i], y, True),
+        [normal(5, 3), index(5, 4), normal(4, 3)],
+    ),
+    "_index_put_impl_": (
+        lambda x, i, y: aten._index_put_impl_.default(x, [i], y, True),
+        [normal(5, 3), index(5, 4), normal(4, 3)],
+    ),
+    "bucketize": (
+        lambda x, edges: aten.bucketize.Tensor(x, edges),
+        [normal(3, 4), torch.tensor([-1.0, 0.0, 0.5])],
+    ),
 }  # fmt: skip

@@ -131,4 +131,22 @@ CASES = {
     "threshold_backward": (
         lambda g, x: aten.threshold_backward.default(g, x, 0), [normal(6), normal(6)],
     ),
+    "clamp_max": (lambda x: aten.clamp_max.default(x, 0.1), [normal(6)]),
+    "clone": (aten.clone.default, [normal(3, 4)]),
+    "clone of a transpose": (lambda x: aten.clone.default(x.t()), [half(3, 4)]),
+    "lift_fresh_copy": (aten.lift_fresh_copy.default, [normal(3)]),
+    "_conj_physical": (aten._conj_physical.default, [normal(4, dtype=torch.complex64)]),
+    "bitwise_xor": (aten.bitwise_xor.Tensor, [index(99, 6), index(99, 6)]),
+    "bitwise_left_shift": (
+        lambda x: aten.bitwise_left_shift.Tensor_Scalar(x, 3), [index(99, 6)],
+    ),
+    "bitwise_right_shift": (
+        lambda x: aten.bitwise_right_shift.Tensor_Scalar(x, 3), [index(99, 6)],
+    ),
+    "__lshift__": (lambda x: aten.__lshift__.Scalar(x, 3), [index(99, 6)]),
+    "fmax": (aten.fmax.default, [normal(6), normal(6)]),
+    "fmin": (aten.fmin.default, [half(6), half(6)]),
+    "nan_to_num": (aten.nan_to_num.default, [torch.tensor([1.0, math.nan, math.inf, -math.inf])]),
+    "round.decimals": (lambda x: aten.round.decimals(x, decimals=1), [normal(6)]),
+    "complex": (aten.complex.default, [normal(4), normal(4)]),
 }  # fmt: skip

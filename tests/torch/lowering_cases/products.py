@@ -35,4 +35,9 @@ CASES = {
     ),
     "flash attention bf16": (flash, [half(2, 3, 8, 4) for _ in range(3)]),
     "flash attention backward": (flash_backward, [normal(2, 3, 8, 4) for _ in range(4)]),
+    "addmv": (
+        lambda b, x, v: aten.addmv.default(b, x, v, beta=0.5, alpha=2),
+        [normal(3), normal(3, 4), normal(4)],
+    ),
+    "vdot": (aten.vdot.default, [normal(4), normal(4)]),
 }  # fmt: skip

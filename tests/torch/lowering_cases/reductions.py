@@ -38,4 +38,10 @@ CASES = {
     "cumsum": (lambda x: aten.cumsum.default(x, 1), [normal(3, 7)]),
     "cumsum of ints": (lambda x: aten.cumsum.default(x, 0), [index(9, 7)]),
     "cumprod": (lambda x: aten.cumprod.default(x, 0), [normal(7)]),
+    "nansum": (
+        lambda x: aten.nansum.default(x, [1], True), [normal(3, 4).log()],
+    ),
+    "norm of all": (lambda x: aten.norm.Scalar(x, 3), [normal(3, 4)]),
+    "norm along": (lambda x: aten.norm.ScalarOpt_dim(x, 2, [0], True), [normal(3, 4)]),
+    "std_mean": (lambda x: aten.std_mean.correction(x, [1], correction=1), [normal(3, 4)]),
 }  # fmt: skip
