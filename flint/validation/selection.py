@@ -34,6 +34,11 @@ LIBRARY_NAMES = {
 #: parent of an op wrongly where another thread's op ends at the same moment.
 CALLERS = frozenset({"linear", "matmul", "einsum", "bilinear", "tensordot", "inner", "conv2d"})
 
+#: Note of ops that are not where an execution trace has them.
+MOVED = (
+    "ops that cannot be inside of, or beside, what the observer says: taken to be where they can"
+)
+
 #: So far an op is looked for among those around it.
 _DEPTH = 16
 
@@ -131,6 +136,17 @@ def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
             chosen.append(i)
     picked = np.array(chosen, dtype=np.int64)
     return rows[picked], np.array(time, dtype=np.int64)[picked]
+
+
+def moved(trace: Observed, rows: Ints) -> int:
+    """How many ops of an execution trace are taken to be elsewhere than it says (``selected``)."""
+    if trace.form != "pytorch-et":
+        return 0
+    place = {int(row): i for i, row in enumerate(rows)}
+    parents = [place.get(int(parent), -1) for parent in trace.parent[rows]]
+    facts = [trace.facts[int(op)] for op in trace.op[rows]]
+    found = _repaired(parents, facts, trace.stream[rows].tolist())
+    return sum(one != other for one, other in zip(parents, found, strict=True))
 
 
 def stopped(trace: Observed, rows: Ints) -> int:

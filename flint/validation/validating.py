@@ -31,7 +31,7 @@ from flint.validation.observed import UNTOLD_RANK, Ints, Observed, OpFacts
 from flint.validation.reading import expanded, read_trace
 from flint.validation.reduced import rewrite
 from flint.validation.report import Difference, Report, described
-from flint.validation.selection import plain_name, selected, stopped
+from flint.validation.selection import MOVED, moved, plain_name, selected, stopped
 from flint.validation.steps import MEAN, Chosen, choose, mean_times
 from flint.validation.told import launched_together, told, without_kernel
 from flint.workload import Level, Order, Workload
@@ -139,6 +139,8 @@ class _Comparison:
         """Match, count, and add to the report."""
         trace, report, rank = self.trace, self.report, self.rank
         rows, time = _rows(trace, rank, self.chosen.step, self.expected)
+        if elsewhere := moved(trace, trace.rows(rank, self.chosen.step)):
+            report.note(MOVED, elsewhere)
         if halted := stopped(trace, trace.rows(rank, self.chosen.step)):
             report.explained[STOPPED] = report.explained.get(STOPPED, 0) + halted
         if mean:
@@ -438,6 +440,6 @@ def totals(report: Report, *, lighter: bool = False) -> Counter[str]:
         if kind.must_match != lighter:
             found.update(
                 captured=count.captured, executed=count.executed, matched=count.matched,
-                by_name=count.by_name, explained=count.explained,
+                by_name=count.by_name, of_any_group=count.of_any_group, explained=count.explained,
             )  # fmt: skip
     return found

@@ -23,9 +23,10 @@ from tests.capture.comparing import child_environment
 from tests.models.names import MODELS
 
 HERE = Path(__file__).parent
+_COUNTED = ("captured", "executed", "matched", "by_name", "of_any_group")
 _COLUMNS = (
-    "configuration", "mesh", "trace", "captured", "executed", "matched", "by name", "edges",
-    "lighter ops", "matched", "explained", "unexplained", "verdict",
+    "configuration", "mesh", "trace", "captured", "executed", "matched", "by name", "group untold",
+    "edges", "lighter ops", "matched", "explained", "unexplained", "verdict",
 )  # fmt: skip
 
 
@@ -75,10 +76,10 @@ def row(name, step, traces):
         try:
             report = validate(workload, paths)
         except FlintError as error:
-            yield [name, mesh, form, *[""] * 9, f"refused: {error}"], {}, False
+            yield [name, mesh, form, *[""] * 10, f"refused: {error}"], {}, False
             continue
         found, light = totals(report), totals(report, lighter=True)
-        counts = [found[key] for key in ("captured", "executed", "matched", "by_name")]
+        counts = [found[key] for key in _COUNTED]
         edges = f"{report.edges - report.contradicted:,} of {report.edges:,}"
         lighter = ["", "", "", ""]
         if report.comparable:
@@ -142,8 +143,9 @@ def main(out, *chosen):
         "Written by `make validate`. Every tiny model of `models/`, run for real (JAX on host CPU "
         "devices, PyTorch on gloo processes), profiled and compared with its capture on all ranks: "
         "collectives, GEMMs, convolutions and attentions, one by one. *By name*: the trace has no "
-        "sizes of them. *Edges*: captured dependencies between ops that can be told apart, and how "
-        "many of them ran in that order. *Lighter ops*: all other captured ones, which do not "
+        "sizes of them. *Group untold*: it does not tell among which ranks they ran. *Edges*: "
+        "captured dependencies between ops that can be told apart, and how many of them ran in "
+        "that order. *Lighter ops*: all other captured ones, which do not "
         "decide; XLA fuses them, so that only PyTorch's are compared: how many have a partner of "
         "the same sizes, how many of either side have none for a reason that the table below "
         "names, and how many have none for no known reason. An execution trace (et) may tell which "

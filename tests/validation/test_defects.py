@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from flint.converters.chakra import et_def_pb2 as pb
+from flint.validation.classes import OpClass
+from flint.validation.selection import MOVED
 from flint.validation.validating import validate
 from tests.validation.hand_made import Events, traces, workload
 from tests.validation.test_chakra_ops import node, written
@@ -286,14 +288,14 @@ def observer(change=None):
     document = []
     for n, (name, shapes, attrs) in enumerate(nodes):
         attrs = dict(attrs)
-        stride = attrs.pop("pg", 0)
+        stride, around = attrs.pop("pg", 0), attrs.pop("inside", 1)
         if stride:
             size = {"pg_size": 2, "global_rank_start": 0, "global_rank_stride": stride}
             attrs = {"dtype": "Float"} | size | attrs
         listed = [{"name": key, "type": "", "value": value} for key, value in attrs.items()]
         document.append(
             {
-                "id": n + 2, "ctrl_deps": 1, "name": name, "outputs": {},
+                "id": n + 2, "ctrl_deps": around, "name": name, "outputs": {},
                 "inputs": {
                     "values": [], "shapes": shapes, "types": ["Tensor(float)"] * len(shapes),
                 },
@@ -341,3 +343,16 @@ def test_a_defect_in_an_execution_trace_is_named(defect, step, tmp_path):
     report = validate(step, [path])
     assert not report.ok
     assert text in named(report)
+
+
+def test_an_op_that_cannot_be_where_the_observer_has_it_is_put_right_and_counted(step, tmp_path):
+    def change(nodes):
+        nodes.insert(0, ("aten::add", [[4, 4], [4, 4]], {}))
+        nodes[1] = ("aten::mm", nodes[1][1], {"inside": 2})  # no addition multiplies matrices
+
+    path = tmp_path / "et_rank0.json"
+    path.write_text(observer(change))
+    report = validate(step, [path])
+    assert report.ok
+    assert report.classes[OpClass.GEMM].matched == 2
+    assert report.notes[MOVED] == 1
