@@ -21,6 +21,7 @@ from flint.cost.systems import System, load_system
 from flint.graph import WorkloadGraph
 from flint.passes import apply
 from flint.passes.attention import fuse_attention
+from flint.passes.unneeded import without_unneeded
 from flint.passes.what_if import Chosen, same, stages, transform
 from flint.simulation.durations import Costs
 from flint.workload import Level, Workload
@@ -82,10 +83,17 @@ def setting(
 
 
 def as_it_runs(workload: Workload, granularity: str) -> tuple[WorkloadGraph, ...]:
-    """The programs' graphs, op by op, with attention that is spelled out as the fused kernel."""
+    """The programs' graphs, op by op, with attention that is spelled out as the fused kernel.
+
+    Masks that were made for it alone are not made.
+    """
     if workload.level != Level.PARTITIONED or granularity == "op":
         return _as_written(workload)
-    return tuple(fuse_attention(program.graph) for program in workload.programs)
+    found = []
+    for program in workload.programs:
+        fused = fuse_attention(program.graph)
+        found.append(fused if fused is program.graph else without_unneeded(fused))
+    return tuple(found)
 
 
 def _as_written(workload: Workload) -> tuple[WorkloadGraph, ...]:
