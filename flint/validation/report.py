@@ -178,9 +178,12 @@ class Report:
             if self.others:
                 text += f"; {self.others:,} lighter ops differ"
         else:
-            text = f"differs: {self.failures:,} ops have no partner, another order or no kernel"
+            said = []
+            if self.failures:
+                said.append(f"{self.failures:,} ops have no partner, another order or no kernel")
             if self.contradicted:
-                text += f", {self.contradicted:,} dependencies ran the other way round"
+                said.append(f"{self.contradicted:,} dependencies ran the other way round")
+            text = f"differs: {', '.join(said)}"
         return f"{text}; {who} compared"
 
     def to_json(self) -> dict[str, Any]:

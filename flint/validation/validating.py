@@ -10,7 +10,7 @@ model, steps that are not alike) that is an error and not a verdict.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,17 +19,15 @@ import numpy as np
 from flint.errors import FlintError, UsageError
 from flint.validation.classes import OpClass
 from flint.validation.clocks import Meetings
+from flint.validation.compiled import match_compiled, pair_repetitions
 from flint.validation.conclusions import check_alike, conclude, meet
 from flint.validation.dependencies import contradictions
-from flint.validation.duplicates import repeated
 from flint.validation.expected import Expected, expected_of
-from flint.validation.keys import DUPLICATE, MESSAGES, STOPPED, TOGETHER, Rules, rules_for
+from flint.validation.keys import MESSAGES, STOPPED, TOGETHER, Rules, rules_for
 from flint.validation.matching import Evidence, Matching, match
-from flint.validation.merged import merge
 from flint.validation.modelled import Modelled
 from flint.validation.observed import UNTOLD_RANK, Ints, Observed, OpFacts
 from flint.validation.reading import expanded, read_trace
-from flint.validation.reduced import rewrite
 from flint.validation.report import Difference, Report, described
 from flint.validation.selection import MOVED, moved, plain_name, selected, stopped
 from flint.validation.steps import MEAN, Chosen, choose, mean_times
@@ -39,8 +37,6 @@ from flint.workload import Level, Order, Workload
 _LISTED_EDGES = 20
 #: How captures of PyTorch warn of reduces to one rank.
 _ROOTED = "reduce to one rank"
-#: With more kinds of ops without a partner no duplicates are looked for.
-_LOOKED_AT = 100
 
 
 def validate(
@@ -165,10 +161,10 @@ class _Comparison:
         if report.comparable or trace.backend == "cpu":
             found = match(captured, executed, rules, expected.address(), streams)
         else:
-            found = _of_compiled(expected, captured, executed, rules, streams, rank)
+            found = match_compiled(expected, captured, executed, rules, streams, rank)
         pairs = [(i, j) for i, j, _ in found.pairs]
         if not report.comparable:
-            _run_once(expected, captured, found, rules)
+            pair_repetitions(expected, captured, found, rules)
         check_alike(trace, rank, captured, executed, found)
         prices = modelled.seconds(expected, rank) if modelled is not None else None
         if modelled is not None and trace.timed and trace.backend == "cpu":
@@ -225,70 +221,6 @@ def _rows(trace: Observed, rank: int, step: int, expected: Expected) -> tuple[In
     if trace.form == "chakra":  # what has no duration there has 0
         time = np.where(time > 0, time, -1)
     return rows, time
-
-
-def _of_compiled(
-    expected: Expected,
-    captured: list[OpFacts],
-    executed: list[OpFacts],
-    rules: Rules,
-    streams: list[int],
-    rank: int,
-) -> Matching:
-    """Match a program of XLA's, what its compilers for accelerators rewrite before all else."""
-    merged = merge(expected, captured, executed, rules)
-    reduced = rewrite(expected, captured, executed, rules, rank)
-    gone = {i for item in merged for i in item.captured}
-    gone.update(reduced.absorbed, (i for i, _ in reduced.pairs))
-    taken = {item.executed for item in merged} | {j for _, j in reduced.pairs}
-    mine = [i for i in range(len(captured)) if i not in gone]
-    yours = [j for j in range(len(executed)) if j not in taken]
-    address = expected.address()
-    found = match(
-        [captured[i] for i in mine], [executed[j] for j in yours], rules,
-        [address[i] for i in mine], [streams[j] for j in yours],
-    )  # fmt: skip
-    found.pairs = [(mine[i], yours[j], evidence) for i, j, evidence in found.pairs]
-    found.without_captured = [mine[i] for i in found.without_captured]
-    found.without_executed = [yours[j] for j in found.without_executed]
-    found.unmatched_captured = [mine[i] for i in found.unmatched_captured]
-    found.unmatched_executed = [yours[j] for j in found.unmatched_executed]
-    found.reordered = [(mine[i], yours[j]) for i, j in found.reordered]
-    # Which of several that look alike were merged is not told by their sizes.
-    touched = {rules.key(captured[i]) for i in gone} | {rules.key(executed[j]) for j in taken}
-    found.certain = {mine[i] for i in found.certain if rules.key(captured[mine[i]]) not in touched}
-    for item in merged:
-        found.pairs += [(i, item.executed, Evidence.SIZES) for i in item.captured]
-        found.explained.update({reason: len(item.captured) for reason in item.reasons})
-    found.pairs += [(i, j, Evidence.SIZES) for i, j in reduced.pairs]
-    found.explained.update(reduced.reasons)
-    found.without_captured += reduced.absorbed
-    found.pairs.sort()
-    return found
-
-
-def _run_once(expected: Expected, captured: list[OpFacts], found: Matching, rules: Rules) -> None:
-    """Explain captured ops without a partner by ops that look the same and repeat each other.
-
-    Which of several that look alike has no partner cannot be told; that as many are repetitions
-    can.  They get the partner of one that looks the same.
-    """
-    left: dict[Hashable, list[int]] = {}
-    for i in found.unmatched_captured:
-        if captured[i].kind in (OpClass.GEMM, OpClass.CONVOLUTION):
-            left.setdefault(rules.key(captured[i]), []).append(i)
-    if not left or len(left) > _LOOKED_AT:
-        return
-    partner = {rules.key(captured[i]): j for i, j, _ in found.pairs}
-    for key, without in left.items():
-        alike = [i for i, facts in enumerate(captured) if rules.key(facts) == key]
-        if key not in partner or repeated(expected, alike) < len(without):
-            continue
-        for i in without:
-            found.pairs.append((i, partner[key], Evidence.SIZES))
-            found.unmatched_captured.remove(i)
-            found.explained[DUPLICATE] += 1
-        found.certain.difference_update(alike)
 
 
 def _as_in_chakra(

@@ -1,0 +1,90 @@
+"""Matching against programs that XLA has compiled: its rewrites first, then op by op.
+
+The idea: compilers for accelerators merge, pad and cut products and lay all-reduces side by side;
+what is found of that is taken out, the rest is matched, and captured ops that compute what another
+one computes get its partner.
+
+    found = match_compiled(expected, captured, executed, rules, streams, rank=0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from flint.validation.classes import OpClass
+from flint.validation.duplicates import repeated
+from flint.validation.expected import Expected
+from flint.validation.keys import DUPLICATE, Rules
+from flint.validation.matching import Evidence, Matching, match
+from flint.validation.merged import merge
+from flint.validation.observed import OpFacts
+from flint.validation.reduced import rewrite
+
+#: With more kinds of ops without a partner no duplicates are looked for.
+_LOOKED_AT = 100
+
+
+def match_compiled(
+    expected: Expected,
+    captured: list[OpFacts],
+    executed: list[OpFacts],
+    rules: Rules,
+    streams: list[int],
+    rank: int,
+) -> Matching:
+    """Match a program of XLA's, what its compilers for accelerators rewrite before all else."""
+    merged = merge(expected, captured, executed, rules)
+    reduced = rewrite(expected, captured, executed, rules, rank)
+    gone = {i for item in merged for i in item.captured}
+    gone.update(reduced.absorbed, (i for i, _ in reduced.pairs))
+    taken = {item.executed for item in merged} | {j for _, j in reduced.pairs}
+    mine = [i for i in range(len(captured)) if i not in gone]
+    yours = [j for j in range(len(executed)) if j not in taken]
+    address = expected.address()
+    found = match(
+        [captured[i] for i in mine], [executed[j] for j in yours], rules,
+        [address[i] for i in mine], [streams[j] for j in yours],
+    )  # fmt: skip
+    found.pairs = [(mine[i], yours[j], evidence) for i, j, evidence in found.pairs]
+    found.without_captured = [mine[i] for i in found.without_captured]
+    found.without_executed = [yours[j] for j in found.without_executed]
+    found.unmatched_captured = [mine[i] for i in found.unmatched_captured]
+    found.unmatched_executed = [yours[j] for j in found.unmatched_executed]
+    found.reordered = [(mine[i], yours[j]) for i, j in found.reordered]
+    # Which of several that look alike were merged is not told by their sizes.
+    touched = {rules.key(captured[i]) for i in gone} | {rules.key(executed[j]) for j in taken}
+    found.certain = {mine[i] for i in found.certain if rules.key(captured[mine[i]]) not in touched}
+    for item in merged:
+        found.pairs += [(i, item.executed, Evidence.SIZES) for i in item.captured]
+        found.explained.update({reason: len(item.captured) for reason in item.reasons})
+    found.pairs += [(i, j, Evidence.SIZES) for i, j in reduced.pairs]
+    found.explained.update(reduced.reasons)
+    found.without_captured += reduced.absorbed
+    found.pairs.sort()
+    return found
+
+
+def pair_repetitions(
+    expected: Expected, captured: list[OpFacts], found: Matching, rules: Rules
+) -> None:
+    """Explain captured ops without a partner by ops that look the same and repeat each other.
+
+    Which of several that look alike has no partner cannot be told; that as many are repetitions
+    can.  They get the partner of one that looks the same.
+    """
+    left: dict[Hashable, list[int]] = {}
+    for i in found.unmatched_captured:
+        if captured[i].kind in (OpClass.GEMM, OpClass.CONVOLUTION):
+            left.setdefault(rules.key(captured[i]), []).append(i)
+    if not left or len(left) > _LOOKED_AT:
+        return
+    partner = {rules.key(captured[i]): j for i, j, _ in found.pairs}
+    for key, without in left.items():
+        alike = [i for i, facts in enumerate(captured) if rules.key(facts) == key]
+        if key not in partner or repeated(expected, alike) < len(without):
+            continue
+        for i in without:
+            found.pairs.append((i, partner[key], Evidence.SIZES))
+            found.unmatched_captured.remove(i)
+            found.explained[DUPLICATE] += 1
+        found.certain.difference_update(alike)
