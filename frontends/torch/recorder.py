@@ -59,6 +59,9 @@ _HIDDEN_WRITES: Mapping[str, tuple[tuple[int, ...], int]] = {
     "aten.miopen_batch_norm.default": ((3, 4), 5),
 }
 
+#: Ops after which the host has what it copies from the device.
+_COPIES = frozenset(("aten._to_copy.default", "aten.copy_.default"))
+
 #: In-place ops that overwrite without reading.
 _OVERWRITES = frozenset(
     (
@@ -117,6 +120,12 @@ def _parts(op: Any, backend: str) -> Callable[..., Any] | None:
     composite = op.namespace == "aten" and has_kernel(op.name(), "CompositeImplicitAutograd")
     decompose: Callable[..., Any] = op.decompose
     return decompose if composite and not has_kernel(op.name(), backend) else None
+
+
+def _waits_for_host(args: tuple[Any, ...], kwargs: Any, given: list[torch.Tensor]) -> bool:
+    """Whether a copy is one to the host that is not told to go on meanwhile: ``.cpu()``."""
+    later = kwargs.get("non_blocking", args[2] if len(args) > 2 else False)
+    return not later and any(item.device.type == "cpu" for item in given)
 
 
 def _is_written(argument: Any) -> bool:
@@ -306,6 +315,8 @@ class Recorder:
                 line=place.line,
             )
         )
+        if rule.name in _COPIES and _waits_for_host(args, kwargs, given):
+            timeline().host_wait(timeline().after_op(number[0]))
         if message is not None:
             for work in communication.works_in(result):
                 self._works[id(work)] = work, number[0]

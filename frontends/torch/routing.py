@@ -32,6 +32,8 @@ from flint.frontends.torch.tracking import users_line
 
 #: Larger tensors of integers are data, not counts.
 _MOST = 1 << 16
+#: The same of tensors whose elements are all alike.
+_MOST_ALIKE = 1 << 22
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor, torch.nn.Buffer)
 
@@ -131,6 +133,18 @@ def value_of(tensor: torch.Tensor) -> tuple[Any, str] | None:
         return None
     with unset_fake_temporarily():
         return found.value.item(), found.origin
+
+
+def known_value(tensor: torch.Tensor) -> torch.Tensor | None:
+    """A tensor's value on the CPU; None: not known."""
+    found = None if _state is None else _state.known.get(tensor)
+    return None if found is None else found.value
+
+
+def know(tensor: torch.Tensor, element: torch.Tensor, origin: str) -> None:
+    """Every element of a tensor is this one, which follows from ``origin``; every rank's."""
+    if _state is not None and tensor.numel() <= _MOST_ALIKE:
+        _state.known[tensor] = _Known(element.expand(tensor.shape), origin)
 
 
 def _see(op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -20,6 +20,7 @@ from torch._subclasses import fake_impls
 from flint.errors import FlintError
 from flint.frontends.torch import routing
 from flint.frontends.torch.tracking import users_line
+from flint.user_frames import short_path
 
 _SCALER = ("_maybe_opt_step", "<genexpr>")
 _SCALER_FILE = os.path.join("amp", "grad_scaler.py")
@@ -28,17 +29,27 @@ _SCALER_FILE = os.path.join("amp", "grad_scaler.py")
 assumed: Counter[str] = Counter()
 
 
+#: What to do where that is not what the step should go on with.
+ADVICE = "; what the step does should not depend on it: decide by Python values that setup makes"
+
+
+def place() -> str:
+    """`` at file:line`` of the user's code that runs; "" where there is none."""
+    file, line = users_line(sys._getframe(1))
+    return f" at {short_path(file)}:{line}" if file else ""
+
+
 def apply() -> None:
     """Let values be read by the policy."""
     table: Any = fake_impls.op_implementations_dict
     for op in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default):
         table[op] = _read
-    table[torch.ops.aten.equal.default] = _equal
+    for op in (torch.ops.aten.equal.default, torch.ops.aten.allclose.default):
+        table[op] = _equal
 
 
 def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
-    file, line = users_line(sys._getframe(1))
-    at = f" at {file}:{line}" if file else ""
+    at = place()
     if tensor.constant is not None:
         known: bool | int | float | complex = tensor.constant.item()
         return known
@@ -50,22 +61,22 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
         found: bool | int | float | complex = value
         return found
     if tensor.dtype == torch.bool:
-        assumed[f"a bool tensor's value is read{at}: taken to be False"] += 1
+        assumed[f"a bool tensor's value is read{at}: taken to be False{ADVICE}"] += 1
         return False
     if tensor.dtype.is_floating_point and _asked_for_overflow():
         assumed[f"gradients are scaled{at}: taken to be finite"] += 1
         return 0.0
     if tensor.dtype.is_floating_point:
-        assumed[f"a float tensor's value is read{at}: taken to be 1.0"] += 1
+        assumed[f"a float tensor's value is read{at}: taken to be 1.0{ADVICE}"] += 1
         return 1.0
     if tensor.dtype.is_complex:
-        assumed[f"a complex tensor's value is read{at}: taken to be 1.0"] += 1
+        assumed[f"a complex tensor's value is read{at}: taken to be 1.0{ADVICE}"] += 1
         return complex(1.0)
     raise FlintError(
         f"an integer tensor's value is read{at} ({op}): a captured step has no values, and shapes "
-        "may depend on it; compute it from Python numbers, or keep it on the device (counts of a "
-        "router's choices are known when they are counted by histc, by bincount with minlength, or "
-        "by scatter_add of ones to zeros)"
+        "may depend on it; compute it from Python numbers, keep it on the device or, if it is only "
+        "shown, read it as a float: .float().item() (counts of a router's choices are known when "
+        "they are counted by histc, by bincount with minlength, or by scatter_add of ones to zeros)"
     )
 
 
@@ -79,8 +90,7 @@ def _asked_for_overflow() -> bool:
     return False
 
 
-def _equal(_: Any, __: Any, first: Any, second: Any) -> bool:
-    file, line = users_line(sys._getframe(1))
-    at = f" at {file}:{line}" if file else ""
+def _equal(_: Any, __: Any, first: Any, second: Any, *___: Any, **____: Any) -> bool:
+    at = place()
     assumed[f"two tensors are compared{at}: taken to be equal if their shapes are"] += 1
     return bool(first.shape == second.shape)
