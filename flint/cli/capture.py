@@ -11,6 +11,7 @@ import typer
 
 from flint import registry, targets
 from flint.capturing import MEMORY_LIMIT, TIME_LIMIT, Capture, capture
+from flint.cli.applying import refuse
 from flint.cli.saving import (
     AnnotateOption,
     GranularityOption,
@@ -108,6 +109,12 @@ def capture_command(
         "compiler_options": _xla_options(xla_option),
         "memory_limit": int(memory_limit * 2**30),
     }
+    if level == Level.LOGICAL:
+        of_traces = {
+            "--ranks": ranks != "all", "--granularity": granularity != "kernel",
+            "--annotate": annotate, "--system": system,
+        }  # fmt: skip
+        refuse(of_traces, "for traces, and the logical level has none")
     with results_only_on_stdout():
         captured = _step(step, mesh, axes, setup)
         workload = captured.capture(level=level, target=target, options=options)

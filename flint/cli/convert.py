@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from flint.cli.applying import refuse
 from flint.cli.saving import (
     AnnotateOption,
     GranularityOption,
@@ -77,6 +78,15 @@ def convert_command(
     """Convert a saved per-device program, or traces of a run, to Chakra execution traces."""
     started = time.perf_counter()
     if et or step or _recorded(files):
+        of_programs = {
+            "--no-reduce-scatter": no_reduce_scatter, "--keep-barriers": keep_barriers,
+            "--strict": strict, "--loop-lookahead": loop_lookahead != "0", "--fuse": fuse,
+            "--entry": entry,
+        }  # fmt: skip
+        refuse(of_programs, "for programs: what a profiler recorded is taken as it ran")
+        if not any(map(_is_jax_profile, files)):
+            of_control_flow = {"--trip-count": trip_count, "--branch": branch}
+            refuse(of_control_flow, "for programs: PyTorch's traces have no loops or branches")
         workload = _convert_traces(files, et or [], step, mesh, axes, trip_count, branch)
     else:
         workload = convert_file(
@@ -115,6 +125,13 @@ def _recorded(files: list[Path]) -> bool:
             "converted at a time"
         )
     return all(recorded)
+
+
+def _is_jax_profile(path: Path) -> bool:
+    """Whether it is a profile of JAX, which has the programs that ran."""
+    if path.is_dir():
+        return next(path.glob("**/*.xplane.pb"), None) is not None
+    return path.name.endswith(".xplane.pb")
 
 
 def _convert_traces(

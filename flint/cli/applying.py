@@ -1,0 +1,27 @@
+"""Options that do not apply to what was given: refused, never passed over in silence.
+
+refuse({"--strict": strict, "--fuse": fuse}, "is for programs, not for traces of a run")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from flint.errors import UsageError
+
+
+def refuse(options: Mapping[str, object], why: str) -> None:
+    """Refuse options that were given.
+
+    Args:
+        options: name -> value, or whether it differs from the default; what is false, None or empty
+            was not given.
+        why: what the options are for; ends the sentence.
+
+    Raises:
+        UsageError: one was given; the text names all of them.
+    """
+    given = [name for name, value in options.items() if value]
+    if given:
+        verb = "is" if len(given) == 1 else "are"
+        raise UsageError(f"{', '.join(given)} {verb} {why}")

@@ -1,0 +1,56 @@
+"""Options that mean nothing for what is given are refused, not passed over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_convert import flint
+
+TRACE = Path(__file__).parents[1] / "data" / "traces" / "resnet50_ddp_nccl_rank0.json.gz"
+STEP = """
+import jax
+def setup(mesh):
+    return (jax.ShapeDtypeStruct((8, 8), "float32"),)
+def step(x):
+    return x.sum()
+"""
+
+
+def refused(run, *named: str) -> None:
+    assert run.returncode == 2
+    [line] = run.stderr.splitlines()
+    assert all(name in line for name in named), line
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--strict"], ["--fuse"], ["--keep-barriers"], ["--no-reduce-scatter"],
+        ["--loop-lookahead", "inf"], ["--entry", "main"], ["--trip-count", "3"], ["--branch", "1"],
+    ],
+)  # fmt: skip
+def test_of_programs_with_traces_of_a_run(options, tmp_path: Path) -> None:
+    run = flint("convert", TRACE, "-o", tmp_path / "out", *options)
+    refused(run, options[0], "is for programs")
+    assert not (tmp_path / "out").exists()
+
+
+def test_all_of_them_are_named(tmp_path: Path) -> None:
+    run = flint("convert", TRACE, "-o", tmp_path / "out", "--strict", "--fuse")
+    refused(run, "--strict, --fuse are for programs")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--ranks", "0"], ["--granularity", "op"], ["--annotate"], ["--system", "dgx-h100"]],
+)
+def test_of_traces_at_the_logical_level(options, tmp_path: Path) -> None:
+    file = tmp_path / "step.py"
+    file.write_text(STEP)
+    run = flint(
+        "capture", f"{file}:step", "--mesh", "2", "--setup", "setup", "--level", "logical",
+        "-o", tmp_path / "out", *options,
+    )  # fmt: skip
+    refused(run, options[0], "is for traces")
