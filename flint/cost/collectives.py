@@ -142,8 +142,7 @@ def _all_to_all(size: float, profile: Profile, algorithm: str | None) -> Cost:
         # Tiers have ports of their own, or pass on what comes through those of the tier below.
         crossing = size * (level.reached - level.members) / ranks
         longest = max(longest, (crossing + through) / level.bandwidth)
-        if level.reach:
-            longest = max(longest, size * level.reached / ranks * _busiest(level) / level.tier.rate)
+        longest = max(longest, size * level.reached / ranks * level.cuts[1] / level.tier.rate)
         through = crossing + through if level.tier.ports == "below" else 0.0
         latency = max(latency, level.tier.latency * _farthest(level))
     return Cost(latency + longest, "direct")
@@ -186,7 +185,9 @@ def _cheapest_step(size: float, level: Level, named: str | None) -> Cost:
 def _step(name: str, size: float, level: Level) -> float:
     """A reduce-scatter or an all-gather of ``size`` bytes, as far as it is a level's."""
     latency = level.tier.latency
-    bytes_seconds = level.share * size / level.members / level.bandwidth
+    bytes_seconds = size * max(
+        level.share / level.members / level.bandwidth, level.cuts[0] / level.tier.rate
+    )
     if name == "direct":
         return latency + bytes_seconds
     if name == "halving-doubling":
@@ -216,8 +217,15 @@ def ring_steps(level: Level) -> int:
 
 
 def _port_seconds(profile: Profile) -> list[float]:
-    """Seconds per byte that passes through each tier; a party's members share its traffic."""
-    return [1 / (level.bandwidth * level.members) for level in profile]
+    """Seconds per byte that passes through each tier; a party's members share its traffic.
+
+    Of a slab of a torus and what is outside of it, one has at most half of a group, and so takes in
+    at least half of what is gathered.
+    """
+    return [
+        max(1 / (level.bandwidth * level.members), 2 * level.cuts[0] / level.tier.rate)
+        for level in profile
+    ]
 
 
 def _flat_ring(size: float, profile: Profile) -> float:
@@ -227,16 +235,9 @@ def _flat_ring(size: float, profile: Profile) -> float:
     for level in reversed(profile):
         latency += above * (level.parties - 1) * level.tier.latency
         above *= level.parties
-    return latency + (ranks - 1) / ranks * size * max(_port_seconds(profile))
-
-
-def _busiest(level: Level) -> float:
-    """What the busiest link of a torus carries of what each rank puts into an all-to-all.
-
-    A dim of n passes floor(n/2) ceil(n/2) / n of it over its middle, over two links where it is a
-    ring; groups that lie interleaved share the links.
-    """
-    return max(n * n // 4 / n * step / (2 if whole else 1) for n, step, whole in level.reach)
+    ports = max(1 / (level.bandwidth * level.members) for level in profile)
+    cut = max(level.cuts[0] / level.tier.rate for level in profile)
+    return latency + size * max((ranks - 1) / ranks * ports, cut)
 
 
 def _farthest(level: Level) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,9 @@ from flint.groups import Groups
 from flint.permutation import Permutation
 
 Ints = NDArray[np.int64]
+
+#: Ranks along a dim of a torus up to which slabs of every width are looked at.
+_SHORT: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,8 @@ class Level:
         reached: ranks of the group that meet; the most, where there are several such meetings.
         lanes: how many times the tier's bandwidth each rank can use.
         reach: of a torus, (parties, hops between neighbours, whole ring) along each dim in use.
+        cuts: of a torus, what the links of its busiest cut carry each, of a buffer: of all groups
+            that gather, of all that exchange everybody's with everybody.
     """
 
     tier: Tier
@@ -42,6 +48,7 @@ class Level:
     reached: int
     lanes: float = 1.0
     reach: tuple[tuple[int, int, bool], ...] = ()
+    cuts: tuple[float, float] = (0.0, 0.0)
 
     @property
     def bandwidth(self) -> float:
@@ -76,14 +83,22 @@ def place(groups: Groups, system: System) -> Placement:
     table = np.sort(groups.table(), axis=1)
     columns: list[Ints] = []
     inner = 1
+    cuts: dict[str, tuple[float, float]] = {}
     for tier in system.network:
         columns += _counts(table, inner, tier.size)
         if tier.topology == "Ring":
             columns += _reaches(table, tier, groups.world)
+            cuts[tier.name] = _cuts(table, tier, groups.world)
         inner = tier.size
     key = np.stack(columns, axis=1)
     _, first, of_group = np.unique(key, axis=0, return_index=True, return_inverse=True)
-    profiles = tuple(_profile(table[row], system, groups.world) for row in first.tolist())
+    profiles = tuple(
+        tuple(
+            replace(level, cuts=cuts.get(level.tier.name, level.cuts))
+            for level in _profile(table[row], system, groups.world)
+        )
+        for row in first.tolist()
+    )
     ranks = np.arange(groups.world, dtype=np.int64)
     number = groups.number(ranks)
     found = np.where(number >= 0, of_group.reshape(-1)[np.maximum(number, 0)], -1)
@@ -192,6 +207,40 @@ def _reaches(table: Ints, tier: Tier, world: int) -> list[Ints]:
         inner = np.where(fresh[:, 1:] & (sorted_[:, :-1] >= 0), step[:, 1:], 1 << 40)
         columns.append(inner.min(axis=1, initial=1 << 40))
     return columns
+
+
+def _cuts(table: Ints, tier: Tier, world: int) -> tuple[float, float]:
+    """What the links of a torus' busiest cut carry each, of one buffer (see ``Level.cuts``).
+
+    A slab of the torus with i of a group's n members takes in (n - i)/n of a buffer that the group
+    gathers, i (n - i)/n of one that each of them exchanges, over the links at its two faces.  Slabs
+    of every width are tried at every place, of long dims a half, a third and a quarter.
+    """
+    shape = torus(tier, world)
+    ranks = math.prod(shape)
+    here = (table >= 0) & (table < ranks)  # one pod: the others are like it
+    members = here.sum(axis=1)
+    group = np.nonzero(here)[0]
+    gathers = exchanges = 0.0
+    for coordinate, side in zip(_coordinates(table[here], shape), shape, strict=True):
+        if side < 2:
+            continue
+        closed = side > 2 and side % tier.closed == 0
+        along = np.bincount(group * side + coordinate, minlength=len(table) * side)
+        # Members up to each plane, twice around.
+        upto = np.cumsum(np.tile(along.reshape(-1, side), 2), axis=1)
+        upto = np.concatenate([np.zeros((len(table), 1), np.int64), upto], axis=1)
+        few = range(1, side) if side <= _SHORT else (side // 2, side // 3, side // 4)
+        for width in few:
+            places = np.arange(side if closed else side - width + 1)
+            faces = 2 if closed else np.add(places > 0, places + width < side, dtype=np.int64)
+            inside = upto[:, places + width] - upto[:, places]
+            both = (inside > 0) & (inside < members[:, None])
+            part = np.where(both, (members[:, None] - inside) / np.maximum(members, 1)[:, None], 0)
+            links = faces * (ranks // side)
+            gathers = max(gathers, float((part.sum(axis=0) / links).max()))
+            exchanges = max(exchanges, float(((inside * part).sum(axis=0) / links).max()))
+    return gathers, exchanges
 
 
 def _coordinates(ranks: Ints, shape: tuple[int, ...]) -> list[Ints]:

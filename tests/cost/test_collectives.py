@@ -14,7 +14,7 @@ from flint.cost.fitting import fit
 from flint.cost.placement import hops, place, torus
 from flint.cost.systems import System, Tier, load_system
 from flint.errors import UsageError
-from flint.groups import StridedGroups, along_axes, everybody, from_table
+from flint.groups import StridedGroups, along_axes, canonical, everybody, from_table
 from flint.mesh import Mesh
 from flint.permutation import permutation
 
@@ -280,6 +280,62 @@ def test_groups_of_any_shape_are_never_below_what_a_nodes_ports_must_take_in(cas
                 into = np.where(here[:, 0], 0, size)
             assert seconds >= into[crosses].sum() / (inner * tier.rate) * 0.999999
         inner = tier.size or inner
+
+
+@st.composite
+def groups_on_a_torus(draw):
+    name = draw(st.sampled_from(["tpu-v5e-pod", "tpu-v5p-pod", "tpu-v6e-pod"]))
+    world = draw(st.sampled_from([6, 8, 12, 16, 48, 64, 96, 128, 192, 256]))
+    size = draw(st.sampled_from([n for n in range(2, world + 1) if world % n == 0]))
+    stride = draw(
+        st.sampled_from([s for s in range(1, world // size + 1) if world % (s * size) == 0])
+    )
+    return load_system(name), StridedGroups(world, canonical([(size, stride)]))
+
+
+@given(groups_on_a_torus(), st.sampled_from(KINDS), st.integers(1 << 20, 1 << 34))
+def test_groups_on_a_torus_are_never_below_what_passes_its_cuts(case, kind, size):
+    """Also groups whose members do not lie along the torus' dims.
+
+    Into each slab of planes come the parts that its members do not have (see above), over its two
+    faces, or one where it lies at the end of a dim that does not close.
+    """
+    system, groups = case
+    tier = system.network[0]
+    shape = torus(tier, groups.world)
+    table = groups.table()
+    placement = place(groups, system)
+    seconds = max(
+        collective_cost(kind, size, placement.profiles[n]).seconds
+        for n in np.unique(placement.number).tolist()
+    )
+    places = np.stack(np.unravel_index(table, shape))
+    total = table.shape[1]
+    for dim, side in enumerate(shape):
+        closed = side > 2 and side % tier.closed == 0
+        for low in range(side):
+            for high in range(low + 1, side + (low > 0)):
+                faces = 2 if closed else (low > 0) + (high < side)
+                here = (places[dim] >= low) & (places[dim] < high)
+                inside = here.sum(axis=1)
+                into = size * (total - inside) / total
+                if kind == "all_to_all":
+                    into = into * inside
+                elif kind == "collective_broadcast":
+                    into = np.where(here[:, 0], 0, size)
+                passing = into[(inside > 0) & (inside < total)].sum()
+                links = faces * (groups.world // side)
+                assert not passing or seconds >= passing / (links * tier.rate) * 0.999999
+
+
+def test_interleaved_pairs_of_columns_share_the_links_between_them():
+    """64 chips of v5e, 8 x 8 and open; groups of 4 with stride 4 are 2 x 2, four columns apart.
+
+    All 16 groups pass half a buffer over the 8 links in the middle: one buffer each.
+    """
+    [profile] = place(StridedGroups(64, ((4, 4),)), load_system("tpu-v5e-pod")).profiles
+    cost = collective_cost("all_gather", 4.5e9, profile)
+    assert cost.seconds == pytest.approx(4.5e9 / 45e9 + 5e-6)  # 1 hop and 4
 
 
 def test_a_node_with_few_members_takes_in_what_it_lacks_through_few_ports():
