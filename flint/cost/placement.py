@@ -219,6 +219,8 @@ def _cuts(table: Ints, tier: Tier, world: int) -> tuple[float, float]:
     shape = torus(tier, world)
     ranks = math.prod(shape)
     here = (table >= 0) & (table < ranks)  # one pod: the others are like it
+    met = here.any(axis=1)
+    table, here = table[met], here[met]
     members = here.sum(axis=1)
     group = np.nonzero(here)[0]
     gathers = exchanges = 0.0
