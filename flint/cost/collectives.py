@@ -80,14 +80,23 @@ def collective_cost(kind: str, size: float, profile: Profile, algorithm: str | N
         profile: where the members lie; empty for a group of one.
         algorithm: as for ``collective_seconds``.
     """
-    if algorithm is not None and algorithm not in (*ALGORITHMS, "hierarchical", "flat ring"):
-        known = ", ".join((*ALGORITHMS, "hierarchical", "flat ring"))
-        raise UsageError(f"no algorithm is called {algorithm!r}; there are: {known}")
+    check_algorithm(algorithm)
     if kind not in _KINDS:
         raise FlintError(f"communication {kind!r} has no cost")
     if not profile or size <= 0:
         return Cost(0.0, "none")
     return _KINDS[kind](size, profile, algorithm)
+
+
+def check_algorithm(algorithm: str | None) -> None:
+    """That there is such an algorithm.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if algorithm is not None and algorithm not in (*ALGORITHMS, "hierarchical", "flat ring"):
+        known = ", ".join((*ALGORITHMS, "hierarchical", "flat ring"))
+        raise UsageError(f"no algorithm is called {algorithm!r}; there are: {known}")
 
 
 def message_seconds(size: float, tier: Tier, links: int) -> float:

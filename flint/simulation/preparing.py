@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from flint.cost.collectives import check_algorithm
 from flint.cost.fitting import fit
 from flint.cost.kernels import kernel_seconds
 from flint.cost.measured import Estimator, Measured, read_measured
-from flint.cost.systems import System, load_system
+from flint.cost.systems import ALGORITHMS, System, load_system
 from flint.graph import WorkloadGraph
 from flint.passes import apply
 from flint.passes.attention import fuse_attention
@@ -76,10 +77,24 @@ def setting(
     """
     described = system if isinstance(system, System) else load_system(system)
     fitted, notes = fit(described, devices)
+    check_algorithm(algorithm)
+    notes += _elsewhere(fitted, devices, algorithm)
     estimator = read_measured(Path(kernels)) if isinstance(kernels, str | Path) else kernels
     costs = Costs(fitted, algorithm, estimator or kernel_seconds)
     measured = estimator if isinstance(estimator, Measured) else None
     return Setting(described.name, fitted, costs, tuple(notes), measured)
+
+
+def _elsewhere(system: System, devices: int, algorithm: str | None) -> list[str]:
+    """On which tiers in use a named algorithm does not run."""
+    if algorithm not in ALGORITHMS:
+        return []
+    inner = [1, *(tier.size for tier in system.network)]
+    return [
+        f"{algorithm} does not run on {tier.name}: there the cheapest that does is taken"
+        for tier, below in zip(system.network, inner, strict=False)
+        if devices > below and algorithm not in tier.algorithms
+    ]
 
 
 def as_it_runs(workload: Workload, granularity: str) -> tuple[WorkloadGraph, ...]:
