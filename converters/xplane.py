@@ -10,7 +10,7 @@ that its few fields are read here from the wire.  A fusion is opened: what it co
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -20,7 +20,9 @@ from flint.converters.hlo_facts import ModuleFacts, module_facts
 from flint.converters.json_traces import read_bytes
 from flint.converters.xplane_devices import Devices, fields, hosts_of, messages
 from flint.errors import FlintError
-from flint.validation.observed import Observed, ObservedRows, OpFacts
+from flint.hlo.messages import parse_module
+from flint.validation.classes import hlo_class
+from flint.validation.observed import Fault, Observed, ObservedRows, OpFacts
 
 #: jax versions whose ``jax.profiler.ProfileData`` is known to work.
 _KNOWN = "0.10"
@@ -48,11 +50,9 @@ def observe(path: Path) -> Observed:
     for event in profile.events:
         rank, run, start, duration, name = event[:5]
         step = runs.setdefault(rank, {}).setdefault(run, len(runs[rank]))
-        if (name, rank) not in known:
-            known[name, rank] = module.of(name, rank)
-        if not known[name, rank]:
+        inside = _facts_of(profile, known, name, rank)
+        if not inside:
             rows.note("ops that the HLO in the trace does not have")
-        inside = known[name, rank]
         for place, facts in enumerate(inside):
             # A fusion of several products took its time for all of them together.
             share = duration * (place + 1) // len(inside) - duration * place // len(inside)
@@ -65,7 +65,49 @@ def observe(path: Path) -> Observed:
         backend=profile.backend,
         world=module.devices,
         steps=tuple(f"run {number}" for number in range(steps)),
+        faults=tuple(_uneven(profile, known, runs)),
     )
+
+
+def _facts_of(
+    profile: Profile, known: dict[tuple[str, int], tuple[OpFacts, ...]], name: str, rank: int
+) -> tuple[OpFacts, ...]:
+    if (name, rank) not in known:
+        known[name, rank] = profile.module.of(name, rank)
+    return known[name, rank]
+
+
+def _uneven(
+    profile: Profile,
+    known: dict[tuple[str, int], tuple[OpFacts, ...]],
+    runs: dict[int, dict[int, int]],
+) -> Iterator[Fault]:
+    """Instructions that ran another number of times than most of their computation.
+
+    Compilers may do a computation's other work in another place, but what communicates runs.
+    """
+    computation: dict[str, int] = {}
+    communicate: dict[int, list[str]] = defaultdict(list)
+    for item in parse_module(profile.proto).computations:
+        for instruction in item.instructions:
+            computation[instruction.name] = item.id
+            if hlo_class(instruction.opcode).collective:
+                communicate[item.id].append(instruction.name)
+    counts: dict[tuple[int, int, int], Counter[str]] = defaultdict(Counter)
+    for event in profile.events:
+        inside = known[event.hlo, event.device]
+        if any(facts.kind.must_match for facts in inside):
+            step = runs[event.device][event.run]
+            counts[event.device, step, computation[event.hlo]][event.hlo] += 1
+    for (rank, step, where), of in counts.items():
+        for name in communicate[where]:
+            if name not in of and len(_facts_of(profile, known, name, rank)[0].group or ()) > 1:
+                of[name] = 0
+        if len(set(of.values())) > 1:
+            usual = Counter(of.values()).most_common(1)[0][0]
+            for name, times in of.items():
+                if times != usual:
+                    yield Fault(rank, step, known[name, rank][0], times, usual)
 
 
 class Profile(NamedTuple):

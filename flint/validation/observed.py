@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +81,16 @@ def origin_of(source: Source) -> str:
     return ", ".join(filter(None, (source.layer, source.phase.name.lower() if told else "")))
 
 
+class Fault(NamedTuple):
+    """An op that ran another number of times than those that always run with it."""
+
+    rank: int
+    step: int
+    facts: OpFacts
+    times: int
+    others: int
+
+
 @dataclass(frozen=True, eq=False)
 class Observed:
     """The rows of one trace, by rank and then by start; an op comes before those inside of it.
@@ -103,6 +113,8 @@ class Observed:
         steps: names of the steps in the trace, in order.
         whole: which of the steps are there from beginning to end.
         notes: text -> count: what was left out or could not be told, for the report.
+        faults: where the trace contradicts itself, so that something did not run, or was not
+            recorded.
     """
 
     path: str
@@ -122,6 +134,7 @@ class Observed:
     steps: tuple[str, ...]
     whole: tuple[bool, ...]
     notes: dict[str, int] = field(default_factory=dict)
+    faults: tuple[Fault, ...] = ()
 
     def __len__(self) -> int:
         return len(self.op)
@@ -197,6 +210,7 @@ class ObservedRows:
         steps: tuple[str, ...],
         whole: tuple[bool, ...] | None = None,
         base: int = 0,
+        faults: tuple[Fault, ...] = (),
     ) -> Observed:
         """The columns; known starts and ends count from ``base``, nanoseconds."""
         columns: dict[str, Ints] = {
@@ -207,5 +221,5 @@ class ObservedRows:
         return Observed(
             path=self.path, form=form, backend=backend, world=world, facts=tuple(self.facts),
             steps=steps, whole=whole if whole is not None else (True,) * len(steps),
-            notes=self.notes, **columns,
+            notes=self.notes, faults=faults, **columns,
         )  # fmt: skip

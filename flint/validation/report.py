@@ -51,8 +51,9 @@ class Difference:
     """An op without a partner, or a pair in another order.
 
     Attributes:
-        what: "not executed", "not captured", "in another order", or "without a kernel" of a
-            collective that was asked for and has none in a trace of a device.
+        what: "not executed", "not captured", "in another order", "without a kernel" of a
+            collective that was asked for and has none in a trace of a device, or "not as often" of
+            an instruction that ran another number of times than the others of its computation.
         kind: the class.
         rank: on which rank.
         position: among the ops of the rank, in the order of its side.

@@ -149,6 +149,7 @@ class _Comparison:
             time, steps = mean_times(trace.op[rows], time, ops)
             report.times.steps = min(report.times.steps, steps) if report.times.ranks else steps
         rows, time = self._with_kernels(rows, time)
+        self._add_faults()
         executed = told(trace, rows)
         captured, expected = self.captured, self.expected
         if trace.form == "chakra":
@@ -175,6 +176,15 @@ class _Comparison:
         _count(report, captured, executed, found, rules)
         _differences(report, rank, captured, executed, found, trace, rows)
         _edges(report, trace, rank, expected, captured, rows, found)
+
+    def _add_faults(self) -> None:
+        """Report ops that the trace has more or less often than what always runs with them."""
+        for rank, step, facts, times, others in self.trace.faults:
+            if (rank, step) == (self.rank, self.chosen.step):
+                place = f"{times:,} times where its computation ran {others:,} times"
+                self.report.add(
+                    Difference("not as often", facts.kind, rank, 0, described(facts), place, True)
+                )
 
     def _with_kernels(self, rows: Ints, time: Ints) -> tuple[Ints, Ints]:
         """Report collectives that were asked for and have no kernel in a trace of a device.

@@ -164,6 +164,39 @@ def test_a_product_that_was_not_captured_is_not_explained_away(runs, tmp_path):
     assert {item.kind for item in report.differences if item.counts} == {OpClass.GEMM}
 
 
+class Otherwise(Run):
+    """A module of which one instruction ran once less or once more, the first time."""
+
+    def __init__(self, path, name, more):
+        super().__init__(path)
+        self.name, self.more = name, more
+
+    def executed(self):
+        found = super().executed()
+        place = found.index(self.name)
+        return [*found[:place], *[self.name] * 2 * self.more, *found[place + 1 :]]
+
+
+#: Instructions in loops and in entries; of the last the absence would explain itself as a rewrite.
+ONCE = {
+    "gpu_resnet": ("all-reduce-start", "cudnn-conv"),
+    "gpu_moe": ("all-gather-start", "all-reduce-start.5"),
+    "gpu_decode_cublas": ("all-reduce-start", "custom-call"),
+}
+
+
+@pytest.mark.parametrize("more", [False, True], ids=["less", "more"])
+@pytest.mark.parametrize(("name", "begin"), [(n, b) for n, found in ONCE.items() for b in found])
+def test_an_instruction_that_ran_once_less_or_more_differs(name, begin, more, runs, tmp_path):
+    module, attribute = MODELS[name].split(":")
+    workload = getattr(importlib.import_module(module), attribute).capture()
+    heavy = next(one for one in runs[name].executed() if one.startswith(begin))
+    run = Otherwise(DATA / f"{name}.hlo.pb.gz", heavy, more)
+    report = validate(workload, [profile(run, tmp_path / "g.xplane.pb", 1, runs=1)])
+    assert not report.ok
+    assert any(item.counts for item in report.differences)
+
+
 def test_calls_of_cublas_are_products_with_the_sizes_of_their_configuration(runs, tmp_path):
     trace = xplane.observe(profile(runs["gpu_decode_cublas"], tmp_path / "g.xplane.pb", 1))
     calls = [facts for facts in facts_of(trace, 0, 0) if facts.name.startswith("custom-call")]
