@@ -1,7 +1,7 @@
 """A step's arguments as abstract values on the mesh that is captured for.
 
-The idea: only shape, dtype and PartitionSpec of an argument matter.  Real arrays on 8 devices,
-ShapeDtypeStructs on the mesh that ``setup`` was given and bare PartitionSpecs all become
+The idea: only shape, dtype, PartitionSpec and memory of an argument matter.  Real arrays on 8
+devices, ShapeDtypeStructs on the mesh that ``setup`` was given and bare PartitionSpecs all become
 ShapeDtypeStructs on one abstract mesh, so that one call captures any size.  Leaves that are no
 arrays (activation functions in a module, say) are no arguments of the program and stay as they are.
 
@@ -21,6 +21,9 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec, Sharding
 from flint.capturing import Arguments
 from flint.errors import UsageError
 from flint.frontends.jax.internals import stated_sharding
+
+#: Memory in which an argument may lie other than the device's own.
+_HOST = "pinned_host"
 
 
 def is_array(leaf: Any) -> bool:
@@ -100,7 +103,8 @@ def on_mesh(
         attributes: dict[str, Any] = {"weak_type": bool(getattr(leaf, "weak_type", False))}
         if spec is not None:
             check_spec(spec, leaf.shape, mesh, f"argument {name_of(path, parameters)}")
-            attributes["sharding"] = NamedSharding(mesh, spec)
+            kind = _HOST if getattr(sharding, "memory_kind", None) == _HOST else None
+            attributes["sharding"] = NamedSharding(mesh, spec, memory_kind=kind)
         else:
             _refuse_other(sharding, name_of(path, parameters))
         abstract: Any = jax.ShapeDtypeStruct

@@ -35,6 +35,16 @@ from flint.mesh import Mesh
 from flint.user_frames import one_line
 from flint.workload import Level
 
+#: What a module says of values in the host's memory.
+_IN_HOST_MEMORY = (b"annotate_device_placement", b"pinned_host")
+LEFT_OUT = (
+    "values in host memory: their copies between host and device are left out (the optimized "
+    "level, --target, has those that the compiler makes)"
+)
+TIMED_AS_ON_DEVICE = (
+    "values in host memory: copies between host and device are timed as copies within the device"
+)
+
 #: Compute capability that GPUs are taken to have where no target is named: Hopper's.
 ANY_GPU = (9, 0)
 
@@ -102,6 +112,9 @@ def lower(
     if not interface.sharded and mesh.size > 1:
         warnings["nothing is sharded: every rank does the whole step"] = 1
     bytecode = _bytecode(module)
+    if any(word in bytecode for word in _IN_HOST_MEMORY):
+        compiled = request.level is Level.OPTIMIZED
+        warnings[TIMED_AS_ON_DEVICE if compiled else LEFT_OUT] = 1
     if b"manual_computation" in bytecode:  # in its table of op names: much faster than a walk
         name_bodies(module)
         bytecode = _bytecode(module)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
+import flint
 from flint.graph import Phase
 from flint.group_names import partners
 from flint.stablehlo.reader import read_mlir
@@ -170,3 +174,25 @@ def test_every_node_has_a_line_of_the_users_file(name, captured):
     ours = [node for node in nodes if Path(node.source.file).name == "steps.py"]
     assert all(1 <= node.source.line <= lines for node in ours)
     assert len(ours) > len(nodes) // 2
+
+
+def offloaded(x, w):
+    return jax.device_put(x, jax.memory.Space.Host), x @ w
+
+
+def held_by_the_host(x, w):
+    return jax.device_put(x, jax.memory.Space.Device) @ w
+
+
+@pytest.mark.parametrize(
+    ("step", "kind", "told"),
+    [(offloaded, "device", 1), (held_by_the_host, "pinned_host", 1), (jnp.matmul, "device", 0)],
+)
+@pytest.mark.parametrize("level", ["partitioned", "logical"])
+def test_copies_to_and_from_the_host_that_are_left_out_are_told(step, kind, told, level):
+    mesh = AbstractMesh((8,), ("data",))
+    sharding = NamedSharding(mesh, PartitionSpec("data"), memory_kind=kind)
+    x = jax.ShapeDtypeStruct((64, 32), jnp.float32, sharding=sharding)
+    w = jax.ShapeDtypeStruct((32, 32), jnp.float32)
+    workload = flint.capture(step, mesh=(8,), axes=("data",)).capture(x, w, level=level)
+    assert sum("host memory" in text for text in workload.warnings) == told

@@ -77,3 +77,15 @@ def calls(x):
     factors = jnp.linalg.cholesky(x)
     jax.debug.print("{}", factors.sum())
     return factors
+
+
+def held_setup(mesh):
+    weight = placed(mesh, (256, 128), "data", "model")
+    weight = weight.update(sharding=weight.sharding.with_memory_kind("pinned_host"))
+    return placed(mesh, (64, 256), "data"), weight
+
+
+@flint.capture(mesh=(4, 2), axes=("data", "model"), setup=held_setup)
+def held_by_the_host(x, weight):
+    """A product with a weight that the host holds."""
+    return x @ jax.device_put(weight, jax.memory.Space.Device)

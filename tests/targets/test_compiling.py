@@ -227,3 +227,11 @@ def test_library_calls_and_calls_of_python_compile(target, compiled):
     names = " ".join(node.op for node in nodes)
     calls = {"h100": ["cusolver_potrf", "python_gpu_callback"], "tpu-v5p": ["send"]}[target]
     assert all(name in names for name in calls), names
+
+
+def test_what_the_host_holds_is_copied(compiled):
+    """A device's eighth of the weight, 256 x 128 floats, comes over once."""
+    workload = compiled("held_by_the_host", "h100")
+    copied = [node.work.read for node in workload.graph if node.op == "mhlo.copy"]
+    assert copied == [256 * 128 * 4 // 8]
+    assert any("host memory" in text for text in workload.warnings)
