@@ -19,9 +19,11 @@ its traffic crosses every level at once, on as many network ports as a party has
 group, so that bandwidths overlap and latencies add up. All-to-all: what stays within a level does
 not cross the next; on a ring of n with two directions every link carries n/8 of what a rank sends,
 in the middle of an open row n/4 (half of the ranks send half of their buffers across); in a torus
-the longest dim decides. The cheapest algorithm that the tiers allow is taken unless one is named.
-All groups of a kind talk at the same time: ports, links of a torus and the uplinks of a tier (its
-``oversubscription``) are shared by them.
+the longest dim decides. *Protocols*: libraries send small messages in quicker ways that use less of
+the bandwidth (NCCL's LL and LL128); the cheapest of a tier's is taken, so that the share of the
+bandwidth that is reached grows with the size. The cheapest algorithm that the tiers allow is taken
+unless one is named. All groups of a kind talk at the same time: ports, links of a torus and the
+uplinks of a tier (its ``oversubscription``) are shared by them.
 
     cost = collective_cost("all_reduce", 1 << 26, placement.profiles[0])
     cost.seconds, cost.algorithm
@@ -31,6 +33,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from flint.communication import Communication
@@ -85,7 +89,17 @@ def collective_cost(kind: str, size: float, profile: Profile, algorithm: str | N
         raise FlintError(f"communication {kind!r} has no cost")
     if not profile or size <= 0:
         return Cost(0.0, "none")
-    return _KINDS[kind](size, profile, algorithm)
+    return _cheapest([_KINDS[kind](size, way, algorithm) for way in _by_protocol(profile)])
+
+
+@lru_cache(maxsize=1024)
+def _by_protocol(profile: Profile) -> tuple[Profile, ...]:
+    """The profile with each protocol of its tiers; a collective runs with one, from end to end."""
+    most = max(len(level.tier.protocols) for level in profile)
+    return tuple(
+        tuple(replace(level, tier=level.tier.by_protocol(number)) for level in profile)
+        for number in range(most + 1)
+    )
 
 
 def check_algorithm(algorithm: str | None) -> None:
@@ -105,10 +119,9 @@ def message_seconds(size: float, tier: Tier, links: int) -> float:
     A message takes one link at a time; where all ranks shift along a ring, every link carries as
     many messages as each of them has hops.
     """
-    bandwidth = tier.rate
-    if tier.topology == "FullyConnected":
-        bandwidth /= tier.size - 1
-    return tier.latency * links + size * links / bandwidth
+    share = tier.size - 1 if tier.topology == "FullyConnected" else 1
+    ways = [tier.by_protocol(number) for number in range(len(tier.protocols) + 1)]
+    return min(way.latency * links + size * links * share / way.rate for way in ways)
 
 
 def _scatter(size: float, profile: Profile, algorithm: str | None) -> Cost:

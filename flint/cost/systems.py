@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
 from flint.cost.description import Description, Stated, Unfit
+from flint.cost.units import parse
 from flint.errors import UsageError
 from flint.tensor_types import DTYPES
 
@@ -144,11 +145,19 @@ class Tier:
     closed: int = 1
     oversubscription: float = 1.0
     ports: str = "own"
+    protocols: tuple[tuple[float, float], ...] = ()
 
     @property
     def rate(self) -> float:
         """Bytes per second that a device, of a Ring a link, sends while all others send too."""
         return self.bandwidth * self.efficiency / self.oversubscription
+
+    def by_protocol(self, number: int) -> Tier:
+        """The tier as it is with one of its protocols; with 0, or one too many, as described."""
+        if not 0 < number <= len(self.protocols):
+            return self
+        latency, share = self.protocols[number - 1]
+        return replace(self, latency=latency, efficiency=self.efficiency * share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +338,7 @@ def _tier(table: Description) -> Tier:
             table.factor("oversubscription") if "oversubscription" in table.entries() else 1.0
         ),
         ports=table.choice("ports", ("own", "below")) if "ports" in table.entries() else "own",
+        protocols=_protocols(table),
     )
     table.done()
     if tier.topology != "Switch" and tier.oversubscription != 1:
@@ -339,6 +349,19 @@ def _tier(table: Description) -> Tier:
     if tier.topology == "FullyConnected" and tier.size == 0:
         raise Unfit(f"{table.where}size must be given where everybody has a link to everybody")
     return tier
+
+
+def _protocols(table: Description) -> tuple[tuple[float, float], ...]:
+    if "protocols" not in table.entries():
+        return ()
+    listed = table.figure("protocols")
+    try:
+        found = tuple((parse(latency, "seconds"), float(share)) for latency, share in listed)
+    except (TypeError, ValueError):
+        found = ()
+    if not found or not all(0 <= latency < 1 and 0 < share <= 1 for latency, share in found):
+        raise Unfit(f"{table.where}protocols must be a list of [latency, share of the bandwidth]")
+    return found
 
 
 def _algorithms(table: Description, topology: str) -> tuple[str, ...]:

@@ -338,6 +338,43 @@ def test_interleaved_pairs_of_columns_share_the_links_between_them():
     assert cost.seconds == pytest.approx(4.5e9 / 45e9 + 5e-6)  # 1 hop and 4
 
 
+@pytest.mark.parametrize(
+    ("size", "quickest"),
+    [(8e3, 0), (80e3, 0), (2e6, 1), (8e6, 1), (80e6, 2), (8e9, 2)],
+)
+def test_small_messages_take_the_quicker_protocol_and_large_ones_the_whole_bandwidth(
+    size, quickest
+):
+    """A ring of 8: 7 messages of 1 us at half of 100 GB/s, of 3 us at 92%, or of 5 us at all of it:
+    7 us + 7/8 S / 50 GB/s, 21 us + 7/8 S / 92 GB/s, 35 us + 7/8 S / 100 GB/s."""
+    protocols = ((1e-6, 0.5), (3e-6, 0.92))
+    tier = Tier("node", 0, "Switch", 100e9, 5e-6, protocols=protocols)
+    profile = levels(everybody(8), replace(H100, network=(tier,)))
+    ways = [7 * a + 7 / 8 * size / b for a, b in ((1e-6, 50e9), (3e-6, 92e9), (5e-6, 100e9))]
+    found = collective_cost("all_gather", size, profile).seconds
+    assert found == pytest.approx(min(ways))
+    assert min(ways) == ways[quickest]
+    # The same of a message: 1, 3 or 5 us.
+    pair = [a + size / b for a, b in ((1e-6, 50e9), (3e-6, 92e9), (5e-6, 100e9))]
+    assert message_seconds(size, tier, 1) == pytest.approx(min(pair))
+
+
+def test_both_tiers_of_a_collective_run_with_one_protocol():
+    """Two nodes of 2: quick (1 and 10 us, half of the bandwidth) or whole (2 and 20 us)."""
+    near = Tier("node", 2, "Switch", 100e9, 2e-6, algorithms=("ring",), protocols=((1e-6, 0.5),))
+    far = Tier("net", 0, "Switch", 10e9, 20e-6, algorithms=("ring",), protocols=((10e-6, 0.5),))
+    profile = levels(everybody(4), replace(H100, network=(near, far)))
+    for size in (1e4, 1e9):
+        ways = [
+            near_s + size / 2 / near_b + far_s + size / 4 / far_b
+            for near_s, near_b, far_s, far_b in (
+                (1e-6, 50e9, 10e-6, 5e9), (2e-6, 100e9, 20e-6, 10e9)
+            )
+        ]  # fmt: skip
+        found = collective_cost("all_gather", size, profile, "hierarchical").seconds
+        assert found == pytest.approx(min(ways))
+
+
 def test_a_node_with_few_members_takes_in_what_it_lacks_through_few_ports():
     """12 of 24 ranks, 8 in one node and 4 in the next: the 4 lack 2/3 of 1.2 GB, each 200 MB."""
     system = replace(

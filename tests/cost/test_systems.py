@@ -75,6 +75,11 @@ def test_a_users_file_has_the_same_form(tmp_path):
         (("[128, 256, 1.0]", "[128, 256, 1.5]"), "tiles must be a list of"),
         (("[128, 256, 1.0]", "[inf, 256, 1.0]"), "tiles must be a list of"),
         (("[128, 256, 1.0]", "[1.5, 256, 1.0]"), "tiles must be a list of"),
+        (
+            ('topology = "Switch"', 'topology = "Switch"\nprotocols = [["1 us", 2]]'),
+            "protocols must",
+        ),
+        (('topology = "Switch"', 'topology = "Switch"\nprotocols = [[1, 0.5]]'), "protocols must"),
         (("450 GB/s", "1e999999999999 GB/s"), r"network\[0\].bandwidth: .* is out of range"),
         (("size = [8,", f"size = [{10**30},"), r"network\[0\].size must be at most 1000000000"),
         (('topology = "Switch"', 'topology = "Ring"'), "tree does not run on a Ring"),
