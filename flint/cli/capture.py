@@ -9,31 +9,34 @@ from typing import Annotated, Any
 
 import typer
 
-from flint import registry, targets
+from flint import registry
 from flint.capturing import MEMORY_LIMIT, TIME_LIMIT, Capture, capture
 from flint.cli.applying import refuse
-from flint.cli.saving import (
+from flint.cli.options import (
     AnnotateOption,
-    GranularityOption,
-    RanksOption,
-    save_and_report,
-)
-from flint.cli.shared import (
     AxesOption,
     BranchOption,
     FuseOption,
+    GranularityOption,
     JsonOption,
     KeepBarriersOption,
     LookaheadOption,
     NoReduceScatterOption,
+    OutputOption,
+    RanksOption,
+    SetupOption,
     StrictOption,
+    TargetOption,
+    TargetSystemOption,
     TripCountOption,
+    axis_names,
     by_name,
     lookahead,
-    print_json,
-    print_warnings,
-    results_only_on_stdout,
+    positive,
+    system_of,
 )
+from flint.cli.saving import save_and_report
+from flint.cli.shared import print_json, print_warnings, results_only_on_stdout
 from flint.errors import UsageError
 from flint.mesh import parse_mesh
 from flint.step_files import find, load_step
@@ -42,26 +45,20 @@ from flint.workload import Level, Workload
 
 def capture_command(
     step: Annotated[str, typer.Argument(help="FILE.py:FUNCTION, decorated or not.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Workload folder to write.")],
+    output: OutputOption,
     mesh: Annotated[
         str | None,
         typer.Option("--mesh", help="Device grid, for example 64,8 [default: the decorator's]."),
     ] = None,
     axes: AxesOption = None,
-    setup: Annotated[
-        str | None,
-        typer.Option("--setup", help="Function of the file that makes the arguments for a mesh."),
-    ] = None,
+    setup: SetupOption = None,
     level: Annotated[
         str,
         typer.Option(
             "--level", help="partitioned, optimized (with --target), or logical (no traces)."
         ),
     ] = "partitioned",
-    target: Annotated[
-        str | None,
-        typer.Option("--target", help="What the compiler compiles for: see flint targets."),
-    ] = None,
+    target: TargetOption = None,
     xla_option: Annotated[
         list[str] | None,
         typer.Option(
@@ -69,14 +66,7 @@ def capture_command(
             help="NAME=VALUE, one of XLA's flags for the optimized level (repeatable).",
         ),
     ] = None,
-    system: Annotated[
-        str | None,
-        typer.Option(
-            "--system",
-            help="System that durations are for: a name or a TOML file "
-            "[default: one of the target's devices, else dgx-h100].",
-        ),
-    ] = None,
+    system: TargetSystemOption = None,
     ranks: RanksOption = "all",
     granularity: GranularityOption = "kernel",
     trip_count: TripCountOption = None,
@@ -87,10 +77,16 @@ def capture_command(
     loop_lookahead: LookaheadOption = "0",
     fuse: FuseOption = False,
     time_limit: Annotated[
-        float, typer.Option("--time-limit", help="Seconds that the compiler may take.")
+        float,
+        typer.Option(
+            "--time-limit",
+            help="Seconds that the compiler, or a rank's recording, may take.",
+            callback=positive,
+        ),
     ] = TIME_LIMIT,
     memory_limit: Annotated[
-        float, typer.Option("--memory-limit", help="GiB that the compiler may take.")
+        float,
+        typer.Option("--memory-limit", help="GiB that it may take.", callback=positive),
     ] = MEMORY_LIMIT / 2**30,
     annotate: AnnotateOption = False,
     json_output: JsonOption = False,
@@ -123,15 +119,16 @@ def capture_command(
         _save_logical(workload, output, seconds, json_output)
         return
     save_and_report(
-        workload, output, seconds, system=system or _system_of(target), ranks=ranks,
+        workload, output, seconds, system=system or system_of(target), ranks=ranks,
         granularity=granularity, annotate=annotate, json_output=json_output,
     )  # fmt: skip
 
 
 def _step(step: str, mesh: str | None, axes: str | None, setup: str | None) -> Capture:
     """The step of the user's file, with what the command line says in place of the decorator's."""
-    grid = parse_mesh(mesh) if mesh else None
-    names = tuple(part.strip() for part in axes.split(",")) if axes else None
+    grid = parse_mesh(mesh) if mesh is not None else None
+    listed = axis_names(axes)
+    names = None if listed is None else tuple(listed)
     registry.prepare(grid.size if grid is not None else None)
     function, module = load_step(step)
     if isinstance(function, Capture):
@@ -148,10 +145,6 @@ def _step(step: str, mesh: str | None, axes: str | None, setup: str | None) -> C
         made = find(module, setup, f"--setup {setup}: no such function")
         captured = captured.with_setup(made)
     return captured
-
-
-def _system_of(target: str | None) -> str:
-    return targets.target(target).system if target else "dgx-h100"
 
 
 def _xla_options(entries: list[str] | None) -> dict[str, str]:

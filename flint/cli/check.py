@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from flint import registry
-from flint.cli.shared import JsonOption, print_json
+from flint.cli.options import JsonOption
+from flint.cli.shared import print_json
 from flint.errors import UsageError
 from flint.mesh import parse_mesh
 from flint.readable import counted

@@ -9,30 +9,30 @@ from typing import Annotated
 import typer
 
 from flint.cli.applying import refuse
-from flint.cli.saving import (
+from flint.cli.options import (
+    DEFAULT_SYSTEM,
     AnnotateOption,
-    GranularityOption,
-    RanksOption,
-    SystemOption,
-    save_and_report,
-)
-from flint.cli.shared import (
     AxesOption,
     BranchOption,
     EntryOption,
     FuseOption,
+    GranularityOption,
     JsonOption,
     KeepBarriersOption,
     LookaheadOption,
     MeshOption,
     NoReduceScatterOption,
+    OutputOption,
+    RanksOption,
     StrictOption,
+    SystemOption,
     TripCountOption,
     by_name,
-    convert_file,
+    grid,
 )
+from flint.cli.saving import save_and_report
+from flint.cli.shared import convert_file
 from flint.errors import UsageError
-from flint.mesh import parse_mesh
 from flint.workload import Workload
 
 
@@ -46,10 +46,10 @@ def convert_command(
             "folder of JAX.",
         ),
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Workload folder to write.")],
+    output: OutputOption,
     mesh: MeshOption = None,
     axes: AxesOption = None,
-    system: SystemOption = "dgx-h100",
+    system: SystemOption = DEFAULT_SYSTEM,
     ranks: RanksOption = "all",
     granularity: GranularityOption = "kernel",
     trip_count: TripCountOption = None,
@@ -145,11 +145,12 @@ def _convert_traces(
 ) -> Workload:
     from flint.post_execution.converting import convert_traces
 
+    given, names = grid(mesh, axes)
     return convert_traces(
         files,
         execution_traces=et,
-        mesh=parse_mesh(mesh, axes) if mesh else None,
-        axes=None if mesh or not axes else [part.strip() for part in axes.split(",")],
+        mesh=given,
+        axes=names,
         step=step,
         trip_count=by_name("--trip-count", trip_count),
         branch=by_name("--branch", branch),

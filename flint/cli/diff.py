@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from flint.cli.shared import JsonOption, print_json
+from flint.cli.options import FolderArgument, JsonOption
+from flint.cli.shared import print_json
 from flint.cli.tables import Printer, Table
 from flint.differences import Calls, CollectiveDifference, Differences, Side, differences
 from flint.folder import load
@@ -20,8 +20,8 @@ _TOP = 15
 
 
 def diff_command(
-    before: Annotated[Path, typer.Argument(help="Workload folder.")],
-    after: Annotated[Path, typer.Argument(help="Workload folder to compare it with.")],
+    before: FolderArgument,
+    after: FolderArgument,
     top: Annotated[int, typer.Option("--top", min=1, help="Rows of the table of kernels.")] = _TOP,
     json_output: JsonOption = False,
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from flint.cli.options import positive
 from flint.errors import UsageError
 
 #: Environment variable that names ASTRA-sim's binary.
@@ -33,7 +34,9 @@ AstraSimOption = Annotated[
 ]
 TimeLimitOption = Annotated[
     float | None,
-    typer.Option("--time-limit", help="Seconds that ASTRA-sim may take [default: 600]."),
+    typer.Option(
+        "--time-limit", help="Seconds that ASTRA-sim may take [default: 600].", callback=positive
+    ),
 ]
 
 

@@ -10,7 +10,8 @@ import typer
 
 from flint import registry
 from flint.cli.inspect_tables import show
-from flint.cli.shared import (
+from flint.cli.options import (
+    DEFAULT_SYSTEM,
     AxesOption,
     BranchOption,
     EntryOption,
@@ -22,9 +23,8 @@ from flint.cli.shared import (
     NoReduceScatterOption,
     StrictOption,
     TripCountOption,
-    convert_file,
-    print_json,
 )
+from flint.cli.shared import convert_file, print_json
 from flint.cli.tables import Table
 from flint.errors import UsageError
 from flint.folder import load, traced_system
@@ -120,7 +120,7 @@ def inspect_command(
     if perfetto is not None:
         registry.converter("perfetto")(
             workload, perfetto, program=program, granularity=granularity or "kernel", rank=rank,
-            system=system or (traced_system(path) if path.is_dir() else "dgx-h100"),
+            system=system or (traced_system(path) if path.is_dir() else DEFAULT_SYSTEM),
         )  # fmt: skip
     if json_output:
         document = summary.to_json()

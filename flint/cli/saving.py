@@ -5,25 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from flint.cli.shared import print_json, print_warnings, progress
 from flint.readable import counted, human_bytes
 from flint.workload import Workload
-
-SystemOption = Annotated[
-    str, typer.Option("--system", help="System that durations are for: a name or a TOML file.")
-]
-RanksOption = Annotated[
-    str, typer.Option("--ranks", help="Ranks that get a trace: all, 0-7, 0,3,8-11.")
-]
-GranularityOption = Annotated[str, typer.Option("--granularity", help="op, kernel or region.")]
-AnnotateOption = Annotated[
-    bool, typer.Option("--annotate", help="Put op, layer, source and shapes into every node.")
-]
-
 
 #: Bytes of traces from which on they are announced.
 _MUCH = 1 << 30

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the terminal's part of them."""
+"""What several commands do: convert a file, print JSON, warnings and progress."""
 
 from __future__ import annotations
 
@@ -8,61 +8,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from flint.errors import UsageError
-from flint.mesh import parse_mesh
+from flint.cli.options import by_name, grid, lookahead
 from flint.workload import Workload
-
-MeshOption = Annotated[
-    str | None,
-    typer.Option("--mesh", help="Device grid, for example 64,8 [default: the module's]."),
-]
-AxesOption = Annotated[
-    str | None, typer.Option("--axes", help="Names of the mesh axes, for example data,model.")
-]
-TripCountOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--trip-count",
-        help="Iterations of loops whose end depends on data: N, or LOOP=N (repeatable).",
-    ),
-]
-BranchOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--branch", help="Branch of conditionals that data decides: N, or NAME=N (repeatable)."
-    ),
-]
-NoReduceScatterOption = Annotated[
-    bool,
-    typer.Option(
-        "--no-reduce-scatter",
-        help="Keep all-reduce + own slice as written instead of making it a reduce-scatter.",
-    ),
-]
-KeepBarriersOption = Annotated[
-    bool, typer.Option("--keep-barriers", help="Optimization barriers join their operands.")
-]
-FuseOption = Annotated[
-    bool,
-    typer.Option(
-        "--fuse", help="Open PyTorch's kernels, as a compiler would, in a modelled order."
-    ),
-]
-StrictOption = Annotated[
-    bool, typer.Option("--strict", help="Unknown ops and custom calls are errors.")
-]
-LookaheadOption = Annotated[
-    str, typer.Option("--loop-lookahead", help="Loop iterations that may overlap: K or inf.")
-]
-EntryOption = Annotated[
-    str | None,
-    typer.Option("--entry", help="Function to start from, where there is no @main."),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable result on stdout.")]
 
 
 def convert_file(
@@ -81,10 +30,11 @@ def convert_file(
     """``flint.convert`` with the command line's words."""
     from flint.converting import convert
 
+    given, names = grid(mesh, axes)
     return convert(
         path,
-        mesh=parse_mesh(mesh, axes) if mesh else None,
-        axes=None if mesh or not axes else [part.strip() for part in axes.split(",")],
+        mesh=given,
+        axes=names,
         trip_count=by_name("--trip-count", trip_count),
         branch=by_name("--branch", branch),
         reduce_scatter=not no_reduce_scatter,
@@ -94,42 +44,6 @@ def convert_file(
         fuse=fuse,
         entry=entry,
     )
-
-
-def by_name(option: str, entries: list[str] | None) -> dict[str, int] | None:
-    """``["3", "while_1=7"]`` as ``{"": 3, "while_1": 7}``.
-
-    Raises:
-        UsageError: not numbers, or a name twice.
-    """
-    if not entries:
-        return None
-    values: dict[str, int] = {}
-    for entry in entries:
-        name, equals, number = entry.rpartition("=")
-        try:
-            value = int(number)
-        except ValueError:
-            raise UsageError(f"{option} {entry!r}: expected N or NAME=N") from None
-        if name in values or (equals and not name):
-            raise UsageError(f"{option} {entry!r}: named twice, or the name is missing")
-        if value < 0:
-            raise UsageError(f"{option} {entry!r}: expected a number from 0 on")
-        values[name] = value
-    return values
-
-
-def lookahead(text: str) -> int | None:
-    """``--loop-lookahead`` as a number, None for no limit.
-
-    Raises:
-        UsageError: neither a number nor ``inf``.
-    """
-    if text == "inf":
-        return None
-    if text.isdigit():
-        return int(text)
-    raise UsageError(f"--loop-lookahead {text!r}: expected a number of iterations or inf")
 
 
 def print_json(document: Any) -> None:

@@ -11,8 +11,9 @@ import typer
 
 from flint import registry
 from flint.cli.engines import AstraSimOption, EngineOption, TimeLimitOption, refuse_of_others
+from flint.cli.options import AlgorithmOption, FolderArgument, JsonOption
 from flint.cli.saving import announce
-from flint.cli.shared import JsonOption, print_json, print_warnings
+from flint.cli.shared import print_json, print_warnings
 from flint.cli.tables import Printer, Table
 from flint.folder import load, traced_system
 from flint.passes.what_if import parse_passes
@@ -23,7 +24,7 @@ from flint.workload import Workload
 
 
 def simulate_command(
-    folder: Annotated[Path, typer.Argument(help="Workload folder.")],
+    folder: FolderArgument,
     system: Annotated[
         str | None,
         typer.Option(
@@ -40,14 +41,7 @@ def simulate_command(
             "[default: kernel; of astra-sim that of the folder's traces].",
         ),
     ] = None,
-    algorithm: Annotated[
-        str | None,
-        typer.Option(
-            "--algorithm",
-            help="How collectives run: ring, tree, halving-doubling, direct, in-network, "
-            "hierarchical or 'flat ring' [default: the cheapest].",
-        ),
-    ] = None,
+    algorithm: AlgorithmOption = None,
     engine: EngineOption = "embedded",
     astra_sim: AstraSimOption = None,
     time_limit: TimeLimitOption = None,

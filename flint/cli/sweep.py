@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from flint import registry, targets
+from flint import registry
 from flint.cli.engines import (
     ASTRA_SIM_VARIABLE,
     AstraSimOption,
@@ -18,15 +18,19 @@ from flint.cli.engines import (
     TimeLimitOption,
     refuse_of_others,
 )
-from flint.cli.shared import (
+from flint.cli.options import (
+    AlgorithmOption,
     AxesOption,
     BranchOption,
+    GranularityOption,
     JsonOption,
+    SetupOption,
+    TargetOption,
     TripCountOption,
     by_name,
-    print_json,
-    progress,
+    system_of,
 )
+from flint.cli.shared import print_json, progress
 from flint.cli.tables import Printer, Table
 from flint.errors import FlintError, UsageError
 from flint.readable import human_bytes
@@ -78,27 +82,16 @@ def sweep_command(
         ),
     ] = None,
     axes: AxesOption = None,
-    setup: Annotated[
-        str | None,
-        typer.Option("--setup", help="Function of the file that makes the arguments for a mesh."),
-    ] = None,
+    setup: SetupOption = None,
     level: Annotated[
         str | None,
         typer.Option("--level", help="partitioned, or optimized (with --target)."),
     ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option("--target", help="What the compiler compiles for: see flint targets."),
-    ] = None,
+    target: TargetOption = None,
     trip_count: TripCountOption = None,
     branch: BranchOption = None,
-    granularity: Annotated[
-        str, typer.Option("--granularity", help="op, kernel or region.")
-    ] = "kernel",
-    algorithm: Annotated[
-        str | None,
-        typer.Option("--algorithm", help="How collectives run [default: the cheapest]."),
-    ] = None,
+    granularity: GranularityOption = "kernel",
+    algorithm: AlgorithmOption = None,
     engine: EngineOption = "embedded",
     astra_sim: AstraSimOption = None,
     time_limit: TimeLimitOption = None,
@@ -125,7 +118,7 @@ def sweep_command(
     # A file is written beside the folder of its name, which holds what a second run needs.
     kept = None if output.is_dir() else _FILES.get(output.suffix)
     folder = output.with_suffix("") if kept is not None else output
-    device = targets.target(target).system if target is not None else "dgx-h100"
+    device = system_of(target)
     systems = tuple(system or (device,))
     sweep = Sweep(
         tuple(step), tuple(mesh), systems, folder, axes, setup, granularity, algorithm,

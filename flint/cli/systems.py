@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from flint.cli.shared import JsonOption, print_json
+from flint.cli.options import JsonOption
+from flint.cli.shared import print_json
 from flint.cli.tables import Printer, Table
 from flint.cost.description import Stated
 from flint.cost.systems import System, load_system, system_names

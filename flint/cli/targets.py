@@ -6,7 +6,8 @@ import sys
 
 import typer
 
-from flint.cli.shared import JsonOption, print_json
+from flint.cli.options import JsonOption
+from flint.cli.shared import print_json
 from flint.cli.tables import Printer, Table
 from flint.readable import human_bytes
 from flint.targets import Target, targets

@@ -8,14 +8,15 @@ from typing import Annotated
 
 import typer
 
-from flint.cli.shared import JsonOption, print_json
+from flint.cli.options import FolderArgument, JsonOption
+from flint.cli.shared import print_json
 from flint.cli.tables import Printer, Table
 from flint.folder import load
 from flint.writing import replacing
 
 
 def validate_command(
-    folder: Annotated[Path, typer.Argument(help="Workload folder.")],
+    folder: FolderArgument,
     trace: Annotated[
         list[Path],
         typer.Option(

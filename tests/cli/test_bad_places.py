@@ -60,6 +60,10 @@ def test_what_a_step_prints_is_not_on_stdout(tmp_path):
         (["check", "out", "--npus-count", "x"], "--npus-count 'x'"),
         (["convert", str(TINY), "-o", "o", "--trip-count", "-4"], "from 0 on"),
         (["convert", str(TINY), "-o", "o", "--branch", "main=-1"], "from 0 on"),
+        (["convert", str(TINY), "-o", "o", "--mesh", ""], "at least 1 device"),
+        (["simulate", str(TINY)], "is a file, no workload folder"),
+        (["diff", "out", str(TINY)], "is a file, no workload folder"),
+        (["simulate", "out", "--time-limit", "0"], "--time-limit 0"),
         (["inspect", "out", "--rank", "2"], "--perfetto"),
         (["inspect", "out", "--system", "dgx-h100"], "--perfetto"),
         (["validate", "out", "--trace", "out/et", "--top", "-1"], "--top"),
@@ -75,6 +79,16 @@ def test_what_makes_no_sense_is_a_line_and_exit_status_2(arguments, words, folde
     assert ended.value.code == 2
     assert words in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("limit", ["--memory-limit inf", "--time-limit nan", "--time-limit 0"])
+def test_a_limit_that_is_no_positive_number_is_refused(limit, tmp_path):
+    run = subprocess.run(  # a capture leaves its process without cleaning up
+        [sys.executable, "-m", "flint", "capture", "s.py:f", "-o", "o", *limit.split()],
+        capture_output=True, text=True, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert run.returncode == 2
+    assert run.stderr.startswith(f"flint: {limit}: expected a positive number")
 
 
 def test_the_list_of_commands_is_whole_on_80_columns(monkeypatch, capsys):

@@ -1,0 +1,191 @@
+"""Options and arguments that several commands have, each in one place, and how they are read.
+
+The idea: a command's signature names a type of this module, so that an option has the same name,
+help and rules wherever it is; an option that one command alone has stands in that command.
+
+    def convert_command(..., mesh: MeshOption = None, ranks: RanksOption = "all") -> None: ...
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from flint import targets
+from flint.errors import UsageError
+from flint.mesh import Mesh, parse_mesh
+
+#: The system that times are for where nobody says another one.
+DEFAULT_SYSTEM: Final = "dgx-h100"
+
+
+def _a_folder(path: Path) -> Path:
+    if path.is_file():
+        raise UsageError(
+            f"{path}: is a file, no workload folder: flint convert makes one of a saved program"
+        )
+    return path
+
+
+def positive(parameter: typer.CallbackParam, value: float | None) -> float | None:
+    """A limit that is a number above 0.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if value is not None and not (value > 0 and math.isfinite(value)):
+        raise UsageError(
+            f"--{(parameter.name or '').replace('_', '-')} {value:g}: expected a positive number"
+        )
+    return value
+
+
+FolderArgument = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="Workload folder.", callback=_a_folder)
+]
+MeshOption = Annotated[
+    str | None,
+    typer.Option("--mesh", help="Device grid, for example 64,8 [default: the module's]."),
+]
+AxesOption = Annotated[
+    str | None, typer.Option("--axes", help="Names of the mesh axes, for example data,model.")
+]
+TripCountOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trip-count",
+        help="Iterations of loops whose end depends on data: N, or LOOP=N (repeatable).",
+    ),
+]
+BranchOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--branch", help="Branch of conditionals that data decides: N, or NAME=N (repeatable)."
+    ),
+]
+NoReduceScatterOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-reduce-scatter",
+        help="Keep all-reduce + own slice as written instead of making it a reduce-scatter.",
+    ),
+]
+KeepBarriersOption = Annotated[
+    bool, typer.Option("--keep-barriers", help="Optimization barriers join their operands.")
+]
+FuseOption = Annotated[
+    bool,
+    typer.Option(
+        "--fuse", help="Open PyTorch's kernels, as a compiler would, in a modelled order."
+    ),
+]
+StrictOption = Annotated[
+    bool, typer.Option("--strict", help="Unknown ops and custom calls are errors.")
+]
+LookaheadOption = Annotated[
+    str, typer.Option("--loop-lookahead", help="Loop iterations that may overlap: K or inf.")
+]
+EntryOption = Annotated[
+    str | None,
+    typer.Option("--entry", help="Function to start from, where there is no @main."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable result on stdout.")]
+SystemOption = Annotated[
+    str, typer.Option("--system", help="System that durations are for: a name or a TOML file.")
+]
+RanksOption = Annotated[
+    str, typer.Option("--ranks", help="Ranks that get a trace: all, 0-7, 0,3,8-11.")
+]
+GranularityOption = Annotated[str, typer.Option("--granularity", help="op, kernel or region.")]
+AnnotateOption = Annotated[
+    bool, typer.Option("--annotate", help="Put op, layer, source and shapes into every node.")
+]
+OutputOption = Annotated[Path, typer.Option("-o", "--output", help="Workload folder to write.")]
+SetupOption = Annotated[
+    str | None,
+    typer.Option("--setup", help="Function of the file that makes the arguments for a mesh."),
+]
+TargetOption = Annotated[
+    str | None,
+    typer.Option("--target", help="What the compiler compiles for: see flint targets."),
+]
+TargetSystemOption = Annotated[
+    str | None,
+    typer.Option(
+        "--system",
+        help="System that durations are for: a name or a TOML file "
+        "[default: one of the target's devices, else dgx-h100].",
+    ),
+]
+AlgorithmOption = Annotated[
+    str | None,
+    typer.Option(
+        "--algorithm",
+        help="How collectives run: ring, tree, halving-doubling, direct, in-network, "
+        "hierarchical or 'flat ring' [default: the cheapest].",
+    ),
+]
+
+
+def system_of(target: str | None) -> str:
+    """What times are for where only a target is given: a system of its devices.
+
+    Raises:
+        UsageError: there is no such target.
+    """
+    return DEFAULT_SYSTEM if target is None else targets.target(target).system
+
+
+def grid(mesh: str | None, axes: str | None) -> tuple[Mesh | None, list[str] | None]:
+    """``--mesh`` and ``--axes``: a mesh, or names for the mesh that there is.
+
+    Raises:
+        UsageError: not a list of positive integers, or names that do not match.
+    """
+    if mesh is not None:
+        return parse_mesh(mesh, axes), None
+    return None, axis_names(axes)
+
+
+def axis_names(axes: str | None) -> list[str] | None:
+    """``--axes`` as names."""
+    return None if axes is None else [part.strip() for part in axes.split(",")]
+
+
+def by_name(option: str, entries: list[str] | None) -> dict[str, int] | None:
+    """``["3", "while_1=7"]`` as ``{"": 3, "while_1": 7}``.
+
+    Raises:
+        UsageError: not numbers, or a name twice.
+    """
+    if not entries:
+        return None
+    values: dict[str, int] = {}
+    for entry in entries:
+        name, equals, number = entry.rpartition("=")
+        try:
+            value = int(number)
+        except ValueError:
+            raise UsageError(f"{option} {entry!r}: expected N or NAME=N") from None
+        if name in values or (equals and not name):
+            raise UsageError(f"{option} {entry!r}: named twice, or the name is missing")
+        if value < 0:
+            raise UsageError(f"{option} {entry!r}: expected a number from 0 on")
+        values[name] = value
+    return values
+
+
+def lookahead(text: str) -> int | None:
+    """``--loop-lookahead`` as a number, None for no limit.
+
+    Raises:
+        UsageError: neither a number nor ``inf``.
+    """
+    if text == "inf":
+        return None
+    if text.isdigit():
+        return int(text)
+    raise UsageError(f"--loop-lookahead {text!r}: expected a number of iterations or inf")
