@@ -15,6 +15,7 @@ import importlib
 import inspect
 import io
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,10 @@ from flint.mesh import Mesh
 from flint.user_frames import one_line
 from flint.workload import Level
 
+NO_MESH = (
+    "traced without a mesh in context: with one, a sharding annotation of the step does not fit "
+    "its value"
+)
 #: What a module says of values in the host's memory.
 _IN_HOST_MEMORY = (b"annotate_device_placement", b"pinned_host")
 LEFT_OUT = (
@@ -99,12 +104,25 @@ def lower(
         _refuse_missing(request)
     mesh = mesh_of(arguments, request.shape, request.axes, axis_types)
     args, kwargs = on_mesh(arguments, mesh, parameters_of(request.function))
+    asked = None if request.level is Level.LOGICAL else mesh
+
+    def attempt(context: AbstractContextManager[None]) -> tuple[Any, dict[str, int]]:
+        with context, without_client(), without_devices(asked, capability):
+            jitted, given, named = _jitted(request.function, args, kwargs, settings)
+            return _lowered(jitted.trace(*given, **named), platforms)
+
     try:
-        asked = None if request.level is Level.LOGICAL else mesh
-        with mesh_context(mesh), without_client(), without_devices(asked, capability):
-            function, args, kwargs = _jitted(request.function, args, kwargs, settings)
-            traced = function.trace(*args, **kwargs)
-            lowered, warnings = _lowered(traced, platforms)
+        try:
+            lowered, warnings = attempt(mesh_context(mesh))
+        except ValueError as error:
+            if "with_sharding_constraint" not in str(error):
+                raise
+            # Annotations that do not fit are constraints only where a mesh is in context (flax).
+            try:
+                lowered, warnings = attempt(contextlib.nullcontext())
+            except Exception:  # it needs the mesh, so the first error is the one to mend
+                raise error from None
+            warnings[NO_MESH] = 1
     except Exception as error:
         raise explained(error, request.name) from error
     module = lowered.compiler_ir("stablehlo")

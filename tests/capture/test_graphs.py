@@ -12,6 +12,7 @@ import pytest
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 import flint
+from flint.errors import FlintError
 from flint.graph import Phase
 from flint.group_names import partners
 from flint.stablehlo.reader import read_mlir
@@ -196,3 +197,32 @@ def test_copies_to_and_from_the_host_that_are_left_out_are_told(step, kind, told
     w = jax.ShapeDtypeStruct((32, 32), jnp.float32)
     workload = flint.capture(step, mesh=(8,), axes=("data",)).capture(x, w, level=level)
     assert sum("host memory" in text for text in workload.warnings) == told
+
+
+def annotated_in_context(x):
+    """As flax does it: an annotation is a constraint where a mesh is in context."""
+    if not jax.sharding.get_abstract_mesh().empty:
+        x = jax.lax.with_sharding_constraint(x, PartitionSpec(None, None, "data"))
+    return x.sum()
+
+
+def wrongly_constrained(x):
+    return jax.lax.with_sharding_constraint(x, PartitionSpec(None, None, "data")).sum()
+
+
+def rows_over_data():
+    sharding = NamedSharding(AbstractMesh((8,), ("data",)), PartitionSpec("data"))
+    return jax.ShapeDtypeStruct((64, 32), jnp.float32, sharding=sharding)
+
+
+def test_an_annotation_that_does_not_fit_in_context_is_left_as_a_run_without_context_leaves_it():
+    step = flint.capture(annotated_in_context, mesh=(8,), axes=("data",))
+    workload = step.capture(rows_over_data())
+    assert [node.communication.kind for node in communications(workload)] == ["all_reduce"]
+    assert sum("without a mesh in context" in text for text in workload.warnings) == 1
+
+
+def test_a_constraint_that_never_fits_is_an_error_with_its_line():
+    step = flint.capture(wrongly_constrained, mesh=(8,), axes=("data",))
+    with pytest.raises(FlintError, match=r"test_graphs.py:\d+: .*rank at least 3"):
+        step.capture(rows_over_data())
