@@ -37,7 +37,7 @@ from flint.mesh import Mesh
 from flint.nesting import opened_blocks
 from flint.passes import apply
 from flint.unrolling import ABSENT, CHAINED, UNCHAINED, Unrolled, instances_of, unroll
-from flint.workload import Program, Workload
+from flint.workload import Level, Program, Workload
 from flint.writing import replacing
 
 _COMPUTE: Final = 1
@@ -102,9 +102,15 @@ def write_perfetto(
         system: the cluster, by name, as a file or loaded.
 
     Raises:
-        UsageError: an unknown granularity or system, a rank outside the mesh or the program.
+        UsageError: an unknown granularity or system, a rank outside the mesh or the program, a
+            program that is not partitioned.
         FlintError: no such program, too many instances, a file that cannot be written.
     """
+    if workload.level == Level.LOGICAL:
+        raise UsageError(
+            "the program is not partitioned: its shapes are those of all ranks, and no rank takes "
+            "the time that a timeline would show"
+        )
     described = system if isinstance(system, System) else load_system(system)
     chosen, who = _whose(workload, program, rank)
     graph = apply(chosen.graph, granularity)

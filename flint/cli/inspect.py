@@ -62,7 +62,9 @@ def inspect_command(
     perfetto: Annotated[
         Path | None,
         typer.Option(
-            "--perfetto", help="Write one rank's modelled timeline for ui.perfetto.dev (.gz packs)."
+            "--perfetto",
+            help="Write one rank's timeline for ui.perfetto.dev (.gz packs), by rooflines and "
+            "without the others; flint simulate --timeline has the simulated one.",
         ),
     ] = None,
     rank: Annotated[

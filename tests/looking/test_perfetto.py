@@ -6,6 +6,7 @@ import gzip
 import json
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from flint.errors import UsageError
 from flint.graph import NodeKind, WorkloadGraph
 from flint.groups import StridedGroups
 from flint.permutation import permutation
-from flint.workload import Workload
+from flint.workload import Level, Workload
 from tests.strategies import workload_graphs
 
 Saved = Callable[..., Workload]
@@ -166,6 +167,12 @@ def test_a_rank_outside_the_mesh_is_refused(loop: Workload, tmp_path: Path) -> N
     with pytest.raises(UsageError, match="rank 8: ranks go from 0 to 7"):
         write_perfetto(loop, tmp_path / "step.json", rank=8)
     assert not (tmp_path / "step.json").exists()
+
+
+def test_a_program_that_is_not_partitioned_is_refused(loop: Workload, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not partitioned"):
+        write_perfetto(replace(loop, level=Level.LOGICAL), tmp_path / "t.json")
+    assert not (tmp_path / "t.json").exists()
 
 
 def test_the_rank_decides_whose_program_it_is(two_programs: Workload, written: Any) -> None:
