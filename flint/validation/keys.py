@@ -179,10 +179,18 @@ class Rules:
         """Why two ops of the same name list other arguments; "" where no reason is known.
 
         Lists of tensors have no element type in Kineto's traces; their shapes count.  An op that
-        makes a tensor reads nothing, whatever the profiler lists.
+        makes a tensor reads nothing, whatever the profiler lists.  Of those that must match only a
+        convolution may list more: its weight.
         """
         ours, theirs = set(_shapes(captured.operands)), set(_shapes(executed.operands))
         untyped = {shape for shape, dtype in theirs if not dtype}
+        more = {shape for shape, _ in theirs} - {shape for shape, _ in ours}
+        results = {batch * m * n for batch, m, n, _ in captured.gemms or ()}
+        if captured.kind == OpClass.ATTENTION and more:
+            return ""
+        # The gradient of a weight alone does not read the weight, which has the result's sizes.
+        if captured.kind == OpClass.CONVOLUTION and not {math.prod(s) for s in more} <= results:
+            return ""
         if all(item in theirs or item[0] in untyped for item in ours):
             return UNREAD
         return UNTOLD if self.recorded and theirs and theirs < ours else ""

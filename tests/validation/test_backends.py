@@ -180,3 +180,32 @@ def test_collectives_that_captures_write_as_all_reduces(facts, elements, reason)
     found = match([captured], [facts], rules)
     assert len(found.pairs) == 1
     assert found.explained == {reason: 1}
+
+
+def heavy(name, kind, *shapes, gemms=None):
+    """An op that must match."""
+    return OpFacts(kind, name, tuple((shape, "f32") for shape in shapes), dtype="f32", gemms=gemms)
+
+
+FLASH = "aten._flash_attention_backward.default"
+IMAGES, GRADIENT, WEIGHT, KEYS = (2, 3, 32, 32), (2, 8, 16, 16), (8, 3, 7, 7), (1, 8, 32, 8)
+
+
+@pytest.mark.parametrize(
+    ("captured", "listed", "agrees"),
+    [
+        # Weights of 8x3x7x7: a product of 3 * 7 * 7 by 8, whose sum is over 2 * 16 * 16.
+        (heavy("aten.convolution_backward.default", OpClass.CONVOLUTION, IMAGES, GRADIENT,
+               gemms=((1, 147, 8, 512),)), (GRADIENT, IMAGES, WEIGHT), True),
+        (heavy("aten.convolution_backward.default", OpClass.CONVOLUTION, IMAGES, GRADIENT,
+               gemms=((1, 147, 8, 512),)), (GRADIENT, IMAGES, (8, 3, 9, 9)), False),
+        (heavy(FLASH, OpClass.ATTENTION, KEYS), (KEYS, KEYS), True),
+        (heavy(FLASH, OpClass.ATTENTION, KEYS), (KEYS, (2, *KEYS[1:])), False),
+    ],
+)  # fmt: skip
+def test_ops_that_must_match_list_nothing_that_is_not_theirs(captured, listed, agrees):
+    name = "aten::" + captured.name.split(".")[1]
+    executed = heavy(name, captured.kind, *listed)
+    rules = rules_for([captured], [executed], recorded=True, backend="cpu")
+    found = match([captured], [executed], rules)
+    assert bool(found.pairs) == agrees
