@@ -120,9 +120,9 @@ def test_configuration_has_one_entry_per_network_dim(tmp_path):
     network = yaml.safe_load((tmp_path / "network.yml").read_text())
     assert network["npus_count"] == [8, 16, 4]
     # 78% of NVLink's 450e9 bytes/s within a node of 8, 90% of InfiniBand's 50e9 beyond, in GiB/s;
-    # 0.6 and 2.7 us per message, which passes two links of a switch.
+    # 3.4 and 14 us per message, which passes two links of a switch.
     assert network["bandwidth"] == [326.894, 41.9095, 41.9095]
-    assert network["latency"] == [300, 1350, 1350]
+    assert network["latency"] == [1700, 7000, 7000]
     content = json.loads((tmp_path / "system.json").read_text())
     lists = [value for key, value in content.items() if key.endswith("-implementation")]
     assert [len(value) for value in lists] == [3] * 4
@@ -141,7 +141,7 @@ def test_links_of_network_dims_by_hand():
     """A v5e row of 16: two directions of 90% of 50 GB/s, half a ring of 8 hops of 1 us in 15
     messages.  MI300X: 75% of 448 GB/s over 7 links.  Four of eight devices have as fast links.
     A node of 8 and 64 of them in one dim: a gather of S takes 7/8 S at 351 GB/s and 63/64 of S/8
-    at 45 GB/s, and 7 messages of 0.6 us and 63 of 2.7 us, where the simulator has 511 of 2 hops.
+    at 45 GB/s, and 7 messages of 3.4 us and 63 of 14 us, where the simulator has 511 of 2 hops.
     Uneven: 12 ranks take 6 devices of two nodes.
     """
     [row, column] = network_of(Mesh((16, 16)), "tpu-v5e-pod")
@@ -151,7 +151,7 @@ def test_links_of_network_dims_by_hand():
             assert link == pytest.approx((48e9, 1e-6), rel=1e-5)
     [(bandwidth, latency)] = network_of(Mesh((512,)), "dgx-h100")
     assert 511 / 512 / bandwidth == pytest.approx(7 / 8 / 351e9 + 63 / 64 / 8 / 45e9, rel=1e-5)
-    assert 511 * 2 * latency == pytest.approx(7 * 0.6e-6 + 63 * 2.7e-6, rel=1e-5)
+    assert 511 * 2 * latency == pytest.approx(7 * 3.4e-6 + 63 * 14e-6, rel=1e-5)
     [(bandwidth, _)] = network_of(Mesh((12,)), "dgx-h100")
     assert 11 / 12 / bandwidth == pytest.approx(5 / 6 / 351e9 + 1 / 2 / 6 / 45e9, rel=1e-5)
 
