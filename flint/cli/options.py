@@ -30,6 +30,35 @@ def _a_folder(path: Path) -> Path:
     return path
 
 
+# What saving would refuse in the end is refused before minutes of work.
+
+
+def _replaceable(path: Path) -> Path:
+    from flint.folder import is_workload_folder
+
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"{path} is a file: give a folder with -o")
+    if path.is_dir() and any(path.iterdir()) and not is_workload_folder(path):
+        raise UsageError(f"{path} exists and is no workload folder: it is left alone")
+    return path
+
+
+def _a_system(name: str | None) -> str | None:
+    from flint.cost.systems import load_system
+
+    if name is not None:
+        load_system(name)
+    return name
+
+
+def _a_granularity(name: str) -> str:
+    from flint.passes import GRANULARITIES
+
+    if name not in GRANULARITIES:
+        raise UsageError(f"granularity {name!r}: choose from {', '.join(GRANULARITIES)}")
+    return name
+
+
 def positive(parameter: typer.CallbackParam, value: float | None) -> float | None:
     """A limit that is a number above 0.
 
@@ -94,16 +123,27 @@ EntryOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable result on stdout.")]
 SystemOption = Annotated[
-    str, typer.Option("--system", help="System that durations are for: a name or a TOML file.")
+    str,
+    typer.Option(
+        "--system",
+        help="System that durations are for: a name or a TOML file.",
+        callback=_a_system,
+    ),
 ]
 RanksOption = Annotated[
     str, typer.Option("--ranks", help="Ranks that get a trace: all, 0-7, 0,3,8-11.")
 ]
-GranularityOption = Annotated[str, typer.Option("--granularity", help="op, kernel or region.")]
+GranularityOption = Annotated[
+    str,
+    typer.Option("--granularity", help="op, kernel or region.", callback=_a_granularity),
+]
 AnnotateOption = Annotated[
     bool, typer.Option("--annotate", help="Put op, layer, source and shapes into every node.")
 ]
-OutputOption = Annotated[Path, typer.Option("-o", "--output", help="Workload folder to write.")]
+OutputOption = Annotated[
+    Path,
+    typer.Option("-o", "--output", help="Workload folder to write.", callback=_replaceable),
+]
 SetupOption = Annotated[
     str | None,
     typer.Option("--setup", help="Function of the file that makes the arguments for a mesh."),
@@ -118,6 +158,7 @@ TargetSystemOption = Annotated[
         "--system",
         help="System that durations are for: a name or a TOML file "
         "[default: one of the target's devices, else dgx-h100].",
+        callback=_a_system,
     ),
 ]
 AlgorithmOption = Annotated[

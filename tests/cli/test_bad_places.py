@@ -91,6 +91,29 @@ def test_a_limit_that_is_no_positive_number_is_refused(limit, tmp_path):
     assert run.stderr.startswith(f"flint: {limit}: expected a positive number")
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("-o", "kept"), "kept exists and is no workload folder"),
+        (("-o", "loud.py"), "is a file"),
+        (("-o", "out", "--system", "abacus"), "abacus"),
+        (("-o", "out", "--granularity", "warp"), "granularity 'warp'"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_the_capture(options, words, tmp_path):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "notes").write_text("mine")
+    (tmp_path / "loud.py").write_text("raise RuntimeError('imported')")
+    run = subprocess.run(
+        [sys.executable, "-m", "flint", "capture", "loud.py:step", "--mesh", "2", *options],
+        capture_output=True, text=True, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert run.returncode == 2
+    assert words in run.stderr
+    assert "imported" not in run.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "loud.py"]
+
+
 def test_the_list_of_commands_is_whole_on_80_columns(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit, match="0"):
