@@ -85,6 +85,22 @@ CASES = {
         reduction="sum",
         expected=lambda given, me: [chunk(sum(m[at] for m in given), me) for at in (0, 1)],
     ),
+    # Every member runs the root's program: what the others keep is their own and nothing.
+    "gather_": case(
+        name="c10d.gather_.default", given=[(3, 4)], fresh=[(3, 4), (3, 4)],
+        args=([["f0", "f1"]], ["g0"], "group", 0), writes=["f0", "f1"],
+        expected=lambda given, me: [
+            given[me][0], given[1][0] if me == 0 else torch.zeros_like(given[1][0])
+        ],
+    ),
+    # Every member runs the program of the one that receives.
+    "scatter_": case(
+        name="c10d.scatter_.default", given=[(3, 4), (3, 4)], fresh=[(3, 4)],
+        args=(["f0"], [["g0", "g1"]], "group", 1), writes=["f0"],
+        expected=lambda given, me: [
+            given[1][0] if me == 0 else torch.zeros_like(given[1][0])
+        ],
+    ),
     "alltoall_base_": case(
         name="c10d.alltoall_base_.default", given=[(6, 4)], fresh=[(6, 4)],
         args=("f0", "g0", "group", (), ()), writes=["f0"],

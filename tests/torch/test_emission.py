@@ -429,7 +429,7 @@ def test_both_sides_of_a_message_write_the_same_pairs(side):
 
 
 def test_an_unknown_communication_is_refused():
-    op = Op(name="c10d.gather_.default", args=(X,), kwargs={}, results=(), group=0)
+    op = Op(name="c10d.unknown_.default", args=(X,), kwargs={}, results=(), group=0)
     made = recording([op], [Input(X, "batch", "")], [], groups=(Group("g", "", (0, 1)),))
     with pytest.raises(FlintError, match="cannot be written as a StableHLO collective"):
         emit(made)

@@ -401,4 +401,7 @@ def exchange_step(x, mesh, rank):
         for request in dist.batch_isend_irecv(sends):
             request.wait()
         dist.reduce(into, dst=2)
+        gathered = [torch.empty_like(part) for _ in range(world)] if rank == 2 else None
+        dist.gather(part, gathered, dst=2)
+        dist.scatter(into, [part] * world if rank == 1 else None, src=1)
         dist.barrier()

@@ -18,6 +18,7 @@ import numpy as np
 
 from flint.errors import FlintError
 from flint.frontends.torch.emission.replica_groups import Table, full_groups, full_pairs
+from flint.frontends.torch.emission.rooted import barrier, gather_to_root, scatter_from_root
 from flint.frontends.torch.emission.storages import Storages
 from flint.frontends.torch.lowerings import operations as build
 from flint.frontends.torch.lowerings.operations import Value
@@ -28,7 +29,7 @@ from flint.stablehlo.bindings import stablehlo as hlo
 _NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor")
 _REDUCTIONS = {
     "sum": "add", "avg": "add", "max": "maximum", "min": "minimum", "product": "multiply",
-    "band": "and", "bor": "or",
+    "band": "and", "bor": "or", "bxor": "xor",
 }  # fmt: skip
 
 
@@ -166,13 +167,21 @@ class _Emitter:
             return value
         return build.divide(value, build.like(self.size, value))
 
-    def all_reduce(self, values: list[Value]) -> list[Value]:
+    def ranks(self) -> tuple[int, ...]:
+        """Global ranks of the op's process group, in its order."""
+        return self.among.recording.groups[self.op.group].ranks
+
+    def root(self) -> int:
+        """The root's position in its process group."""
+        return (_numbers(self.op) or [0])[0]
+
+    def all_reduce(self, values: list[Value], kind: str = "") -> list[Value]:
         kinds = sorted({build.dtype_of(value) for value in values})
         if len(kinds) != 1:
             raise FlintError(f"one all-reduce of several dtypes: {', '.join(kinds)}")
         types = [value.type for value in values]
         op = self.made("all_reduce", values, types, self.grouped(), regions=1)
-        build.body_of(op.regions[0], kinds, self.kind())
+        build.body_of(op.regions[0], kinds, kind or self.kind())
         return [self.averaged(result) for result in op.results]
 
     def all_gather(self, values: list[Value]) -> list[Value]:
@@ -284,16 +293,14 @@ def _all_reduce_in_place(emitter: _Emitter) -> None:
 
 def _broadcast_in_place(emitter: _Emitter) -> None:
     (view,) = emitter.views(0)
-    root = (_numbers(emitter.op) or [0])[0]
-    emitter.write(view, emitter.broadcast(emitter.read(view), root))
+    emitter.write(view, emitter.broadcast(emitter.read(view), emitter.root()))
 
 
 def _broadcast(emitter: _Emitter) -> None:
     if emitter.op.name.startswith("c10d."):
         return _broadcast_in_place(emitter)
     (view,) = emitter.views(0)
-    root = (_numbers(emitter.op) or [0])[0]
-    value = emitter.broadcast(emitter.read(view), root)
+    value = emitter.broadcast(emitter.read(view), emitter.root())
     for result in emitter.results() or [view]:
         emitter.write(result, value)
     return None
@@ -323,6 +330,13 @@ def _all_gather_lists(emitter: _Emitter) -> None:
     (source,) = emitter.views(1)
     outputs = emitter.views(0)
     value = emitter.read(source)
+    if len({math.prod(out.shape) for out in outputs}) > 1:
+        # Of parts of several sizes each is broadcast by its owner, as NCCL's process group does.
+        for root, out in enumerate(outputs):
+            own = emitter.ranks()[root] == emitter.among.recording.rank
+            part = value if own else build.constant(0, out.shape, out.dtype)
+            emitter.write(out, emitter.broadcast(build.reshape(part, out.shape), root))
+        return
     (gathered,) = emitter.all_gather([_flat(value)])
     count = math.prod(source.shape)
     for at, out in enumerate(outputs):
@@ -449,11 +463,6 @@ def _peer(emitter: _Emitter) -> int:
     return emitter.op.peer
 
 
-def _barrier(emitter: _Emitter) -> None:
-    """NCCL's process group does a barrier as an all-reduce of one element."""
-    emitter.all_reduce([build.constant(0, (1,), "float32")])
-
-
 def _reduce(emitter: _Emitter) -> None:
     """To one rank: an all-reduce, which is what the other ranks' values may be taken for."""
     emitter.among.warnings["reduce to one rank written as an all-reduce"] += 1
@@ -481,10 +490,10 @@ _HANDLERS: dict[str, Callable[[_Emitter], None]] = {
     "alltoall": _all_to_all_lists,
     "all_to_all_single": _all_to_all_functional,
     "shard_dim_alltoall": _shard_dim_all_to_all,
+    "gather": gather_to_root,
+    "scatter": scatter_from_root,
     "send": _send,
     "recv": _receive,
-    "barrier": _barrier,
+    "barrier": barrier,
     "reduce": _reduce,
 }
-
-__all__ = ["Collectives", "is_communication"]

@@ -194,6 +194,7 @@ def erf(value: Value) -> Value:
 _REDUCERS = {
     "add": (hlo.add, 0), "multiply": (hlo.multiply, 1), "maximum": (hlo.maximum, -math.inf),
     "minimum": (hlo.minimum, math.inf), "and": (hlo.and_, 1), "or": (hlo.or_, 0),
+    "xor": (hlo.xor, 0),
 }  # fmt: skip
 
 

@@ -32,6 +32,7 @@ from flint.frontends.torch.shims import (
     pipeline,
     process_group,
     random_offsets,
+    receiving,
     sharding,
     values,
 )
@@ -65,6 +66,7 @@ SHIMS: tuple[Shim, ...] = (
     Shim(compiled.apply, _KNOWN, "nothing is compiled under fake tensors"),
     Shim(fsdp1.apply, _KNOWN, "FSDP1 cannot run on fake tensors"),
     Shim(process_group.apply, _KNOWN, "programs make the process group that is already there"),
+    Shim(receiving.apply, _KNOWN, "who sends first only a run decides"),
     Shim(objects.apply, _KNOWN, "Python objects of other ranks are not there"),
     Shim(coalesced.apply, _KNOWN, "coalesced collectives have no kernels for fake tensors"),
     Shim(chunk.apply, _KNOWN, "FSDP makes the shards of all ranks to keep one"),

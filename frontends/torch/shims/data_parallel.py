@@ -49,6 +49,22 @@ def apply() -> None:
         return result
 
     module.DistributedDataParallel._ddp_init_helper = helper
+    _allow_hooks(module.DistributedDataParallel)
+
+
+def _allow_hooks(kind: Any) -> None:
+    """Hooks that send bfloat16 are for NCCL's process group: what is captured stands for it."""
+    original = kind._check_comm_hook
+
+    @functools.wraps(original)
+    def check(self: Any, hook: Any) -> None:
+        try:
+            original(self, hook)
+        except TypeError as error:
+            if not str(error).startswith("BF16 all reduce communication hook required"):
+                raise
+
+    kind._check_comm_hook = check
 
 
 _library: Any = None

@@ -12,8 +12,12 @@ import functools
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._python_dispatch import _disable_current_modes
+
+from flint.errors import FlintError
+from flint.frontends.torch.shims.values import place
 
 #: Every tuple of ranks that a mesh has, once.
 _MAPS: dict[tuple[int, ...], tuple[int, ...]] = {}
@@ -34,6 +38,8 @@ def apply() -> None:
     mesh: Any = device_mesh.DeviceMesh
     mesh.__init__ = _with_one_map(_with_real_ranks(mesh.__init__))
     mesh.__eq__ = _equal(mesh.__eq__)
+    for name in ("get_local_rank", "get_group"):
+        setattr(mesh, name, _of_members(getattr(mesh, name)))
     strided: Any = placement_types._StridedShard
     strided.local_shard_size_and_offset = really(strided.local_shard_size_and_offset)
 
@@ -60,6 +66,24 @@ def _with_one_map(init: Any) -> Any:
         init(self, *args, **kwargs)
         ranks = self._flatten_rank_map
         self._flatten_rank_map = _MAPS.setdefault(ranks, ranks)
+
+    return call
+
+
+def _of_members(method: Any) -> Any:
+    """A method that on ranks outside of the mesh ends in PyTorch's "list index out of range"."""
+
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.get_coordinate() is None:
+            ranks = self._flatten_rank_map
+            shown = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
+            raise FlintError(
+                f"rank {dist.get_rank()} is not in the mesh of {len(ranks)} ranks ({shown}) that "
+                f"the program uses{place()}; PyTorch fails there too: leave out what is not for "
+                "this rank (mesh.get_coordinate() is None), or make the mesh of all ranks (--mesh)"
+            )
+        return method(self, *args, **kwargs)
 
     return call
 

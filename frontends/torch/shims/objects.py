@@ -24,7 +24,7 @@ def apply() -> None:
         file, line = users_line(sys._getframe(2))
         assumed[
             f"Python objects are exchanged at {short_path(file)}:{line}: other ranks are taken to "
-            "hold this rank's"
+            "hold this rank's, the messages are left out"
         ] += 1
 
     def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:

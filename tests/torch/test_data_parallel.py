@@ -1,0 +1,33 @@
+"""DistributedDataParallel with what users add to it."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.torch.in_child import record_in_child  # noqa: E402
+
+
+def hooked(mesh):
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+
+    layer = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+    model = torch.nn.TransformerEncoder(layer, 2).to(mesh.device_type)
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    model.register_comm_hook(None, bf16_compress_hook)
+    return model, torch.randn(4, 8, 32, device=mesh.device_type)
+
+
+def accumulating_step(model, x):
+    with model.no_sync():
+        model(x[:2]).square().mean().backward()
+    model(x[2:]).square().mean().backward()
+
+
+def test_a_bf16_hook_reduces_the_second_micro_batchs_gradients_only_in_bf16():
+    """Per layer 96 * 32 + 96 (q, k, v), 32 * 32 + 32, 64 * 32 + 64, 32 * 64 + 32, four of 32."""
+    ops = record_in_child(accumulating_step, hooked, (4,), ("dp",)).ops
+    (reduced,) = [op for op in ops if op.group >= 0]
+    assert reduced.name == "c10d.allreduce_.default"
+    assert (reduced.writes[0].shape, reduced.writes[0].dtype) == ((2 * 8544,), "bfloat16")
