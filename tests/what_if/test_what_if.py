@@ -251,7 +251,7 @@ def test_nothing_is_gained_where_the_network_is_always_busy():
     slow = slowed(1e-3)
     plain = workload.simulate(slow)
     hoisted = workload.simulate(slow, passes=["hoist:by=2"])
-    assert plain.communication_seconds > 100 * plain.compute_seconds
+    assert plain.communication_seconds > 50 * plain.compute_seconds
     assert hoisted.step_seconds == plain.step_seconds
     assert hoisted.peak_memory_bytes > plain.peak_memory_bytes
 
