@@ -10,7 +10,9 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 
@@ -99,9 +101,27 @@ def _open_standard_streams() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
+def _heed_lost_interrupts() -> None:
+    """Raise Ctrl-C anew where it was lost: Python passes over what callbacks of its garbage
+    collector and finalizers raise, and JAX has such a callback.
+    """
+    show = sys.unraisablehook
+    main_thread = threading.main_thread().ident
+
+    def hook(lost: sys.UnraisableHookArgs) -> None:
+        if isinstance(lost.exc_value, KeyboardInterrupt):
+            # Later: here it would be lost again.
+            threading.Timer(0.01, signal.pthread_kill, [main_thread, signal.SIGINT]).start()
+        else:
+            show(lost)
+
+    sys.unraisablehook = hook
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave the process with its exit status."""
     _open_standard_streams()
+    _heed_lost_interrupts()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
     # Wherever it stands: it is an option of every command.

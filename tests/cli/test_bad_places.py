@@ -81,6 +81,20 @@ def test_what_makes_no_sense_is_a_line_and_exit_status_2(arguments, words, folde
     assert said.count("\n") == 1
 
 
+def test_an_interrupt_in_the_garbage_collector_is_not_lost(tmp_path):
+    """Python passes over what callbacks of the collector raise; the step would go on for ever."""
+    (tmp_path / "loud.py").write_text(
+        "import gc, threading\n"
+        "def callback(phase, info):\n    gc.callbacks.clear()\n    raise KeyboardInterrupt\n"
+        "gc.callbacks.append(callback)\ngc.collect()\nthreading.Event().wait(60)\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-m", "flint", "capture", "loud.py:f", "--mesh", "2", "-o", "out"],
+        capture_output=True, text=True, cwd=tmp_path, check=False, timeout=50,
+    )  # fmt: skip
+    assert (run.returncode, run.stderr) == (130, "flint: interrupted\n")
+
+
 @pytest.mark.parametrize("limit", ["--memory-limit inf", "--time-limit nan", "--time-limit 0"])
 def test_a_limit_that_is_no_positive_number_is_refused(limit, tmp_path):
     run = subprocess.run(  # a capture leaves its process without cleaning up

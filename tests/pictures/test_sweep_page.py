@@ -8,7 +8,7 @@ from flint.sweeps.page import page
 from flint.sweeps.rows import COLUMNS
 from tests.pictures.browser import needs_browser, opened
 
-SWEEP = SimpleNamespace(step="train.py:step", granularity="kernel", algorithm=None)
+SWEEP = SimpleNamespace(step="train.py:step", granularity="kernel", algorithm=None, simulation=())
 
 
 def row(mesh, step_seconds=None, error=None, fits=True, pareto=False, system="dgx-h100"):
