@@ -151,7 +151,7 @@ def test_its_failures_are_one_line(folder, binary, capsys, monkeypatch, how, opt
     [
         ((), "no ASTRA-sim binary: build its analytical simulator"),
         (("--astra-sim", "absent"), "absent: is not an executable file"),
-        (("--time-limit", "0"), "must be above 0 seconds"),
+        (("--time-limit", "0"), "--time-limit 0: expected a positive number"),
         (("--algorithm", "ring"), "--algorithm is for --engine embedded, not for astra-sim"),
         (("--system", "dgx-h10"), "no system is called 'dgx-h10'"),
     ],
