@@ -162,3 +162,22 @@ def test_the_host_waits_for_a_copy_to_it_before_it_goes_on():
 
     assert waits(lambda y: y.cpu())
     assert not waits(lambda y: y.to("cpu", non_blocking=True))
+
+
+def device_of_a_number():
+    from flint.frontends.torch.session import record
+
+    found = []
+
+    def step(x):
+        with torch.device(x.device):
+            found.append(torch.tensor(0).device.type)
+        return x + 1
+
+    record(step, lambda mesh: (torch.zeros(2, device=mesh.device_type),), (1,), ("dp",), 0)
+    return found[-1]
+
+
+def test_a_number_made_within_a_default_device_is_on_it():
+    """As batch norm's count of batches, which DDP broadcasts."""
+    assert in_child(device_of_a_number) == "cuda"

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+from torch.utils._device import _device_constructors
 
 from flint.errors import FlintError
 from flint.frontends.torch import routing
@@ -32,6 +33,9 @@ def apply() -> None:
     fake.__format__ = _format
     fake.numpy = _numpy
     made_of: Any = torch
+    # ``with torch.device(...)`` knows constructors by identity, from a table made when it is first
+    # needed: it must have torch's own, which is what is called in the end.
+    _device_constructors()
     made_of.tensor = _from_numbers(torch.tensor)
     made_of.as_tensor = _from_numbers(torch.as_tensor)
     made_of.save = _save
