@@ -7,6 +7,7 @@ import io
 import re
 import statistics
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "accuracy")
 
 import accuracy
 import maxtext
-from cases_of_runs import Case
+from cases_of_runs import Case, extrapolated
 from published import group, maxtext_flops, read_runs
 
 ROOT = Path(__file__).parent.parent
@@ -58,16 +59,20 @@ def test_flops_are_counted_as_the_publisher_does() -> None:
         if "step_time_s" in figures and "TFLOP/s/device" in figures:
             counted = figures["step_time_s"] * figures["TFLOP/s/device"] * 1e12
             recipe = maxtext.TRILLIUM[case.run.model, int(case.run.gpus)]
-            config = maxtext.MODELS[case.run.model]
+            mixture = maxtext.MIXTURES.get(case.run.model)
+            config = mixture or maxtext.MODELS[case.run.model]
             heads = config.heads
+            experts = mixture.experts if mixture else None
             flops = maxtext_flops(
                 layers=config.layers, width=config.width, heads=heads.queries, keys=heads.keys,
-                size=heads.size, hidden=config.hidden, products=3 if config.gated else 2,
+                size=heads.size,
+                hidden=experts.chosen * experts.hidden if experts else config.hidden,
+                products=3 if mixture or config.gated else 2,
                 vocabulary=config.vocabulary, sequence=config.sequence, sequences=recipe.batch,
             )  # fmt: skip
             assert flops == pytest.approx(counted, rel=0.01), case.run.model
             checked += 1
-    assert checked == 8
+    assert checked == 9
 
 
 @pytest.mark.parametrize("scale", [16, 32, 64, 128, 512, 1024])
@@ -81,14 +86,50 @@ def test_scaled_models_have_the_parameters_of_their_names(scale) -> None:
 
 
 def test_all_runs_on_an_accelerator_have_the_same_parameters() -> None:
-    by_accelerator: dict[str, set[object]] = {}
+    """Of kernels; and of the network, where they ran on the same system."""
+    kernels: dict[str, set[object]] = {}
+    networks: dict[str, set[object]] = {}
     for case in CASES:
         found = accuracy.system_of(case)
         tiers = tuple((tier.bandwidth, tier.efficiency, tier.latency) for tier in found.network)
-        by_accelerator.setdefault(case.accelerator, set()).add((found.accelerator.kernel, tiers))
-    assert {name: len(some) for name, some in by_accelerator.items()} == dict.fromkeys(
-        by_accelerator, 1
-    )
+        kernels.setdefault(case.accelerator, set()).add(found.accelerator.kernel)
+        networks.setdefault(case.system, set()).add(tiers)
+    for found in (kernels, networks):
+        assert {name: len(some) for name, some in found.items()} == dict.fromkeys(found, 1)
+
+
+def test_a_long_step_lies_on_the_line_through_two_short_ones() -> None:
+    """A pipeline of 4 stages, 2 s each and way: m microbatches last 2 * 2 * (m + 3) s."""
+    seconds = {8: 44.0, 16: 76.0}
+    assert extrapolated(seconds, 64) == 2 * 2 * (64 + 3)
+    assert extrapolated(seconds, 16) == 76.0
+
+
+@pytest.mark.parametrize(
+    ("model", "sequence", "tokens", "mfu"),
+    [
+        # torchtitan's docs/performance.md: tokens per second and device, MFU, of the same run.
+        ("llama3-8b", 8192, 2904, 0.568),
+        ("llama3-70b", 8192, 331, 0.517),
+        ("llama2-13b", 4096, 2162, 0.611),
+        ("llama2-70b", 4096, 355, 0.508),
+    ],
+)
+def test_flops_of_a_token_are_those_behind_a_published_mfu(model, sequence, tokens, mfu) -> None:
+    from torch_cases import MODELS, model_flops
+
+    config = replace(MODELS[model], sequence=sequence)
+    assert model_flops(config) * tokens / 312e12 == pytest.approx(mfu, rel=0.01)
+
+
+def test_half_of_the_runs_on_gpus_are_held_out_whatever_their_results() -> None:
+    """By names alone: a run with another result is on the same side."""
+    for name in accuracy.HALVED:
+        cases = [case for case in CASES if case.accelerator == name]
+        held_out = [case for case in cases if not accuracy.in_fit(case)]
+        assert 0.35 < len(held_out) / len(cases) < 0.65
+        for case in cases:
+            assert accuracy.in_fit(replace(case, measured=1.0)) == accuracy.in_fit(case)
 
 
 def test_a_row_from_end_to_end(tmp_path) -> None:
@@ -102,15 +143,21 @@ def test_a_row_from_end_to_end(tmp_path) -> None:
 
 
 def test_the_page_is_true_to_its_rows() -> None:
-    """Errors follow from the seconds beside them, the median from the errors."""
+    """Errors follow from the seconds beside them, the median from the errors; a reason stands for
+    every error beyond 30%."""
     text = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
     rows = re.findall(r"\| ([\d.]+) \| ([\d.]+) \| ([+-][\d.]+)% \|", text)
-    assert len(rows) == len(CASES)
+    assert len(rows) + text.count(accuracy.NOT_RECORDED) == len(CASES)
     errors = []
     for measured, simulated, error in rows:
         errors.append(abs(float(simulated) / float(measured) - 1) * 100)
-        assert abs(float(error)) == pytest.approx(errors[-1], abs=0.1)
+        rounded = 0.1 + 0.1 / float(measured)  # of an error in percent, of milliseconds
+        assert abs(float(error)) == pytest.approx(errors[-1], abs=rounded)
     stated = re.search(r"\| all \| (\d+) \| ([\d.]+)% \|", text)
     assert stated and int(stated[1]) == len(rows)
     assert float(stated[2]) == pytest.approx(statistics.median(errors), abs=0.1)
-    assert max(errors) < 30
+    _, _, reasons = text.partition("## Beyond 30%")
+    beyond, _, _ = reasons.partition("\n## ")
+    assert len(re.findall(r"^\| .* \| [+-][\d.]+% \| .+ \|$", beyond, re.M)) == sum(
+        error > 30 for error in errors
+    )

@@ -1,4 +1,9 @@
-"""What a published run becomes: a workload and a system, or a reason."""
+"""What a published run becomes: a workload and a system, or a reason.
+
+The idea: a step that accumulates many batches, or a pipeline of many microbatches, lasts as long as
+one more batch takes, times their number, and what filling and the optimizer take.  So two short
+steps are captured, and the time of the long one lies on the line through both.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +26,10 @@ class Case:
         key: names the workload: equal for runs that are the same program.
         expressed: how, in words.
         note: what differs from the published run.
-        capture: makes the workload.
+        capture: makes the workload of a step of so many batches.
         slice: devices that the innermost network joins; 0: as many as the system says.
+        batches: of the run's step.
+        recorded: numbers of batches that are captured: ``batches``, or two smaller ones.
     """
 
     run: Run
@@ -32,8 +39,10 @@ class Case:
     key: str
     expressed: str
     note: str
-    capture: Callable[[], Any]
+    capture: Callable[[int], Any]
     slice: int = 0
+    batches: int = 1
+    recorded: tuple[int, ...] = (1,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +50,16 @@ class NoCase:
     """Why a run is left out."""
 
     reason: str
+
+
+def extrapolated(seconds: dict[int, float], batches: int) -> float:
+    """Seconds of a step of so many batches, on the line through two shorter steps.
+
+    Args:
+        seconds: of steps, by their number of batches.
+        batches: of the step that is asked for.
+    """
+    if batches in seconds:
+        return seconds[batches]
+    (few, first), (more, second) = sorted(seconds.items())
+    return first + (batches - few) * (second - first) / (more - few)

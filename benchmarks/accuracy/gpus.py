@@ -1,21 +1,27 @@
-"""Published runs on GPUs, as our PyTorch Llama expresses them.
+"""Published runs on GPUs, as our models express them: which source is whose.
 
-The idea: torchtitan's Llama is ours: FSDP2, selective activation checkpointing, attention by the
-flash kernel.  torch.compile fuses, so that its runs are captured with composites opened.
+The idea: FSDP2, activation checkpointing and attention by the flash kernel are what the published
+runs of PyTorch have too; sources differ in models, in networks and in what they leave open, which
+stands in each row's note.  Runs of JAX on GPUs are in ``jax_gpus.py``.
 
     case = case_of(run)            # a Case, or the reason why there is none
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax_gpus
 from cases_of_runs import Case, NoCase
 from published import Run
+from torch_cases import MODELS, recipe, torch_case
 
-GRAND_TETON = str(Path(__file__).with_name("grand-teton.toml"))
+HERE = Path(__file__).parent
+GRAND_TETON = str(HERE / "grand-teton.toml")
+EAGER = "eager attention is counted without its causal mask"
 
 
 def case_of(run: Run) -> Case | NoCase:
@@ -24,15 +30,9 @@ def case_of(run: Run) -> Case | NoCase:
         return NoCase("mixture of experts with FP8 or a pipeline: no such recipe here")
     if run.precision.upper().startswith(("FLOAT8", "FP8")):
         return NoCase("FP8: the PyTorch model multiplies in bf16 only")
-    if run.source.startswith("torchtitan"):
-        return _torchtitan(run)
-    if run.model == "megatron-22B":
-        return _megatron(run)
-    if run.source.startswith("Megatron seq-par"):
-        return NoCase(
-            "a pipeline of 64 or more microbatches over 96 or more layers: recording its stages "
-            "takes more than four minutes for eight of the microbatches"
-        )
+    for name, case in _SOURCES.items():
+        if run.source.startswith(name):
+            return case(run)
     return NoCase("how the model is split, or its batch, is not published with the row")
 
 
@@ -40,7 +40,7 @@ def _torchtitan(run: Run) -> Case | NoCase:
     compiled = "compile" in run.parallelism
     ranks = int(run.gpus)
 
-    def capture() -> Any:
+    def capture(_: int) -> Any:
         from flint.models.torch.llama3 import LLAMA3_8B, training
 
         config = replace(LLAMA3_8B, sequences=2, checkpoint="selective")
@@ -56,15 +56,141 @@ def _torchtitan(run: Run) -> Case | NoCase:
         accelerator="h100-500w",
         key=f"torchtitan-8b-{ranks}-{compiled}",
         expressed=f"{ranks} dp, selective checkpointing" + (", opened" if compiled else ""),
-        note="" if compiled else "eager attention is counted without its causal mask",
+        note="" if compiled else EAGER,
         capture=capture,
     )
 
 
+def _torchtitan_a100(run: Run) -> Case | NoCase:
+    config = recipe(run, MODELS[run.model])
+    note = f"{EAGER}; the network is not published"
+    return torch_case(run, config, {"dp": int(run.gpus)}, "dgx-a100", "a100-sxm", note=note)
+
+
+#: MPT's layers, width and heads (llm-foundry, scripts/train/yamls/pretrain).
+_MPT = {
+    "125m": (12, 768, 12),
+    "350m": (24, 1024, 16),
+    "760m": (24, 1536, 12),
+    "1b": (24, 2048, 16),
+    "3b": (32, 2560, 20),
+    "7b": (32, 4096, 32),
+    "13b": (40, 5120, 40),
+    "30b": (48, 7168, 56),
+    "70b": (80, 8192, 64),
+}
+_MOSAIC = {
+    "H100 80GB": ("dgx-h100", "h100-sxm"),
+    "A100 80GB": ("dgx-a100", "a100-sxm"),
+    "A100 40GB": (str(HERE / "a100-40gb.toml"), "a100-40gb"),
+}
+
+
+def _mosaic(run: Run) -> Case | NoCase:
+    import torch
+
+    from flint.models.torch.llama3 import Config, Heads
+
+    layers, width, heads = _MPT[run.model.removeprefix("mpt-")]
+    config = Config(
+        layers=layers,
+        width=width,
+        heads=Heads(queries=heads, keys=heads, size=width // heads),
+        hidden=4 * width,
+        vocabulary=50368,
+        style="gpt",
+        # FSDP's "DEFAULT" and "PURE" reduce in the type of the parameters that are gathered.
+        reduce_dtype=torch.bfloat16,
+    )
+    system, accelerator = _MOSAIC[run.gpu_type.split(" (")[0]]
+    note = f"{EAGER}; embedding and head are two matrices"
+    return torch_case(
+        run, recipe(run, config), {"dp": int(run.gpus)}, system, accelerator, note=note
+    )
+
+
+_IBM = {
+    "A100 80GB (400 Gb/s between nodes)": (str(HERE / "a100-400gbps.toml"), "a100-sxm", 312e12),
+    "H100 80GB (800 Gb/s between nodes)": (str(HERE / "h100-800gbps.toml"), "h100-sxm", 989e12),
+    "H100 80GB (3200 Gb/s between nodes)": ("dgx-h100", "h100-sxm", 989e12),
+}
+#: FLOPs of a token as these posts count them: MFU and tokens/s of the same runs (A100).
+_IBM_FLOPS = {
+    "llama2-7b": 0.57 * 312e12 / 3700,
+    "llama2-13b": 0.51 * 312e12 / 1800,
+    "llama2-34b": 0.47 * 312e12 / 700,
+    "llama2-70b": 0.50 * 312e12 / 370,
+}
+
+
+def _ibm(run: Run) -> Case | NoCase:
+    system, accelerator, peak = _IBM[run.gpu_type]
+    ranks = int(run.gpus)
+    hybrid = run.parallelism.startswith("HSDP")
+    mesh = {"dp_replicate": ranks // 8, "dp": 8} if hybrid else {"dp": ranks}
+    compiled = "compile" in run.parallelism
+    note = "" if compiled else EAGER
+    config = recipe(run, MODELS[run.model])
+    flops = _IBM_FLOPS[run.model]
+    return torch_case(
+        run, config, mesh, system, accelerator, note=note, peak=peak, token_flops=flops
+    )
+
+
+def _kempner(run: Run) -> Case | NoCase:
+    words = run.parallelism.split(";")[0].split()
+    sizes = dict(zip(words[::2], words[1::2], strict=True)) if "one" not in words else {}
+    mesh = {"dp": int(sizes.get("FSDP", 1)), "tp": int(sizes.get("TP", 1))}
+    mesh = {axis: count for axis, count in mesh.items() if count > 1} or {"dp": 1}
+    config = recipe(run, MODELS[run.model])
+    note = "" if "compile" in run.parallelism else EAGER
+    return torch_case(run, config, mesh, "hgx-h200", "h200-sxm", note=note, slice_=4)
+
+
+#: Nemotron-4 15B (Parmar et al., 2024, table 1); a gated network with as many weights.
+_NEMO = {
+    "llama3.1-8b": MODELS["llama3-8b"],
+    "nemotron4-15b": replace(
+        MODELS["llama3-8b"],
+        width=6144,
+        heads=replace(MODELS["llama3-8b"].heads, queries=48),
+        hidden=16384,
+        vocabulary=256000,
+    ),
+}
+
+
+def _nemo(run: Run) -> Case | NoCase:
+    """Megatron's data parallelism: the optimizer's states are sharded, weights are gathered and
+    gradients reduced once per step."""
+    if run.model not in _NEMO:
+        return NoCase("a pipeline of 32 or 64 microbatches, several stages per rank")
+    words = run.parallelism.split()
+    sizes = dict(zip(words[::2], map(int, words[1::2]), strict=True))
+    inner = {"cp": sizes.get("CP", 1), "tp": sizes["TP"]}
+    inner = {axis: count for axis, count in inner.items() if count > 1}
+    mesh = {"dp": int(run.gpus) // max(inner.values()), **inner}
+    config = replace(recipe(run, _NEMO[run.model]), keep=True)
+    gated = "a gated network of as many FLOPs; " if "nemotron" in run.model else ""
+    note = gated + "Transformer Engine's fused kernels as what torch.compile fuses"
+    return torch_case(run, config, mesh, "dgx-h100", "h100-sxm", note=note, fused=True)
+
+
+def _amd(run: Run) -> Case | NoCase:
+    config = recipe(run, MODELS[run.model])
+    note = "the sequence's length is assumed"
+    return torch_case(run, config, {"dp": int(run.gpus)}, "mi300x-8", "mi300x", note=note)
+
+
 def _megatron(run: Run) -> Case | NoCase:
     """Korthikanti et al., "Reducing Activation Recomputation", 2022, table 3: 22B."""
+    if run.model != "megatron-22B":
+        return NoCase(
+            "a pipeline of 64 or more microbatches over 96 or more layers: recording its stages "
+            "takes more than four minutes for eight of the microbatches"
+        )
 
-    def capture() -> Any:
+    def capture(_: int) -> Any:
         import torch
 
         from flint.models.torch.layers import Heads
@@ -89,3 +215,17 @@ def _megatron(run: Run) -> Case | NoCase:
         "that is computed again",
         capture=capture,
     )
+
+
+#: How a row's source begins -> its cases.
+_SOURCES: Mapping[str, Callable[[Run], Case | NoCase]] = {
+    "torchtitan benchmarks": _torchtitan,
+    "PyTorch torchtitan performance": _torchtitan_a100,
+    "llm-foundry": _mosaic,
+    "PyTorch blog": _ibm,
+    "KempnerForge": _kempner,
+    "TransformerEngine": _amd,
+    "Megatron seq-par": _megatron,
+    "DGX Cloud benchmarking (NeMo)": _nemo,
+    "DGX Cloud benchmarking": jax_gpus.case_of,
+}

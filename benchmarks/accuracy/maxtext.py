@@ -19,6 +19,7 @@ from typing import Any
 from cases_of_runs import Case, NoCase
 from published import Run, maxtext_flops
 
+from flint.models.jax import moe
 from flint.models.jax.layers import Heads
 from flint.models.jax.llama3 import (
     LLAMA3_8B,
@@ -27,6 +28,7 @@ from flint.models.jax.llama3 import (
     Config,
     training,
 )
+from flint.models.jax.moe_dispatch import Experts
 
 LLAMA2_70B = replace(LLAMA3_70B, vocabulary=32000, sequence=4096)
 MISTRAL_7B = replace(LLAMA3_8B, vocabulary=32000)
@@ -41,6 +43,22 @@ MODELS = {
     "llama2-70b": LLAMA2_70B,
     "mistral-7b": MISTRAL_7B,
     "gpt3-175b": GPT3_175B,
+}
+#: Mixtral, with places for the tokens that every expert gets where all get equally many: as many
+#: FLOPs as a dropless mixture (MaxText's megablox) has.
+_MIXTRAL_8X7B = replace(
+    moe.MIXTRAL_8X7B, experts=replace(moe.MIXTRAL_8X7B.experts, capacity_factor=1.0), balance=0.0
+)
+MIXTURES = {
+    "mixtral-8x7b": _MIXTRAL_8X7B,
+    "mixtral-8x22b": replace(
+        _MIXTRAL_8X7B,
+        layers=56,
+        width=6144,
+        heads=Heads(queries=48, keys=8, size=128, theta=1e6),
+        experts=Experts(count=8, chosen=2, hidden=16384, capacity_factor=1.0),
+        vocabulary=32768,
+    ),
 }
 
 
@@ -100,6 +118,10 @@ TRILLIUM: dict[tuple[str, int], Recipe] = {
     ("llama2-70b", 256): replace(_PROJECTIONS, batch=2),
     ("mistral-7b", 8): replace(_ATTENTION, batch=6, note=_OFFLOAD + "; no attention window"),
     ("llama3.1-405b", 512): Recipe(1, "full", note=_OFFLOAD),
+    ("mixtral-8x7b", 256): replace(_ATTENTION, batch=12),
+    ("mixtral-8x22b", 256): replace(
+        _ATTENTION, batch=8, note=_OFFLOAD + "; the batch of 8 is assumed"
+    ),
 }
 #: Scale -> recipe; of TPU v5e and of v5p.
 V5E = {
@@ -139,12 +161,14 @@ def case_of(run: Run) -> Case | NoCase:
         return _case(run, MODELS[run.model], recipe, chips, chips, kind)
     recipe = TRILLIUM[run.model, chips]
     slice_ = min(chips, 256)
+    if run.model in MIXTURES:
+        return _mixture(run, recipe, chips, kind)
     return _case(run, MODELS[run.model], recipe, chips, slice_, kind)
 
 
 def _excluded(run: Run, kind: str) -> str:
-    if run.model.startswith(("mixtral", "deepseek")):
-        return "mixture of experts: our JAX model routes with other capacities"
+    if run.model.startswith("deepseek"):
+        return "latent attention and shared experts: no such model here"
     if run.model.startswith("gemma"):
         return "alternating attention windows: no such model here"
     if run.model == "gpt3-175b" and kind == "v5p":
@@ -181,7 +205,7 @@ def _case(run: Run, model: Config, recipe: Recipe, chips: int, slice_: int, kind
         return NoCase("no figure that says how long a step took")
     split = " x ".join(f"{count} {axis}" for axis, count in sizes.items())
 
-    def capture() -> Any:
+    def capture(_: int) -> Any:
         return training(config, mesh=tuple(sizes.values()), axes=tuple(sizes)).capture()
 
     return Case(
@@ -194,4 +218,26 @@ def _case(run: Run, model: Config, recipe: Recipe, chips: int, slice_: int, kind
         note=recipe.note,
         capture=capture,
         slice=slice_,
+    )
+
+
+def _mixture(run: Run, recipe: Recipe, chips: int, kind: str) -> Case | NoCase:
+    config = replace(MIXTURES[run.model], sequences=int(recipe.batch), remat=recipe.remat)
+    measured = run.step_seconds(int(recipe.batch) * config.sequence)
+    if measured is None:
+        return NoCase("no figure that says how long a step took")
+
+    def capture(_: int) -> Any:
+        return moe.training(config, mesh=(chips, 1), axes=("data", "expert")).capture()
+
+    return Case(
+        run=run,
+        measured=measured,
+        system=f"tpu-{kind}-pod",
+        accelerator=f"tpu-{kind}",
+        key=f"maxtext-{config}-{chips}",
+        expressed=f"{chips} data, remat {recipe.remat}",
+        note=f"{recipe.note}; as many places as a balanced routing needs, filled by scatters",
+        capture=capture,
+        slice=chips,
     )
