@@ -105,8 +105,7 @@ def _read(path: Path, accesses: AccessesBuilder | None) -> tuple[Observed, Acces
             # An annotation of gloo that ends on another thread mixes up the observer's stack: what
             # follows the collective on its own thread is said to be inside of it.
             rows.note("ops that the observer puts inside of a collective, taken to follow it")
-            while outer in collectives:
-                outer = outer_of[outer]
+            outer = _outside(outer, collectives, outer_of, path)
         number_of[node.id] = rows.add(
             node.facts or _facts(node.name, node.inputs, node.attributes, groups),
             rank=rank,
@@ -125,6 +124,17 @@ def _read(path: Path, accesses: AccessesBuilder | None) -> tuple[Observed, Acces
     if accesses is None:
         return observed, None
     return observed, accesses.finish([node.id for node in nodes], groups)
+
+
+def _outside(node: int, collectives: set[int], outer_of: dict[int, int], path: Path) -> int:
+    """The innermost node around a collective that is none itself."""
+    passed: set[int] = set()
+    while node in collectives:
+        if node in passed:
+            raise FlintError(f"{path}: node {node} is inside of itself, by its ctrl_deps")
+        passed.add(node)
+        node = outer_of[node]
+    return node
 
 
 def _check(path: Path, schema: str) -> None:

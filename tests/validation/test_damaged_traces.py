@@ -68,6 +68,24 @@ def test_json_with_odd_values_is_read_or_refused(name, key, tmp_path):
     assert outcomes == {True, False}
 
 
+def node(number, outer, name):
+    nothing = {"values": [], "shapes": [], "types": []}
+    return {"id": number, "ctrl_deps": outer, "name": name, "inputs": nothing, "attrs": []}
+
+
+@pytest.mark.parametrize("around", [(2, 2), (3, 2)])
+def test_a_collective_inside_of_itself_is_refused(around, tmp_path):
+    path, (first, second) = tmp_path / "t.json", around
+    nodes = [
+        node(2, first, "c10d::allreduce_"),
+        node(3, second, "c10d::allreduce_"),
+        node(4, 3, "aten::add"),
+    ]
+    path.write_text(json.dumps({"schema": "1.1.1", "nodes": nodes}))
+    with pytest.raises(FlintError, match=r"t\.json: node \d is inside of itself, by its ctrl_deps$"):
+        read_trace(path)
+
+
 @pytest.mark.parametrize("name", ["t.0.et", "t.xplane.pb"])
 def test_bytes_changed_anywhere_are_read_or_refused(name, tmp_path):
     path = tmp_path / name
