@@ -44,6 +44,7 @@ _COMMS = {
     "collective_name": "Collective name",
     "dtype": "dtype",
     "in_msg_nelems": "In msg nelems",
+    "out_msg_nelems": "Out msg nelems",
     "pg_name": "Process Group Name",
     "pg_size": "Group size",
     "global_rank_start": "Global rank start",

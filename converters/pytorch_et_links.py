@@ -20,7 +20,7 @@ from flint.post_execution.storages import Access, Accesses, span_of
 from flint.tensor_types import DTYPE_BITS, TensorType
 
 #: c10d's ops whose first argument is where the result goes; of the others' it is changed in place.
-_RESULT_FIRST = re.compile(r"_?(allgather|reduce_scatter|alltoall|gather|recv)")
+_RESULT_FIRST = re.compile(r"_?(allgather|reduce_scatter|alltoall|gather|scatter|recv)")
 _ONLY_READ = ("c10d::send", "c10d::barrier")
 #: Arguments that are written without being read.
 _OUT = re.compile(r"\bout\d*$")

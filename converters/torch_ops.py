@@ -53,10 +53,14 @@ def shape_of(dims: object) -> tuple[int, ...] | None:
 
 
 def tensors_of(dims: Sequence[Any], types: Sequence[Any]) -> list[list[Tensor]]:
-    """Per argument the tensors in it: one, several of a list, none of a number."""
+    """Per argument the tensors in it: one, several of a list or of lists, none of a number."""
     found: list[list[Tensor]] = []
     for number, item in enumerate(dims[:_MAX_TENSORS]):
         kind = str(types[number]) if number < len(types) else ""
+        if kind.startswith("GenericList[GenericList[Tensor") and isinstance(item, list):
+            item = [shape for part in item if isinstance(part, list) for shape in part]
+            kind = "GenericList[" + kind[len("GenericList[") :].replace("GenericList[", "")
+            kind = kind.replace("]", "") + "]"
         if kind.startswith(("GenericList[Tensor", "TensorList")) and isinstance(item, list):
             inner = [part.strip() for part in kind[kind.find("[") + 1 : -1].split(",")]
             shapes = [shape_of(part) for part in item[:_MAX_TENSORS]]
@@ -97,7 +101,8 @@ def op_facts(name: str, arguments: list[list[Tensor]] | None, group: Any = None)
     return OpFacts(kind, name, operands, dtype=dtype, gemms=gemms)
 
 
-#: c10d ops whose first argument is where the result goes; the others' is what is sent.
+#: c10d ops whose first argument is where the result goes; the others' is what is sent.  A
+#: scatter's first is a result too, but of the size of each message; what is sent only its root has.
 _RESULT_FIRST = re.compile(r"c10d::_?(allgather|reduce_scatter|alltoall|gather)")
 
 
@@ -111,7 +116,12 @@ def _collective(name: str, arguments: list[list[Tensor]] | None, group: Any) -> 
     if arguments is None or len(arguments) <= place:
         return OpFacts(kind, name, group=group)
     sent = tuple(arguments[place])
-    return OpFacts(kind, name, sent, _bytes(sent), sent[0][1] if sent else "", group)
+    # Of a gather or scatter the root alone has a list of a tensor for each member.
+    lists = arguments[1 - place : 2 - place] if kind == OpClass.OTHER_COLLECTIVE else []
+    listed = sum(map(len, lists))
+    return OpFacts(
+        kind, name, sent, _bytes(sent), sent[0][1] if sent else "", group, members=listed or -1
+    )
 
 
 def _bytes(tensors: Sequence[Tensor]) -> tuple[int, ...] | None:
@@ -150,7 +160,8 @@ def comms_facts(args: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]) 
     if kind is None:
         return None
     name, dtype = str(args["Collective name"]), dtype_of(args.get("dtype", ""))
-    count = args.get("In msg nelems")
+    # A scatter's "in" is what its root sends to all; each message is of the size of the result.
+    count = args.get("Out msg nelems" if name == "scatter" else "In msg nelems")
     parts = None
     if type(count) is int and count >= 0 and dtype:
         parts = (count * DTYPE_BITS[dtype] // 8,)

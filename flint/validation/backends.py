@@ -174,15 +174,25 @@ def _numbers(
 class Gloo:
     """Copies and divisions that gloo may make for the collectives of a rank.
 
-    An all-gather goes through one buffer, which is copied part by part; a reduce-scatter is an
-    all-reduce in a copy, of which the rank's part is copied; a mean is a sum that is divided
-    (torch/csrc/distributed/c10d/ProcessGroupGloo.cpp).
+    An all-gather goes through one buffer, which is copied part by part, and so does a gather at its
+    root; a reduce-scatter is an all-reduce in a copy, of which the rank's part is copied; a mean is
+    a sum that is divided (torch/csrc/distributed/c10d/ProcessGroupGloo.cpp).
+
+    Args:
+        captured: ops of a rank.
+        pairs: their positions, and those of the executed ops that are the same.
+        gathers: executed ops that are gathers to one rank, captured as messages.
     """
 
-    def __init__(self, captured: Ops, pairs: Pairs) -> None:
+    def __init__(self, captured: Ops, pairs: Pairs, gathers: Iterable[int] = ()) -> None:
         self.budget: Counter[tuple[str, int]] = Counter()
-        for i, _ in pairs:
+        own = set(gathers)  # the root copies its own part as well
+        to_root = set(own)
+        for i, j in pairs:
             facts = captured[i]
+            if j in to_root and facts.kind == OpClass.RECV:
+                self.budget["copy", _elements(facts)] += 1 + (j in own)
+                own.discard(j)
             members = len(facts.group or ())
             sizes = zip(facts.parts or (), facts.operands or (), strict=False)
             for elements in (size * 8 // DTYPE_BITS.get(dtype, 8) for size, (_, dtype) in sizes):

@@ -35,7 +35,7 @@ class OpClass(StrEnum):
     COLLECTIVE_PERMUTE = "collective-permute"
     SEND = "send"
     RECV = "recv"
-    OTHER_COLLECTIVE = "other collective"  # gather, scatter ...: no capture has one
+    OTHER_COLLECTIVE = "other collective"  # gather, scatter: captures have their messages
 
     @property
     def collective(self) -> bool:

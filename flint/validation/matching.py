@@ -31,6 +31,7 @@ from flint.validation.keys import (
     Rules,
 )
 from flint.validation.observed import OpFacts
+from flint.validation.rooted import THROUGH_ROOT, call_of, through_root
 from flint.validation.selection import plain_name
 
 
@@ -49,7 +50,8 @@ class Matching:
     Attributes:
         pairs: (captured, executed, evidence); positions in what ``match`` was given.
         explained: reason -> how many pairs differ in form by it, or how many ops have no partner.
-        without_captured, without_executed: positions of ops without a partner for a known reason.
+        without_captured, without_executed: positions of ops without a partner for a known reason,
+            and of calls whose partners are their messages.
         unmatched_captured, unmatched_executed: positions of the others, ascending.
         reordered: pairs of a recording in another order than recorded.
         in_order: class -> pairs that follow each other in both.
@@ -96,47 +98,16 @@ def match(
     result = Matching()
     ours, theirs = _by_class(captured, rules), _by_class(executed, rules)
     gloo: Gloo | None = None
-    for kind in sorted(ours.keys() | theirs.keys(), key=_heavy_first):
-        if rules.recorded and rules.on_host and not kind.must_match and gloo is None:
+    kinds = sorted(ours.keys() | theirs.keys())
+    for kind in [kind for kind in kinds if kind.must_match]:
+        _match_class(kind, captured, executed, ours, theirs, rules, address, result)
+    if rules.recorded:
+        _through_root(captured, executed, result)
+        if rules.on_host and any(not kind.must_match for kind in kinds):
             gloo = _aside(captured, executed, threads, theirs, result)
-        if not (rules.recorded or kind.must_match):
-            continue  # XLA fuses them: counted, not compared
-        mine, yours = ours.get(kind, []), theirs.get(kind, [])
-        if rules.recorded:
-            pairs = _in_order(captured, executed, mine, yours, rules, result)
-        else:
-            pairs = _by_identity(captured, executed, mine, yours, rules, address, result)
-        pairs = [
-            (i, j, Evidence.SIZES if e == Evidence.NAME and rules.sized(executed[j]) else e)
-            for i, j, e in pairs
-            if not rules.contradicts(captured[i], executed[j])
-        ]
-        left = _without(mine, (i for i, _, _ in pairs))
-        over = _without(yours, (j for _, j, _ in pairs))
-        if kind.collective and kind not in rules.by_name:
-            parted = _parted(captured, executed, left, over, rules, result)
-            left = _without(left, (i for i, _, _ in parted))
-            over = _without(over, (j for _, j, _ in parted))
-            pairs += parted
-        sized = kind.collective or kind == OpClass.GEMM
-        if rules.recorded and kind not in rules.by_name and not sized:
-            more = _wider(captured, executed, left, over, pairs, rules, result)
-            if kind == OpClass.ELEMENTWISE:
-                more += _spread(
-                    captured, executed, _without(left, (i for i, _, _ in more)),
-                    _without(over, (j for _, j, _ in more)), result,
-                )  # fmt: skip
-            left = _without(left, (i for i, _, _ in more))
-            over = _without(over, (j for _, j, _ in more))
-            pairs += more
-        for i, j, _ in pairs:
-            result.explained.update(rules.reasons(captured[i], executed[j]))
-        result.pairs += pairs
-        firsts = {i: j for i, j, _ in sorted(pairs, reverse=True)}
-        result.in_order[kind] = longest_ascending([firsts[i] for i in sorted(firsts)])
-        result.unmatched_captured += left
-        result.unmatched_executed += over
-    if not rules.recorded:
+        for kind in [kind for kind in kinds if not kind.must_match]:
+            _match_class(kind, captured, executed, ours, theirs, rules, address, result)
+    else:  # XLA fuses light ops: counted, not compared
         _pointwise(captured, executed, rules, result)
     if gloo is not None:
         known = [(i, j) for i, j, _ in result.pairs]
@@ -150,8 +121,52 @@ def match(
     return result
 
 
-def _heavy_first(kind: OpClass) -> tuple[bool, str]:
-    return not kind.must_match, kind
+def _match_class(
+    kind: OpClass,
+    captured: Sequence[OpFacts],
+    executed: Sequence[OpFacts],
+    ours: dict[OpClass, list[int]],
+    theirs: dict[OpClass, list[int]],
+    rules: Rules,
+    address: Sequence[Hashable],
+    result: Matching,
+) -> None:
+    """Pair the ops of a class; those left over go to ``result`` as unmatched."""
+    mine, yours = ours.get(kind, []), theirs.get(kind, [])
+    if rules.recorded:
+        pairs = _in_order(captured, executed, mine, yours, rules, result)
+    else:
+        pairs = _by_identity(captured, executed, mine, yours, rules, address, result)
+    pairs = [
+        (i, j, Evidence.SIZES if e == Evidence.NAME and rules.sized(executed[j]) else e)
+        for i, j, e in pairs
+        if not rules.contradicts(captured[i], executed[j])
+    ]
+    left = _without(mine, (i for i, _, _ in pairs))
+    over = _without(yours, (j for _, j, _ in pairs))
+    if kind.collective and kind not in rules.by_name:
+        parted = _parted(captured, executed, left, over, rules, result)
+        left = _without(left, (i for i, _, _ in parted))
+        over = _without(over, (j for _, j, _ in parted))
+        pairs += parted
+    sized = kind.collective or kind == OpClass.GEMM
+    if rules.recorded and kind not in rules.by_name and not sized:
+        more = _wider(captured, executed, left, over, pairs, rules, result)
+        if kind == OpClass.ELEMENTWISE:
+            more += _spread(
+                captured, executed, _without(left, (i for i, _, _ in more)),
+                _without(over, (j for _, j, _ in more)), result,
+            )  # fmt: skip
+        left = _without(left, (i for i, _, _ in more))
+        over = _without(over, (j for _, j, _ in more))
+        pairs += more
+    for i, j, _ in pairs:
+        result.explained.update(rules.reasons(captured[i], executed[j]))
+    result.pairs += pairs
+    firsts = {i: j for i, j, _ in sorted(pairs, reverse=True)}
+    result.in_order[kind] = longest_ascending([firsts[i] for i in sorted(firsts)])
+    result.unmatched_captured += left
+    result.unmatched_executed += over
 
 
 def _aside(
@@ -162,7 +177,8 @@ def _aside(
     result: Matching,
 ) -> Gloo:
     """What gloo may run for the collectives; what it ran on threads of its own is set aside."""
-    gloo = Gloo(captured, [(i, j) for i, j, _ in result.pairs])
+    pairs = [(i, j) for i, j, _ in result.pairs]
+    gloo = Gloo(captured, pairs, [j for _, j in pairs if call_of(executed[j]) == "gather"])
     if not threads:
         return gloo
     programs = {threads[j] for j, facts in enumerate(executed) if facts.kind.must_match}
@@ -376,6 +392,22 @@ def _pointwise(
         result.explained[POINTWISE] += 1
         if captured[i].dtype != executed[j].dtype:
             result.explained[PROMOTED] += 1
+
+
+def _through_root(
+    captured: Sequence[OpFacts], executed: Sequence[OpFacts], result: Matching
+) -> None:
+    """Gathers and scatters, each with its messages."""
+    left, over = sorted(result.unmatched_captured), sorted(result.unmatched_executed)
+    found = through_root(captured, executed, left, over)
+    for i, j in found:
+        sized = executed[j].parts is not None
+        result.pairs.append((i, j, Evidence.SIZES if sized else Evidence.NAME))
+        result.certain.add(i)
+        kind = captured[i].kind
+        result.in_order[kind] = result.in_order.get(kind, 0) + 1
+    result.unmatched_captured = _without(left, (i for i, _ in found))
+    result.explain(THROUGH_ROOT, [], sorted({j for _, j in found}))
 
 
 def _parted(
