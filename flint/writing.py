@@ -1,7 +1,9 @@
 """Files that are whole or absent.
 
 The idea: a file is written beside its final place and renamed when it is complete, so that a full
-disk, an error or Ctrl-C leaves neither half a file nor the old one damaged.
+disk, an error or Ctrl-C leaves neither half a file nor the old one damaged.  A symbolic link keeps
+pointing to its file, which is the one replaced; what is no file (``/dev/null``, a pipe) is written
+to and stays what it is.
 
     with replacing(Path("graph.dot")) as partial:
         partial.write_text("digraph {}")
@@ -10,6 +12,7 @@ disk, an error or Ctrl-C leaves neither half a file nor the old one damaged.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,7 +22,9 @@ from flint.errors import FlintError, UsageError
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path beside ``path`` whose file takes its place when the block ends well.
+    """A path to write to: one beside ``path`` whose file takes its place when the block ends well.
+
+    Where ``path`` is a device or a pipe it is ``path`` itself.
 
     Raises:
         UsageError: ``path`` is a folder, or its own folder does not exist.
@@ -27,14 +32,32 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     if os.path.isdir(path) or not path.name:  # False where the name itself is refused
         raise UsageError(f"{path} is a folder: give the name of a file")
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        if not path.absolute().parent.is_dir():
-            raise UsageError(f"{path}: there is no folder {path.absolute().parent}")
-        yield partial
-        partial.replace(path)
+        if _is_stream(path):
+            yield path
+            return
+        with _beside(Path(os.path.realpath(path))) as partial:
+            yield partial
     except OSError as error:
         raise FlintError(f"{path}: cannot be written ({error.strerror or error})") from error
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: there is no folder {path.parent}")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        yield partial
+        partial.replace(path)
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether something is there that is no regular file: a rename would remove it."""
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False

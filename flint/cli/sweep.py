@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -138,7 +137,7 @@ def sweep_command(
     page.write(sweep, results, folder / "sweep.html", image if drawn else None)
     if kept is not None and (folder / kept).is_file():
         with replacing(output) as partial:
-            shutil.copyfile(folder / kept, partial)
+            partial.write_bytes((folder / kept).read_bytes())
     if json_output:
         print_json(rows.document(sweep, results))
     else:
