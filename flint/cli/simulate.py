@@ -15,12 +15,13 @@ from flint.cli.options import AlgorithmOption, FolderArgument, JsonOption
 from flint.cli.saving import announce
 from flint.cli.shared import print_json, print_warnings
 from flint.cli.tables import Printer, Table
+from flint.errors import UsageError
 from flint.folder import load, traced_system
 from flint.passes.what_if import parse_passes
 from flint.readable import human_bytes, human_flops, human_seconds, percentage
 from flint.simulation.recording import record
 from flint.simulation.result import Figures, ProgramResult, SimulationResult
-from flint.workload import Workload
+from flint.workload import Level, Workload
 
 
 def simulate_command(
@@ -106,6 +107,8 @@ def simulate_command(
         _say(workload, result, json_output, ())
         return
     system, granularity = system or traced_system(folder), granularity or "kernel"
+    if attention_as_written:
+        _refuse_as_written(workload, granularity)
     result = workload.simulate(
         system,
         granularity=granularity,
@@ -132,6 +135,23 @@ def simulate_command(
         if network is not None:
             registry.converter("network")(recording, network)
     _say(workload, result, json_output, (timeline, html, network))
+
+
+def _refuse_as_written(workload: Workload, granularity: str) -> None:
+    """Refuse ``--attention-as-written`` where no attention is fused.
+
+    Raises:
+        UsageError: so it is.
+    """
+    if workload.level == Level.OPTIMIZED:
+        raise UsageError(
+            "--attention-as-written is for partitioned programs: an optimized one is timed as the "
+            "compiler wrote it"
+        )
+    if granularity == "op":
+        raise UsageError(
+            "--attention-as-written means nothing at granularity op: it is always timed as written"
+        )
 
 
 def _say(

@@ -37,12 +37,14 @@ class Prepared:
         graphs: at the granularity, after the passes.
         kernels: the same between kernels, where values live.
         idle: passes that changed nothing in any program.
+        left: what was to be fused and is as written (text -> count).
     """
 
     written: tuple[WorkloadGraph, ...]
     graphs: tuple[WorkloadGraph, ...]
     kernels: tuple[WorkloadGraph, ...]
     idle: tuple[Chosen, ...]
+    left: dict[str, int]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -97,16 +99,26 @@ def _elsewhere(system: System, devices: int, algorithm: str | None) -> list[str]
     ]
 
 
-def as_it_runs(workload: Workload, granularity: str) -> tuple[WorkloadGraph, ...]:
+def as_it_runs(
+    workload: Workload, granularity: str, left: dict[str, int] | None = None
+) -> tuple[WorkloadGraph, ...]:
     """The programs' graphs, op by op, with attention that is spelled out as the fused kernel.
 
     Masks that were made for it alone are not made.
+
+    Args:
+        workload: what runs.
+        granularity: nothing is fused at "op".
+        left: where attention is counted (text -> count) that stays as written.
+
+    Raises:
+        FlintError: there is such attention, and nowhere to count it.
     """
     if workload.level != Level.PARTITIONED or granularity == "op":
         return _as_written(workload)
     found = []
     for program in workload.programs:
-        fused = fuse_attention(program.graph)
+        fused = fuse_attention(program.graph, left)
         found.append(fused if fused is program.graph else without_unneeded(fused))
     return tuple(found)
 
@@ -123,7 +135,8 @@ def prepare(
     fused_attention: bool = True,
 ) -> Prepared:
     """The graphs that are simulated; arguments as of ``flint.simulation.running.simulate``."""
-    written = as_it_runs(workload, granularity) if fused_attention else _as_written(workload)
+    left: dict[str, int] = {}
+    written = as_it_runs(workload, granularity, left) if fused_attention else _as_written(workload)
     steps = [stages(apply(graph, granularity), passes) for graph in written]
     graphs = tuple(found[-1] for found in steps)
     idle = tuple(
@@ -132,6 +145,6 @@ def prepare(
         if all(same(found[number], found[number + 1]) for found in steps)
     )
     if granularity == "kernel":
-        return Prepared(written, graphs, graphs, idle)
+        return Prepared(written, graphs, graphs, idle, left)
     kernels = tuple(transform(apply(graph, "kernel"), passes) for graph in written)
-    return Prepared(written, graphs, kernels, idle)
+    return Prepared(written, graphs, kernels, idle, left)

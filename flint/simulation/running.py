@@ -110,6 +110,7 @@ def simulate(
                 for item in chosen
             ),
             *_attention(prepared.written),
+            *(f"{text} ({count} of them)" for text, count in prepared.left.items()),
             *_remarks(workload),
             *(on.measured.notes() if on.measured else ()),
         ),
