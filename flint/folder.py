@@ -321,14 +321,23 @@ def _inside(folder: Path, relative: str) -> Path:
     return path
 
 
-@contextlib.contextmanager
-def _whole(folder: Path) -> Iterator[Path]:
-    """A folder beside ``folder`` that takes its place when the block ends well."""
-    folder = folder.absolute()
+def check_replaceable(folder: Path) -> None:
+    """That a workload may be saved there: nothing, an empty folder or a workload folder is.
+
+    Raises:
+        UsageError: a file, or a folder with something else in it.
+    """
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file: give a folder with -o")
     if folder.is_dir() and any(folder.iterdir()) and not is_workload_folder(folder):
         raise UsageError(f"{folder} exists and is no workload folder: it is left alone")
+
+
+@contextlib.contextmanager
+def _whole(folder: Path) -> Iterator[Path]:
+    """A folder beside ``folder`` that takes its place when the block ends well."""
+    check_replaceable(folder)
+    folder = folder.absolute()
     partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
     try:
         try:

@@ -34,12 +34,9 @@ def _a_folder(path: Path) -> Path:
 
 
 def _replaceable(path: Path) -> Path:
-    from flint.folder import is_workload_folder
+    from flint.folder import check_replaceable
 
-    if path.exists() and not path.is_dir():
-        raise UsageError(f"{path} is a file: give a folder with -o")
-    if path.is_dir() and any(path.iterdir()) and not is_workload_folder(path):
-        raise UsageError(f"{path} exists and is no workload folder: it is left alone")
+    check_replaceable(path)
     return path
 
 
@@ -52,10 +49,9 @@ def _a_system(name: str | None) -> str | None:
 
 
 def _a_granularity(name: str) -> str:
-    from flint.passes import GRANULARITIES
+    from flint.passes import check_granularity
 
-    if name not in GRANULARITIES:
-        raise UsageError(f"granularity {name!r}: choose from {', '.join(GRANULARITIES)}")
+    check_granularity(name)
     return name
 
 

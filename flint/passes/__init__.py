@@ -41,6 +41,16 @@ GRANULARITIES: dict[str, tuple[str, ...]] = {
 }
 
 
+def check_granularity(name: str) -> None:
+    """That there is such a granularity.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name not in GRANULARITIES:
+        raise UsageError(f"granularity {name!r}: choose from {', '.join(GRANULARITIES)}")
+
+
 def apply(graph: WorkloadGraph, granularity: str) -> WorkloadGraph:
     """``graph`` at ``granularity``.
 
@@ -52,8 +62,7 @@ def apply(graph: WorkloadGraph, granularity: str) -> WorkloadGraph:
         UsageError: an unknown granularity.
         FlintError: a graph that contradicts itself (see ``flint.verification``).
     """
-    if granularity not in GRANULARITIES:
-        raise UsageError(f"granularity {granularity!r}: choose from {', '.join(GRANULARITIES)}")
+    check_granularity(granularity)
     verify(graph)
     for name in GRANULARITIES[granularity]:
         graph = PASSES[name](graph)

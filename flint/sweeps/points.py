@@ -15,13 +15,14 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from flint.cost.collectives import check_algorithm
 from flint.cost.systems import load_system
 from flint.errors import UsageError
 from flint.mesh import Mesh, parse_mesh
+from flint.passes import check_granularity
 from flint.passes.what_if import parse_passes
 from flint.sweeps import sources
 
-GRANULARITIES = ("op", "kernel", "region")
 #: A point without what-if passes.
 NO_PASS = "none"
 #: Digits of a key that name a file: 96 bits.
@@ -99,10 +100,10 @@ def points(sweep: Sweep) -> list[Point]:
     """All points, step by step, then mesh by mesh; what is given twice is there once.
 
     Raises:
-        UsageError: no such file, mesh, system, granularity or pass.
+        UsageError: no such file, mesh, system, granularity, algorithm or pass.
     """
-    if sweep.granularity not in GRANULARITIES:
-        raise UsageError(f"granularity {sweep.granularity!r}: there are {', '.join(GRANULARITIES)}")
+    check_granularity(sweep.granularity)
+    check_algorithm(sweep.algorithm)
     if not sweep.steps or not sweep.meshes or not sweep.systems or not sweep.passes:
         raise UsageError("a sweep needs at least one step, one --mesh and one --system")
     meshes = list(dict.fromkeys(parse_mesh(text, sweep.axes) for text in sweep.meshes))

@@ -232,6 +232,7 @@ def test_only_a_sweep_without_any_result_fails(step):
         (("--mesh", "4,y"), "--mesh '4,y'"),
         (("--axes", "data"), "names are"),
         (("--granularity", "atom"), "atom"),
+        (("--algorithm", "foo"), "no algorithm is called 'foo'"),
         (("--jobs", "0"), "--jobs 0"),
         (("--pass", "hoists"), "hoists"),
         (("--level", "logical"), "--level logical"),
