@@ -32,7 +32,10 @@ FOREACH = "one kernel for a list of tensors on accelerators, one op per tensor o
 DUPLICATE = "the same op on the same values as another one, which the compiler runs once"
 LAYOUT = "a convolution with its dims in another order"
 POINTWISE = "a convolution with a window of one element, computed as a matrix product"
-COMBINED = "all-reduces that the compiler combined into one"
+#: Per class of collectives.
+COMBINED = {
+    kind: f"{kind}s that the compiler combined into one" for kind in OpClass if kind.collective
+}
 BUFFERS = "an all-to-all with one buffer per member, of the same bytes in all"
 ROOTED = "a reduce to one rank, captured as an all-reduce, which StableHLO has in its place"
 BARRIER = "a barrier, captured as the all-reduce of one number that it is with NCCL"

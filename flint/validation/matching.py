@@ -145,7 +145,7 @@ def _match_class(
     left = _without(mine, (i for i, _, _ in pairs))
     over = _without(yours, (j for _, j, _ in pairs))
     if kind.collective and kind not in rules.by_name:
-        parted = _parted(captured, executed, left, over, rules, result)
+        parted = _parted(kind, captured, executed, left, over, rules, result)
         left = _without(left, (i for i, _, _ in parted))
         over = _without(over, (j for _, j, _ in parted))
         pairs += parted
@@ -411,6 +411,7 @@ def _through_root(
 
 
 def _parted(
+    kind: OpClass,
     captured: Sequence[OpFacts],
     executed: Sequence[OpFacts],
     left: list[int],
@@ -421,7 +422,7 @@ def _parted(
     """Collectives that differ in how many buffers go at once; all of their buffers must pair up."""
     pairs: _Pairs = []
     for few, many, reason, flipped in (
-        (over, left, COMBINED, False),
+        (over, left, COMBINED[kind], False),
         (left, over, PARTED, True),
     ):
         whole, single = (captured, executed) if flipped else (executed, captured)

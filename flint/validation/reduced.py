@@ -310,7 +310,9 @@ def _side_by_side(
                 whole = [items[place] for place in chosen]
                 result.pairs += [(i, j) for positions, _ in whole for i in positions]
                 if len(whole) > 1:
-                    result.reasons[COMBINED] += sum(len(positions) for positions, _ in whole)
+                    result.reasons[COMBINED[OpClass.ALL_REDUCE]] += sum(
+                        len(positions) for positions, _ in whole
+                    )
                 items = [item for place, item in enumerate(items) if place not in chosen]
 
 

@@ -18,7 +18,7 @@ from flint.validation.backends import (
     explanations,
 )
 from flint.validation.classes import OpClass, aten_class
-from flint.validation.keys import BARRIER, ROOTED, rules_for
+from flint.validation.keys import BARRIER, COMBINED, ROOTED, rules_for
 from flint.validation.matching import match
 from flint.validation.observed import OpFacts
 
@@ -99,6 +99,19 @@ def test_ops_on_gloos_threads_take_no_partner_of_the_programs_ops():
     # On a device nothing is gloo's.
     rules = rules_for(captured, executed, recorded=True, backend="gpu")
     assert match(captured, executed, rules, threads=[0, 1, 0]).unmatched_executed == [2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"), [(OpClass.ALL_REDUCE, "all-reduces"), (OpClass.ALL_GATHER, "all-gathers")]
+)
+def test_combined_collectives_are_told_by_their_kind(kind, named):
+    single = [collective(kind, 8), collective(kind, 16)]
+    operands = (((8,), "f32"), ((16,), "f32"))
+    both = OpFacts(kind, str(kind), operands, (32, 64), "f32", (0, 1))
+    rules = rules_for(single, [both], recorded=False, backend="cpu")
+    found = match(single, [both], rules)
+    assert found.explained == {f"{named} that the compiler combined into one": 2}
+    assert f"{named} that the compiler combined into one" == COMBINED[kind]
 
 
 def test_functional_all_reduces_copy_once_each():

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.xdist_group("validation")
 #: What XLA's CPU backend does to each step, and nothing else may be explained away.
 EXPLAINED = {
     "mlp": {SWAPPED, SCATTERED},
-    "scan": {COMBINED, SCATTERED},
+    "scan": {COMBINED[OpClass.ALL_REDUCE], SCATTERED},
     "ring": {BUFFERS},
     "bf16": {PROMOTED},
     "explicit": set(),
