@@ -5,7 +5,8 @@ and not along others.  The first, the last and two other ranks are recorded; whe
 ranks run one program.  Where not, and where it is known at which places something changes (uneven
 shards), ranks between any two such places are recorded.  Where that does not explain what was seen,
 the axes along which something changes are found one by one, every place along those is recorded,
-and ranks elsewhere are recorded to check the prediction.
+and ranks elsewhere are recorded to check the prediction.  What a program asks about its own rank
+(``rank == 1``) tells of ranks that get another answer than those that were recorded: they are, too.
 
     behaviours((4, 2, 8), sign)       # sign(ranks) -> rank -> signature; here 4 stages
     [Behaviour(0, mask of 16 ranks), Behaviour(16, ...), ...]
@@ -25,6 +26,12 @@ from flint.errors import FlintError
 #: More representatives than this are refused: each costs a recording.
 MAX_REPRESENTATIVES = 256
 
+#: Up to this many ranks are all recorded where what is asked about a rank is not seen.
+FEW = 8
+
+#: More ranks with different answers than this are not recorded for their answers alone.
+_MOST_ANSWERS = 16
+
 #: Ranks -> what tells each of them apart; equal for ranks that do the same.
 Sign = Callable[[Sequence[int]], dict[int, str]]
 
@@ -42,8 +49,24 @@ class Behaviour:
     ranks: NDArray[np.bool_]
 
 
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What is known of differences among ranks without recording them.
+
+    Attributes:
+        kinds: equal for ranks that get the same answers to what was asked, [world].
+        unseen: whether something may have been asked that is not known.
+    """
+
+    kinds: NDArray[np.int64]
+    unseen: bool = False
+
+
 def behaviours(
-    shape: tuple[int, ...], sign: Sign, breaks: Callable[[], Sequence[Iterable[int]]] | None = None
+    shape: tuple[int, ...],
+    sign: Sign,
+    breaks: Callable[[], Sequence[Iterable[int]]] | None = None,
+    answers: Callable[[], Answers] | None = None,
 ) -> list[Behaviour]:
     """The distinct behaviours over a mesh.
 
@@ -52,6 +75,7 @@ def behaviours(
         sign: records ranks; asked for several at once, and for each rank once.
         breaks: per mesh axis, places from which on ranks may do something else; asked after rank 0
             has been recorded.
+        answers: what the ranks recorded so far asked about themselves; asked again after more.
 
     Raises:
         FlintError: too many distinct places, or a rank that breaks the pattern.
@@ -66,11 +90,19 @@ def behaviours(
         return [known[rank] for rank in ranks]
 
     witnesses = [0, world - 1, _rank(tuple(size // 2 for size in shape), shape), _far(shape)]
-    if len(set(signature(witnesses))) == 1:
+    signature(witnesses)
+    kinds = _by_answers(shape, signature, known, answers) if answers is not None else None
+    if len(set(known.values())) == 1:
         return [Behaviour(0, np.ones(world, bool))]
+    if len(known) == world:
+        return _all_recorded(known)
+    if kinds is not None and 1 < kinds.max() + 1 <= _MOST_ANSWERS:
+        found = _attempt(shape, kinds, signature, known, both=True)
+        if isinstance(found, list):
+            return found
     hints = tuple(tuple(sorted(item)) for item in breaks()) if breaks is not None else ()
     if any(hints) and _count(hints) <= MAX_REPRESENTATIVES:
-        found = _attempt(shape, hints, signature, known, both=True)
+        found = _attempt(shape, _cells(shape, hints), signature, known, both=True)
         if isinstance(found, list):
             return found
     changing = _changing_axes(shape, signature)
@@ -79,7 +111,7 @@ def behaviours(
     if any(hints):
         mixed = tuple(hint or places for hint, places in zip(hints, every, strict=True))
         if _count(mixed) <= MAX_REPRESENTATIVES:
-            found = _attempt(shape, mixed, signature, known, both=True)
+            found = _attempt(shape, _cells(shape, mixed), signature, known, both=True)
             if isinstance(found, list):
                 return found
     count = _count(every)
@@ -88,7 +120,7 @@ def behaviours(
             f"ranks behave differently along mesh axes of {count:,} places together; at most "
             f"{MAX_REPRESENTATIVES} are recorded"
         )
-    found = _attempt(shape, every, signature, known, both=False)
+    found = _attempt(shape, _cells(shape, every), signature, known, both=False)
     if isinstance(found, list):
         return found
     raise FlintError(
@@ -102,27 +134,63 @@ def _count(starts: tuple[tuple[int, ...], ...]) -> int:
     return math.prod(len(item) + 1 for item in starts)
 
 
-def _attempt(
+def _all_recorded(known: dict[int, str]) -> list[Behaviour]:
+    owner: dict[str, int] = {}
+    for rank in sorted(known):
+        owner.setdefault(known[rank], rank)
+    owners = np.array([owner[known[rank]] for rank in range(len(known))])
+    return [Behaviour(rank, owners == rank) for rank in owner.values()]
+
+
+def _by_answers(
     shape: tuple[int, ...],
-    starts: tuple[tuple[int, ...], ...],
     signature: Callable[[Sequence[int]], list[str]],
     known: dict[int, str],
-    *,
-    both: bool,
-) -> list[Behaviour] | tuple[int, int]:
-    """Behaviours if ranks do the same wherever no start lies between them; or two that do not.
+    answers: Callable[[], Answers],
+) -> NDArray[np.int64] | None:
+    """Record ranks of every kind, until those ask nothing new: the kinds."""
+    while True:
+        told = answers()
+        kinds: NDArray[np.int64]
+        _, firsts, kinds = np.unique(told.kinds, return_index=True, return_inverse=True)
+        if told.unseen and len(kinds) <= FEW:
+            missing = [rank for rank in range(len(kinds)) if rank not in known]
+        elif len(firsts) <= _MOST_ANSWERS or len(kinds) <= FEW:
+            seen = {int(kinds[rank]) for rank in known}
+            missing = [int(rank) for kind, rank in enumerate(firsts) if kind not in seen]
+        else:
+            return None
+        if not missing:
+            return kinds
+        signature(missing)
 
-    Args:
-        starts: per mesh axis, places (but for 0) at which something else may begin.
-        signature, known: records ranks, and what has been recorded.
-        both: between two starts, ranks that differ along every axis must have been recorded.
-    """
-    count = _count(starts)
+
+def _cells(shape: tuple[int, ...], starts: tuple[tuple[int, ...], ...]) -> NDArray[np.int64]:
+    """A number for every rank, equal where no start lies between two, [world]."""
     places = np.unravel_index(np.arange(math.prod(shape)), shape)
     cells = np.zeros(math.prod(shape), np.int64)
     for place, item in zip(places, starts, strict=True):
         begin = np.array([0, *item])
         cells = cells * len(begin) + np.searchsorted(begin, place, side="right") - 1
+    return cells
+
+
+def _attempt(
+    shape: tuple[int, ...],
+    cells: NDArray[np.int64],
+    signature: Callable[[Sequence[int]], list[str]],
+    known: dict[int, str],
+    *,
+    both: bool,
+) -> list[Behaviour] | tuple[int, int]:
+    """Behaviours if ranks of one cell do the same; or two of one that do not.
+
+    Args:
+        cells: number of each rank's, [world].
+        signature, known: records ranks, and what has been recorded.
+        both: of a cell, ranks that differ along every axis must have been recorded.
+    """
+    count = int(cells.max()) + 1
     wanted: list[int] = []
     for cell in range(count):
         ranks = np.flatnonzero(cells == cell)

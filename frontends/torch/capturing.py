@@ -12,16 +12,19 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from flint.capturing import Request
 from flint.converting import Part, workload_of_parts
 from flint.environment import check_version
 from flint.errors import FlintError, UsageError
-from flint.frontends.torch.behaviours import Behaviour, behaviours
+from flint.frontends.torch.behaviours import FEW, Answers, Behaviour, behaviours
 from flint.frontends.torch.children import Limits, run_all, scratch
 from flint.mesh import Mesh
 from flint.ranks import from_mask
@@ -62,12 +65,22 @@ def capture(request: Request) -> Workload:
             known = _report(recorded[0])["breaks"]
             return [known.get(axis, []) for axis in mesh.axes]
 
-        found = behaviours(mesh.shape, sign, breaks)
+        def answers() -> Answers:
+            return _answers([_report(place) for place in recorded.values()], mesh.size)
+
+        found = behaviours(mesh.shape, sign, breaks, answers)
         parts = [_part(request, mesh, item, recorded) for item in found]
         warnings: Counter[str] = Counter()
         for item in found:
             for text, count in _report(recorded[item.representative])["warnings"].items():
                 warnings[text] = max(warnings[text], count)
+        unseen = {text for place in recorded.values() for text in _report(place)["unseen"]}
+        if mesh.size > FEW and len(recorded) < mesh.size:
+            for text in unseen:
+                warnings[
+                    f"{text}: what only ranks do that were not recorded is not seen "
+                    f"({len(recorded)} of {mesh.size:,} were); compare torch.distributed.get_rank()"
+                ] = 1
         checked = ", ".join(str(rank) for rank in sorted(recorded)[:8])
         more = ", ..." if len(recorded) > 8 else ""
     return workload_of_parts(
@@ -87,6 +100,7 @@ def capture(request: Request) -> Workload:
 def _record(request: Request, mesh: Mesh, rank: int, folder: Path) -> None:
     """In a child: record one rank's step and leave its module and a report."""
     from flint.frontends.torch.emission import emitted
+    from flint.frontends.torch.roots import roots
     from flint.frontends.torch.session import record
     from flint.frontends.torch.signatures import signature
 
@@ -106,6 +120,8 @@ def _record(request: Request, mesh: Mesh, rank: int, folder: Path) -> None:
         "signature": signature(recording),
         "warnings": dict(warnings),
         "breaks": dict(recording.breaks),
+        "asked": [zlib.compress(item).hex() for item in (*recording.asked, *roots(recording))],
+        "unseen": list(recording.unseen),
     }
     (folder / _REPORT).write_text(json.dumps(report))
 
@@ -113,6 +129,16 @@ def _record(request: Request, mesh: Mesh, rank: int, folder: Path) -> None:
 def _report(folder: Path) -> dict[str, Any]:
     document: dict[str, Any] = json.loads((folder / _REPORT).read_text())
     return document
+
+
+def _answers(reports: Sequence[dict[str, Any]], world: int) -> Answers:
+    """Which ranks get the same answers to all that recorded ones asked about themselves."""
+    kinds = np.zeros(world, np.int64)
+    for text in sorted({text for report in reports for text in report["asked"]}):
+        packed = np.frombuffer(zlib.decompress(bytes.fromhex(text)), np.uint8)
+        bits = np.unpackbits(packed, count=world)
+        kinds = np.unique(kinds * 2 + bits, return_inverse=True)[1].astype(np.int64)
+    return Answers(kinds, any(report["unseen"] for report in reports))
 
 
 def _part(request: Request, mesh: Mesh, item: Behaviour, recorded: dict[int, Path]) -> Part:

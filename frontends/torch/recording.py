@@ -123,6 +123,9 @@ class Recording:
         constants: storage -> bytes of small CPU tensors whose values the step made (indices, say).
         warnings: what was assumed or could not be told, text -> count.
         breaks: mesh axis -> places from which on ranks have smaller shards.
+        asked: questions about the own rank that the program asked: packed bits, a rank each, equal
+            for ranks that get the same answer.
+        unseen: where it may have asked what is not among them.
     """
 
     rank: int
@@ -136,6 +139,8 @@ class Recording:
     constants: Mapping[int, bytes] = field(default_factory=dict)
     warnings: Mapping[str, int] = field(default_factory=dict)
     breaks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    asked: tuple[bytes, ...] = ()
+    unseen: tuple[str, ...] = ()
 
 
 def views_in(argument: Argument) -> Iterator[View]:

@@ -26,7 +26,7 @@ from flint.frontends.torch.cuda import cuda_names
 from flint.frontends.torch.naming import Named, Names, names_of
 from flint.frontends.torch.recorder import Recorder, tensors_in
 from flint.frontends.torch.recording import Input, Recording
-from flint.frontends.torch.shims import allocation, pipeline, values, work
+from flint.frontends.torch.shims import allocation, own_rank, pipeline, values, work
 from flint.frontends.torch.tracking import Tracker, tracking, users_line_of
 from flint.user_frames import short_path
 
@@ -106,7 +106,12 @@ def record(
         made = _recording(recorder, names, result, rank, shape, axes)
         modules = list(names.modules)
         parameters = [item for module in modules for item in module.parameters(recurse=False)]
-        return replace(made, breaks=uneven.breaks(parameters, axes))
+        return replace(
+            made,
+            breaks=uneven.breaks(parameters, axes),
+            asked=tuple(sorted(own_rank.asked)),
+            unseen=tuple(sorted(own_rank.unseen)),
+        )
 
 
 @contextlib.contextmanager
@@ -123,6 +128,7 @@ def _cluster(
     warnings.filterwarnings("ignore")
     device.register()
     shims.apply_all()
+    own_rank.use(shape)
     pipeline.use(others.ask, told)
     torch.manual_seed(0)
     mesh = cluster.start(rank, shape, axes, device.NAME, per_host)

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from flint.errors import FlintError
-from flint.frontends.torch.behaviours import behaviours
+from flint.frontends.torch.behaviours import FEW, Answers, behaviours
 
 SHAPES = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple)
 
@@ -127,3 +127,31 @@ def test_two_ranks_of_each_part_are_recorded_and_no_third():
     found = behaviours((256, 8), cluster.sign, lambda: [set(starts), ()])
     assert [item.ranks.sum() for item in found] == [128 * 8, 126 * 8, 8, 8]
     assert len(cluster.recorded) == 8
+
+
+@pytest.mark.parametrize("unseen", [False, True])
+@given(SHAPES, st.data())
+def test_ranks_with_answers_of_their_own_are_recorded(unseen, shape, data):
+    """Of any two ranks; where questions are not seen only few ranks are sure to be recorded."""
+    world = math.prod(shape)
+    assume(not unseen or world <= FEW)
+    odd = data.draw(st.sets(st.integers(0, world - 1), max_size=2))
+    cluster = Cluster(shape, lambda at: int(np.ravel_multi_index(at, shape)) in odd)
+    kinds = np.isin(np.arange(world), [] if unseen else sorted(odd)).astype(np.int64)
+    found = behaviours(shape, cluster.sign, None, lambda: Answers(kinds, unseen))
+    for item in found:
+        for rank in np.flatnonzero(item.ranks):
+            assert cluster.at(rank) == cluster.at(item.representative)
+    assert unseen or len(cluster.recorded) <= 8
+
+
+def test_what_a_rank_asks_that_is_recorded_later_counts():
+    """Rank 5 alone asks about 6: its kind is known only after it was recorded for its own."""
+    cluster = Cluster((16,), lambda at: min(max(at[0], 4), 7))
+
+    def answers():
+        kinds = (np.arange(16) == 5).astype(np.int64)
+        return Answers(kinds + 2 * (np.arange(16) == 6) * (5 in cluster.recorded))
+
+    behaviours((16,), cluster.sign, None, answers)
+    assert {5, 6} <= set(cluster.recorded)
