@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -31,3 +33,26 @@ def test_a_bf16_hook_reduces_the_second_micro_batchs_gradients_only_in_bf16():
     (reduced,) = [op for op in ops if op.group >= 0]
     assert reduced.name == "c10d.allreduce_.default"
     assert (reduced.writes[0].shape, reduced.writes[0].dtype) == ((2 * 8544,), "bfloat16")
+
+
+def wrapped(static_graph, mesh):
+    layers = torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Linear(32, 16)
+    model = torch.nn.Sequential(*layers).to(mesh.device_type)
+    options = {"static_graph": True, "find_unused_parameters": True} if static_graph else {}
+    model = torch.nn.parallel.DistributedDataParallel(model, **options)
+    return model, torch.randn(4, 16, device=mesh.device_type)
+
+
+def plain_step(model, x):
+    model(x).square().mean().backward()
+
+
+def test_a_static_graphs_step_communicates_the_gradients_and_nothing_else():
+    """16 * 32 + 32 and 32 * 16 + 16 numbers in one bucket; which are used is known by then."""
+    ops = record_in_child(plain_step, partial(wrapped, True), (4,), ("dp",)).ops
+    (reduced,) = [op for op in ops if op.group >= 0]
+    assert (reduced.writes[0].shape, reduced.writes[0].dtype) == ((1072,), "float32")
+    plain = record_in_child(plain_step, partial(wrapped, False), (4,), ("dp",)).ops
+    assert [op.name for op in ops if op.phase == "backward"] == [
+        op.name for op in plain if op.phase == "backward"
+    ]

@@ -3,12 +3,14 @@
 When it is made it compares and broadcasts parameters, reading memory that fake tensors do not have.
 Its reducer (C++) makes real tensors of its own when it rebuilds its buckets after the first step:
 this runs outside of fake mode.  And it takes the sum out of the work's future, which the fake
-group's works leave empty.
+group's works leave empty.  Of a static graph it learns in the first step, with memory of the host
+that fake tensors have not; later steps are those of a graph in which every parameter is used once.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any
 
 import torch
@@ -19,7 +21,10 @@ from flint.frontends.torch.shims.mesh import really
 
 
 class _Reducer:
-    """A reducer, with one method outside of fake mode."""
+    """A reducer that rebuilds outside of fake mode and learns nothing of a static graph.
+
+    Where a parameter is not used, or twice, it says so in the second step, as without static_graph.
+    """
 
     def __init__(self, reducer: Any) -> None:
         self.__dict__["_reducer"] = reducer
@@ -29,6 +34,12 @@ class _Reducer:
 
     def _rebuild_buckets(self) -> bool:
         return bool(really(self._reducer._rebuild_buckets)())
+
+    def _set_static_graph(self) -> None:
+        pass
+
+    def _delay_all_reduce(self) -> None:
+        pass
 
 
 def apply() -> None:
@@ -44,6 +55,9 @@ def apply() -> None:
 
     @functools.wraps(original)
     def helper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        bound = inspect.signature(original).bind(self, *args, **kwargs)
+        if bound.arguments.get("static_graph"):
+            self.find_unused_parameters = False  # a static graph's are known after one step
         result = original(self, *args, **kwargs)
         self.reducer = _Reducer(self.reducer)
         return result
