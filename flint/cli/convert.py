@@ -28,6 +28,7 @@ from flint.cli.options import (
     SystemOption,
     TripCountOption,
     by_name,
+    existing,
     grid,
 )
 from flint.cli.saving import save_and_report
@@ -77,6 +78,8 @@ def convert_command(
 ) -> None:
     """Convert a saved per-device program, or traces of a run, to Chakra execution traces."""
     started = time.perf_counter()
+    for file in (*files, *(et or ())):
+        existing(file)
     if et or step or _recorded(files):
         of_programs = {
             "--no-reduce-scatter": no_reduce_scatter, "--keep-barriers": keep_barriers,
@@ -112,12 +115,10 @@ def _recorded(files: list[Path]) -> bool:
     """Whether these are what a profiler recorded, and no program.
 
     Raises:
-        UsageError: several files that are none, or there is no such file.
+        UsageError: several files that are none.
     """
     from flint.validation.reading import is_trace
 
-    if len(files) == 1 and not files[0].exists():
-        return False  # the reader of programs says so
     recorded = [is_trace(file) for file in files]
     if len(files) > 1 and not all(recorded):
         raise UsageError(

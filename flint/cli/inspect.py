@@ -23,6 +23,7 @@ from flint.cli.options import (
     NoReduceScatterOption,
     StrictOption,
     TripCountOption,
+    existing,
 )
 from flint.cli.shared import convert_file, print_json
 from flint.cli.tables import Table
@@ -39,7 +40,10 @@ _TOP = 15
 
 def inspect_command(
     path: Annotated[
-        Path, typer.Argument(help="Workload folder, or StableHLO or HLO file in any form.")
+        Path,
+        typer.Argument(
+            help="Workload folder, or StableHLO or HLO file in any form.", callback=existing
+        ),
     ],
     program: Annotated[
         str | None, typer.Option("--program", help="Only this program [default: all].")

@@ -22,8 +22,19 @@ from flint.mesh import Mesh, parse_mesh
 DEFAULT_SYSTEM: Final = "dgx-h100"
 
 
+def existing(path: Path) -> Path:
+    """A path of the command line that is read.
+
+    Raises:
+        UsageError: nothing is there.
+    """
+    if not path.exists():
+        raise UsageError(f"{path}: no such file or folder")
+    return path
+
+
 def _a_folder(path: Path) -> Path:
-    if path.is_file():
+    if existing(path).is_file():
         raise UsageError(
             f"{path}: is a file, no workload folder: flint convert makes one of a saved program"
         )

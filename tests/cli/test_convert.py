@@ -96,7 +96,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        (("convert", "absent.mlir", "-o", "out"), 1, "No such file"),
+        (("convert", "absent.mlir", "-o", "out"), 2, "no such file"),
         (("convert", TINY, "-o", "out", "--mesh", "3,3"), 2, "module is for 8"),
         (("convert", TINY, "-o", "out", "--mesh", "4,two"), 2, "--mesh"),
         (("convert", TINY, "-o", "out", "--mesh", "4,2", "--axes", "a"), 2, "2 axes"),
@@ -111,7 +111,12 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
         (("convert", DATA / "cond_8x8.mlirbc", "-o", "out"), 1, "--branch"),
         (("convert", DATA / "README.md", "-o", "out"), 1, "README.md"),
         (("check", "absent"), 2, "absent"),
-        (("inspect", "absent"), 1, "absent"),
+        (("inspect", "absent"), 2, "absent: no such file"),
+        (("simulate", "absent"), 2, "absent: no such file"),
+        (("diff", "absent", "gone"), 2, "absent: no such file"),
+        (("validate", "absent", "--trace", TINY), 2, "absent: no such file"),
+        (("convert", TINY, "--et", "absent", "-o", "out"), 2, "absent: no such file"),
+        (("convert", TINY, "absent", "-o", "out"), 2, "absent: no such file"),
         (("conjure",), 2, "conjure"),
     ],
 )
@@ -124,7 +129,7 @@ def test_bad_input_is_one_line(
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     run = flint("--debug", "convert", "absent.mlir", "-o", "out", cwd=tmp_path)
-    assert run.returncode == 1
+    assert run.returncode == 2
     assert "Traceback" in run.stderr
 
 

@@ -157,5 +157,10 @@ def test_a_damaged_folder_is_one_line(folder, capsys, damage):
 
 
 def test_no_folder_is_one_line(tmp_path, capsys):
-    status, _, error = run(capsys, "simulate", tmp_path / "nothing")
+    status, _, error = run(capsys, "simulate", tmp_path)
     assert status == 1 and "no workload folder" in error and error.count("\n") == 1
+
+
+def test_a_path_that_is_not_there_is_usage(tmp_path, capsys):
+    status, _, error = run(capsys, "simulate", tmp_path / "nothing")
+    assert status == 2 and "nothing: no such file" in error and error.count("\n") == 1
