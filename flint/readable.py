@@ -9,6 +9,13 @@ from __future__ import annotations
 
 import math
 
+#: Units, the largest first.
+_SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+_BYTES = tuple(
+    (1024.0**power, unit)
+    for power, unit in reversed(list(enumerate(("B", "KiB", "MiB", "GiB", "TiB", "PiB"))))
+)
+
 
 def human_bytes(number: float) -> str:
     """Bytes in binary units."""
@@ -17,6 +24,20 @@ def human_bytes(number: float) -> str:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
         number /= 1024
     return f"{number:.1f} PiB"
+
+
+def bytes_unit(largest: float) -> tuple[float, str]:
+    """The binary unit in which numbers up to ``largest`` bytes are shown on one scale."""
+    return _unit(largest, _BYTES)
+
+
+def seconds_unit(largest: float) -> tuple[float, str]:
+    """The unit in which times up to ``largest`` seconds are shown on one scale."""
+    return _unit(largest, _SECONDS)
+
+
+def _unit(largest: float, units: tuple[tuple[float, str], ...]) -> tuple[float, str]:
+    return next((unit for unit in units if largest >= unit[0]), units[-1])
 
 
 def human_flops(number: float) -> str:
@@ -32,7 +53,7 @@ def human_seconds(number: float) -> str:
     """Seconds in the unit that fits; not a number is what an engine does not say."""
     if math.isnan(number):
         return "not said"
-    for size, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+    for size, unit in _SECONDS[:3]:
         if number >= size:
             return f"{number / size:.4g} {unit}"
     return f"{number * 1e9:.3g} ns" if number else "0"

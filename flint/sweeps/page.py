@@ -14,6 +14,7 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
+from flint.readable import human_bytes, human_seconds
 from flint.sweeps.points import Sweep
 from flint.sweeps.rows import Row
 from flint.writing import replacing
@@ -121,7 +122,7 @@ def _shown(column: str, value: float) -> str:
     if column == "mfu":
         return f"{100 * value:.1f}%"
     if column == "peak_memory_bytes":
-        return f"{value / 2**30:.4g} GiB"
+        return human_bytes(value)
     if column == "device_seconds":
         return f"{value:.4g}"
-    return f"{value:.4g} s" if value >= 1 else f"{1e3 * value:.4g} ms"
+    return human_seconds(value)

@@ -5,17 +5,19 @@ draw(rows, Path("sweep.png"))       # False where matplotlib is not installed
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
+from flint.readable import bytes_unit, seconds_unit
 from flint.sweeps.rows import Row, front
 from flint.writing import replacing
 
-#: Column, what the axis says, and its unit in the column's.
-_PANELS = (
-    ("peak_memory_bytes", "peak memory per rank (GiB)", 2.0**30),
-    ("device_seconds", "cost of a step (device-seconds)", 1.0),
+#: Column, what the axis says, and what finds its unit.
+_PANELS: Final[tuple[tuple[str, str, Callable[[float], tuple[float, str]]], ...]] = (
+    ("peak_memory_bytes", "peak memory per rank", bytes_unit),
+    ("device_seconds", "device time of a step", seconds_unit),
 )
 #: More labels than this hide each other.
 _LABELS = 40
@@ -37,14 +39,16 @@ def draw(rows: Sequence[Row], path: Path) -> bool:
 
     figure = Figure(figsize=(12, 5), layout="constrained")
     FigureCanvasAgg(figure)
-    for panel, (column, label, unit) in zip(figure.subplots(1, 2), _PANELS, strict=True):
+    step_size, step_unit = seconds_unit(max(row["step_seconds"] for row in good))
+    for panel, (column, label, unit_of) in zip(figure.subplots(1, 2), _PANELS, strict=True):
+        unit, unit_name = unit_of(max(row[column] for row in good))
         for number, system in enumerate(dict.fromkeys(row["system"] for row in good)):
             colour = f"C{number % 10}"
             for fits in (True, False):
                 chosen = [r for r in good if r["system"] == system and bool(r["fits"]) is fits]
                 if chosen:
                     panel.scatter(
-                        [row["step_seconds"] for row in chosen],
+                        [row["step_seconds"] / step_size for row in chosen],
                         [row[column] / unit for row in chosen],
                         edgecolors=colour,
                         facecolors=colour if fits else "none",
@@ -52,7 +56,7 @@ def draw(rows: Sequence[Row], path: Path) -> bool:
                     )
         best = front(good, "step_seconds", column)
         panel.plot(
-            [row["step_seconds"] for row in best],
+            [row["step_seconds"] / step_size for row in best],
             [row[column] / unit for row in best],
             color="grey", linewidth=1, zorder=0, label="nothing is better in both",
         )  # fmt: skip
@@ -63,7 +67,7 @@ def draw(rows: Sequence[Row], path: Path) -> bool:
         for number, row in enumerate(labelled):
             # Neighbours' names stand on different sides.
             panel.annotate(
-                row["mesh"], (row["step_seconds"], row[column] / unit), fontsize=8,
+                row["mesh"], (row["step_seconds"] / step_size, row[column] / unit), fontsize=8,
                 xytext=(0, 6 if number % 2 else -13), textcoords="offset points", ha="center",
             )  # fmt: skip
         for axis, values in (
@@ -73,7 +77,7 @@ def draw(rows: Sequence[Row], path: Path) -> bool:
             if max(values) > _DECADE * min(values) > 0:
                 panel.set(**{f"{axis}scale": "log"})
         panel.margins(0.1)
-        panel.set(xlabel="step (s)", ylabel=label)
+        panel.set(xlabel=f"step ({step_unit})", ylabel=f"{label} ({unit_name})")
         panel.grid(alpha=0.3)
         panel.legend(fontsize=8)
     with replacing(path) as partial:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flint.mesh import Mesh
-from flint.sweeps import picture
-from flint.sweeps.points import Point
+from flint.sweeps import page, picture
+from flint.sweeps.points import Point, Sweep
 from flint.sweeps.rows import COLUMNS, front, to_rows
 from flint.sweeps.running import Outcome
 
@@ -62,3 +62,33 @@ def test_the_picture_is_a_png(tmp_path):
     assert picture.draw(rows, tmp_path / "sweep.png")
     assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
     assert not picture.draw([], tmp_path / "none.png")
+
+
+def test_axes_have_the_units_that_fit(tmp_path, monkeypatch):
+    """Steps of at most 50 us on 2 devices, and 3 MiB: no axis counts in 0.00005 s or 0.003 GiB."""
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    drawn = []
+    save = Figure.savefig
+
+    def kept(figure, *arguments, **options):
+        drawn.append(figure)
+        save(figure, *arguments, **options)
+
+    monkeypatch.setattr(Figure, "savefig", kept)
+    rows = to_rows([outcome(2, 5e-5, 2 * 2**20), outcome(2, 4e-5, 3 * 2**20)])
+    assert picture.draw(rows, tmp_path / "sweep.png")
+    memory, cost = drawn[0].axes
+    assert (memory.get_xlabel(), memory.get_ylabel()) == ("step (us)", "peak memory per rank (MiB)")
+    assert cost.get_ylabel() == "device time of a step (us)"
+    assert sorted(map(tuple, memory.lines[0].get_xydata().round(6))) == [(40, 3), (50, 2)]
+    assert sorted(map(tuple, cost.lines[0].get_xydata().round(6))) == [(40, 80)]
+
+
+def test_the_page_has_the_units_of_the_command_line():
+    rows = to_rows([outcome(2, 5e-5, 3 * 2**20)])
+    sweep = Sweep(("t.py:f",), ("2",), ("s",), Path("out"))
+    text = page.page(sweep, rows, None)
+    assert ">3.0 MiB<" in text
+    assert ">50 us<" in text
