@@ -56,3 +56,46 @@ def test_a_static_graphs_step_communicates_the_gradients_and_nothing_else():
     assert [op.name for op in ops if op.phase == "backward"] == [
         op.name for op in plain if op.phase == "backward"
     ]
+
+
+def partitioned(mesh):
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    model, x = wrapped(False, mesh)
+    options = {"optimizer_class": torch.optim.SGD, "lr": 0.1, "momentum": 0.9}
+    return model, ZeroRedundancyOptimizer(model.parameters(), **options), x
+
+
+def partitioned_step(model, optimizer, x):
+    model(x).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def test_a_partitioned_optimizers_owners_broadcast_what_they_updated():
+    """The largest first, each to the rank that has least: two weights, biases of 32 and of 16."""
+    recording = record_in_child(partitioned_step, partitioned, (4,), ("dp",), 2)
+    sent = [op for op in recording.ops if op.name == "c10d.broadcast_.default"]
+    assert [op.writes[0].shape for op in sent] == [(32, 16), (16, 32), (32,), (16,)]
+    assert [next(item for item in op.args if type(item) is int) for op in sent] == [0, 1, 2, 3]
+    states = [item.view.shape for item in recording.inputs if item.role == "optimizer state"]
+    assert states == [(32,)]  # the third's momentum
+
+
+@torch.jit.script
+def scripted(x: torch.Tensor) -> torch.Tensor:
+    return torch.relu(x) * 2
+
+
+def test_scripted_functions_run_wherever_they_are_made():
+    def step(x):
+        return torch.jit.script(doubled)(scripted(x))
+
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    def setup(mesh):
+        return (torch.randn(4, device=mesh.device_type),)
+
+    ops = record_in_child(step, setup, (1,), ("dp",)).ops
+    assert [op.name.split(".")[1] for op in ops] == ["relu", "mul", "mul"]

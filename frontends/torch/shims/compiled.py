@@ -1,7 +1,8 @@
-"""``torch.compile``: recorded as the eager code that it was made from.
+"""``torch.compile`` and ``torch.jit.script``: recorded as the eager code that they are made from.
 
 Under fake tensors nothing is compiled, and which kernels a compiler would fuse is its own affair:
-the ops are those of the eager program, which is told.
+the ops are those of the eager program, which is told.  TorchScript runs the same ops; it reads the
+source of what it is given, which functions that a capture has replaced have none of.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ def apply() -> None:
 
     package.compile = compile_
     module.compile = compile_method
+    torch.jit._state.disable()  # as PYTORCH_JIT=0: decorated functions are left as they are
 
 
 def _tell() -> None:
