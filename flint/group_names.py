@@ -33,7 +33,8 @@ def group_name(groups: Groups, mesh: Mesh) -> str:
     if not isinstance(groups, StridedGroups):
         return f"table of {groups.count} groups"
     if groups.size == mesh.size:
-        return "everybody"
+        long = [axis for axis, size in zip(mesh.axes, mesh.shape, strict=True) if size > 1]
+        return long[0] if len(long) == 1 else "everybody"
     axes = axes_of(groups, mesh)
     if axes is None:
         parts = [_part(size, stride, mesh) for size, stride in groups.dims]
@@ -42,12 +43,12 @@ def group_name(groups: Groups, mesh: Mesh) -> str:
 
 
 def permutation_name(permutation: Permutation, mesh: Mesh) -> str:
-    """``ring over model (+1)``, ``chain over data (+1)``, ``pp 1 -> 2``, ``table of 3 pairs``."""
+    """``model (+1, ring)``, ``data (+1, chain)``, ``pp 1 -> 2``, ``table of 3 pairs``."""
     if permutation.shift is None:
         return _one_step(permutation, mesh) or f"table of {permutation.pairs} pairs"
     shift = permutation.shift
     form = "ring" if shift.wraps else "chain"
-    return f"{form} over {_along(shift, mesh)} ({shift.delta:+d})"
+    return f"{_along(shift, mesh)} ({shift.delta:+d}, {form})"
 
 
 def _one_step(permutation: Permutation, mesh: Mesh) -> str | None:

@@ -29,6 +29,11 @@ def test_one_group_of_all_is_everybody() -> None:
     assert group_name(everybody(64), MESH) == "everybody"
 
 
+def test_all_of_a_mesh_with_one_axis_is_that_axis() -> None:
+    assert group_name(everybody(8), Mesh((8,), ("data",))) == "data"
+    assert group_name(everybody(8), Mesh((1, 8, 1), ("stage", "data", "model"))) == "data"
+
+
 def test_groups_of_one_are_nobody_else() -> None:
     assert group_name(StridedGroups(64, ()), MESH) == "nobody else"
 
@@ -54,12 +59,12 @@ def _shift(delta: int, wraps: bool) -> np.ndarray:
 
 
 def test_a_ring_names_its_axis_and_step() -> None:
-    assert permutation_name(permutation(64, _shift(1, True)), MESH) == "ring over model (+1)"
-    assert permutation_name(permutation(64, _shift(-1, True)), MESH) == "ring over model (-1)"
+    assert permutation_name(permutation(64, _shift(1, True)), MESH) == "model (+1, ring)"
+    assert permutation_name(permutation(64, _shift(-1, True)), MESH) == "model (-1, ring)"
 
 
 def test_an_open_shift_is_a_chain() -> None:
-    assert permutation_name(permutation(64, _shift(1, False)), MESH) == "chain over model (+1)"
+    assert permutation_name(permutation(64, _shift(1, False)), MESH) == "model (+1, chain)"
 
 
 @pytest.mark.parametrize(("source", "target"), [(0, 1), (2, 1), (1, 3)])

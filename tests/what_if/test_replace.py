@@ -133,7 +133,7 @@ def test_times_by_hand():
         rows = {row.name: row.bytes for row in result.programs[0].classes}
         if text == TWO_STEP:
             assert rows == {
-                "reduce_scatter over everybody": 1.6e9, "all_gather over everybody": 1e8
+                "reduce_scatter over data": 1.6e9, "all_gather over data": 1e8
             }  # fmt: skip
         else:
             assert sorted(rows.values()) == [4e8, 4e8, 1.6e9]
