@@ -336,3 +336,16 @@ def old_fsdp(mesh):
 def test_the_first_fsdp_is_refused():
     with pytest.raises(FlintError, match=r"test_session.py:\d+: .*use its successor"):
         record_in_child(small.step, old_fsdp, (2,), ("dp",))
+
+
+def test_sparse_gradients_are_refused_by_line():
+    def setup(mesh):
+        device = mesh.device_type
+        model = torch.nn.Embedding(100, 16, sparse=True).to(device)
+        return model, torch.randint(0, 100, (4, 5), device=device)
+
+    def step(model, tokens):
+        model(tokens).sum().backward()
+
+    with pytest.raises(FlintError, match=r"embedding at .*test_session\.py:\d+ has sparse=True"):
+        record_in_child(step, setup, (1,), ("dp",))

@@ -35,6 +35,7 @@ from flint.frontends.torch.shims import (
     random_offsets,
     receiving,
     sharding,
+    sparse,
     values,
 )
 
@@ -63,6 +64,7 @@ SHIMS: tuple[Shim, ...] = (
     Shim(parameters.apply, _KNOWN, "parameters that are fake tensors are moved by swapping"),
     Shim(pipeline.apply, _KNOWN, "pipeline stages ask their neighbours for shapes"),
     Shim(sharding.apply, _KNOWN, "DTensor runs ops of global shapes to know their results"),
+    Shim(sparse.apply, _KNOWN, "sparse gradients have sizes that only values tell"),
     Shim(autocast.apply, _KNOWN, "autocast has kernels for known kinds of devices only"),
     Shim(compiled.apply, _KNOWN, "nothing is compiled under fake tensors"),
     Shim(fsdp1.apply, _KNOWN, "FSDP1 cannot run on fake tensors"),
