@@ -96,14 +96,16 @@ def form_of(path: Path) -> str:
             return "kineto-ops"
         if b'"nodes"' in head or b'"schema"' in head:
             return "pytorch-et-ops"
-        raise FlintError(
-            f"{path}: JSON, but neither a Kineto trace (traceEvents) nor a PyTorch execution trace "
-            "(schema, nodes)"
-        )
+    # The length of a record, with which a Chakra trace begins, may be a brace's or bracket's code.
     if path.name.endswith(".xplane.pb"):
         return "xplane-ops"
     if path.name.removesuffix(".gz").endswith(".et"):
         return "chakra-ops"
+    if text.startswith((b"{", b"[")):
+        raise FlintError(
+            f"{path}: JSON, but neither a Kineto trace (traceEvents) nor a PyTorch execution trace "
+            "(schema, nodes)"
+        )
     raise FlintError(
         f"{path}: no trace that is known: Kineto or PyTorch execution trace JSON, a JAX profile "
         "folder or .xplane.pb, or a Chakra .et"

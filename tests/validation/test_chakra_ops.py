@@ -11,6 +11,7 @@ from flint.converters.chakra import et_def_pb2 as pb
 from flint.errors import FlintError
 from flint.validation.classes import OpClass
 from flint.validation.observed import UNTOLD_RANK
+from flint.validation.reading import read_trace
 from flint.validation.validating import validate
 from tests.validation.hand_made import workload
 
@@ -70,6 +71,16 @@ def test_kinds_sizes_and_times_are_taken_as_they_are(tmp_path):
     assert [trace.facts[n].parts for n in trace.op.tolist()[2:5]] == [(1024,), (64,), (16,)]
     assert trace.duration.tolist() == [0, 5000, 0, 9000, 0, 0]
     assert (trace.ranks, trace.world) == ((3,), None)
+
+
+@pytest.mark.parametrize("size", [ord("{"), ord("["), ord(" ")])
+def test_a_first_record_as_long_as_a_braces_code_is_no_json(size, tmp_path):
+    data = pb.GlobalMetadata(version="0" * (size - 2)).SerializeToString()
+    assert len(data) == size
+    path = written(tmp_path / "t.0.et", node(1, "s", pb.COMM_SEND_NODE, comm_size=16))
+    rest = path.read_bytes()
+    path.write_bytes(bytes([size]) + data + rest[1 + rest[0] :])
+    assert read_trace(path).form == "chakra"
 
 
 def test_a_kind_that_is_absent_is_no_all_reduce(tmp_path):
