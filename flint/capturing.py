@@ -15,6 +15,7 @@ frontend, found through the registry, does it.
 from __future__ import annotations
 
 import functools
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,9 @@ from flint.converting import walk_options
 from flint.errors import UsageError
 from flint.frameworks import uses
 from flint.mesh import Mesh
+from flint.readable import counted
 from flint.stablehlo.options import WalkOptions
+from flint.stages import stage
 from flint.workload import Level, Workload
 
 #: Seconds and bytes that a compiler's child process may take.
@@ -148,7 +151,8 @@ class Capture:
         if names is None and before is not None:
             if len(before) != len(shape):
                 raise UsageError(
-                    f"mesh {shape} has {len(shape)} axes; the step's are {before}: name them anew"
+                    f"mesh {shape} has {len(shape)} axes; the step's are {before}: give names of "
+                    "them too (--axes, or axes=)"
                 )
             names = before
         return Capture(self.__wrapped__, shape, names, setup, framework, settings)
@@ -210,6 +214,7 @@ class Capture:
         if request.arguments is None and setup is None:
             # A step without parameters needs no arguments; the frontend says when others do.
             request = replace(request, arguments=((), {}))
+        stage(f"capturing {request.name} for {counted(math.prod(shape), 'device')}")
         frontend: Callable[[Request], Workload] = registry.frontend(name)
         return frontend(request)
 
@@ -249,7 +254,9 @@ def capture(
         framework: the frontend's name; default: by the type of the arguments or of setup's result.
         settings: the framework's own.  JAX: keywords of ``jax.jit`` for a function that is not
             jitted yet (``in_shardings``, ``out_shardings``, ``donate_argnums``,
-            ``static_argnums`` ...; PartitionSpecs allowed), and ``axis_types``.
+            ``static_argnums`` ...; PartitionSpecs allowed), and ``axis_types``.  PyTorch:
+            ``local_world_size``, ranks per host (default 8), and ``routing``, which tokens a
+            mixture's router sends where: "balanced" (the default) or the experts' relative loads.
 
     Returns:
         A ``Capture``, or a decorator that makes one.

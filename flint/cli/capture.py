@@ -36,7 +36,7 @@ from flint.cli.options import (
     system_of,
 )
 from flint.cli.saving import save_and_report
-from flint.cli.shared import print_json, print_warnings, results_only_on_stdout
+from flint.cli.shared import print_json, print_warnings, results_only_on_stdout, stages_shown
 from flint.errors import UsageError
 from flint.mesh import parse_mesh
 from flint.step_files import find, load_step
@@ -111,7 +111,7 @@ def capture_command(
             "--annotate": annotate, "--system": system,
         }  # fmt: skip
         refuse(of_traces, "for traces, and the logical level has none")
-    with results_only_on_stdout():
+    with results_only_on_stdout(), stages_shown():
         captured = _step(step, mesh, axes, setup)
         workload = captured.capture(level=level, target=target, options=options)
     seconds = time.perf_counter() - started

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from flint.cli.options import by_name, grid, lookahead
+from flint.stages import heard_by
 from flint.workload import Workload
 
 
@@ -74,6 +76,29 @@ def results_only_on_stdout() -> Iterator[None]:
             sys.__stdout__.flush()  # of those who keep the stream itself
         os.dup2(kept, 1)
         os.close(kept)
+
+
+@contextmanager
+def stages_shown() -> Iterator[None]:
+    """Meanwhile a terminal's stderr shows in one line what is going on; a pipe gets nothing.
+
+    Without a thread that draws: the work forks processes.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+
+    def show(text: str) -> None:
+        width = shutil.get_terminal_size().columns - 1
+        sys.stderr.write(f"\r\x1b[K{text} ..."[: width + 4])
+        sys.stderr.flush()
+
+    try:
+        with heard_by(show):
+            yield
+    finally:
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
 
 
 @contextmanager

@@ -28,8 +28,10 @@ from flint.frontends.torch.behaviours import FEW, Answers, Behaviour, behaviours
 from flint.frontends.torch.children import Limits, run_all, scratch
 from flint.mesh import Mesh
 from flint.ranks import from_mask
+from flint.readable import counted
 from flint.stablehlo.reader import read_mlir
 from flint.stablehlo.walker import walk
+from flint.stages import stage
 from flint.workload import Level, Workload
 
 #: Versions of torch whose private parts are known to be as used here.
@@ -55,6 +57,8 @@ def capture(request: Request) -> Workload:
         recorded: dict[int, Path] = {}
 
         def sign(ranks: Sequence[int]) -> dict[int, str]:
+            stage(f"recording {counted(len(ranks), 'rank')}, {len(recorded):,} done before")
+
             def work(rank: int, place: Path) -> None:
                 _record(request, mesh, rank, place)
 
