@@ -18,7 +18,7 @@ from flint.validation.classes import OpClass
 from flint.validation.clocks import Clock, Meetings, Presence
 from flint.validation.matching import Matching
 from flint.validation.observed import Ints, Observed, OpFacts
-from flint.validation.report import Report
+from flint.validation.report import WARNED, Report
 from flint.workload import Workload
 
 #: Below this part of heavy ops with a partner nothing but "another program" can be concluded.
@@ -114,7 +114,10 @@ def meet(
 
 
 def conclude(report: Report, workload: Workload, meetings: Meetings) -> None:
-    """What all traces together tell: clocks, waiting, ranks and programs without a trace."""
+    """What all traces together tell: clocks, waiting, ranks and programs without a trace.
+
+    Of a run that differs, also what the capture has warned of.
+    """
     if len(set(report.step)) > 1:
         names = ", ".join(sorted(set(report.step))[:4])
         report.note(f"steps of different name are compared ({names}), so no times across ranks")
@@ -133,6 +136,9 @@ def conclude(report: Report, workload: Workload, meetings: Meetings) -> None:
     for program in workload.programs:
         if not program.ranks.contains(compared).any():
             report.note(f"of program {program.name} no rank is compared")
+    if not report.ok:  # what was left out may be what is missing
+        for text, count in workload.warnings.items():
+            report.note(WARNED + text, count)
 
 
 def _said(clock: Clock) -> str:

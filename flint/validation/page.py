@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from flint.validation.report import Report, ordered
+from flint.validation.report import WARNED, Report, ordered
 
 _STYLE = """
-body { font: 14px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; color: #222 }
+body { font: 14px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto;
+  padding: 0 1.5rem; color: #222 }
 table { border-collapse: collapse; margin: .5rem 0 2rem }
 th, td { padding: .25rem .75rem; text-align: left; border-bottom: 1px solid #ddd }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }
@@ -19,6 +20,9 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }
 .ok { border-color: #2a7 } .bad { border-color: #c33 } tr.bad td { background: #fdecec }
 code { font-size: 13px }
 """
+
+#: So many traces and steps are named.
+_SHOWN = 4
 
 RATIO = (
     "ratio: measured time of matched ops, without waiting for other ranks, by modelled time of the "
@@ -103,7 +107,7 @@ def page(report: Report) -> str:
     verdict = "ok" if report.ok else "bad"
     body = [
         f'<p class="verdict {verdict}">{escape(report.verdict)}</p>',
-        f"<p>{escape(', '.join(report.traces))}; {escape(', '.join(sorted(set(report.step))))}</p>",
+        f"<p>{escape(_few(report.traces))}; {escape(_few(sorted(set(report.step))))}</p>",
         "<h2>Classes</h2>",
         _table(CLASS_COLUMNS, class_rows(report)),
     ]
@@ -133,17 +137,26 @@ def page(report: Report) -> str:
             f"<h2>Differences ({len(rows):,} of {total:,})</h2>",
             _table(columns, rows, marks),
         ]
+    warned: list[str] = []
+    notes: list[str] = []
+    for text, count in report.notes.items():
+        (warned if text.startswith(WARNED) else notes).append(_counted(text, count))
+    body += _items("What the capture left out or assumed", [t.removeprefix(WARNED) for t in warned])
     body.append(f"<p>{report.edges:,} dependencies checked, {report.contradicted:,} reversed.</p>")
     body += _items("Reversed dependencies", report.contradictions)
-    body += _items(
-        "What the traces do not tell", [_counted(*note) for note in report.notes.items()]
-    )
+    body += _items("What the traces do not tell", notes)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Validation</title>'
         f"<style>{_STYLE}</style></head><body><h1>Capture against trace</h1>"
         + "\n".join(body)
         + "</body></html>\n"
     )
+
+
+def _few(names: Sequence[str]) -> str:
+    """The first of many names, and how many there are."""
+    shown = ", ".join(names[:_SHOWN])
+    return f"{shown}, ... ({len(names):,})" if len(names) > _SHOWN else shown
 
 
 def _counted(text: str, count: int) -> str:

@@ -17,6 +17,8 @@ from flint.validation.times import ClassTime, Times
 
 #: Differences that are kept word by word; all are counted.
 MAX_LISTED = 200
+#: Begins notes of what the capture has warned of, which a report that differs has.
+WARNED = "the capture warns: "
 
 
 @dataclass(slots=True)
@@ -93,7 +95,8 @@ class Report:
         contradicted: how many such edges.
         untold: captured collectives, GEMMs, convolutions and attentions in whose place the traces
             have nothing that could be compared with them.
-        notes: what the traces do not tell, with counts.
+        notes: what the traces do not tell, with counts; where they differ, also what the capture
+            has warned of (``WARNED``).
         times: measured and modelled.
         clocks: of ranks against each other.
     """

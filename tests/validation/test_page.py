@@ -1,0 +1,37 @@
+"""The report's page, and what a report says of the capture."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from flint.validation.page import page
+from flint.validation.report import WARNED, Report
+from flint.validation.validating import validate
+from tests.validation.hand_made import workload
+from tests.validation.test_chakra_ops import pytorch_step
+
+TEXT = "dropout left out"
+
+
+def test_many_traces_are_a_few_and_their_number():
+    names = [f"kineto_rank{n}.json" for n in range(512)]
+    text = page(Report(names, 512, True))
+    assert "kineto_rank0.json, " in text
+    assert "... (512)" in text
+    assert "kineto_rank9.json" not in text
+    assert "..." not in page(Report(names[:3], 3, True))
+
+
+@pytest.mark.parametrize(("larger", "told"), [(False, 0), (True, 1)])
+def test_what_the_capture_left_out_is_told_where_a_run_differs(larger, told, tmp_path):
+    path = pytorch_step(tmp_path / "run.2.et")
+    if larger:  # 1024 bytes -> 2048
+        path.write_bytes(path.read_bytes().replace(b"\x48\x80\x08", b"\x48\x80\x10"))
+    report = validate(replace(workload(), warnings={TEXT: 3}), [path])
+    assert report.ok is not larger
+    assert [report.notes.get(WARNED + TEXT, 0)] == [3 * told]
+    text = page(report)
+    assert text.count("What the capture left out or assumed") == told
+    assert text.count(f"<li>{TEXT} (3)</li>") == told
