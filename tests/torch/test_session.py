@@ -349,3 +349,25 @@ def test_sparse_gradients_are_refused_by_line():
 
     with pytest.raises(FlintError, match=r"embedding at .*test_session\.py:\d+ has sparse=True"):
         record_in_child(step, setup, (1,), ("dp",))
+
+
+def test_views_of_a_copied_module_are_views_of_its_parameters():
+    """An averaged model is one, and is written in place."""
+
+    def setup(mesh):
+        model = torch.nn.Linear(8, 8, device=mesh.device_type)
+        average = torch.optim.swa_utils.get_ema_multi_avg_fn(0.99)
+        return model, torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=average)
+
+    def step(model, averaged):
+        averaged.update_parameters(model)
+
+    recording = record_in_child(step, setup, (1,), ("dp",))
+    assert not any("detach" in op.name for op in recording.ops)
+    names = {item.view.storage: item.name for item in recording.inputs}
+    (average,) = [op for op in recording.ops if "lerp" in op.name]
+    assert [names[view.storage] for view in average.writes] == [
+        "averaged.module.weight", "averaged.module.bias",
+    ]  # fmt: skip
+    roles = {item.name: item.role for item in recording.inputs}
+    assert roles["averaged.module.weight"] == "parameter"

@@ -7,10 +7,14 @@ that the swap could invalidate.
 ``parameter.data = parameter.to(device)`` moves a parameter as well, from the CPU to a GPU;
 ``fully_shard`` does so with a module that was made on the CPU.  PyTorch takes fake tensors of two
 devices for tensors of different kinds and refuses: they are swapped then, too.
+
+``copy.deepcopy`` (an averaged model, the layers of a transformer) gives a fake tensor a new storage
+by ``set_``, of which what it stands for learns nothing: its views would have storages of their own.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -36,6 +40,30 @@ def apply() -> None:
 
     utils.swap_tensors = swap_tensors
     _assign_data(swap_tensors)
+    kind: Any = FakeTensor
+    kind.__deepcopy__ = _with_one_storage(kind.__deepcopy__)
+
+
+def _with_one_storage(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A deep copy that views share the storage of; of tensors that have theirs to themselves."""
+
+    def deepcopy(self: Any, memo: dict[int, Any]) -> Any:
+        if id(self) in memo:
+            return memo[id(self)]
+        whole = self.untyped_storage().nbytes() == self.numel() * self.element_size()
+        if not self.is_leaf or not whole or self.storage_offset():
+            return original(self, memo)
+        with torch.no_grad():
+            made: Any = self.detach().clone().requires_grad_(self.requires_grad)
+        memo[id(self)] = made
+        if self.grad is not None:
+            made.grad = copy.deepcopy(self.grad, memo)
+        for name, value in self.__dict__.items():
+            if name not in made.__dict__:
+                made.__dict__[name] = copy.deepcopy(value, memo)
+        return made
+
+    return deepcopy
 
 
 def _assign_data(swap: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
