@@ -84,9 +84,14 @@ def require(extra: str, module: str, purpose: str) -> ModuleType:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise FlintError(f"{purpose} needs {module}, which does not import: {error}") from error
         wanted = f"{DISTRIBUTION}[{extra}]"
-        raise UsageError(f"{purpose} needs the extra `{wanted}`: pip install '{wanted}'") from error
+        raise UsageError(f"{purpose} needs the extra `{wanted}`: {installing(extra)}") from error
     except ImportError as error:
         raise FlintError(f"{purpose} needs {module}, which does not import: {error}") from error
+
+
+def installing(extra: str) -> str:
+    """The command that installs an extra, for messages: from a registry, and in a checkout."""
+    return f"pip install '{DISTRIBUTION}[{extra}]' (in a checkout: '.[{extra}]')"
 
 
 def check_version(distribution: str, known_to_work: str) -> None:

@@ -38,7 +38,7 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it() -> None:
         environment.require("cluster", "no_such_module_of_an_extra", "a sweep on a cluster")
     assert str(caught.value) == (
         "a sweep on a cluster needs the extra `flint-workload[cluster]`: "
-        "pip install 'flint-workload[cluster]'"
+        "pip install 'flint-workload[cluster]' (in a checkout: '.[cluster]')"
     )
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from flint.cost.systems import system_names
+from flint.environment import installing
 from flint.errors import FlintError, UsageError
 from flint.sweeps import commands, packing, ray_node, sources
 from flint.sweeps.points import Point, Sweep
@@ -54,7 +55,7 @@ class OnRay:
             FlintError: no cluster there.
         """
         if find_spec("ray") is None:
-            raise UsageError("--ray needs Ray: pip install 'flint-workload[cluster]'")
+            raise UsageError(f"--ray needs Ray: {installing('cluster')}")
         # A Ray that is started here does not report its use to anybody.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         import ray

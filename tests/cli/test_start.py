@@ -31,3 +31,12 @@ def test_a_command_does_not_import_the_others():
 @pytest.mark.parametrize("arguments", [["--help"], ["chekc"]])
 def test_without_a_known_command_all_are_there(arguments):
     assert {"flint.cli.check", "flint.cli.sweep"} <= imported(*arguments)
+
+
+def test_an_interrupt_while_the_command_line_is_imported_is_a_line(tmp_path):
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt\n")
+    run = subprocess.run(
+        [sys.executable, "-m", "flint", "systems"],
+        capture_output=True, text=True, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert (run.returncode, run.stdout, run.stderr) == (130, "", "flint: interrupted\n")
