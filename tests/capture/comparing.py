@@ -1,8 +1,11 @@
 """What a capture says and what a run on host devices did, in the same form.
 
 The profiler says which thunks ran and how often; kinds, groups and sizes come from the executable's
-HLO.  The CPU backend combines all-reduces, so of those only the bytes are compared, and it computes
-in float32 what is in bfloat16, the collectives included: twice the bytes.
+HLO.  Kinds, groups (of all ranks), calls and bytes must be the same on device 0.  The CPU backend
+combines all-reduces, so of those only the bytes per group are compared, and it computes in float32
+what is in bfloat16, the collectives included: twice the bytes.  It has no reduce-scatter, so
+captures are made without.  XLA orders the program anew, so another order would say nothing; every
+device's own collectives, and the dependencies among them, tests/validation/test_jax_runs compares.
 """
 
 from __future__ import annotations
