@@ -139,7 +139,8 @@ def _traces(
         return
     with tempfile.TemporaryDirectory(prefix="flint-astra-sim-") as scratch:
         place = Path(scratch) / "workload"
-        graphs = as_it_runs(workload, granularity)
+        left: dict[str, int] = {}  # the embedded engine, which simulates the same, tells it
+        graphs = as_it_runs(workload, granularity, left)
         programs = tuple(map(_with_graph, workload.programs, graphs))
         save(
             replace(workload, programs=programs), place, system=system, granularity=granularity,

@@ -50,6 +50,7 @@ from flint.graph import WorkloadGraph
 from flint.groups import Groups
 from flint.mesh import Mesh
 from flint.network_dims import network_dims
+from flint.readable import human_bytes
 from flint.unrolling import Lookahead, Unrolled, unroll
 
 Ints = NDArray[np.int64]
@@ -301,8 +302,9 @@ def _check_space(folder: Path, needed: int) -> None:
         raise FlintError(f"{folder}: {error.strerror or error}") from error
     if needed + _RESERVE > free:
         raise FlintError(
-            f"{folder.parent}: the traces need {needed} bytes and the disk has {free} free: free "
-            "some, choose another folder, a coarser granularity or fewer --ranks"
+            f"{folder.parent}: the traces need {human_bytes(needed)} and the disk has "
+            f"{human_bytes(free)} free, of which {human_bytes(_RESERVE)} stay free: make room, "
+            "choose another folder, a coarser granularity or fewer --ranks"
         )
 
 

@@ -13,8 +13,10 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Sequence
+from types import CodeType
 
 import typer
 
@@ -107,15 +109,28 @@ def _heed_lost_interrupts() -> None:
     """
     show = sys.unraisablehook
     main_thread = threading.main_thread().ident
+    assert main_thread is not None
 
     def hook(lost: sys.UnraisableHookArgs) -> None:
         if isinstance(lost.exc_value, KeyboardInterrupt):
-            # Later: here it would be lost again.
-            threading.Timer(0.01, signal.pthread_kill, [main_thread, signal.SIGINT]).start()
+            threading.Thread(target=raise_anew, daemon=True).start()
         else:
             show(lost)
 
+    def raise_anew() -> None:
+        while _runs(hook.__code__, main_thread):  # there it would be lost again
+            time.sleep(0.01)
+        signal.pthread_kill(main_thread, signal.SIGINT)
+
     sys.unraisablehook = hook
+
+
+def _runs(code: CodeType, thread: int) -> bool:
+    """Whether a function is among those that a thread is in."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None
 
 
 def main(arguments: list[str] | None = None) -> None:

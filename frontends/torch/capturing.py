@@ -14,7 +14,7 @@ import json
 import math
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,7 @@ def capture(request: Request) -> Workload:
                     f"{text}: what only ranks do that were not recorded is not seen "
                     f"({len(recorded)} of {mesh.size:,} were); compare torch.distributed.get_rank()"
                 ] = 1
+        warnings |= _not_recorded(answers(), recorded)
         checked = ", ".join(str(rank) for rank in sorted(recorded)[:8])
         more = ", ..." if len(recorded) > 8 else ""
     return workload_of_parts(
@@ -143,6 +144,19 @@ def _answers(reports: Sequence[dict[str, Any]], world: int) -> Answers:
         bits = np.unpackbits(packed, count=world)
         kinds = np.unique(kinds * 2 + bits, return_inverse=True)[1].astype(np.int64)
     return Answers(kinds, any(report["unseen"] for report in reports))
+
+
+def _not_recorded(told: Answers, recorded: Iterable[int]) -> Counter[str]:
+    """A warning of kinds of ranks none of which was recorded."""
+    seen, kinds = np.unique(told.kinds[list(recorded)]), np.unique(told.kinds)
+    if len(seen) == len(kinds):
+        return Counter()
+    return Counter(
+        [
+            f"the step compares its own rank in ways that tell {len(kinds):,} kinds apart, "
+            f"of which {len(seen):,} were recorded: what only other ranks do is not seen"
+        ]
+    )
 
 
 def _part(request: Request, mesh: Mesh, item: Behaviour, recorded: dict[int, Path]) -> Part:

@@ -77,7 +77,7 @@ def test_without_links_every_rank_gets_a_copy(tmp_path, monkeypatch):
 def test_a_full_disk_is_found_before_writing(tmp_path, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10, 10, 0))
-    with pytest.raises(FlintError, match=r"need \d+ bytes and the disk has 0 free"):
+    with pytest.raises(FlintError, match=r"need [\d.]+ \w+ and the disk has 0 B free"):
         write_all(tmp_path, chain(communication("all_reduce", groups=everybody(512))), MESH)
     assert list(tmp_path.iterdir()) == []
 

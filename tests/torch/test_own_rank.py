@@ -53,6 +53,12 @@ def by_table(mesh, x):
     return x @ x @ x if dist.get_rank() in {5} else x @ x
 
 
+def by_many_comparisons(mesh, x):
+    if any(dist.get_rank() == rank for rank in range(40)) and dist.get_rank() == 37:
+        return x @ x @ x
+    return x @ x
+
+
 def to_rank_one(mesh, x):
     parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
     root = dist.get_rank() == 1
@@ -82,6 +88,12 @@ def test_of_many_ranks_it_is_told_where_questions_are_not_seen():
     workload = captured(by_environment, (64,))
     (text,) = [text for text in workload.warnings if "environment" in text]
     assert "(RANK) at " in text and "test_own_rank.py" in text and "of 64 were" in text
+
+
+def test_more_kinds_of_ranks_than_are_recorded_are_told():
+    workload = captured(by_many_comparisons, (64,))
+    told = [text for text in workload.warnings if "compares its own rank" in text]
+    assert bool(told) != (products(workload)[37] == 2)
 
 
 def test_the_root_of_a_gather_is_recorded():
