@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Sequence
-from types import CodeType
+from types import CodeType, FrameType
 
 import typer
 
@@ -107,21 +107,34 @@ def _heed_lost_interrupts() -> None:
     """Raise Ctrl-C anew where it was lost: Python passes over what callbacks of its garbage
     collector and finalizers raise, and JAX has such a callback.
     """
+    here = threading.current_thread() is threading.main_thread()
+    if not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return  # somebody has other plans for it
     show = sys.unraisablehook
     main_thread = threading.main_thread().ident
     assert main_thread is not None
+    raised = 0
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal raised
+        raised += 1
+        signal.default_int_handler(number, frame)
 
     def hook(lost: sys.UnraisableHookArgs) -> None:
         if isinstance(lost.exc_value, KeyboardInterrupt):
-            threading.Thread(target=raise_anew, daemon=True).start()
+            threading.Thread(target=raise_anew, args=(raised,), daemon=True).start()
         else:
             show(lost)
 
-    def raise_anew() -> None:
-        while _runs(hook.__code__, main_thread):  # there it would be lost again
-            time.sleep(0.01)
-        signal.pthread_kill(main_thread, signal.SIGINT)
+    def raise_anew(so_far: int) -> None:
+        # In the hook it would be lost again; and a signal that comes just before the main thread
+        # waits for something does not end that: one of the next does.
+        while raised == so_far:
+            if not _runs(hook.__code__, main_thread):
+                signal.pthread_kill(main_thread, signal.SIGINT)
+            time.sleep(0.05)
 
+    signal.signal(signal.SIGINT, interrupt)
     sys.unraisablehook = hook
 
 
