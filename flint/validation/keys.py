@@ -183,13 +183,16 @@ class Rules:
 
         Lists of tensors have no element type in Kineto's traces; their shapes count.  An op that
         makes a tensor reads nothing, whatever the profiler lists.  Of those that must match only a
-        convolution may list more: its weight.
+        convolution may list more, its weight, and attention keys and values of grouped heads,
+        which other kernels want repeated.
         """
         ours, theirs = set(_shapes(captured.operands)), set(_shapes(executed.operands))
         untyped = {shape for shape, dtype in theirs if not dtype}
         more = {shape for shape, _ in theirs} - {shape for shape, _ in ours}
         results = {batch * m * n for batch, m, n, _ in captured.gemms or ()}
-        if captured.kind == OpClass.ATTENTION and more:
+        if captured.kind == OpClass.ATTENTION and not all(
+            any(_grouped(shape, whole) for whole, _ in ours) for shape in more
+        ):
             return ""
         # The gradient of a weight alone does not read the weight, which has the result's sizes.
         if captured.kind == OpClass.CONVOLUTION and not {math.prod(s) for s in more} <= results:
@@ -241,6 +244,13 @@ def _made_reduce_scatter(facts: OpFacts) -> bool:
 
 def _same(ours: tuple[Gemm, ...], theirs: tuple[Gemm, ...]) -> bool:
     return sorted(ours) == sorted(theirs)
+
+
+def _grouped(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+    """Whether a tensor (batch, heads, ...) is another with fewer heads, each for a group of its."""
+    if len(shape) != len(whole) or len(shape) < 3 or not shape[1]:
+        return False
+    return shape[:1] + shape[2:] == whole[:1] + whole[2:] and whole[1] % shape[1] == 0
 
 
 def _shapes(operands: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:

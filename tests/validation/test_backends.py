@@ -214,6 +214,8 @@ IMAGES, GRADIENT, WEIGHT, KEYS = (2, 3, 32, 32), (2, 8, 16, 16), (8, 3, 7, 7), (
                gemms=((1, 147, 8, 512),)), (GRADIENT, IMAGES, (8, 3, 9, 9)), False),
         (heavy(FLASH, OpClass.ATTENTION, KEYS), (KEYS, KEYS), True),
         (heavy(FLASH, OpClass.ATTENTION, KEYS), (KEYS, (2, *KEYS[1:])), False),
+        (heavy(FLASH, OpClass.ATTENTION, KEYS), (KEYS, (1, 2, 32, 8)), True),  # 4 heads a group
+        (heavy(FLASH, OpClass.ATTENTION, KEYS), (KEYS, (1, 3, 32, 8)), False),
     ],
 )  # fmt: skip
 def test_ops_that_must_match_list_nothing_that_is_not_theirs(captured, listed, agrees):
