@@ -136,7 +136,8 @@ class _Runs:
         if not self._separator or text is self._failed:
             return None
         end = text.rfind(self._separator, at)
-        if end < 0:
+        if end < 0:  # at the end of a piece, or of objects that begin so: look for it once only
+            self._failed, self._separator = text, ""
             return None
         try:
             return orjson.loads(f"[{text[at:end]}]"), end

@@ -55,6 +55,28 @@ def test_memory_grows_by_less_than_twice_what_the_file_does(tmp_path):
     assert peaks[1] - peaks[0] < 2 * 3_000_000
 
 
+class Searched(str):
+    """Text that counts how often it is searched."""
+
+    times = 0
+
+    def rfind(self, *where):
+        type(self).times += 1
+        return super().rfind(*where)
+
+
+def test_text_is_searched_once_for_a_separator_that_is_not_in_it():
+    """Of a list whose first object begins unlike all others; else time grows with its square."""
+    runs = json_traces._Runs()
+    text = Searched('{"first": 1}, ' + ", ".join('{"other": 2}' for _ in range(100)))
+    runs.learn(text, 0, 12)
+    assert [runs.decode(text, at) for at in range(12, 1000, 14)] == [None] * 71
+    assert Searched.times == 1
+    runs.learn(text, 14, 26)
+    following = "".join(text[14:])
+    assert runs.decode(following, 0) == ([{"other": 2}] * 99, 14 * 99 - 2)
+
+
 KEYS = st.sampled_from(["a", "b", "id", "name"])
 VALUES = st.recursive(
     st.none()
