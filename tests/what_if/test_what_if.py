@@ -283,6 +283,16 @@ def test_the_command_takes_passes(tmp_path, capsys):
     assert "pass 'later': choose from" in capsys.readouterr().err
 
 
+def looped(tables, once, layers):
+    """A workload of 8 ranks that runs a body with 2 carried values so many times."""
+    outer = GraphBuilder(tables)
+    operands = [outer.input(int(i)) for i in once.input_type]
+    graph = outer.finish(outer.loop(Loop(once, 2, layers), operands))
+    inputs = tuple(ProgramInput(graph.type_of(i), "parameter") for i in range(graph.inputs))
+    program = Program("main", graph, all_ranks(8), inputs)
+    return Workload(Mesh((8,), ("data",)), with_communicators((program,)))
+
+
 def looped_layers(layers: int) -> Workload:
     """A loop that slices and gathers its iteration's weight, multiplies by it four times and
     reduces a gradient: the next gather comes after the reduction in the order of communications."""
@@ -300,12 +310,7 @@ def looped_layers(layers: int) -> Workload:
         own = body.op("dot_general", Role.CONTRACTION, (own, weight), BIG, MULTIPLY)
     body.communicate("reduce_scatter", own, BIG, PIECE)
     once = body.builder.finish((following, own))
-    outer = GraphBuilder(tables)
-    operands = [outer.input(int(i)) for i in once.input_type]
-    graph = outer.finish(outer.loop(Loop(once, 2, layers), operands))
-    inputs = tuple(ProgramInput(graph.type_of(i), "parameter") for i in range(graph.inputs))
-    program = Program("main", graph, all_ranks(8), inputs)
-    return Workload(Mesh((8,), ("data",)), with_communicators((program,)))
+    return looped(tables, once, layers)
 
 
 @pytest.mark.parametrize("by", [1, 2, 3, 11, 12, 50])
@@ -361,12 +366,7 @@ def tensor_parallel_layers(layers: int) -> Workload:
             x = body.communicate("all_reduce", x, BIG, BIG)
     following = body.op("add", Role.ELEMENTWISE, (counter,), INDEX)
     once = body.builder.finish((following, x))
-    outer = GraphBuilder(tables)
-    operands = [outer.input(int(i)) for i in once.input_type]
-    graph = outer.finish(outer.loop(Loop(once, 2, layers), operands))
-    inputs = tuple(ProgramInput(graph.type_of(i), "parameter") for i in range(graph.inputs))
-    program = Program("main", graph, all_ranks(8), inputs)
-    return Workload(Mesh((8,), ("data",)), with_communicators((program,)))
+    return looped(tables, once, layers)
 
 
 def test_gathers_ahead_keep_their_place_among_other_communication():
