@@ -17,11 +17,12 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import GenericAlias
+from typing import Any, TypeVar
 
-import orjson
+import msgspec
 
 from flint.errors import FlintError
 
@@ -35,6 +36,8 @@ _PIECE = 1 << 20
 #: So close to the end of what has been read an error may mean that the rest is still to come:
 #: literals and escapes are shorter.
 _NEAR = 16
+
+Record = TypeVar("Record")
 
 _SPACE = re.compile(r"[\s,]*")
 #: What an entry of a list ends at.
@@ -121,7 +124,8 @@ class _Runs:
     object, or the text has what only the slower decoder takes (NaN) or explains.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, decode: Callable[[str], list[Any]]) -> None:
+        self._decode = decode
         self._separator = ""
         self._failed = ""
 
@@ -140,8 +144,8 @@ class _Runs:
             self._failed, self._separator = text, ""
             return None
         try:
-            return orjson.loads(f"[{text[at:end]}]"), end
-        except ValueError:
+            return self._decode(f"[{text[at:end]}]"), end
+        except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
             self._failed = text
             return None
 
@@ -161,19 +165,47 @@ class JsonTrace:
     def items(self, key: str) -> Iterator[dict[str, Any]]:
         """The objects of the list under ``key``; what is no object is left out.
 
-        Numbers beyond 64 bits may come as floats.
-
         Raises:
             FlintError: the file cannot be read, is too large or no text, there is no such list, or
                 it is damaged or cut off; with the position.
         """
+        decode = msgspec.json.Decoder(list[Any]).decode
+        for item in self._objects(key, decode, lambda item: item):
+            if isinstance(item, dict):
+                yield item
+
+    def records(self, key: str, kind: type[Record], expected: str) -> Iterator[Record]:
+        """The objects of the list under ``key``, of which only what ``kind`` names is kept.
+
+        Args:
+            key: of the list.
+            kind: a ``msgspec.Struct``.
+            expected: what an object should have been, for the message about one that is not.
+
+        Raises:
+            FlintError: an object is of another kind, or as ``items`` raises.
+        """
+        decode = msgspec.json.Decoder(kind).decode
+
+        def one(item: dict[str, Any]) -> Record:
+            try:
+                return decode(msgspec.json.encode(item))
+            except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as error:
+                raise FlintError(f"{self.path}: {expected}: {str(item)[:80]}") from error
+
+        return self._objects(key, msgspec.json.Decoder(GenericAlias(list, (kind,))).decode, one)
+
+    def _objects(
+        self, key: str, many: Callable[[str], list[Any]], one: Callable[[dict[str, Any]], Any]
+    ) -> Iterator[Any]:
+        """Objects as two decoders make them: of the text of a list, and of one decoded object."""
         read = _Text(self.path)
         found = read.until(re.compile(rf'"{re.escape(key)}"\s{{0,64}}:\s{{0,64}}\['))
         if found is None:
             raise FlintError(f"{self.path}: no list {key!r} in it, so it is not such a trace")
         before, at = read.text[: found.end()], found.end()
         decode = json.JSONDecoder().raw_decode
-        runs = _Runs()
+        runs = _Runs(many)
         while True:
             skipped = _SPACE.match(read.text, at)
             at = skipped.end() if skipped else at
@@ -190,7 +222,7 @@ class JsonTrace:
                 break
             if (run := runs.decode(read.text, at)) is not None:
                 objects, at = run
-                yield from (item for item in objects if isinstance(item, dict))
+                yield from objects
                 continue
             try:
                 item, end = decode(read.text, at)
@@ -203,7 +235,7 @@ class JsonTrace:
                 at = 0
                 continue
             if isinstance(item, dict):
-                yield item
+                yield one(item)
             elif read.text[at : at + 1] not in _ENDS and not read.whole:  # a number may go on
                 read.more(begin, len(read.text) - begin)
                 at = 0

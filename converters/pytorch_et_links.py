@@ -2,21 +2,23 @@
 
 The idea: every tensor in the trace is [tensor, storage, offset, elements, bytes of one, device];
 which ones an op writes its schema marks with ``!`` (``Tensor(a!) self``), c10d's ops, whose schemas
-do not say it, by a table.
+do not say it, by a table.  Ops with equal shapes, strides and types share a *plan*, which says
+where among their values the tensors are; only those are looked at op by op.
 
-    builder = AccessesBuilder(); builder.node(number, record, item); builder.finish(order, groups)
+    builder = AccessesBuilder()
+    plan = builder.plan("aten::mm", schema, inputs, outputs)
+    builder.accesses(plan, input_values, output_values)
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
-
-import numpy as np
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from flint.converters.torch_ops import dtype_of, shape_of
-from flint.post_execution.storages import Access, Accesses, span_of
+from flint.post_execution.storages import Access, span_of
 from flint.tensor_types import DTYPE_BITS, TensorType
 
 #: c10d's ops whose first argument is where the result goes; of the others' it is changed in place.
@@ -31,60 +33,134 @@ _MAX_TENSORS = 100_000
 _LARGEST = 1 << 48
 _TYPES = re.compile(r"Tensor\(([^()]*)\)")
 
-#: Entry, shape, strides and element type, as the file has them.
-_Tensor: TypeAlias = tuple[list[Any], Any, Any, str]
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Slot:
+    """What is known of a tensor without its storage; equal ones are one object.
+
+    Attributes:
+        shape, strides: as the file has them.
+        kind: element type, as the file has it.
+        read, written: what the op does with it.
+    """
+
+    shape: Any
+    strides: Any
+    kind: str
+    read: bool
+    written: bool
+
+
+class _Listed(NamedTuple):
+    """A list of tensors, nested as it may be."""
+
+    place: int
+    shapes: Any
+    strides: Any
+    kinds: tuple[str, ...]
+    read: bool
+    written: bool
+
+
+class Side(NamedTuple):
+    """Shapes, types and strides of a node's inputs or outputs, as the file has them."""
+
+    shapes: Any
+    types: Any
+    strides: Any
+
+
+class Plan(NamedTuple):
+    """Where an op's tensors are: per side (place, slot) of tensors, and lists of such."""
+
+    tensors: tuple[tuple[tuple[int, _Slot], ...], ...]
+    lists: tuple[tuple[_Listed, ...], ...]
 
 
 class AccessesBuilder:
-    """Gathers what nodes say of memory while they are read."""
+    """Makes accesses, equal ones once.
+
+    Attributes:
+        on_device: whether a tensor of any lies on a GPU.
+    """
 
     def __init__(self) -> None:
-        self._tensors: dict[int, tuple[Access, ...]] = {}
-        self._record: dict[int, int] = {}
-        self._names: dict[int, str] = {}
+        self.on_device = False
         self._known: dict[tuple[object, ...], Access] = {}
+        self._slots: dict[tuple[object, ...], _Slot] = {}
         self._schemas: dict[str, tuple[frozenset[int], frozenset[int]]] = {}
 
-    def node(self, number: int, record: int, name: str, schema: str, item: dict[str, Any]) -> None:
-        """A node of the trace.
+    def plan(self, name: str, schema: str, inputs: Side, outputs: Side) -> Plan:
+        """The plan of ops of a name, a schema ("" where there is none), and such tensors."""
+        written, only = self._marks(name, schema)
+        tensors: list[tuple[tuple[int, _Slot], ...]] = []
+        lists: list[tuple[_Listed, ...]] = []
+        for side, is_input in ((inputs, True), (outputs, False)):
+            single: list[tuple[int, _Slot]] = []
+            several: list[_Listed] = []
+            for place, shape, strides, kind in _tensors(side):
+                read = is_input and place not in only
+                changed = not is_input or place in written
+                if kind.startswith("Tensor("):
+                    single.append((place, self._slot(shape, strides, kind[7:-1], read, changed)))
+                else:
+                    kinds = tuple(_TYPES.findall(kind))
+                    several.append(_Listed(place, shape, strides, kinds, read, changed))
+            tensors.append(tuple(single))
+            lists.append(tuple(several))
+        return Plan(tuple(tensors), tuple(lists))
+
+    def accesses(self, plan: Plan, inputs: object, outputs: object) -> tuple[Access, ...]:
+        """What an op of the plan does with memory.
 
         Args:
-            number: its id.
-            record: the profiler's number of it.
-            name: of the op.
-            schema: of the op, "" where it has none.
-            item: the node as the file has it.
+            plan: of its name, shapes and types.
+            inputs, outputs: values of its arguments and results, as the file has them.
         """
-        written, only = self._marks(name, schema)
+        known = self._known
         found: dict[int, Access] = {}  # equal ones are one object
-        for place, tensor in _tensors(item.get("inputs")):
-            access = self._access(tensor, place not in only, place in written)
-            found[id(access)] = access
-        for _, tensor in _tensors(item.get("outputs")):
-            access = self._access(tensor, False, True)
-            found[id(access)] = access
-        self._tensors[number] = tuple(found.values())
-        self._record[number] = record
-        self._names[number] = name
+        for values, tensors, lists in zip((inputs, outputs), plan.tensors, plan.lists, strict=True):
+            if not isinstance(values, list):
+                continue
+            for place, slot in tensors:
+                try:
+                    _, storage, offset, count, size, _ = values[place]
+                    access = known.get((slot, storage, offset, count, size))
+                except (TypeError, ValueError, IndexError):
+                    continue  # a value that is no tensor
+                access = access or self._new(slot, values[place])
+                if access is not None:
+                    found[id(access)] = access
+            for listed in lists:
+                for access in self._of_list(listed, values):
+                    found[id(access)] = access
+        return tuple(found.values())
 
-    def finish(self, order: Sequence[int], groups: dict[str, tuple[int, ...]]) -> Accesses:
-        """The columns, nodes in the order of their rows."""
-        return Accesses(
-            np.array([self._record[number] for number in order], np.int64),
-            [self._names[number] for number in order],
-            [self._tensors[number] for number in order],
-            groups,
-        )
+    def _of_list(self, listed: _Listed, values: list[Any]) -> Iterator[Access]:
+        value = values[listed.place] if listed.place < len(values) else None
+        kinds = list(reversed(listed.kinds))
+        for entry, shape, strides in _flat(value, listed.shapes, listed.strides):
+            kind = kinds.pop() if kinds else ""
+            slot = self._slot(shape, strides, kind, listed.read, listed.written)
+            access = self._known.get((slot, *entry[1:5])) or self._new(slot, entry)
+            if access is not None:
+                yield access
 
-    def _access(self, tensor: _Tensor, read: bool, written: bool) -> Access:
-        entry, shape, strides, kind = tensor
-        # Numbers are given out anew: everything that describes a tensor tells it apart.
-        key = (*entry[1:5], _plain(shape), _plain(strides), kind, read, written)
-        found = self._known.get(key)
+    def _slot(self, shape: Any, strides: Any, kind: str, read: bool, written: bool) -> _Slot:
+        key = str(shape), str(strides), kind, read, written
+        found = self._slots.get(key)
         if found is None:
-            low, high, described = _described(tensor)
-            found = self._known[key] = Access(entry[1], low, high, read, written, described)
+            found = self._slots[key] = _Slot(shape, strides, kind, read, written)
         return found
+
+    def _new(self, slot: _Slot, entry: Any) -> Access | None:
+        if not _is_tensor(entry):
+            return None
+        self.on_device = self.on_device or str(entry[5]).startswith("cuda")
+        low, high, kind = _described(slot, *entry[2:5])
+        access = Access(entry[1], low, high, slot.read, slot.written, kind)
+        self._known[slot, *entry[1:5]] = access
+        return access
 
     def _marks(self, name: str, schema: str) -> tuple[frozenset[int], frozenset[int]]:
         """Arguments that are written, and those of them that are not read."""
@@ -121,43 +197,20 @@ def _named(text: str) -> Iterator[str]:
         yield name
 
 
-def _tensors(side: Any) -> list[tuple[int, _Tensor]]:
-    """(argument, tensor) of every tensor of a node's side."""
-    found: list[tuple[int, _Tensor]] = []
-    if not isinstance(side, dict):
-        return found
-    values, shapes, types = side.get("values"), side.get("shapes"), side.get("types")
-    strides = side.get("strides")
-    if not (isinstance(values, list) and isinstance(shapes, list) and isinstance(types, list)):
-        return found
-    if not (isinstance(strides, list) and len(strides) == len(values)):
-        strides = [None] * len(values)
-    for place, (value, shape, stride, kind) in enumerate(
-        zip(values, shapes, strides, types, strict=False)
-    ):
-        if not isinstance(value, list):
-            continue
-        text = str(kind)
-        if _is_tensor(value):
-            kind = text[7:-1] if text.startswith("Tensor(") else ""
-            found.append((place, (value, shape, stride, kind)))
-            continue
-        nested = _flat(value, shape, stride, _TYPES.findall(text)[::-1])
-        found += ((place, tensor) for tensor in nested)
-    return found
+def _tensors(side: Side) -> Iterator[tuple[int, Any, Any, str]]:
+    """(place, shape, strides, type) of the tensors and lists of tensors of a side."""
+    shapes, types, strides = side
+    if not (isinstance(shapes, list) and isinstance(types, list)):
+        return
+    if not (isinstance(strides, list) and len(strides) == len(types)):
+        strides = [None] * len(types)
+    for place, (shape, steps, kind) in enumerate(zip(shapes, strides, types, strict=False)):
+        if "Tensor(" in str(kind):
+            yield place, shape, steps, str(kind)
 
 
-def _plain(numbers: Any) -> object:
-    """Something hashable that tells shapes and strides apart."""
-    try:
-        hash(plain := tuple(numbers))
-    except TypeError:
-        return str(numbers)
-    return plain
-
-
-def _is_tensor(value: list[Any]) -> bool:
-    if len(value) != _FIELDS:
+def _is_tensor(value: object) -> bool:
+    if not isinstance(value, list) or len(value) != _FIELDS:
         return False
     _, storage, offset, count, size, _ = value
     return (
@@ -170,28 +223,27 @@ def _is_tensor(value: list[Any]) -> bool:
     )
 
 
-def _flat(value: Any, shape: Any, stride: Any, kinds: list[str]) -> Iterator[_Tensor]:
-    """The tensors of a list, nested as it may be; ``kinds`` are their types, the first one last."""
+def _flat(value: object, shape: Any, strides: Any) -> Iterator[tuple[list[Any], Any, Any]]:
+    """(entry, shape, strides) of the tensors of a list, nested as it may be."""
     if not isinstance(value, list):
         return
     if _is_tensor(value):
-        yield value, shape, stride, kinds.pop() if kinds else ""
+        yield value, shape, strides
         return
     for i, inner in enumerate(value[:_MAX_TENSORS]):
         its_shape = shape[i] if isinstance(shape, list) and i < len(shape) else None
-        its_stride = stride[i] if isinstance(stride, list) and i < len(stride) else None
-        yield from _flat(inner, its_shape, its_stride, kinds)
+        its_strides = strides[i] if isinstance(strides, list) and i < len(strides) else None
+        yield from _flat(inner, its_shape, its_strides)
 
 
-def _described(tensor: _Tensor) -> tuple[int, int, TensorType]:
+def _described(slot: _Slot, offset: int, count: int, size: int) -> tuple[int, int, TensorType]:
     """First byte and past the last one in its storage, and type of a tensor."""
-    (_, _, offset, count, size, *_), dims, strides, kind = tensor
-    shape = shape_of(dims)
-    steps = strides if isinstance(strides, list) else None
+    shape = shape_of(slot.shape)
+    steps = slot.strides if isinstance(slot.strides, list) else None
     if steps is not None and not all(type(step) is int for step in steps):
         steps = None
     low, high = span_of(offset, count, size, shape, steps)
-    dtype = dtype_of(kind)
+    dtype = dtype_of(slot.kind)
     total = count * size
     if dtype not in DTYPE_BITS or shape is None:
         return low, high, TensorType((total,), "ui8", total)

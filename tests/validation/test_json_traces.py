@@ -67,7 +67,7 @@ class Searched(str):
 
 def test_text_is_searched_once_for_a_separator_that_is_not_in_it():
     """Of a list whose first object begins unlike all others; else time grows with its square."""
-    runs = json_traces._Runs()
+    runs = json_traces._Runs(json.loads)
     text = Searched('{"first": 1}, ' + ", ".join('{"other": 2}' for _ in range(100)))
     runs.learn(text, 0, 12)
     assert [runs.decode(text, at) for at in range(12, 1000, 14)] == [None] * 71
