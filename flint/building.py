@@ -21,9 +21,10 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flint.communication import Communication
 from flint.graph import (
@@ -50,6 +51,22 @@ class Row(NamedTuple):
     ops_merged: int
     result_types: tuple[int, ...]
     work: Work
+
+
+class OrderEdges(Protocol):
+    """Columns of edges without a value: nodes, and ``EdgeKind`` of each."""
+
+    @property
+    def before(self) -> Ints:
+        """What must come first."""
+
+    @property
+    def after(self) -> Ints:
+        """What waits for it."""
+
+    @property
+    def kind(self) -> NDArray[np.int8]:
+        """``EdgeKind``."""
 
 
 class TableBuilder:
@@ -197,6 +214,27 @@ class GraphBuilder:
         first = self.result_ptr[-1]
         self.result_ptr.append(first + results)
         return first
+
+    def extend(
+        self, rows: Ints, operand_ptr: Ints, operand: Ints, source: Ints, edges: OrderEdges
+    ) -> None:
+        """Add all nodes of a graph at once.
+
+        Args:
+            rows: of the tables, shape [nodes].
+            operand_ptr, operand: CSR of value numbers; the nodes' own results are numbered from 0.
+            source: source indices, shape [nodes].
+            edges: between the nodes, by ``after``.
+        """
+        count = np.array([len(row.result_types) for row in self.tables.rows], np.int64)
+        columns = (
+            (self.row, rows), (self.source, source), (self.operand_ptr, operand_ptr[1:]),
+            (self.operand, operand), (self.result_ptr, np.cumsum(count[rows])),
+            (self.order_consumer, edges.after), (self.order_node, edges.before),
+            (self.order_kind, edges.kind),
+        )  # fmt: skip
+        for column, values in columns:
+            column.extend(values.tolist())
 
     def compute(
         self,

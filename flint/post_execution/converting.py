@@ -190,13 +190,10 @@ def _with_consumers(units: Units, flows: Flows | None) -> set[int]:
     """Collectives whose result some work is known to read."""
     if flows is None:
         return set()
-    return {
-        source
-        for unit, sources in enumerate(flows.operands)
-        if not units.collective[unit]
-        for source in sources
-        if source >= 0 and units.collective[source]
-    }
+    consumer = np.repeat(np.arange(len(units)), np.diff(flows.operand_ptr))
+    inside = (flows.operand >= 0) & ~units.collective[consumer]
+    sources = np.unique(flows.operand[inside])
+    return set(sources[units.collective[sources]].tolist())
 
 
 def _say_idle(units: Units, warnings: dict[str, int]) -> None:

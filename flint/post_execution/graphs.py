@@ -11,19 +11,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.building import GraphBuilder, TableBuilder
+from flint.building import GraphBuilder, Row, TableBuilder
 from flint.communication import Communication
 from flint.cost.op_work import gemm_flops
 from flint.graph import NodeKind, Phase, Source, WorkloadGraph
 from flint.post_execution.edges import Edges
 from flint.post_execution.links import Links
+from flint.post_execution.measured import with_nanoseconds
 from flint.post_execution.units import Units, around
 from flint.post_execution.waits import OPTIMIZER
 from flint.tensor_types import DTYPE_BITS, TensorType
@@ -47,15 +47,18 @@ class Flows:
 
     Attributes:
         inputs: types of what is read before anything of it was written.
-        operands: per unit the values that it reads: a unit, for what that unit wrote; or
-            ``-1 - i`` for input ``i``.
-        results: per unit the type of what it writes, None of those that write nothing known.
-        read, written, aliased: bytes per unit.
+        types: what ``result`` points into.
+        operand_ptr, operand: CSR: per unit the values that it reads: a unit, for what that unit
+            wrote; or ``-1 - i`` for input ``i``; shapes [units + 1] and [operands].
+        result: type of what a unit writes, -1 of those that write nothing known; shape [units].
+        read, written, aliased: bytes per unit, shape [units].
     """
 
     inputs: tuple[TensorType, ...]
-    operands: list[list[int]]
-    results: list[TensorType | None]
+    types: tuple[TensorType, ...]
+    operand_ptr: Ints
+    operand: Ints
+    result: Ints
     read: Ints
     written: Ints
     aliased: Ints
@@ -79,57 +82,60 @@ def graph_of(
     """
     tables = TableBuilder()
     builder = GraphBuilder(tables)
-    for given in flows.inputs if flows is not None else ():
-        builder.input(tables.type(given))
+    tables.communications += communications.values()
+    exchange = np.full(len(units), -1, np.int64)
+    exchange[list(communications)] = np.arange(len(communications))
     sources = [tables.source(Source(phase=Phase(phase))) for phase in range(len(Phase))]
-    ops = _labels(units)
-    principal = _principal(units)
-    order: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for before, after, why in zip(
-        edges.before.tolist(), edges.after.tolist(), edges.kind.tolist(), strict=True
-    ):
-        order[after].append((before, why))
-    known: dict[int, tuple[tuple[WorkItem, ...], int]] = {}
-    value: list[int] = []
-    duration, fact_of = units.duration.tolist(), units.fact.tolist()
-    for unit in range(len(units)):
-        items: tuple[WorkItem, ...] = ()
-        read = written = aliased = 0
-        if principal[unit]:
-            fact = fact_of[unit]
-            if fact not in known:
-                known[fact] = _work_of(units.facts[fact])
-            items, read = known[fact]
-        operands: list[int] = []
-        types: list[int] = []
-        if flows is not None:
-            operands = [source if source < 0 else value[source] for source in flows.operands[unit]]
-            result = flows.results[unit]
-            types = [] if result is None else [tables.type(result)]
-            read, written = int(flows.read[unit]), int(flows.written[unit])
-            aliased = int(flows.aliased[unit])
-        if duration[unit] >= 0:
-            items = (*items, WorkItem(Unit.MEASURED, "index", duration[unit]))
-        item = communications.get(unit)
-        detail, kind, role = -1, NodeKind.COMPUTE, Role.OPAQUE
-        op = ops[unit]
-        if item is not None:
-            detail, kind, role = len(tables.communications), NodeKind.COMMUNICATION, Role.COLLECTIVE
-            tables.communications.append(item)
-            op = item.kind
-        made = builder.node(
-            kind,
-            tables.op(op),
-            operands,
-            types,
-            role=role,
-            work=Work(items, read, written, aliased),
-            detail=detail,
-            source=sources[int(phases[unit])],
-            order=order.get(unit, ()),
-        )
-        value.append(made.start)
-    return builder.finish(())
+    data = flows if flows is not None else _untold(units)
+    for given in data.inputs:
+        builder.input(tables.type(given))
+    writes = data.result >= 0
+    value: Ints = np.cumsum(writes) - writes
+    builder.extend(
+        _rows(units, exchange, data, tables),
+        data.operand_ptr,
+        np.where(data.operand < 0, data.operand, value[np.maximum(data.operand, 0)]),
+        np.array(sources, np.int64)[phases],
+        edges,
+    )
+    graph = builder.finish(())
+    return with_nanoseconds(graph, units.duration) if units.timed else graph
+
+
+def _untold(units: Units) -> Flows:
+    """What is known where a trace does not tell of storages: bytes of operands by their shapes."""
+    facts = np.where(_principal(units), units.fact, len(units.facts))
+    operands = np.array([*(_operand_bytes(fact) for fact in units.facts), 0], np.int64)
+    nothing = np.zeros(len(units), np.int64)
+    ptr, empty = np.zeros(len(units) + 1, np.int64), np.zeros(0, np.int64)
+    return Flows((), (), ptr, empty, nothing - 1, operands[facts], nothing, nothing)
+
+
+def _rows(units: Units, exchange: Ints, data: Flows, tables: TableBuilder) -> Ints:
+    """Per unit its row of the tables: what a node is but for its operands and its time.
+
+    Args:
+        units: one rank's; those of a step are mostly alike.
+        exchange: of each unit, index into the tables' communications; -1 for none.
+        data: bytes and results.
+        tables: is given the rows.
+    """
+    types = [tables.type(item) for item in data.types]
+    principal = np.where(_principal(units), units.fact, -1)
+    work = {fact: _products(units.facts[fact]) for fact in set(principal.tolist()) - {-1}}
+    columns = (principal, exchange, data.result, data.read, data.written, data.aliased)
+    keys = list(zip(_labels(units), *(column.tolist() for column in columns), strict=True))
+    rows: dict[tuple[str, int, int, int, int, int, int], int] = {}
+    for key in dict.fromkeys(keys):
+        label, fact, number, result, read, written, aliased = key
+        kind, role = NodeKind.COMPUTE, Role.OPAQUE
+        if number >= 0:
+            kind, role = NodeKind.COMMUNICATION, Role.COLLECTIVE
+            label = tables.communications[number].kind
+        made = () if result < 0 else (types[result],)
+        moved = Work(work.get(fact, ()), read, written, aliased)
+        rows[key] = tables.row(Row(int(kind), int(role), tables.op(label), number, 1, made, moved))
+    return np.array([rows[key] for key in keys], np.int64)
 
 
 def phases_of(units: Units, trace: Observed, links: Links | None) -> Ints:
@@ -171,27 +177,30 @@ def _short(name: str) -> str:
     return (head.rsplit("::", 1)[-1] or plain or "kernel")[:_LONGEST]
 
 
-def _principal(units: Units) -> list[bool]:
+def _principal(units: Units) -> NDArray[np.bool_]:
     """Of the units of each op the longest one: it stands for what the op computes."""
     chosen = np.zeros(len(units), bool)
     known = np.flatnonzero(units.row >= 0)
     order = known[np.lexsort((units.duration[known], units.row[known]))]
     row = units.row[order]
     chosen[order[np.append(row[1:] != row[:-1], True)[: len(order)]]] = True
-    found: list[bool] = chosen.tolist()
-    return found
+    return chosen
 
 
-def _work_of(fact: OpFacts) -> tuple[tuple[WorkItem, ...], int]:
-    """FLOPs of an op's products and bytes of its operands, as far as the trace tells."""
-    items = tuple(
+def _products(fact: OpFacts) -> tuple[WorkItem, ...]:
+    """FLOPs of an op's products, as far as the trace tells."""
+    return tuple(
         WorkItem(Unit.MATMUL, fact.dtype if fact.dtype in DTYPE_BITS else "f32", gemm_flops(g), g)
         for g in fact.gemms or ()
         if gemm_flops(g) < _LARGEST
     )
+
+
+def _operand_bytes(fact: OpFacts) -> int:
+    """Bytes of an op's operands, as far as the trace tells."""
     read = sum(
         math.prod(shape) * DTYPE_BITS[dtype] // 8
         for shape, dtype in fact.operands or ()
         if dtype in DTYPE_BITS
     )
-    return items, read if read < _LARGEST else 0
+    return read if read < _LARGEST else 0

@@ -6,14 +6,14 @@ before anything has written it comes from outside of the step.  A tensor whose s
 does not have is taken as its whole storage: an edge too many, never one too few.
 
     flows = flows_of(units, accesses, op_of_unit)
-    flows.operands[7]        # [3, -1]: what unit 3 wrote, and input 0
+    flows.operand[flows.operand_ptr[7] : flows.operand_ptr[8]]   # 3, -1: of unit 3, and input 0
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from array import array
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,34 +65,34 @@ class Accesses:
     groups: dict[str, tuple[int, ...]]
 
 
-class _Piece(NamedTuple):
-    low: int
-    high: int
-    unit: int
+#: (low, high, unit): the last writer of some bytes of a storage.
+_Piece: TypeAlias = tuple[int, int, int]
 
 
 @dataclass
 class _Memory:
     """The last writers of every storage."""
 
-    pieces: dict[int, list[_Piece]] = field(default_factory=lambda: defaultdict(list))
+    pieces: dict[int, list[_Piece]] = field(default_factory=dict)
 
     def writers(self, access: Access) -> list[int]:
         """Units that wrote some of these bytes last; negative ones are inputs."""
+        low, high = access.low, access.high
         return [
-            piece.unit
-            for piece in self.pieces[access.storage]
-            if piece.low < access.high and access.low < piece.high
+            unit
+            for first, last, unit in self.pieces.get(access.storage, ())
+            if first < high and low < last
         ]
 
     def write(self, access: Access, unit: int) -> None:
         """From now on a unit is the last writer of these bytes."""
+        low, high = access.low, access.high
         kept = [
             piece
-            for piece in self.pieces[access.storage]
-            if piece.low < access.low or piece.high > access.high
+            for piece in self.pieces.get(access.storage, ())
+            if piece[0] < low or piece[1] > high
         ]
-        kept.append(_Piece(access.low, access.high, unit))
+        kept.append((low, high, unit))
         self.pieces[access.storage] = kept[-_PIECES:]
 
 
@@ -107,21 +107,23 @@ def flows_of(units: Units, tensors: list[tuple[Access, ...]], notes: dict[str, i
     """
     memory = _Memory()
     inputs: list[TensorType] = []
-    operands: list[list[int]] = []
-    results: list[TensorType | None] = []
-    columns = [[0] * len(units) for _ in range(3)]
-    first, last = _ends(units)
-    start, end = units.start.tolist(), units.end.tolist()
-    for unit, accesses in enumerate(tensors):
+    types: dict[TensorType, int] = {}
+    operand, operand_ptr, result = array("q"), array("q", [0]), array("q")
+    columns = [array("q"), array("q"), array("q")]
+    contradicted = 0
+    timed = units.timed
+    start, end = (units.start + JITTER).tolist(), units.end.tolist()
+    for unit, (accesses, first, last) in enumerate(zip(tensors, *_ends(units), strict=True)):
         sources: dict[int, None] = {}
         written: list[Access] = []
         in_place: set[tuple[int, int, int]] = set()
+        read = moved = aliased = 0
         for access in accesses:
-            if access.written and last[unit]:
+            if last and access.written:
                 written.append(access)
-            if not (access.read and first[unit]):
+            if not (first and access.read):
                 continue
-            columns[0][unit] += access.kind.bytes
+            read += access.kind.bytes
             in_place.add(access[:3])
             writers = memory.writers(access)
             if not writers:
@@ -129,19 +131,24 @@ def flows_of(units: Units, tensors: list[tuple[Access, ...]], notes: dict[str, i
                 writers = [-len(inputs)]
                 memory.write(access, -len(inputs))
             for writer in writers:
-                if writer >= 0 and units.timed and end[writer] > start[unit] + JITTER:
-                    notes[CONTRADICTED] = notes.get(CONTRADICTED, 0) + 1
+                if timed and writer >= 0 and end[writer] > start[unit]:
+                    contradicted += 1
                     continue
                 sources[writer] = None
         for access in written:
             memory.write(access, unit)
-            columns[1][unit] += access.kind.bytes
+            moved += access.kind.bytes
             if access[:3] in in_place:
-                columns[2][unit] += access.kind.bytes
-        operands.append(list(sources))
-        results.append(_together(written))
-    read, moved, aliased = (np.array(column, np.int64) for column in columns)
-    return Flows(tuple(inputs), operands, results, read, moved, aliased)
+                aliased += access.kind.bytes
+        operand.extend(sources)
+        operand_ptr.append(len(operand))
+        result.append(types.setdefault(_together(written), len(types)) if written else -1)
+        for column, value in zip(columns, (read, moved, aliased), strict=True):
+            column.append(value)
+    if contradicted:
+        notes[CONTRADICTED] = notes.get(CONTRADICTED, 0) + contradicted
+    found = (np.array(column, np.int64) for column in (operand_ptr, operand, result, *columns))
+    return Flows(tuple(inputs), tuple(types), *found)
 
 
 def _ends(units: Units) -> tuple[list[bool], list[bool]]:
@@ -156,10 +163,8 @@ def _ends(units: Units) -> tuple[list[bool], list[bool]]:
     return starts, stops
 
 
-def _together(written: list[Access]) -> TensorType | None:
+def _together(written: list[Access]) -> TensorType:
     """One type for what a unit writes; of several tensors as many bytes."""
-    if not written:
-        return None
     if len(written) == 1:
         return written[0].kind
     size = sum(access.kind.bytes for access in written)
