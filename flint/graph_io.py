@@ -45,7 +45,12 @@ def graph_to_bytes(graph: WorkloadGraph) -> bytes:
     text = json.dumps(document, separators=(",", ":")).encode()
     arrays["document"] = np.frombuffer(text, dtype=np.uint8)
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    # As np.savez_compressed, which knows no level: this one takes a sixth of the time and makes
+    # columns a few percent larger.
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)
     return buffer.getvalue()
 
 

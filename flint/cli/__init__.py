@@ -154,14 +154,7 @@ def main(arguments: list[str] | None = None) -> None:
     debug = "--debug" in arguments
     # Wherever it stands: it is an option of every command.
     arguments = [argument for argument in arguments if argument != "--debug"]
-    status = _run(arguments, debug)
-    if "capture" in arguments[:1]:
-        # The user's code may have started thousands of host devices; taking them down in order
-        # takes minutes and changes nothing any more.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
-    sys.exit(status)
+    sys.exit(_run(arguments, debug))
 
 
 def _run(arguments: list[str], debug: bool) -> int:

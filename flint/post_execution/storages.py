@@ -116,18 +116,19 @@ def flows_of(units: Units, tensors: list[tuple[Access, ...]], notes: dict[str, i
     for unit, (accesses, first, last) in enumerate(zip(tensors, *_ends(units), strict=True)):
         sources: dict[int, None] = {}
         written: list[Access] = []
-        in_place: set[tuple[int, int, int]] = set()
-        read = moved = aliased = 0
+        touched: set[int] = set()
+        read = 0
         for access in accesses:
-            if last and access.written:
+            storage, _, _, reads, writes, kind = access
+            if writes and last:
                 written.append(access)
-            if not (first and access.read):
+            if not (reads and first):
                 continue
-            read += access.kind.bytes
-            in_place.add(access[:3])
+            read += kind.bytes
+            touched.add(storage)
             writers = memory.writers(access)
             if not writers:
-                inputs.append(access.kind)
+                inputs.append(kind)
                 writers = [-len(inputs)]
                 memory.write(access, -len(inputs))
             for writer in writers:
@@ -137,14 +138,13 @@ def flows_of(units: Units, tensors: list[tuple[Access, ...]], notes: dict[str, i
                 sources[writer] = None
         for access in written:
             memory.write(access, unit)
-            moved += access.kind.bytes
-            if access[:3] in in_place:
-                aliased += access.kind.bytes
+        again = [access for access in written if access.storage in touched]
         operand.extend(sources)
         operand_ptr.append(len(operand))
         result.append(types.setdefault(_together(written), len(types)) if written else -1)
-        for column, value in zip(columns, (read, moved, aliased), strict=True):
-            column.append(value)
+        columns[0].append(read)
+        columns[1].append(sum([access.kind.bytes for access in written]))
+        columns[2].append(_in_place(again, accesses) if again else 0)
     if contradicted:
         notes[CONTRADICTED] = notes.get(CONTRADICTED, 0) + contradicted
     found = (np.array(column, np.int64) for column in (operand_ptr, operand, result, *columns))
@@ -161,6 +161,12 @@ def _ends(units: Units) -> tuple[list[bool], list[bool]]:
     starts: list[bool] = marks[0].tolist()
     stops: list[bool] = marks[1].tolist()
     return starts, stops
+
+
+def _in_place(written: list[Access], accesses: tuple[Access, ...]) -> int:
+    """Bytes that are written where the same bytes are read."""
+    read = {access[:3] for access in accesses if access.read}
+    return sum(access.kind.bytes for access in written if access[:3] in read)
 
 
 def _together(written: list[Access]) -> TensorType:
