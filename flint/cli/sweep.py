@@ -161,6 +161,8 @@ def _run(sweep: Sweep, *, jobs: int | None, ray: str | None, fresh: bool) -> lis
 
         def report(done: int, total: int) -> None:
             state[:] = done, total
+            if done < total:
+                picture.prepare()
             if bar is not None:
                 bar(done, total)
 

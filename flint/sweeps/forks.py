@@ -4,11 +4,12 @@ The idea: most of a small capture or simulation is starting Python and importing
 does it once, runs none of the user's code and makes no client of any compiler; each command is a
 fork of it, a process of its own with a process group of its own, as if it had been started alone.
 
-    python -m flint.sweeps.forks jax        # imports jax, too
+    python -m flint.sweeps.forks
 
-It reads one JSON object per line, ``{"number": 1, "arguments": [...], "output": FILE, "messages":
-FILE}``, and answers with ``{"number": 1, "process": 4711}`` and at the end ``{"number": 1,
-"status": 0}``.  At the end of its input it kills what still runs.
+It reads one JSON object per line: ``{"modules": ["jax"]}``, which it then imports, too, and
+``{"number": 1, "arguments": [...], "output": FILE, "messages": FILE}``, which it answers with
+``{"number": 1, "process": 4711}`` and at the end ``{"number": 1, "status": 0}``.  At the end of its
+input it kills what still runs.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ _ALWAYS = ("flint.cli.capture", "flint.cli.simulate", "flint.simulation.running"
 _PR_SET_PDEATHSIG = 1
 
 
-def serve(modules: list[str]) -> None:
+def serve() -> None:
     """Import, then fork for every request until the input ends."""
-    _import(modules)
+    _import_flint()
     answers = os.dup(1)
     os.dup2(2, 1)  # whatever else prints must not look like an answer
     wake, woken = os.pipe()
@@ -64,12 +65,15 @@ def serve(modules: list[str]) -> None:
             *lines, pending = (pending + data).split(b"\n")
             for line in lines:
                 request = json.loads(line)
+                if "modules" in request:
+                    _import(request["modules"])
+                    continue
                 running[_fork(request, (answers, wake, woken))] = request["number"]
                 process = next(reversed(running))
                 _answer(answers, {"number": request["number"], "process": process})
 
 
-def _import(modules: list[str]) -> None:
+def _import_flint() -> None:
     import_numpy()
     registry.prepare(None)
     for name in _ALWAYS:
@@ -78,6 +82,9 @@ def _import(modules: list[str]) -> None:
     # The command line imports what it needs when it is first asked for something.
     with contextlib.redirect_stdout(io.StringIO()):
         _run(["targets", "--json"])
+
+
+def _import(modules: list[str]) -> None:
     for name in modules:
         with contextlib.suppress(Exception):  # the command that needs it will say what is wrong
             import_module(name)
@@ -173,4 +180,4 @@ def kill(process: int) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1:])
+    serve()

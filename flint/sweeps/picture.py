@@ -5,14 +5,19 @@ draw(rows, Path("sweep.png"))       # False where matplotlib is not installed
 
 from __future__ import annotations
 
+import io
+import threading
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from flint.readable import bytes_unit, seconds_unit
 from flint.sweeps.rows import Row, front
 from flint.writing import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: Column, what the axis says, and what finds its unit.
 _PANELS: Final[tuple[tuple[str, str, Callable[[float], tuple[float, str]]], ...]] = (
@@ -25,6 +30,34 @@ _LABELS = 40
 _DECADE = 10
 
 
+_loading: threading.Thread | None = None
+
+
+def prepare() -> None:
+    """Import matplotlib and find its fonts while points are worked on; ``draw`` waits for it."""
+    global _loading
+    if _loading is None and find_spec("matplotlib") is not None:
+        _loading = threading.Thread(target=_load, daemon=True)
+        _loading.start()
+
+
+def _load() -> None:
+    figure = _empty()
+    figure.subplots().set(xscale="log", xlim=(1, 100))
+    figure.savefig(io.BytesIO(), format="png")
+
+
+def _empty() -> Figure:
+    """A figure of two panels' size; placed by hand, for a layout engine draws everything twice."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 5))
+    figure.subplots_adjust(left=0.07, right=0.985, bottom=0.11, top=0.975, wspace=0.2)
+    FigureCanvasAgg(figure)
+    return figure
+
+
 def draw(rows: Sequence[Row], path: Path) -> bool:
     """Draw the points that were simulated; hollow ones do not fit, a line joins the best.
 
@@ -34,11 +67,9 @@ def draw(rows: Sequence[Row], path: Path) -> bool:
     good = [row for row in rows if row["error"] is None]
     if not good or find_spec("matplotlib") is None:
         return False
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(12, 5), layout="constrained")
-    FigureCanvasAgg(figure)
+    if _loading is not None:
+        _loading.join()
+    figure = _empty()
     step_size, step_unit = seconds_unit(max(row["step_seconds"] for row in good))
     for panel, (column, label, unit_of) in zip(figure.subplots(1, 2), _PANELS, strict=True):
         unit, unit_name = unit_of(max(row[column] for row in good))

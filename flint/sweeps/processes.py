@@ -4,7 +4,8 @@ The idea: where forking is safe (Linux), a process imports once and forks for ea
 (``flint.sweeps.forks``); elsewhere each command starts Python anew.  Either way a command is a
 process group of its own, and its failure is one line.
 
-    commands = Processes(modules=["jax"])
+    commands = Processes()
+    commands.prepare(["jax"])
     text = commands.run(["simulate", "out", "--json"])
     commands.end()
 """
@@ -37,14 +38,12 @@ class Processes:
 
     def __init__(
         self,
-        modules: Sequence[str] = (),
         variables: Mapping[str, str] | None = None,
         paths: Sequence[str] = (),
     ) -> None:
         """Start the process that imports; nobody waits for it before the first command.
 
         Args:
-            modules: what is imported once for all, besides Flint.
             variables: of the commands' environment, beyond this process's.
             paths: folders in front of Python's path.
 
@@ -61,12 +60,18 @@ class Processes:
         self._folder = tempfile.TemporaryDirectory(prefix="flint-sweep-")
         if _FORKS:
             self._server = _start(
-                ["flint.sweeps.forks", *modules],
+                ["flint.sweeps.forks"],
                 self._environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
             )
             threading.Thread(target=self._listen, args=(self._server,), daemon=True).start()
+
+    def prepare(self, modules: Sequence[str]) -> None:
+        """Have more modules imported once for all, besides Flint; before the first command."""
+        if self._server is not None:
+            with self._lock:
+                self._tell({"modules": list(modules)})
 
     def run(self, arguments: list[str]) -> str:
         """Standard output of a command.
@@ -97,6 +102,8 @@ class Processes:
             assert self._server.stdin is not None
             with contextlib.suppress(OSError):
                 self._server.stdin.close()
+            if not self._count:  # it has no children, and may be importing for a while yet
+                self._server.kill()
             self._server.wait()
         for wait in waiting:
             wait.over.set()
@@ -110,7 +117,6 @@ class Processes:
         return _Wait(self._count, place / f"{self._count}.out", place / f"{self._count}.err")
 
     def _ask(self, arguments: list[str]) -> _Wait:
-        assert self._server is not None and self._server.stdin is not None
         with self._lock:
             wait = self._new()
             self._waiting[wait.number] = wait
@@ -119,12 +125,19 @@ class Processes:
                 "output": str(wait.output), "messages": str(wait.messages),
             }  # fmt: skip
             try:
-                self._server.stdin.write(json.dumps(request).encode() + b"\n")
-                self._server.stdin.flush()
-            except OSError as error:
+                self._tell(request)
+            except FlintError:
                 del self._waiting[wait.number]
-                raise FlintError("the process that forks has ended; out of memory?") from error
+                raise
         return wait
+
+    def _tell(self, request: Mapping[str, object]) -> None:
+        assert self._server is not None and self._server.stdin is not None
+        try:
+            self._server.stdin.write(json.dumps(request).encode() + b"\n")
+            self._server.stdin.flush()
+        except OSError as error:
+            raise FlintError("the process that forks has ended; out of memory?") from error
 
     def _listen(self, server: subprocess.Popen[bytes]) -> None:
         assert server.stdout is not None

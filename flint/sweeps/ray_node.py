@@ -62,7 +62,9 @@ def _own_key() -> str:
 def _processes(
     modules: tuple[str, ...], variables: tuple[tuple[str, str], ...], paths: tuple[str, ...]
 ) -> Processes:
-    return Processes(modules, dict(variables), paths)
+    made = Processes(dict(variables), paths)
+    made.prepare(modules)
+    return made
 
 
 @cache

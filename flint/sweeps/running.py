@@ -66,8 +66,10 @@ class Here:
 
     def __init__(self, sweep: Sweep, jobs: int | None = None) -> None:
         self.workers = jobs or _cores()
-        files = [step.rpartition(":")[0] for step in sweep.steps]
-        self._processes = Processes(sources.modules(files))
+        self._processes = Processes()
+        named = [step.rpartition(":")[0] for step in sweep.steps]
+        files = [file for file in named if Path(file).is_file()]
+        self._processes.prepare(sources.modules(files))
 
     def capture(self, sweep: Sweep, point: Point) -> None:
         """Write the workload folder of the point's mesh."""
@@ -111,10 +113,31 @@ def run(
             for and not installed.
         FlintError: no such cluster.
     """
-    wanted = points(sweep)
     if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs {jobs}: at least 1")
-    _check_folder(sweep.folder)
+    # It imports for longer than the points take to be found.
+    place: Place | None = Here(sweep, jobs) if ray is None else None
+    try:
+        wanted = points(sweep)
+        _check_folder(sweep.folder)
+        outcomes, missing = _sorted(wanted, fresh)
+        if report is not None:
+            report(len(outcomes), len(wanted))
+        if missing and ray is not None:
+            place = _on_ray(sweep, ray, jobs)
+        _claim(sweep.folder)
+        if missing and place is not None:
+            _work(sweep, place, missing, outcomes, fresh, len(wanted), report)
+    finally:
+        if place is not None:
+            place.end()
+    return [outcomes[point] for point in wanted]
+
+
+def _sorted(
+    wanted: list[Point], fresh: bool
+) -> tuple[dict[Point, Outcome], dict[Path, list[Point]]]:
+    """What an earlier run has left, and by workload folder what is missing."""
     outcomes: dict[Point, Outcome] = {}
     missing: dict[Path, list[Point]] = defaultdict(list)
     for point in wanted:
@@ -123,26 +146,13 @@ def run(
             outcomes[point] = Outcome(point, result, cached=True)
         else:
             missing[point.workload].append(point)
-    if report is not None:
-        report(len(outcomes), len(wanted))
-    if missing:
-        place = _place(sweep, jobs, ray)
-        try:
-            _claim(sweep.folder)
-            _work(sweep, place, missing, outcomes, fresh, len(wanted), report)
-        finally:
-            place.end()
-    else:
-        _claim(sweep.folder)
-    return [outcomes[point] for point in wanted]
+    return outcomes, missing
 
 
-def _place(sweep: Sweep, jobs: int | None, ray: str | None) -> Place:
-    if ray is None:
-        return Here(sweep, jobs)
+def _on_ray(sweep: Sweep, address: str, jobs: int | None) -> Place:
     from flint.sweeps.ray_cluster import OnRay
 
-    return OnRay(sweep, ray, jobs)
+    return OnRay(sweep, address, jobs)
 
 
 def _work(

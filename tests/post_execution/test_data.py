@@ -206,3 +206,31 @@ def test_a_folder_holds_both_of_every_rank(tmp_path):
     profile.write(tmp_path / "kineto_rank0.json")
     execution.write(tmp_path / "et_rank0.json")
     assert edges(convert_traces([tmp_path]).graph) == {(0, 2)}
+
+
+PAD = "aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor"
+
+
+def test_a_list_of_six_numbers_is_no_tensor(tmp_path):
+    """Pads of three dims look like a tensor's entry: [tensor, storage, offset, elements, ...]."""
+    execution = Execution()
+    execution.op("aten::constant_pad_nd", PAD, [tensor(10)], [tensor(11)])
+    inputs = execution.nodes[0]["inputs"]
+    inputs["values"].append([0, 12, 0, 16, 4, 1])
+    inputs["shapes"].append([[]] * 6)
+    inputs["types"].append("GenericList[Int,Int,Int,Int,Int,Int]")
+    inputs["strides"].append([])
+    graph = converted(execution, tmp_path).graph
+    assert graph.inputs == 1
+    assert graph.bytes_read.tolist() == [64]
+
+
+def test_equal_shapes_in_other_storages_are_other_tensors(tmp_path):
+    """What ops have in common is kept once; which storages they use is not."""
+    execution = Execution()
+    execution.mm(tensor(10), tensor(11), tensor(12))
+    execution.mm(tensor(13), tensor(14), tensor(15))
+    execution.mm(tensor(12), tensor(15), tensor(16))
+    graph = converted(execution, tmp_path).graph
+    assert graph.inputs == 4
+    assert data_edges(graph) == {(0, 2), (1, 2)}

@@ -69,6 +69,27 @@ def test_the_end_ends_what_runs(commands, tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
+def test_modules_are_imported_once_for_all_commands(tmp_path):
+    (tmp_path / "of_the_step.py").write_text(
+        f"with open({str(tmp_path / 'imports')!r}, 'a') as file:\n    file.write('imported ')\n"
+    )
+    made = Processes(paths=[str(tmp_path)])
+    made.prepare(["of_the_step", "a_module_that_is_not_there"])
+    try:
+        assert made.run(["systems"]) == made.run(["systems"])
+    finally:
+        made.end()
+    assert (tmp_path / "imports").read_text() == "imported "
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
+def test_a_process_that_was_never_asked_for_anything_is_killed_while_it_imports():
+    made = Processes()
+    made.end()
+    assert made._server.returncode == -signal.SIGKILL
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
 def test_commands_fail_in_words_when_the_process_that_forks_is_gone():
     made = Processes()
     made.run(["systems"])
