@@ -14,6 +14,7 @@ from flint.errors import FlintError
 from flint.graph import NodeKind
 from flint.stablehlo.conditionals import case
 from flint.stablehlo.fusions import fusion, kernel, taken_bytes
+from flint.stablehlo.hidden_scores import visible_shares
 from flint.stablehlo.opening import MAX_CALL_DEPTH, communicates, open_block
 from flint.stablehlo.records import Block, Op
 from flint.stablehlo.scheduled import DONE
@@ -179,7 +180,10 @@ def region_work(walker: Walker, body: Block, depth: int) -> tuple[WorkItem, ...]
 
 
 def work_inside(walker: Walker, block: Block, depth: int) -> tuple[WorkItem, ...]:
-    """Work items of everything a block does, by unit, type and GEMM size; loops are not counted."""
+    """Work items of everything a kernel's block does, by unit, type and GEMM size.
+
+    Loops are not counted; of scores that a mask hides by position, what is computed of them.
+    """
     if depth > 100:
         raise FlintError("composites or calls nest too deeply")
     total: dict[tuple[object, ...], WorkItem] = {}
@@ -190,6 +194,7 @@ def work_inside(walker: Walker, block: Block, depth: int) -> tuple[WorkItem, ...
             known = total.get(key)
             total[key] = item if known is None else item._replace(flops=known.flops + item.flops)
 
+    shares = visible_shares(walker.module, block)
     for op in block.ops:
         function = op.attr("callee") or op.attr("decomposition")
         if function is not None:
@@ -202,7 +207,12 @@ def work_inside(walker: Walker, block: Block, depth: int) -> tuple[WorkItem, ...
             elif op.name in ("case", "if"):
                 walker.warnings["a conditional inside a kernel: all its branches count"] += 1
         else:
-            add(walker.measure(op)[2].items)
+            items = walker.measure(op)[2].items
+            if shares and items:
+                shapes = [walker.module.type_of(v).shape for v in (*op.operands, *op.results)]
+                share = next((shares[shape] for shape in shapes if shape in shares), None)
+                items = items if share is None else share.of(items)
+            add(items)
     return tuple(total.values())
 
 

@@ -125,6 +125,17 @@ def test_attention_is_two_gemms_forward_and_five_backward(
     assert work.transcendentals == 2 * 8 * 128 * 256
 
 
+@pytest.mark.parametrize("mask", ["CAUSAL", "PADDING_CAUSAL"])
+def test_scores_that_a_causal_mask_hides_are_not_computed(mask: str) -> None:
+    # Query i sees keys 0 to i: 1 + 2 + 3 + 4 of 4 x 4 scores, and 4 more for each query beyond.
+    shape = {"intermediate_tensor_shape": {"dimensions": ["2", "8", "6", "4"]}, "mask_type": mask}
+    config = json.dumps({"cudnn_fmha_backend_config": shape})
+    shapes: list[Shape] = [(2, 6, 8, 64), (2, 4, 8, 64), (2, 4, 8, 64)]
+    work = _call("__cudnn$fmhaSoftmax", shapes, [(2, 6, 8, 64)], config)
+    assert work.flops == 2 * 2 * (2 * 8) * (10 + 2 * 4) * 64
+    assert work.transcendentals == (2 * 8) * (10 + 2 * 4)
+
+
 def test_kernel_that_states_its_cost_is_believed() -> None:
     estimate = {"flops": 1000, "transcendentals": 10, "bytes_accessed": 5}
     config = json.dumps({"custom_call_config": {"body": "TUzv", "cost_estimate": estimate}})

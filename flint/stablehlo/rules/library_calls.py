@@ -15,6 +15,7 @@ from typing import Any
 
 from flint.cost import op_work
 from flint.errors import FlintError
+from flint.stablehlo.hidden_scores import causal_share
 from flint.stablehlo.records import Op
 from flint.stablehlo.rules.contraction import convolution_item
 from flint.tensor_types import TensorType
@@ -100,8 +101,8 @@ def attention_items(op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | N
     """cuDNN attention: two GEMMs forward (Q K^T, P V), five backward (Q K^T again, dV, dP, dQ, dK).
 
     The score tensor [batch, heads, queries, keys] stands in ``cudnn_fmha_backend_config``; the head
-    size is the query's last dim.  One exponential per score.  Masked scores are counted: a causal
-    kernel may skip up to half of them.
+    size is the query's last dim.  One exponential per score.  Scores that a causal mask hides are
+    not computed; those that padding hides are counted, for only the data tell them.
     """
     config = _section(config_of(op), "cudnn_fmha_backend_config")
     shape = _section(config, "intermediate_tensor_shape").get("dimensions")
@@ -113,10 +114,12 @@ def attention_items(op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | N
     gemms = 5 if "Backward" in str(op.attr("target", "")) else 2
     dims = (batch * heads * gemms, queries, keys, head)
     dtype = ins[0].dtype
-    return (
+    items = (
         WorkItem(Unit.MATMUL, dtype, op_work.gemm_flops(dims), dims),
         WorkItem(Unit.TRANSCENDENTAL, dtype, prod(scores)),
     )
+    causal = str(config.get("mask_type", "")).endswith("CAUSAL")
+    return causal_share(queries, keys).of(items) if causal else items
 
 
 def stated_items(op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | None:
