@@ -2,12 +2,16 @@
 
 import contextlib
 import os
+import signal
 import sys
 
 
 def main() -> None:
     """Run the command line and end the process."""
     try:
+        from flint import interrupts
+
+        interrupts.heed()
         from flint.cli import main as run
 
         run()
@@ -17,6 +21,8 @@ def main() -> None:
         status = 130
     except SystemExit as stopped:
         status = stopped.code if isinstance(stopped.code, int) else 1
+    # What is left is done in no time, unless a reader of our output keeps us waiting.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
             stream.flush()

@@ -10,16 +10,13 @@ from __future__ import annotations
 import errno
 import importlib
 import os
-import signal
 import sys
-import threading
-import time
 import traceback
 from collections.abc import Sequence
-from types import CodeType, FrameType
 
 import typer
 
+from flint import interrupts
 from flint.environment import DISTRIBUTION, import_numpy, installed_version, refuse_namesake
 from flint.errors import FlintError, UsageError
 
@@ -103,53 +100,10 @@ def _open_standard_streams() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
-def _heed_lost_interrupts() -> None:
-    """Raise Ctrl-C anew where it was lost: Python passes over what callbacks of its garbage
-    collector and finalizers raise, and JAX has such a callback.
-    """
-    here = threading.current_thread() is threading.main_thread()
-    if not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return  # somebody has other plans for it
-    show = sys.unraisablehook
-    main_thread = threading.main_thread().ident
-    assert main_thread is not None
-    raised = 0
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        nonlocal raised
-        raised += 1
-        signal.default_int_handler(number, frame)
-
-    def hook(lost: sys.UnraisableHookArgs) -> None:
-        if isinstance(lost.exc_value, KeyboardInterrupt):
-            threading.Thread(target=raise_anew, args=(raised,), daemon=True).start()
-        else:
-            show(lost)
-
-    def raise_anew(so_far: int) -> None:
-        # In the hook it would be lost again; and a signal that comes just before the main thread
-        # waits for something does not end that: one of the next does.
-        while raised == so_far:
-            if not _runs(hook.__code__, main_thread):
-                signal.pthread_kill(main_thread, signal.SIGINT)
-            time.sleep(0.05)
-
-    signal.signal(signal.SIGINT, interrupt)
-    sys.unraisablehook = hook
-
-
-def _runs(code: CodeType, thread: int) -> bool:
-    """Whether a function is among those that a thread is in."""
-    frame = sys._current_frames().get(thread)
-    while frame is not None and frame.f_code is not code:
-        frame = frame.f_back
-    return frame is not None
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave the process with its exit status."""
     _open_standard_streams()
-    _heed_lost_interrupts()
+    interrupts.heed()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
     # Wherever it stands: it is an option of every command.
