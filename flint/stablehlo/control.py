@@ -7,11 +7,12 @@ conditional node (a pass splits the ranks), one that data decides is opened behi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from flint.errors import FlintError
 from flint.graph import NodeKind
+from flint.stablehlo.causal_masks import Share
 from flint.stablehlo.conditionals import case
 from flint.stablehlo.fusions import fusion, kernel, taken_bytes
 from flint.stablehlo.hidden_scores import visible_shares
@@ -165,7 +166,8 @@ def _inside(walker: Walker, function: str, depth: int) -> tuple[WorkItem, ...]:
     """Work of a function, worked out once."""
     items = walker.work_of_function.get(function)
     if items is None:
-        items = work_inside(walker, walker.module.functions[function], depth)
+        block = walker.module.functions[function]
+        items = work_inside(walker, block, depth, visible_shares(walker.module, block))
         walker.work_of_function[function] = items
     return items
 
@@ -175,14 +177,23 @@ def region_work(walker: Walker, body: Block, depth: int) -> tuple[WorkItem, ...]
     key = f"region {id(body)}"
     items = walker.work_of_function.get(key)
     if items is None:
-        items = walker.work_of_function[key] = work_inside(walker, body, depth)
+        items = walker.work_of_function[key] = work_inside(walker, body, depth, {})
     return items
 
 
-def work_inside(walker: Walker, block: Block, depth: int) -> tuple[WorkItem, ...]:
+def work_inside(
+    walker: Walker, block: Block, depth: int, shares: Mapping[int, Share]
+) -> tuple[WorkItem, ...]:
     """Work items of everything a kernel's block does, by unit, type and GEMM size.
 
-    Loops are not counted; of scores that a mask hides by position, what is computed of them.
+    Loops are not counted.
+
+    Args:
+        walker: measures ops.
+        block: of the kernel.
+        depth: calls around it.
+        shares: of an op, by its first result, how much is computed where that is not all: a
+            decomposition says what a kernel computes, a backend's fusion computes what it says.
     """
     if depth > 100:
         raise FlintError("composites or calls nest too deeply")
@@ -194,7 +205,6 @@ def work_inside(walker: Walker, block: Block, depth: int) -> tuple[WorkItem, ...
             known = total.get(key)
             total[key] = item if known is None else item._replace(flops=known.flops + item.flops)
 
-    shares = visible_shares(walker.module, block)
     for op in block.ops:
         function = op.attr("callee") or op.attr("decomposition")
         if function is not None:
@@ -208,11 +218,8 @@ def work_inside(walker: Walker, block: Block, depth: int) -> tuple[WorkItem, ...
                 walker.warnings["a conditional inside a kernel: all its branches count"] += 1
         else:
             items = walker.measure(op)[2].items
-            if shares and items:
-                shapes = [walker.module.type_of(v).shape for v in (*op.operands, *op.results)]
-                share = next((shares[shape] for shape in shapes if shape in shares), None)
-                items = items if share is None else share.of(items)
-            add(items)
+            share = shares.get(op.results[0]) if op.results else None
+            add(items if share is None else share.of(items))
     return tuple(total.values())
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from flint.cost import op_work
 from flint.errors import FlintError
-from flint.stablehlo.hidden_scores import causal_share
+from flint.stablehlo.causal_masks import causal_share
 from flint.stablehlo.records import Op
 from flint.stablehlo.rules.contraction import convolution_item
 from flint.tensor_types import TensorType
