@@ -1,5 +1,6 @@
 """``flint`` and ``python -m flint``: the command line as a process, from its first import on."""
 
+import atexit
 import contextlib
 import os
 import signal
@@ -23,6 +24,8 @@ def main() -> None:
         status = stopped.code if isinstance(stopped.code, int) else 1
     # What is left is done in no time, unless a reader of our output keeps us waiting.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if "ray" in sys.modules:
+        atexit._run_exitfuncs()  # it ends its processes there, as far as they have been started
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
             stream.flush()

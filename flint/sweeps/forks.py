@@ -170,6 +170,9 @@ def _answer(answers: int, document: dict[str, Any]) -> None:
 def _end(running: dict[int, int]) -> None:
     for process in running:
         kill(process)
+    for process in running:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(process, 0)
 
 
 def kill(process: int) -> None:

@@ -18,7 +18,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from typing import Any, Final
 
 from flint.errors import FlintError
 from flint.sweeps.forks import kill
+from flint.sweeps.scratch import Scratch
 
 #: Characters of a reason that a row gives.
 _LONGEST_REASON: Final = 500
@@ -34,7 +34,11 @@ _FORKS: Final = sys.platform == "linux"
 
 
 class Processes:
-    """The commands that run.  Used from several threads."""
+    """The commands that run.  Used from several threads.
+
+    Attributes:
+        folder: for temporary files, the commands' too; removed at the end.
+    """
 
     def __init__(
         self,
@@ -57,7 +61,10 @@ class Processes:
         self._waiting: dict[int, _Wait] = {}
         self._count = 0
         self._server: subprocess.Popen[bytes] | None = None
-        self._folder = tempfile.TemporaryDirectory(prefix="flint-sweep-")
+        self._scratch = Scratch("flint-sweep-")
+        self.folder = self._scratch.folder
+        # A command that is killed leaves what it has there.
+        self._environment["TMPDIR"] = str(self.folder)
         if _FORKS:
             self._server = _start(
                 ["flint.sweeps.forks"],
@@ -107,14 +114,15 @@ class Processes:
             self._server.wait()
         for wait in waiting:
             wait.over.set()
-        self._folder.cleanup()
+        self._scratch.end()
 
     def _new(self) -> _Wait:
         if self._ended:
             raise FlintError("interrupted")
         self._count += 1
-        place = Path(self._folder.name)
-        return _Wait(self._count, place / f"{self._count}.out", place / f"{self._count}.err")
+        return _Wait(
+            self._count, self.folder / f"{self._count}.out", self.folder / f"{self._count}.err"
+        )
 
     def _ask(self, arguments: list[str]) -> _Wait:
         with self._lock:
@@ -141,25 +149,28 @@ class Processes:
 
     def _listen(self, server: subprocess.Popen[bytes]) -> None:
         assert server.stdout is not None
-        for line in server.stdout:
-            answer: dict[str, Any] = json.loads(line)
-            with self._lock:
-                wait = self._waiting[answer["number"]]
-                if "process" in answer:
-                    wait.process = answer["process"]
-                    self._running.add(wait.process)
-                    if self._ended:
-                        kill(wait.process)
-                    continue
-                self._running.discard(wait.process)
-                del self._waiting[wait.number]
-                wait.status = answer["status"]
-            wait.over.set()
+        with server.stdout as answers:
+            for line in answers:
+                self._heard(json.loads(line))
         with self._lock:  # it has ended before its commands
             left = list(self._waiting.values())
             self._waiting.clear()
         for wait in left:
             wait.over.set()
+
+    def _heard(self, answer: dict[str, Any]) -> None:
+        with self._lock:
+            wait = self._waiting[answer["number"]]
+            if "process" in answer:
+                wait.process = answer["process"]
+                self._running.add(wait.process)
+                if self._ended:
+                    kill(wait.process)
+                return
+            self._running.discard(wait.process)
+            del self._waiting[wait.number]
+            wait.status = answer["status"]
+        wait.over.set()
 
     def _start_alone(self, arguments: list[str]) -> _Wait:
         with self._lock:

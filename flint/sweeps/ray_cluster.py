@@ -58,12 +58,18 @@ class OnRay:
             raise UsageError(f"--ray needs Ray: {installing('cluster')}")
         # A Ray that is started here does not report its use to anybody.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        # Nor does a thread that comes after the end start another one.
+        os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
         import ray
 
         self._ray = ray
         self._started = not ray.is_initialized()
         if self._started:
-            _connect(ray, address, jobs)
+            try:
+                _connect(ray, address, jobs)
+            except BaseException:
+                ray.shutdown()
+                raise
         self.workers = jobs or max(1, int(ray.cluster_resources().get("CPU", 1)))
         self._task = ray.remote(num_cpus=1, max_retries=1)(ray_node.work)
         self._steps = {step: _shipped(ray, step) for step in dict.fromkeys(sweep.steps)}

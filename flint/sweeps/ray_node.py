@@ -39,7 +39,7 @@ def work(
     """
     if _own_key() != flint:
         return f"node {platform.node()} has another Flint: install the same on all", "", b""
-    with tempfile.TemporaryDirectory(prefix="flint-sweep-") as scratch:
+    with tempfile.TemporaryDirectory(dir=_folder()) as scratch:
         output = Path(scratch) / "out"
         try:
             place = _unpacked(inputs)
@@ -67,15 +67,14 @@ def _processes(
     return made
 
 
-@cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    """Lasts as long as this process."""
-    return tempfile.TemporaryDirectory(prefix="flint-node-")
+def _folder() -> Path:
+    """Lasts as long as this process, which Ray may kill."""
+    return _processes((), (), ()).folder
 
 
 def _unpacked(archive: bytes) -> Path:
     """The folder with an archive's content; the second task with the same finds it there."""
-    place = Path(_folder().name) / hashlib.sha256(archive).hexdigest()
+    place = _folder() / hashlib.sha256(archive).hexdigest()
     if not place.is_dir():
         packing.unpack(archive, place)
     return place

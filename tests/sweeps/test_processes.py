@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 
@@ -112,3 +113,35 @@ def test_a_command_does_not_outlive_the_process_that_forks(tmp_path):
     worker.join(timeout=60)
     os.kill(child, signal.SIGKILL)
     made.end()
+
+
+#: A sweep's processes, of which a command has left something in the folder for temporary files.
+LEAVING = """
+import pathlib, sys, tempfile
+from flint.sweeps import processes
+processes._FORKS = sys.argv[1] == "forks"
+made = processes.Processes()
+step = pathlib.Path(sys.argv[2])
+step.write_text("import tempfile\\ntempfile.mkdtemp(prefix='left-')\\nimport nothing_there\\n")
+try:
+    made.run(["capture", f"{step}:f", "--mesh", "2", "-o", "out"])
+except processes.FlintError as error:
+    print(made.folder, error, flush=True)
+{}
+"""
+
+
+@pytest.mark.parametrize("how", ["forks", "alone"])
+@pytest.mark.parametrize(
+    "end", ["made.end()", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]
+)
+def test_no_temporary_file_outlives_the_process_of_the_sweep(how, end, tmp_path):
+    place = tmp_path / "temporary"
+    place.mkdir()
+    run = subprocess.run(
+        [sys.executable, "-c", LEAVING.replace("{}", end), how, str(tmp_path / "step.py")],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(place)},
+    )  # fmt: skip
+    assert run.stdout.startswith(f"{place}/flint-sweep-") and "nothing_there" in run.stdout
+    assert happens(lambda: not any(place.iterdir()))

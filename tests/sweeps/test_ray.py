@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from flint.sweeps import packing
-from tests.sweeps.test_command import STEPS, flint
+from tests.sweeps.test_command import STEPS, flint, happens
 
 needs_ray = pytest.mark.skipif(
     not any((Path(part) / "ray" / "__init__.py").is_file() for part in sys.path),
@@ -26,10 +27,11 @@ def step(tmp_path):
     return file
 
 
-def sweep(step, *options, meshes=("4,2", "5,3")):
+def sweep(step, *options, meshes=("4,2", "5,3"), **variables):
     grid = [part for mesh in meshes for part in ("--mesh", mesh)]
     return flint(
-        "sweep", f"{step}:mlp", *grid, "--jobs", 2, "--json", *options, cwd=step.parent
+        "sweep", f"{step}:mlp", *grid, "--jobs", 2, "--json", *options, cwd=step.parent,
+        **variables,
     )  # fmt: skip
 
 
@@ -37,12 +39,17 @@ def sweep(step, *options, meshes=("4,2", "5,3")):
 @pytest.mark.xdist_group("ray")
 def test_rows_are_those_of_processes_and_a_second_run_resumes(step):
     here = json.loads(sweep(step, "-o", "here").stdout)["rows"]
-    done = sweep(step, "-o", "there", "--ray", "local")
+    place = step.parent / "temporary"
+    place.mkdir()
+    # Ray's own place has sockets, whose names must be short.
+    variables = {"TMPDIR": str(place), "RAY_TMPDIR": tempfile.gettempdir()}
+    done = sweep(step, "-o", "there", "--ray", "local", **variables)
     assert done.returncode == 0, done.stderr
     there = json.loads(done.stdout)["rows"]
     for row in (*here, *there):
         row["workload"] = None  # the folder's name
     assert there == here
+    assert happens(lambda: not any(place.iterdir()))  # Ray kills its processes and their children
     assert there[0]["error"] is None and "does not divide" in there[1]["error"]
     stored = sorted((step.parent / "there" / "points").iterdir())
     times = [file.stat().st_mtime_ns for file in stored]

@@ -1,0 +1,54 @@
+"""A folder for temporary files that is gone when its process is, killed or not.
+
+The idea: a shell waits for the end of a pipe that this process alone holds open, then removes the
+folder.  It is nobody's child: a Ray that kills a worker kills the worker's children with it.
+
+    scratch = Scratch("flint-sweep-")
+    (scratch.folder / "1.out").write_text("...")
+    scratch.end()
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Final
+
+#: Waits in the background for the end of its input.  Processes that are killed at the same moment
+#: may write a little longer.
+_REMOVE: Final = """
+trap '' HUP INT TERM
+exec 3<&0
+{ cat <&3; rm -rf "$1" || { sleep 1; rm -rf "$1"; }; } >/dev/null 2>&1 &
+"""
+
+
+class Scratch:
+    """A new folder in the system's place for temporary files.
+
+    Attributes:
+        folder: where it is.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix=prefix))
+        ours, self._held = os.pipe()
+        try:
+            with contextlib.suppress(OSError):  # no shell: ``end`` alone removes it
+                subprocess.run(
+                    ["/bin/sh", "-c", _REMOVE, "sh", str(self.folder)],
+                    stdin=ours, check=False, start_new_session=True,
+                )  # fmt: skip
+        finally:
+            os.close(ours)
+
+    def end(self) -> None:
+        """Remove it now."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        held, self._held = self._held, -1
+        if held >= 0:
+            os.close(held)
