@@ -31,6 +31,7 @@ from flint.frontends.jax.internals import check_versions, mesh_context
 from flint.frontends.jax.manual_bodies import name_bodies
 from flint.frontends.jax.mlir_interface import Interface, interface_of
 from flint.frontends.jax.partitioning_rules import without_devices
+from flint.frontends.jax.platform_forms import LEFT_OUT, lower_for
 from flint.frontends.jax.platforms import PLATFORMS, on_first
 from flint.mesh import Mesh
 from flint.user_frames import one_line
@@ -42,10 +43,6 @@ NO_MESH = (
 )
 #: What a module says of values in the host's memory.
 _IN_HOST_MEMORY = (b"annotate_device_placement", b"pinned_host")
-LEFT_OUT = (
-    "values in host memory: their copies between host and device are left out (the optimized "
-    "level, --target, has those that the compiler makes)"
-)
 TIMED_AS_ON_DEVICE = (
     "values in host memory: copies between host and device are timed as copies within the device"
 )
@@ -278,8 +275,9 @@ def _without_constants(
 
 
 def _lowered(traced: Any, platforms: Sequence[str]) -> tuple[Any, dict[str, int]]:
-    lowered, platform = on_first(
-        platforms, lambda platform: traced.lower(lowering_platforms=(platform,))
+    (lowered, warnings), platform = on_first(
+        platforms, lambda platform: lower_for(traced, platform)
     )
-    text = f"lowered for {platform}: an op of the step has no CPU form"
-    return lowered, {} if platform == platforms[0] else {text: 1}
+    if platform != platforms[0]:
+        warnings[f"lowered for {platform}: an op of the step has no CPU form"] = 1
+    return lowered, warnings

@@ -1,0 +1,106 @@
+"""What JAX lowers otherwise for CPUs than for accelerators, and says nothing about.
+
+The idea: a step is lowered for the CPU because that needs no device, and nearly all of it is the
+same for all.  What is not is found among the traced equations: a ragged product is one op on GPUs
+and TPUs, for which the partitioner inserts other collectives than for what CPUs get, a product with
+every group, so it is lowered as for those; copies to and from the host's memory are no ops for
+CPUs; branches by platform are the user's own.  The last two are told.
+
+    lowered, warnings = lower_for(traced, "cpu")
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+from jax._src import core
+from jax._src.interpreters import mlir
+from jax._src.lax import lax
+from jax._src.lax.control_flow import conditionals
+
+RAGGED = (
+    "ragged_dot: one op, as JAX lowers it for GPUs and TPUs; a row meets its own group's matrix "
+    "(XLA's compilers for GPUs and CPUs may make it a product with every group's)"
+)
+BRANCH = (
+    "platform_dependent: its branch for CPUs is captured (--target captures that for GPUs or TPUs)"
+)
+LEFT_OUT = (
+    "values in host memory: their copies between host and device are left out (the optimized "
+    "level, --target, has those that the compiler makes)"
+)
+
+#: What a platform's branch may be meant for instead.
+_ACCELERATORS = ("cuda", "tpu")
+
+
+def lower_for(traced: Any, platform: str) -> tuple[Any, dict[str, int]]:
+    """A traced step, lowered.
+
+    Args:
+        traced: of ``jax.jit(...).trace(...)`` or a library's around it.
+        platform: JAX's name of the platform.
+
+    Returns:
+        JAX's lowered step, and warnings: text -> count.
+    """
+    while not isinstance(traced, jax.stages.Traced) and hasattr(traced, "traced"):
+        traced = traced.traced  # flax's
+    found = list(_equations(traced.jaxpr.jaxpr)) if platform == "cpu" else []
+    rules: Any = None
+    warnings: dict[str, int] = {}
+    if any(one.primitive is lax.ragged_dot_general_p for one in found) and _has_instruction():
+        rule = functools.partial(lax._ragged_dot_general_lower, platform="tpu")
+        rules = ((lax.ragged_dot_general_p, rule),)
+        warnings[RAGGED] = 1
+    if any(_branches_apart(one) for one in found):
+        warnings[BRANCH] = 1
+    if any(_moves_to_or_from_host(one) for one in found):
+        warnings[LEFT_OUT] = 1
+    parameters = mlir.LoweringParameters(override_lowering_rules=rules)
+    lowered = traced.lower(lowering_platforms=(platform,), _private_parameters=parameters)
+    return lowered, warnings
+
+
+def _has_instruction() -> bool:
+    return bool(jax.config.values["jax_ragged_dot_use_ragged_dot_instruction"])
+
+
+def _branches_apart(one: Any) -> bool:
+    """Whether an equation chooses another branch for CPUs than for some accelerator."""
+    if one.primitive is not conditionals.platform_index_p:
+        return False
+    platforms: Sequence[tuple[str, ...] | None] = one.params["platforms"]
+    chosen = {_index(platforms, platform) for platform in ("cpu", *_ACCELERATORS)}
+    return len(chosen) > 1
+
+
+def _index(platforms: Sequence[tuple[str, ...] | None], platform: str) -> int | None:
+    """The branch for a platform: its own, else the default's, else none."""
+    own = [number for number, names in enumerate(platforms) if names and platform in names]
+    default = [number for number, names in enumerate(platforms) if names is None]
+    return next(iter(own + default), None)
+
+
+def _moves_to_or_from_host(one: Any) -> bool:
+    if one.primitive.name != "device_put":
+        return False
+    spaces = [getattr(value.aval, "memory_space", None) for value in (*one.invars, *one.outvars)]
+    return jax.memory.Space.Host in spaces
+
+
+def _equations(jaxpr: Any) -> Iterator[Any]:
+    """All equations of a jaxpr and of those inside, each jaxpr once."""
+    known: set[int] = set()
+    open_ = [jaxpr]
+    while open_:
+        jaxpr = open_.pop()
+        if id(jaxpr) in known:
+            continue
+        known.add(id(jaxpr))
+        for one in jaxpr.eqns:
+            yield one
+            open_.extend(core.jaxprs_in_params(one.params))
