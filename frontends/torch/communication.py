@@ -2,7 +2,8 @@
 
 The idea: two families of ops communicate: ``c10d`` (what ``torch.distributed`` calls; a process
 group object, in place, a work to wait for) and ``_c10d_functional`` (what DTensor calls; a group's
-name, a fresh result, ``wait_tensor``).  What they mean is read from their arguments, in one place.
+name, a fresh result, ``wait_tensor``).  ``_dtensor`` has one more, which is over when it returns.
+What they mean is read from their arguments, in one place.
 
     message(torch.ops.c10d.allreduce_.default, args, {}, groups)   # Message(group=0, "sum", ...)
 """
@@ -22,7 +23,7 @@ from flint.frontends.torch.recording import Argument, Group
 _c10d: Any = dist.distributed_c10d
 
 #: Where ops that communicate are.
-NAMESPACES = frozenset(("c10d", "_c10d_functional", "_c10d_functional_autograd"))
+NAMESPACES = frozenset(("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor"))
 
 #: Positions of the arguments that c10d's ops write, which their schemas do not tell.
 WRITES: Mapping[tuple[str, str], tuple[int, ...]] = {
@@ -90,7 +91,7 @@ def message(
         asynchronous = bool(given.get("async_op", True))
     else:
         group = _c10d._resolve_process_group(given["group_name"])
-        asynchronous = True
+        asynchronous = op.namespace != "_dtensor"
     if group is None:
         return None
     number = groups.number(group)

@@ -1,9 +1,9 @@
 """CUDA by name: what programs ask of a GPU goes to the recording device.
 
 The idea: training code names its device ("cuda", ``.cuda()``, ``torch.cuda.Stream``).  Where
-PyTorch takes a device, the recording device is put in; ``torch.cuda``'s functions are answered by
-its module.  Extensions that call CUDA themselves are no PyTorch code and fail where they are
-called.
+PyTorch takes a device, the recording device is put in; the functions of ``torch.cuda`` and of
+``torch.accelerator`` are answered by its module.  Extensions that call CUDA themselves are no
+PyTorch code and fail where they are called.
 
     with cuda_names(): torch.zeros(3, device="cuda").device        # flint:0
 """
@@ -65,9 +65,10 @@ def cuda_names() -> Iterator[None]:
     """Within it, CUDA's names mean the recording device, in this process."""
     module = DeviceModule()
     with contextlib.ExitStack() as stack:
-        for name in dir(module):
-            if not name.startswith("__") and hasattr(torch.cuda, name):
-                _set(stack, torch.cuda, name, getattr(module, name))
+        for owner in (torch.cuda, torch.accelerator):
+            for name in dir(module):
+                if not name.startswith("__") and hasattr(owner, name):
+                    _set(stack, owner, name, getattr(module, name))
         _set(stack, torch.cuda, "Stream", Stream)
         _set(stack, torch.cuda, "Event", Event)
         _set(stack, torch.cuda, "device", module.device)

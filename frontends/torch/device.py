@@ -90,6 +90,10 @@ class Stream:
         """Whether all is over: said yes, since nothing runs."""
         return True
 
+    def is_capturing(self) -> bool:
+        """Whether a graph of CUDA is being captured: never."""
+        return False
+
     def __enter__(self) -> Stream:
         _State.streams.append(self)
         return self

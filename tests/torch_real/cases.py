@@ -6,7 +6,7 @@ import functools
 from dataclasses import replace
 
 from flint.models.torch import llama3
-from tests.torch_real import steps
+from tests.torch_real import further, steps
 from tests.torch_real.processes import Case
 
 ONE, TWO, FOUR, SQUARE = (1,), (2,), (4,), (2, 2)
@@ -82,6 +82,20 @@ CASES = {
         TWO, ("cp",), steps.context_parallel_setup, steps.context_parallel_step, (0, 1), kernels=GPU
     ),
     "exchanges": Case(FOUR, ("x",), steps.exchange_setup, steps.exchange_step, (0, 1, 2, 3)),
+    "HSDP, accumulating": Case(
+        SQUARE,
+        ("replicate", "shard"),
+        further.replicas_and_shards,
+        further.accumulating_step,
+        (0, 3),
+    ),
+    "LoRA, FSDP2": Case(FOUR, ("dp",), further.low_rank, further.square_step, (0, 3)),
+    "ZeRO-1": Case(TWO, ("dp",), further.sharded_optimizer, further.square_step, (0, 1), warm_up=2),
+    "parallel loss": Case(TWO, ("tp",), further.parallel_loss, further.parallel_loss_step, (0, 1)),
+    "graph network": Case(ONE, ("dp",), further.graph, further.graph_step, (0,)),
+    "state space": Case(ONE, ("dp",), further.scan, further.square_step, (0,)),
+    "GAN": Case(ONE, ("dp",), further.adversaries, further.adversaries_step, (0,)),
+    "gradients per sample": Case(ONE, ("dp",), further.samples, further.samples_step, (0,)),
     "Llama, FSDP2": _llama(FOUR, ("dp",), (3,)),
     "Llama, HSDP": _llama(SQUARE, ("dp_replicate", "dp"), (0, 3)),
     "Llama, FSDP2 x TP, checkpointed": _llama(SQUARE, ("dp", "tp"), checkpoint=True),

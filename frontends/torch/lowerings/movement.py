@@ -11,9 +11,10 @@ from typing import Any
 from flint.frontends.torch.lowerings import dtypes
 from flint.frontends.torch.lowerings import operations as op
 from flint.frontends.torch.lowerings.calls import Call, Unsupported, axes, axis, value_at
+from flint.frontends.torch.lowerings.decomposed import decomposition_of
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.reduction import scanned
-from flint.frontends.torch.lowerings.table import lowers
+from flint.frontends.torch.lowerings.table import lowering_of, lowers
 
 
 @lowers("aten.cat")
@@ -209,11 +210,14 @@ def chunk_cat(call: Call, tensors: Any, dim: int, num_chunks: int, **_: Any) -> 
 
 
 @lowers("aten.upsample_nearest2d")
-def _upsample_nearest(call: Call, self: Any, *_: Any, **__: Any) -> Value:
-    """Every element repeated, for whole factors."""
+def _upsample_nearest(call: Call, self: Any, *rest: Any, **named: Any) -> Any:
+    """Every element repeated, for whole factors; as PyTorch takes it apart for others."""
     factors = [new / old for new, old in zip(call.shape[-2:], self.shape[-2:], strict=True)]
     if any(factor != int(factor) for factor in factors):
-        raise Unsupported(f"{call.name} by {factors[0]:g} x {factors[1]:g}")
+        apart = decomposition_of(call.name, lowering_of)
+        if apart is None:
+            raise Unsupported(f"{call.name} by {factors[0]:g} x {factors[1]:g}")
+        return apart(call, self, *rest, **named)
     *lead, rows, columns = self.shape
     at = len(lead)
     spread = (*lead, rows, int(factors[0]), columns, int(factors[1]))

@@ -2,7 +2,8 @@
 
 The idea: an op is looked up by its full name, then without the overload, then as the out-of-place
 op that it is a variant of: ``aten.add_.Tensor`` and ``aten.add.out`` are ``aten.add``, since who is
-written is not the lowering's business.
+written is not the lowering's business.  What the table lacks is taken apart as PyTorch does it
+(``decomposed.py``).
 
     @lowers("aten.mm", "aten.bmm")
     def product(call, self, mat2): ...
@@ -12,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+
+from flint.frontends.torch.lowerings.decomposed import decomposition_of
 
 Lowering = Callable[..., Any]
 
@@ -33,7 +36,8 @@ def lowers(*names: str) -> Callable[[Lowering], Lowering]:
 
 def lowering_of(name: str) -> Lowering | None:
     """The lowering of "namespace.op.overload", or None."""
-    return TABLE.get(entry_of(name) or "")
+    found = TABLE.get(entry_of(name) or "")
+    return decomposition_of(name, lowering_of) if found is None else found
 
 
 def entry_of(name: str) -> str | None:

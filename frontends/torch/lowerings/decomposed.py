@@ -1,0 +1,251 @@
+"""Ops that PyTorch itself can take apart: its decomposition runs, and each part is lowered.
+
+The idea: for hundreds of ops PyTorch says in Python what they compute, in terms of others
+(``torch._decomp``).  Where the table of lowerings lacks an op, its decomposition is run on meta
+tensors, which have types and no values; every op that it calls is lowered as it is called, so that
+what is known of those holds for all that are made of them.  It stays one kernel: PyTorch launches
+one.
+
+    decomposition_of("aten.glu_backward.default")(call, grad, x, -1)
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from flint.frontends.torch.lowerings import operations as op
+from flint.frontends.torch.lowerings.calls import Call, Operand, Spec, Unsupported, axis
+from flint.frontends.torch.lowerings.operations import Value
+
+#: Finds the lowering of an op's name.
+Find = Callable[[str], Callable[..., Any] | None]
+
+
+def decomposition_of(name: str, find: Find) -> Callable[..., Any] | None:
+    """A lowering of "namespace.op.overload" by PyTorch's decomposition, or None if it has none.
+
+    Args:
+        find: the lowering of what it is made of.
+    """
+    function = _decomposition(name)
+    return None if function is None else functools.partial(_lowered, function, find)
+
+
+@functools.cache
+def _decomposition(name: str) -> Callable[..., Any] | None:
+    import torch
+    from torch._decomp import decomposition_table
+
+    namespace, base, *rest = name.split(".")
+    if namespace != "aten" or not rest:
+        return None
+    plain = base[:-1] if base.endswith("_") and not base.endswith("__") else base
+    for each in (plain, base):
+        packet = getattr(torch.ops.aten, each, None)
+        overload = getattr(packet, rest[0], None)
+        if overload is not None and overload in decomposition_table:
+            found: Callable[..., Any] = decomposition_table[overload]
+            return found
+    return None
+
+
+def _lowered(
+    function: Callable[..., Any], find: Find, call: Call, *args: Any, **kwargs: Any
+) -> list[Value]:
+    import torch
+
+    from flint.frontends.torch.modes import dispatch_mode
+
+    parts = _Parts(find)
+    given = [parts.opened(item) for item in args]
+    named = {name: parts.opened(item) for name, item in kwargs.items() if name != "out"}
+    with torch.no_grad(), dispatch_mode(parts.see):
+        result = function(*given, **named)
+    results = result if isinstance(result, tuple | list) else (result,)
+    values = [parts.value_of(item) for item in results if item is not None]
+    for value, spec in zip(values, call.targets, strict=False):
+        if op.shape_of(value) != spec.shape:
+            raise Unsupported(f"{call.name}: its decomposition gives {list(op.shape_of(value))}")
+    if len(values) != len(call.targets):
+        raise Unsupported(f"{call.name}: its decomposition gives {len(values)} results")
+    return values
+
+
+class _Parts:
+    """Meta tensors and the values that stand for them."""
+
+    def __init__(self, find: Find) -> None:
+        self._find = find
+        self._known: dict[int, tuple[Any, Callable[[], Value]]] = {}
+
+    def opened(self, item: Any) -> Any:
+        """An argument with meta tensors for operands, and dtypes for their names."""
+        import torch
+
+        if isinstance(item, Operand):
+            made = torch.empty(item.shape, dtype=getattr(torch, item.dtype), device="meta")
+            self._known[id(made)] = made, lambda: item.value
+            return made
+        if isinstance(item, tuple | list):
+            return [self.opened(part) for part in item]
+        if isinstance(item, str) and item.startswith("torch."):
+            return getattr(torch, item.removeprefix("torch."), None)
+        return item
+
+    def value_of(self, tensor: Any) -> Value:
+        """The value of a tensor."""
+        known = self._known.get(id(tensor))
+        if known is None:
+            raise Unsupported("a tensor that no op of the decomposition made")
+        return known[1]()
+
+    def see(self, func: Any, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Lower an op of the decomposition."""
+        name = str(func)
+        if func.namespace == "prim" or name in _ASKING:
+            return func(*args, **kwargs)
+        if func._schema.is_mutable:
+            raise Unsupported(f"its decomposition writes in place ({name})")
+        result = func(*args, **kwargs)
+        results = result if isinstance(result, tuple | list) else (result,)
+        made: Iterable[Value]
+        view = _VIEWS.get(func._schema.name.removeprefix("aten::"))
+        if view is not None:
+            made = view(self.value_of(args[0]), [tuple(item.shape) for item in results], *args[1:])
+        else:
+            made = self._called(name, args, kwargs, results)
+        for tensor, value in zip(results, made, strict=True):
+            self._known[id(tensor)] = tensor, functools.partial(_same, value)
+        return result
+
+    def _called(
+        self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], results: Any
+    ) -> list[Value]:
+        name = _PRIMS.get(name, name)
+        lowering = self._find(name)
+        if lowering is None:
+            raise Unsupported(f"{name}, which it is made of, has no lowering")
+        specs = tuple(Spec(tuple(item.shape), _dtype(item.dtype)) for item in results)
+        given = [self._operand(item) for item in args]
+        named = {key: self._operand(item) for key, item in kwargs.items()}
+        values = lowering(Call(name, specs), *given, **named)
+        values = values if isinstance(values, tuple | list) else [values]
+        return [op.convert(value, spec.dtype) for value, spec in zip(values, specs, strict=True)]
+
+    def _operand(self, item: Any) -> Any:
+        import torch
+
+        if isinstance(item, torch.Tensor):
+            if id(item) not in self._known:
+                raise Unsupported("its decomposition takes a tensor of its own")
+            spec = Spec(tuple(item.shape), _dtype(item.dtype))
+            return Operand(spec, self._known[id(item)][1])
+        if isinstance(item, tuple | list):
+            return tuple(self._operand(part) for part in item)
+        if isinstance(item, torch.dtype | torch.layout | torch.device | torch.memory_format):
+            return str(item)
+        return item
+
+
+def _same(value: Value) -> Value:
+    return value
+
+
+def _dtype(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+#: Ops that ask of a tensor and make none.
+_ASKING = frozenset(("aten.is_same_size.default", "aten.sym_size.int", "aten.sym_numel.default"))
+
+#: Names of primitives -> those of the ATen ops that they are.
+_PRIMS = {
+    "prims.convert_element_type.default": "aten._to_copy.default",
+    "prims.where.default": "aten.where.self",
+    "prims.fmax.default": "aten.fmax.default",
+    **{
+        f"prims.{name}.default": f"aten.{name}.default"
+        for name in ("abs", "neg", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sign", "floor")
+    },
+    **{f"prims.{name}.default": f"aten.{name}.Tensor" for name in ("add", "sub", "mul", "div")},
+}  # fmt: skip
+
+
+# Views: of a value, shapes of the results, further arguments.
+
+
+def _reshaped(value: Value, shapes: list[tuple[int, ...]], *_: Any) -> Iterator[Value]:
+    yield op.reshape(value, shapes[0])
+
+
+def _expanded(value: Value, shapes: list[tuple[int, ...]], *_: Any) -> Iterator[Value]:
+    yield op.broadcast(value, shapes[0])
+
+
+def _permuted(value: Value, _: Any, dims: Any) -> Iterator[Value]:
+    rank = len(op.shape_of(value))
+    yield op.transpose(value, [axis(dim, rank) for dim in dims])
+
+
+def _transposed(value: Value, _: Any, one: int, other: int) -> Iterator[Value]:
+    order = list(range(len(op.shape_of(value))))
+    a, b = axis(one, len(order)), axis(other, len(order))
+    if order:
+        order[a], order[b] = order[b], order[a]
+    yield op.transpose(value, order)
+
+
+def _matrix_transposed(value: Value, _: Any) -> Iterator[Value]:
+    yield op.transpose(value, list(reversed(range(len(op.shape_of(value))))))
+
+
+def _sliced(
+    value: Value, shapes: list[tuple[int, ...]], dim: int = 0, start: Any = None, end: Any = None,
+    step: int = 1,
+) -> Iterator[Value]:  # fmt: skip
+    shape = op.shape_of(value)
+    along = axis(dim, len(shape))
+    size = shape[along]
+    first, last = (
+        min(max(at + size if at < 0 else at, 0), size)
+        for at in (start or 0, size if end is None else end)
+    )
+    yield op.slice_dim(value, along, first, max(first, last), step)
+
+
+def _selected(value: Value, shapes: list[tuple[int, ...]], dim: int, index: int) -> Iterator[Value]:
+    shape = op.shape_of(value)
+    along = axis(dim, len(shape))
+    at = index % shape[along]
+    yield op.reshape(op.slice_dim(value, along, at, at + 1), shapes[0])
+
+
+def _split(
+    value: Value, shapes: list[tuple[int, ...]], _sizes: Any = None, dim: int = 0
+) -> Iterator[Value]:
+    along, start = axis(dim, len(op.shape_of(value))), 0
+    for shape in shapes:
+        yield op.slice_dim(value, along, start, start + shape[along])
+        start += shape[along]
+
+
+def _unbound(value: Value, shapes: list[tuple[int, ...]], dim: int = 0) -> Iterator[Value]:
+    along = axis(dim, len(op.shape_of(value)))
+    for at, shape in enumerate(shapes):
+        yield op.reshape(op.slice_dim(value, along, at, at + 1), shape)
+
+
+_VIEWS: Mapping[str, Callable[..., Iterator[Value]]] = {
+    **dict.fromkeys(
+        (
+            "view", "_unsafe_view", "reshape", "_reshape_alias", "unsqueeze", "squeeze", "alias",
+            "detach", "lift_fresh", "flatten",
+        ),
+        _reshaped,
+    ),
+    "expand": _expanded, "permute": _permuted, "transpose": _transposed, "t": _matrix_transposed,
+    "slice": _sliced, "select": _selected, "split": _split, "split_with_sizes": _split,
+    "unbind": _unbound,
+}  # fmt: skip
