@@ -5,6 +5,7 @@ import pytest
 
 from flint.hlo.messages import is_wrapped, parse_module
 from flint.hlo.reader import read_hlo
+from flint.hlo.text import proto_of_text
 from flint.stablehlo.reader import read_mlir
 from tests.hlo.comparing import dataflow, inventory
 
@@ -95,6 +96,22 @@ def test_bare_module_reads_like_the_wrapped_one(partitioned):
     data = partitioned["collectives"]
     assert inventory(read_hlo(data)) == inventory(read_hlo(strip(data)))
     assert parse_module(data) == parse_module(strip(data))
+
+
+def test_what_is_there_and_empty_stays_when_a_module_is_written():
+    """XLA refuses a product without dimension numbers; an outer product has empty ones."""
+    text = b"""
+HloModule m
+ENTRY e {
+  a = f32[4] parameter(0)
+  b = f32[8] parameter(1)
+  ROOT r = f32[4,8] dot(a, b), lhs_contracting_dims={}, rhs_contracting_dims={}
+}
+"""
+    module = parse_module(proto_of_text(text, "m.hlo"))
+    written = xla.mlir.hlo_to_stablehlo(module.SerializeToString())
+    [op] = [op for op in read_mlir(written, "m").functions["main"].ops if "dot" in op.name]
+    assert read_hlo(module.SerializeToString()).functions["main"].ops[-1].name == op.name
 
 
 def test_reads_every_optimized_module(optimized, program):
