@@ -7,8 +7,10 @@ stdout, everything else to stderr; ``--json`` makes stdout machine-readable.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
+import io
 import os
 import sys
 import traceback
@@ -100,9 +102,21 @@ def _open_standard_streams() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
+def _buffer_standard_output() -> None:
+    """Have what the disk has no room for raise: unbuffered (``PYTHONUNBUFFERED``), Python drops the
+    rest of what was written in part.
+    """
+    out = sys.stdout
+    if isinstance(getattr(out, "buffer", None), io.RawIOBase):
+        sys.stdout = open(  # noqa: SIM115
+            out.fileno(), "w", buffering=1, encoding=out.encoding, errors=out.errors, closefd=False
+        )
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave the process with its exit status."""
     _open_standard_streams()
+    _buffer_standard_output()
     interrupts.heed()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
@@ -137,6 +151,8 @@ def _run(arguments: list[str], debug: bool) -> int:
         return _say(f"{text}{hint}", error.exit_code, debug)
     except typer.Exit as error:
         return error.exit_code
+    except SystemExit as error:  # ours are exceptions of other kinds
+        return _say(f"the step's own code ended the process (SystemExit: {error})", 1, debug)
     except FlintError as error:
         return _say(str(error), error.exit_status, debug)
     except BrokenPipeError:
@@ -161,5 +177,6 @@ def _run(arguments: list[str], debug: bool) -> int:
 def _say(text: str, status: int, debug: bool) -> int:
     if debug:
         traceback.print_exc()
-    sys.stderr.write(f"flint: {' '.join(text.split())}\n")
+    with contextlib.suppress(OSError):  # nobody hears it; the status is left
+        sys.stderr.write(f"flint: {' '.join(text.split())}\n")
     return status

@@ -215,7 +215,8 @@ def _claim(folder: Path) -> None:
     (folder / "workloads").mkdir(exist_ok=True)
     mark = folder / MARK
     if not mark.is_file():
-        mark.write_text('{"schema": 1}\n')
+        with replacing(mark) as partial:
+            partial.write_text('{"schema": 1}\n')
 
 
 def _stored(path: Path) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,49 @@ def test_a_closed_stream_is_no_error_and_no_file_takes_its_place(closed, folder,
     assert run.returncode == 0
     assert "internal error" not in run.stderr
     assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [("simulate none 2>/dev/full", 2), ("systems >/dev/full", 1), ("systems --json | true", 1)],
+)
+def test_an_exit_status_is_the_same_where_nothing_can_be_said(arguments, status, tmp_path):
+    command = f"'{sys.executable}' -m flint {arguments}; exit ${{PIPESTATUS[0]}}"
+    run = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert run.returncode == status
+    assert "Traceback" not in run.stderr and run.stderr.count("\n") <= 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere files are not cut at a limit")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_result_that_is_written_in_part_is_an_error(unbuffered, tmp_path):
+    """A file may grow to so many bytes; the write that passes them is done in part."""
+    command = f"trap '' XFSZ; ulimit -f 8; '{sys.executable}' -m flint systems --json > out.json"
+    run = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, check=False,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )  # fmt: skip
+    assert (tmp_path / "out.json").stat().st_size == 8 * 1024
+    assert run.returncode == 1
+    assert run.stderr.startswith("flint: ") and run.stderr.count("\n") == 1
+
+
+def test_a_step_that_ends_the_process_is_a_line(tmp_path):
+    (tmp_path / "step.py").write_text(
+        "import jax\n"
+        "def arguments(mesh):\n    return (jax.ShapeDtypeStruct((8,), 'float32'),)\n"
+        "def step(x):\n    raise SystemExit('no GPU')\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-m", "flint", "capture", "step.py:step", "--setup", "arguments",
+         "--mesh", "2", "--axes", "data", "-o", "out"],
+        capture_output=True, text=True, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert run.returncode == 1
+    assert "SystemExit: no GPU" in run.stderr and run.stderr.count("\n") == 1
 
 
 def test_what_a_step_prints_is_not_on_stdout(tmp_path):
