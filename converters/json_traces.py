@@ -191,7 +191,8 @@ class JsonTrace:
             try:
                 return decode(msgspec.json.encode(item))
             except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as error:
-                raise FlintError(f"{self.path}: {expected}: {str(item)[:80]}") from error
+                text = f"{self.path}: {expected} ({error}): {str(item)[:80]}"
+                raise FlintError(text) from error
 
         return self._objects(key, msgspec.json.Decoder(GenericAlias(list, (kind,))).decode, one)
 

@@ -10,6 +10,7 @@ to 1.1.1 are known; what an older one writes elsewhere is refused rather than mi
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -107,6 +108,9 @@ def _parents(nodes: Nodes, order: Ints, path: Path, notes: dict[str, int]) -> In
     outer = [nodes.outer[row] for row in rows]
     names = [nodes.name[row] for row in rows]
     number = {nodes.id[row]: i for i, row in enumerate(rows)}
+    if len(number) < len(rows):
+        [(twice, _)] = Counter(nodes.id).most_common(1)
+        raise FlintError(f"{path}: two nodes with the id {twice}; ctrl_deps do not say which one")
     collectives = {nodes.id[row] for row in rows if nodes.name[row].startswith(("c10d::", "gloo:"))}
     if collectives:
         around = dict(zip(nodes.id, nodes.outer, strict=True))

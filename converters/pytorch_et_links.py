@@ -15,10 +15,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-from flint.converters.torch_ops import dtype_of, shape_of
-from flint.post_execution.storages import Access, span_of
+from flint.converters.torch_ops import UNDEFINED, dtype_of, shape_of
+from flint.post_execution.storages import EVERYTHING, HIDDEN, Access, span_of
 from flint.tensor_types import DTYPE_BITS, TensorType
 
 #: c10d's ops whose first argument is where the result goes; of the others' it is changed in place.
@@ -31,7 +31,7 @@ _FIELDS = 6
 _MAX_TENSORS = 100_000
 #: Larger than anything that a tensor's entry counts.
 _LARGEST = 1 << 48
-_TYPES = re.compile(r"Tensor\(([^()]*)\)")
+_TYPES = re.compile(r"Tensor\(((?:[^()]|\([^()]*\))*)\)")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +54,6 @@ class _Slot:
 class _Listed(NamedTuple):
     """A list of tensors, nested as it may be."""
 
-    place: int
     shapes: Any
     strides: Any
     kinds: tuple[str, ...]
@@ -70,11 +69,8 @@ class Side(NamedTuple):
     strides: Any
 
 
-class Plan(NamedTuple):
-    """Where an op's tensors are: per side (place, slot) of tensors, and lists of such."""
-
-    tensors: tuple[tuple[tuple[int, _Slot], ...], ...]
-    lists: tuple[tuple[_Listed, ...], ...]
+#: Where the tensors of inputs and outputs are among the values, by place: they, and lists of such.
+Plan: TypeAlias = tuple[tuple[tuple[int, _Slot | _Listed], ...], ...]
 
 
 class AccessesBuilder:
@@ -93,22 +89,20 @@ class AccessesBuilder:
     def plan(self, name: str, schema: str, inputs: Side, outputs: Side) -> Plan:
         """The plan of ops of a name, a schema ("" where there is none), and such tensors."""
         written, only = self._marks(name, schema)
-        tensors: list[tuple[tuple[int, _Slot], ...]] = []
-        lists: list[tuple[_Listed, ...]] = []
+        sides: list[tuple[tuple[int, _Slot | _Listed], ...]] = []
         for side, is_input in ((inputs, True), (outputs, False)):
-            single: list[tuple[int, _Slot]] = []
-            several: list[_Listed] = []
+            found: list[tuple[int, _Slot | _Listed]] = []
             for place, shape, strides, kind in _tensors(side):
                 read = is_input and place not in only
                 changed = not is_input or place in written
                 if kind.startswith("Tensor("):
-                    single.append((place, self._slot(shape, strides, kind[7:-1], read, changed)))
+                    slot = self._slot(shape, strides, kind[7:-1], read, changed)
+                    found.append((place, slot))
                 else:
                     kinds = tuple(_TYPES.findall(kind))
-                    several.append(_Listed(place, shape, strides, kinds, read, changed))
-            tensors.append(tuple(single))
-            lists.append(tuple(several))
-        return Plan(tuple(tensors), tuple(lists))
+                    found.append((place, _Listed(shape, strides, kinds, read, changed)))
+            sides.append(tuple(found))
+        return tuple(sides)
 
     def accesses(self, plan: Plan, inputs: object, outputs: object) -> tuple[Access, ...]:
         """What an op of the plan does with memory.
@@ -119,10 +113,14 @@ class AccessesBuilder:
         """
         known = self._known
         found: dict[int, Access] = {}  # equal ones are one object
-        for values, tensors, lists in zip((inputs, outputs), plan.tensors, plan.lists, strict=True):
+        for values, places in zip((inputs, outputs), plan, strict=True):
             if not isinstance(values, list):
                 continue
-            for place, slot in tensors:
+            for place, slot in places:
+                if isinstance(slot, _Listed):
+                    for inner in self._of_list(slot, values, place):
+                        found[id(inner)] = inner
+                    continue
                 try:
                     _, storage, offset, count, size, _ = values[place]
                     access = known.get((slot, storage, offset, count, size))
@@ -131,13 +129,10 @@ class AccessesBuilder:
                 access = access or self._new(slot, values[place])
                 if access is not None:
                     found[id(access)] = access
-            for listed in lists:
-                for access in self._of_list(listed, values):
-                    found[id(access)] = access
         return tuple(found.values())
 
-    def _of_list(self, listed: _Listed, values: list[Any]) -> Iterator[Access]:
-        value = values[listed.place] if listed.place < len(values) else None
+    def _of_list(self, listed: _Listed, values: list[Any], place: int) -> Iterator[Access]:
+        value = values[place] if place < len(values) else None
         kinds = list(reversed(listed.kinds))
         for entry, shape, strides in _flat(value, listed.shapes, listed.strides):
             kind = kinds.pop() if kinds else ""
@@ -154,11 +149,13 @@ class AccessesBuilder:
         return found
 
     def _new(self, slot: _Slot, entry: Any) -> Access | None:
-        if not _is_tensor(entry):
+        if not _is_tensor(entry) or slot.kind == UNDEFINED:
             return None
         self.on_device = self.on_device or str(entry[5]).startswith("cuda")
         low, high, kind = _described(slot, *entry[2:5])
         access = Access(entry[1], low, high, slot.read, slot.written, kind)
+        if not entry[4]:  # sparse: its storages are those of other tensors
+            access = Access(HIDDEN, 0, EVERYTHING, True, slot.written, kind)
         self._known[slot, *entry[1:5]] = access
         return access
 

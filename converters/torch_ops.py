@@ -31,6 +31,10 @@ DTYPES: dict[str, str] = {
     "float8_e8m0fnu": "f8E8M0FNU", "qint8": "i8", "quint8": "ui8", "qint32": "i32",
 }  # fmt: skip
 
+#: Element type of a tensor that is none, as execution traces write an optional one.
+UNDEFINED = "nullptr (uninitialized)"
+_NO_TENSOR = ("None", f"Tensor({UNDEFINED})")
+
 #: More dims and more tensors than an op has; what exceeds them is a damaged file.
 _MAX_DIMS, _MAX_TENSORS = 64, 100_000
 #: More ranks than a group written out in a trace has.
@@ -61,19 +65,21 @@ def tensors_of(dims: Sequence[Any], types: Sequence[Any]) -> list[list[Tensor]]:
             item = [shape for part in item if isinstance(part, list) for shape in part]
             kind = "GenericList[" + kind[len("GenericList[") :].replace("GenericList[", "")
             kind = kind.replace("]", "") + "]"
-        if kind.startswith(("GenericList[Tensor", "TensorList")) and isinstance(item, list):
+        several = kind.startswith("GenericList[") and "Tensor(" in kind
+        if (several or kind.startswith("TensorList")) and isinstance(item, list):
             inner = [part.strip() for part in kind[kind.find("[") + 1 : -1].split(",")]
             shapes = [shape_of(part) for part in item[:_MAX_TENSORS]]
             found.append(
                 [
                     (shape, dtype_of(inner[i]) if i < len(inner) else "")
                     for i, shape in enumerate(shapes)
-                    if shape is not None
+                    if shape is not None and not (i < len(inner) and inner[i] in _NO_TENSOR)
                 ]
             )
             continue
         # Numbers are "Scalar" in Kineto and "Int", "Double", "Bool" in execution traces.
         is_tensor = kind.startswith(("Tensor(", "c10::")) or (kind.islower() and kind != "")
+        is_tensor = is_tensor and kind not in _NO_TENSOR
         shape = shape_of(item) if is_tensor else None
         found.append([(shape, dtype_of(kind))] if shape is not None else [])
     return found

@@ -3,7 +3,8 @@
 The idea: an execution trace says of each op which parts of which storages its tensors are.  Going
 through the units in order of issue, every read finds the last writers of its bytes; what is read
 before anything has written it comes from outside of the step.  A tensor whose strides the trace
-does not have is taken as its whole storage: an edge too many, never one too few.
+does not have is taken as its whole storage, and those whose storages it does not have as one: an
+edge too many, never one too few.
 
     flows = flows_of(units, accesses, op_of_unit)
     flows.operand[flows.operand_ptr[7] : flows.operand_ptr[8]]   # 3, -1: of unit 3, and input 0
@@ -27,7 +28,13 @@ Ints = NDArray[np.int64]
 
 #: Pieces that a storage is remembered in; beyond that the oldest are taken as one.
 _PIECES = 4096
-_EVERYTHING = 1 << 62
+EVERYTHING = 1 << 62
+#: Storage of all tensors whose storages the trace does not tell (sparse ones).
+HIDDEN = -1
+_HIDDEN = (
+    "ops on tensors without a storage in the trace (sparse ones): each is taken to need the one "
+    "before it, and their bytes are not known"
+)
 
 
 class Access(NamedTuple):
@@ -136,6 +143,8 @@ def flows_of(units: Units, tensors: list[tuple[Access, ...]], notes: dict[str, i
                     contradicted += 1
                     continue
                 sources[writer] = None
+        if len(written) > 1:  # what is changed in place is an argument and a result
+            written = list({access[:3]: access for access in written}.values())
         for access in written:
             memory.write(access, unit)
         again = [access for access in written if access.storage in touched]
@@ -145,6 +154,9 @@ def flows_of(units: Units, tensors: list[tuple[Access, ...]], notes: dict[str, i
         columns[0].append(read)
         columns[1].append(sum([access.kind.bytes for access in written]))
         columns[2].append(_in_place(again, accesses) if again else 0)
+    if HIDDEN in memory.pieces:
+        touching = sum(any(item.storage == HIDDEN for item in accesses) for accesses in tensors)
+        notes[_HIDDEN] = notes.get(_HIDDEN, 0) + touching
     if contradicted:
         notes[CONTRADICTED] = notes.get(CONTRADICTED, 0) + contradicted
     found = (np.array(column, np.int64) for column in (operand_ptr, operand, result, *columns))
@@ -193,7 +205,7 @@ def span_of(
         or len(shape) != len(strides)
         or min(strides, default=0) < 0
     ):
-        return 0, _EVERYTHING
+        return 0, EVERYTHING
     if not count:
         return offset * size, offset * size
     reach = sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))

@@ -234,3 +234,15 @@ def test_equal_shapes_in_other_storages_are_other_tensors(tmp_path):
     graph = converted(execution, tmp_path).graph
     assert graph.inputs == 4
     assert data_edges(graph) == {(0, 2), (1, 2)}
+
+
+def test_what_is_changed_in_place_is_written_once(tmp_path):
+    """c += d: 64 bytes each are read, and 64 written; c is an argument and the result."""
+    c, d = tensor(10), tensor(11)
+    execution = Execution()
+    execution.op("aten::add_", ADD_, [c, d], [c])
+    execution.op("aten::mm", MM_OUT, [d, d, c], [c])
+    graph = converted(execution, tmp_path).graph
+    assert graph.bytes_read.tolist() == [128, 64]
+    assert graph.bytes_written.tolist() == [64, 64]
+    assert [str(graph.type_of(value)) for value in (2, 3)] == ["4x4xf32"] * 2
