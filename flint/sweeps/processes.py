@@ -60,6 +60,7 @@ class Processes:
         self._ended = False
         self._waiting: dict[int, _Wait] = {}
         self._count = 0
+        self._answered = False
         self._server: subprocess.Popen[bytes] | None = None
         self._scratch = Scratch("flint-sweep-")
         self.folder = self._scratch.folder
@@ -109,7 +110,7 @@ class Processes:
             assert self._server.stdin is not None
             with contextlib.suppress(OSError):
                 self._server.stdin.close()
-            if not self._count:  # it has no children, and may be importing for a while yet
+            if not self._answered:  # it has no children, and may be importing for a while yet
                 self._server.kill()
             self._server.wait()
         for wait in waiting:
@@ -160,6 +161,7 @@ class Processes:
 
     def _heard(self, answer: dict[str, Any]) -> None:
         with self._lock:
+            self._answered = True
             wait = self._waiting[answer["number"]]
             if "process" in answer:
                 wait.process = answer["process"]

@@ -91,6 +91,22 @@ def test_a_process_that_was_never_asked_for_anything_is_killed_while_it_imports(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
+def test_a_process_that_imports_is_killed_although_a_command_waits_for_it(tmp_path):
+    (tmp_path / "imported_for_ever.py").write_text(
+        f"import pathlib, time\npathlib.Path({str(tmp_path / 'mark')!r}).touch()\ntime.sleep(600)\n"
+    )
+    made = Processes(paths=[str(tmp_path)])
+    made.prepare(["imported_for_ever"])
+    found = []
+    worker = threading.Thread(target=lambda: found.append(failure(made, ["systems"])))
+    worker.start()
+    assert happens((tmp_path / "mark").is_file)
+    threading.Thread(target=made.end, daemon=True).start()
+    worker.join(timeout=60)
+    assert found == ["interrupted"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
 def test_commands_fail_in_words_when_the_process_that_forks_is_gone():
     made = Processes()
     made.run(["systems"])
