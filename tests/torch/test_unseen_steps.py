@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import torch
 
+from flint.frontends.torch.emission import emitted
+from flint.stablehlo.reader import read_mlir
+from flint.stablehlo.walker import walk
+from tests.torch import real_recording
 from tests.torch.in_child import recorded
 
 
@@ -27,3 +31,16 @@ def test_other_shards_of_a_dtensor_are_an_exchange_among_its_ranks():
     assert op.name == "_dtensor.shard_dim_alltoall.default"
     assert recording.groups[op.group].ranks == (0, 1, 2, 3)
     assert [view.shape for view in op.results] == [(32, 4)]
+
+
+def test_a_bag_of_embeddings_reads_the_rows_that_it_takes():
+    """Of a table of 1,000 rows of 4 numbers: 7 rows, 7 indices and 4 offsets."""
+    table, indices = torch.ones(1000, 4), torch.arange(7)
+    offsets = torch.tensor([0, 2, 2, 5])
+    with torch.no_grad():
+        recording = real_recording.record(
+            lambda *given: torch.ops.aten._embedding_bag.default(*given)[0],
+            table, indices, offsets,
+        ).recording  # fmt: skip
+    [node] = walk(read_mlir(emitted(recording, strict=True).data, "step")).graph
+    assert node.work.read == 4 * 7 * 4 + 8 * 7 + 8 * 4

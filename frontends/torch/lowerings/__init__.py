@@ -10,11 +10,13 @@ from __future__ import annotations
 from flint.frontends.torch.lowerings import (  # noqa: F401
     activations,
     attention,
+    bags,
     complex_numbers,
     convolution,
     creation,
     division,
     foreach,
+    fourier,
     fsdp,
     indexing,
     logic,
@@ -27,6 +29,7 @@ from flint.frontends.torch.lowerings import (  # noqa: F401
     pooling,
     random,
     reduction,
+    scaling,
     sorting,
 )
 from flint.frontends.torch.lowerings.table import TABLE, lowering_of

@@ -8,6 +8,7 @@ The idea: a case says nothing about results; those are eager PyTorch's, or anoth
 from __future__ import annotations
 
 from tests.torch.lowering_cases import (
+    further,
     lists,
     losses,
     movement,
@@ -21,7 +22,8 @@ from tests.torch.lowering_cases import (
 
 CASES = {}
 for family in (
-    pointwise, products, reductions, normalisations, windows, losses, places, movement, lists
+    pointwise, products, reductions, normalisations, windows, losses, places, movement, lists,
+    further,
 ):  # fmt: skip
     assert not CASES.keys() & family.CASES.keys()
     CASES.update(family.CASES)
