@@ -13,21 +13,21 @@ edge too many, never one too few.
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flint.post_execution.edges import CONTRADICTED, JITTER
 from flint.post_execution.graphs import Flows
+from flint.post_execution.memory import Memory
 from flint.post_execution.units import Units
 from flint.tensor_types import TensorType
 
 Ints = NDArray[np.int64]
 
-#: Pieces that a storage is remembered in; beyond that the oldest are taken as one.
-_PIECES = 4096
+#: Past the last byte of a tensor whose strides are not known.
 EVERYTHING = 1 << 62
 #: Storage of all tensors whose storages the trace does not tell (sparse ones).
 HIDDEN = -1
@@ -72,37 +72,6 @@ class Accesses:
     groups: dict[str, tuple[int, ...]]
 
 
-#: (low, high, unit): the last writer of some bytes of a storage.
-_Piece: TypeAlias = tuple[int, int, int]
-
-
-@dataclass
-class _Memory:
-    """The last writers of every storage."""
-
-    pieces: dict[int, list[_Piece]] = field(default_factory=dict)
-
-    def writers(self, access: Access) -> list[int]:
-        """Units that wrote some of these bytes last; negative ones are inputs."""
-        low, high = access.low, access.high
-        return [
-            unit
-            for first, last, unit in self.pieces.get(access.storage, ())
-            if first < high and low < last
-        ]
-
-    def write(self, access: Access, unit: int) -> None:
-        """From now on a unit is the last writer of these bytes."""
-        low, high = access.low, access.high
-        kept = [
-            piece
-            for piece in self.pieces.get(access.storage, ())
-            if piece[0] < low or piece[1] > high
-        ]
-        kept.append((low, high, unit))
-        self.pieces[access.storage] = kept[-_PIECES:]
-
-
 def flows_of(units: Units, tensors: list[tuple[Access, ...]], notes: dict[str, int]) -> Flows:
     """The data between units.
 
@@ -112,7 +81,7 @@ def flows_of(units: Units, tensors: list[tuple[Access, ...]], notes: dict[str, i
             reads and the last one writes.
         notes: is told of what the times contradict.
     """
-    memory = _Memory()
+    memory = Memory()
     inputs: list[TensorType] = []
     types: dict[TensorType, int] = {}
     operand, operand_ptr, result = array("q"), array("q", [0]), array("q")
@@ -126,27 +95,29 @@ def flows_of(units: Units, tensors: list[tuple[Access, ...]], notes: dict[str, i
         touched: set[int] = set()
         read = 0
         for access in accesses:
-            storage, _, _, reads, writes, kind = access
+            storage, low, high, reads, writes, kind = access
             if writes and last:
                 written.append(access)
             if not (reads and first):
                 continue
             read += kind.bytes
             touched.add(storage)
-            writers = memory.writers(access)
+            writers = memory.writers(storage, low, high)
             if not writers:
                 inputs.append(kind)
                 writers = [-len(inputs)]
-                memory.write(access, -len(inputs))
+                memory.write(storage, low, high, -len(inputs), True)
             for writer in writers:
                 if timed and writer >= 0 and end[writer] > start[unit]:
                     contradicted += 1
                     continue
                 sources[writer] = None
         if len(written) > 1:  # what is changed in place is an argument and a result
-            written = list({access[:3]: access for access in written}.values())
+            written = list({access[:3]: access for access in reversed(written)}.values())[::-1]
         for access in written:
-            memory.write(access, unit)
+            storage, low, high, reads, _, kind = access
+            whole = reads or high - low <= kind.bytes or high == EVERYTHING
+            memory.write(storage, low, high, unit, whole)
         again = [access for access in written if access.storage in touched]
         operand.extend(sources)
         operand_ptr.append(len(operand))
@@ -154,7 +125,7 @@ def flows_of(units: Units, tensors: list[tuple[Access, ...]], notes: dict[str, i
         columns[0].append(read)
         columns[1].append(sum([access.kind.bytes for access in written]))
         columns[2].append(_in_place(again, accesses) if again else 0)
-    if HIDDEN in memory.pieces:
+    if HIDDEN in memory:
         touching = sum(any(item.storage == HIDDEN for item in accesses) for accesses in tensors)
         notes[_HIDDEN] = notes.get(_HIDDEN, 0) + touching
     if contradicted:
