@@ -58,7 +58,8 @@ def convert(
         keep_barriers: optimization barriers join their operands.
         strict: unknown ops and custom calls are errors.
         loop_lookahead: loop iterations that may overlap; None for no limit.
-        fuse: open composites (PyTorch's kernels) as a compiler would; False keeps each a kernel.
+        fuse: open composites (PyTorch's kernels) as a compiler would, within the recorded order;
+            False keeps each a kernel.
         entry: function to start from, where a module has several and no ``@main``.
 
     Raises:
@@ -136,7 +137,7 @@ def workload_of(
     """
     inputs = program_inputs(module) if inputs is None else inputs
     world = walked.world
-    recorded = bool(module.issues) and not options.fuse
+    recorded = bool(module.issues)
     # Ordered before the split: programs of one module must issue what they share in one order.
     graph = walked.graph if recorded else mark_optimizer(walked.graph)
     if not recorded and not module.scheduled:
@@ -206,11 +207,10 @@ def workload_of_parts(
         source: name and hash of the input.
         warnings: what capturing noticed, text -> count.
     """
-    recorded = not options.fuse
     programs = tuple(
         Program(
             name="main" if len(parts) == 1 else f"main_{number}",
-            graph=part.walked.graph if recorded else issue_order(mark_optimizer(part.walked.graph)),
+            graph=part.walked.graph,
             ranks=part.ranks,
             inputs=program_inputs(part.module),
             module=part.saved,
@@ -223,7 +223,7 @@ def workload_of_parts(
     workload = Workload(
         mesh=mesh,
         programs=programs,
-        order=Order.RECORDED if recorded else Order.MODELLED,
+        order=Order.RECORDED,
         options={key: _plain(value) for key, value in asdict(options).items()},
         input=source,
         warnings=warnings | _remarks(parts[0].walked) | uneven_remarks(programs),

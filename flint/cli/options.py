@@ -115,7 +115,7 @@ KeepBarriersOption = Annotated[
 FuseOption = Annotated[
     bool,
     typer.Option(
-        "--fuse", help="Open PyTorch's kernels, as a compiler would, in a modelled order."
+        "--fuse", help="Open PyTorch's kernels, as a compiler would, within the recorded order."
     ),
 ]
 StrictOption = Annotated[

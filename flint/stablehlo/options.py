@@ -19,8 +19,8 @@ class WalkOptions:
             as backends make it; False keeps it as written.
         keep_barriers: ``optimization_barrier`` joins its operands instead of passing each through.
         strict: an op or custom call without a rule is an error, not a warning.
-        fuse: open composites, as a compiler would, instead of one kernel each; a recorded order
-            is given up.
+        fuse: open composites, as a compiler would, instead of one kernel each; streams,
+            communications and waits keep the recorded order.
         lookahead: loop iterations that may overlap (0: sequential, None: no limit).
     """
 

@@ -46,7 +46,7 @@ def issued(graph: WorkloadGraph, issues: Mapping[int, Issue]) -> WorkloadGraph:
         FlintError: an op waits for one that does not exist or comes later.
     """
     node_of = {issue.number: node for node, issue in issues.items() if issue.number >= 0}
-    edges: list[tuple[int, int, int]] = _existing(graph)
+    edges: list[tuple[int, int, int]] = existing_edges(graph)
     last: dict[int, int] = {}
     for node in sorted(issues):
         issue = issues[node]
@@ -65,17 +65,18 @@ def issued(graph: WorkloadGraph, issues: Mapping[int, Issue]) -> WorkloadGraph:
             edges.append((node, first, EdgeKind.ORDER))
     free = np.zeros(len(graph), bool)
     free[[node for node, issue in issues.items() if issue.number < 0]] = True
-    return replace(_without_cost(graph, free), **_columns(edges, len(graph)))
+    return replace(_without_cost(graph, free), **order_columns(edges, len(graph)))
 
 
-def _existing(graph: WorkloadGraph) -> list[tuple[int, int, int]]:
+def existing_edges(graph: WorkloadGraph) -> list[tuple[int, int, int]]:
+    """The order edges of a graph: (consumer, first, kind)."""
     consumer = np.repeat(np.arange(len(graph)), np.diff(graph.order_ptr))
     return list(
         zip(consumer.tolist(), graph.order_node.tolist(), graph.order_kind.tolist(), strict=True)
     )
 
 
-def _columns(edges: list[tuple[int, int, int]], nodes: int) -> dict[str, Any]:
+def order_columns(edges: list[tuple[int, int, int]], nodes: int) -> dict[str, Any]:
     """The CSR columns of order edges (consumer, first, kind), one per pair of nodes."""
     known = {(consumer, first): kind for consumer, first, kind in reversed(edges)}
     rows = np.array(sorted((*pair, kind) for pair, kind in known.items()), np.int64).reshape(-1, 3)

@@ -32,10 +32,10 @@ from flint.stablehlo.constant_arrays import array_of, is_array
 from flint.stablehlo.control import HANDLERS, Handler
 from flint.stablehlo.exchange import KINDS, Exchange
 from flint.stablehlo.fusions import MAX_COUNT
+from flint.stablehlo.opened import Opened, handlers, issued
 from flint.stablehlo.opening import communicates, free_values
 from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.origins import Origins
-from flint.stablehlo.recorded import issued_as_recorded
 from flint.stablehlo.records import Block, Module, Op
 from flint.stablehlo.reduce_scatter import Finder
 from flint.stablehlo.rules import RULES, flops_known, rule_for
@@ -136,6 +136,7 @@ class Walker:
         #: Blocks that have been walked before (by id).
         self._walked: set[int] = set()
         self._handlers: dict[str, Handler | None] = {"custom_call": Walker.custom_call}
+        self._handlers |= handlers(module, options)
         #: Branches chosen for conditionals while an enclosing one is being decided.
         self.choices: dict[int, int] = {}
         self.choosing = self.deciding = 0
@@ -143,6 +144,8 @@ class Walker:
         self.work_of_function: dict[str, tuple[WorkItem, ...]] = {}
         self.read_by_function: dict[str, int] = {}
         self.communicating: dict[int, bool] = {}
+        #: First result of a recorded composite that was opened -> what it became.
+        self.opened: dict[int, Opened] = {}
         self._definitions: dict[int, dict[int, Op]] = {}
         self._rows: dict[tuple[object, ...], tuple[int, int, bool, bool]] = {}
         self._types_suffice = {
@@ -163,8 +166,8 @@ class Walker:
             raise FlintError("the module nests calls or regions too deeply") from None
         outputs = [scope.use(value) for value in main.yields]
         graph = with_tables(scope.builder.finish(outputs), self.tables.finish())
-        if self.module.issues and not self.options.fuse:
-            return issued_as_recorded(graph, self.module, scope)
+        if self.module.issues:
+            return issued(self, graph, scope)
         graph = with_borrowed_sources(graph)
         return issued_as_scheduled(graph) if self.module.scheduled else graph
 
