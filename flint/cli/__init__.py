@@ -152,13 +152,13 @@ def _run(arguments: list[str], debug: bool) -> int:
     except typer.Exit as error:
         return error.exit_code
     except SystemExit as error:  # ours are exceptions of other kinds
+        if isinstance(error.__context__, BrokenPipeError):  # what typer makes of it
+            return _nobody_reads()
         return _say(f"the step's own code ended the process (SystemExit: {error})", 1, debug)
     except FlintError as error:
         return _say(str(error), error.exit_status, debug)
     except BrokenPipeError:
-        # The reader of our output has gone: nothing more to say, and nothing to flush at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return _nobody_reads()
     except MemoryError:
         return _say("out of memory", 1, debug)
     except OSError as error:
@@ -172,6 +172,12 @@ def _run(arguments: list[str], debug: bool) -> int:
             1,
             debug,
         )
+
+
+def _nobody_reads() -> int:
+    """The reader of our output has gone: nothing more to say, and nothing to flush at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1
 
 
 def _say(text: str, status: int, debug: bool) -> int:

@@ -63,6 +63,19 @@ def test_a_result_that_is_written_in_part_is_an_error(unbuffered, tmp_path):
     assert run.stderr.startswith("flint: ") and run.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [["systems"], ["systems", "--json"], ["--help"]])
+def test_a_reader_that_has_gone_is_told_nothing(arguments, unbuffered):
+    read, write = os.pipe()
+    os.close(read)
+    run = subprocess.run(
+        [sys.executable, "-m", "flint", *arguments], stdout=write, stderr=subprocess.PIPE,
+        text=True, check=False, env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )  # fmt: skip
+    os.close(write)
+    assert (run.returncode, run.stderr) == (1, "")
+
+
 def test_a_step_that_ends_the_process_is_a_line(tmp_path):
     (tmp_path / "step.py").write_text(
         "import jax\n"
