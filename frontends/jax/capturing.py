@@ -127,6 +127,7 @@ def _program(child: Partitioner | Optimizer | None, lowered: Lowered, name: str)
         text = (compiled.text, ".hlo") if 0 < len(compiled.text) <= MAX_BYTES else None
         program = _Program(read_hlo(proto, name), (proto, ".hlo.pb"), text, compiled.report)
         program.module.warnings |= _too_large(compiled) | _parts_of_chips(compiled.report.target)
+        program.module.warnings |= _added(compiled)
     program.module.warnings |= remarks(child.log())
     return program
 
@@ -142,6 +143,15 @@ def _too_large(compiled: Compiled) -> dict[str, int]:
     return {
         f"{said}; {report.target} has {report.memory / 2**30:.1f} GiB: the program would not run "
         "there": 1
+    }
+
+
+def _added(compiled: Compiled) -> dict[str, int]:
+    """A warning for options that the compiler needed."""
+    return {
+        f"compiled with {name}={str(value).lower()}, without which {compiled.report.target}'s "
+        "compiler fails where there is no GPU to tune products on: they are library calls": 1
+        for name, value in compiled.added.items()
     }
 
 

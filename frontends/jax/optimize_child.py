@@ -7,7 +7,8 @@ then the module as MLIR bytecode.  The results are the compiled module, its text
 what the compiler says about it.
 
 libtpu refuses a program that does not fit the memory of its chip, after it has optimised it; then
-the result is the module that it dumped, and its words.
+the result is the module that it dumped, and its words.  XLA's GPU compiler cannot try out tiles of
+Triton products without a GPU, and finds none that fit some; then products are library calls.
 """
 
 from __future__ import annotations
@@ -33,6 +34,11 @@ MODULE, TEXT, REPORT = "module.pb", "module.hlo", "report.json"
 DUMP = "dump"
 #: How XLA begins to say that a program does not fit.
 _NO_MEMORY = "RESOURCE_EXHAUSTED"
+
+#: How XLA says that it has found no tiles for a Triton product.
+_NO_TILES = "Couldn't find output tile sizes"
+#: The option without which products are library calls, and who decides on it.
+_TRITON = "xla_gpu_enable_triton_gemm"
 
 #: TPUs take more parameters than this as one tuple, as JAX has it.
 _MANY_PARAMETERS = 2000
@@ -66,13 +72,22 @@ def main(name: str, mesh: str, folder: Path) -> None:
     if target.platform == "tpu":
         compile_only.set_dump(options, folder / DUMP)
     try:
-        executable = compile_only.compile_for(devices, module, options)
+        try:
+            executable = compile_only.compile_for(devices, module, options)
+            added: dict[str, Any] = {}
+        except Exception as error:  # whatever a compiler raises
+            if _NO_TILES not in str(error) or _TRITON in chosen:
+                raise
+            added = {_TRITON: False}
+            compile_only.set_options(options, {**chosen, **added})
+            executable = compile_only.compile_for(devices, module, options)
         compiled, text = compile_only.module_of(executable)
-        report = {
+        report: dict[str, Any] = {
+            "added": added,
             "memory": compile_only.memory_of(executable),
             "cost": compile_only.cost_of(executable, compiled),
         }
-    except Exception as error:  # whatever a compiler raises
+    except Exception as error:
         said = " ".join(str(error).split())
         compiled, text = _dumped(folder / DUMP) if _NO_MEMORY in said else b"", ""
         if not compiled:

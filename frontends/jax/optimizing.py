@@ -15,7 +15,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
@@ -42,12 +42,14 @@ class Compiled:
         text: the same as HLO text; empty where the compiler gives none.
         report: what the compiler says about it.
         too_large: the compiler's words when the program does not fit the target's memory.
+        added: compiler options without which it would not compile the program.
     """
 
     module: bytes
     text: bytes
     report: CompilerReport
     too_large: str = ""
+    added: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Optimizer:
@@ -145,6 +147,7 @@ class Optimizer:
             (child.folder / TEXT).read_bytes(),
             self._report(report),
             str(report.get("too_large", "")),
+            report.get("added", {}),
         )
 
     def log(self) -> str:
@@ -157,7 +160,7 @@ class Optimizer:
             compiler=", ".join(
                 f"{name} {installed_version(name)}" for name in COMPILERS[self.target.platform]
             ),
-            options=self.options,
+            options={**self.options, **found.get("added", {})},
             memory=self.target.memory,
             **found.get("memory", {}),
             **found.get("cost", {}),

@@ -67,6 +67,21 @@ def too_large(x):
     return jnp.sin(x), x.sum(0)
 
 
+HEADS, TOKENS, HEAD = 2, 114, 64
+
+
+def odd_setup(mesh):
+    values = placed(mesh, (16, TOKENS, HEADS, HEAD))
+    return values, placed(mesh, (16, HEADS, TOKENS, TOKENS)), placed(mesh, (HEADS, HEAD, WIDTH))
+
+
+@flint.capture(mesh=(2,), axes=("data",), setup=odd_setup)
+def odd_attention(values, probabilities, out):
+    """Of 114 tokens no tile that Triton starts with is a part."""
+    heads = jnp.einsum("bhqk,bkhd->bqhd", probabilities, values)
+    return jnp.einsum("bshk,hkd->bsd", heads, out)
+
+
 def calls_setup(mesh):
     return (placed(mesh, (16, 64, 64), "data"),)
 

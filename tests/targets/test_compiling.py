@@ -166,6 +166,24 @@ def test_a_program_beyond_the_targets_memory_is_kept_with_a_warning(target, comp
     assert all("the compiler plans 64." in text and "a100-40 has 39.4 GiB" in text for text in said)
 
 
+def test_products_without_tiles_are_library_calls(compiled):
+    """XLA tries tiles on the GPU that is there; where there is none some products have none."""
+    workload = compiled("odd_attention", mesh=(2,))
+    assert sum("xla_gpu_enable_triton_gemm=false" in text for text in workload.warnings) == 1
+    assert workload.compiled.options["xla_gpu_enable_triton_gemm"] is False
+    products = [node for node in workload.graph if "cublas" in node.op]
+    heads, tokens, head, width = steps.HEADS, steps.TOKENS, steps.HEAD, steps.WIDTH
+    weighted = 2 * 16 * heads * tokens * tokens * head
+    assert sorted(node.work.flops for node in products) == sorted(
+        (weighted, 2 * 16 * tokens * heads * head * width)
+    )
+
+
+def test_who_chooses_triton_hears_of_missing_tiles(compiled):
+    with pytest.raises(FlintError, match="Couldn't find output tile sizes"):
+        compiled("odd_attention", mesh=(2,), xla_gpu_enable_triton_gemm=True)
+
+
 def test_a_program_that_a_tpus_compiler_refuses_is_kept_with_its_words(compiled, tmp_path):
     """32 GiB of argument on a chip with 16."""
     workload = compiled("too_large", "tpu-v5e", (4,))
