@@ -164,7 +164,7 @@ def _run(arguments: list[str], debug: bool) -> int:
     except OSError as error:
         full = error.errno == errno.ENOSPC
         text = "the disk is full" if full else error.strerror or str(error)
-        return _say(f"{error.filename or 'input/output'}: {text}", 1, debug)
+        return _say(f"{error.filename or 'standard output'}: {text}", 1, debug)
     except Exception as error:
         # A bug of ours: say so in one line, and how to see more.
         return _say(

@@ -53,13 +53,13 @@ def _empty() -> Figure:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 5))
-    figure.subplots_adjust(left=0.07, right=0.985, bottom=0.11, top=0.975, wspace=0.2)
+    figure.subplots_adjust(left=0.07, right=0.985, bottom=0.11, top=0.94, wspace=0.2)
     FigureCanvasAgg(figure)
     return figure
 
 
 def draw(rows: Sequence[Row], path: Path) -> bool:
-    """Draw the points that were simulated; hollow ones do not fit, a line joins the best.
+    """Draw the points that were simulated; hollow ones do not fit, the best are ringed.
 
     Returns:
         Whether it was drawn: matplotlib is installed, and there is a point.
@@ -90,6 +90,7 @@ def draw(rows: Sequence[Row], path: Path) -> bool:
             [row["step_seconds"] / step_size for row in best],
             [row[column] / unit for row in best],
             color="grey", linewidth=1, zorder=0, label="nothing is better in both",
+            marker="o", markersize=10, fillstyle="none",  # one point alone makes no line
         )  # fmt: skip
         labelled = sorted(
             good if len(good) <= _LABELS else best[:_LABELS],
