@@ -23,6 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from flint.errors import FlintError, UsageError
 from flint.frontends.torch import cluster, device, peers, routing, shims, uneven
 from flint.frontends.torch.cuda import cuda_names
+from flint.frontends.torch.kernels import kernels
 from flint.frontends.torch.naming import Named, Names, names_of
 from flint.frontends.torch.recorder import Recorder, tensors_in
 from flint.frontends.torch.recording import Input, Recording
@@ -136,7 +137,7 @@ def _cluster(
     allocation.use(fake)
     # The engine's own threads number nodes anew, and serve devices known before they start only.
     one_thread = torch.autograd.set_multithreading_enabled(False)
-    with one_thread, fake, routing.assuming(model), cuda_names():
+    with one_thread, fake, routing.assuming(model), kernels(), cuda_names():
         yield mesh
 
 

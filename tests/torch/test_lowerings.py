@@ -31,6 +31,7 @@ def test_a_lowering_computes_what_eager_pytorch_computes(name):
 
 
 _BY_HAND = "no kernel here: recorded by hand in test_ops_by_hand"
+_SYNCHRONISED = "no kernel here: test_unseen_batch_norm"
 _DATA = "refused, since its size depends on data: test_substitutes"
 
 #: Rows of the table that no case calls, and where they are tested instead.
@@ -45,6 +46,11 @@ ELSEWHERE = {
     "aten._scaled_dot_product_flash_attention": _BY_HAND,
     "aten._scaled_dot_product_flash_attention_backward": _BY_HAND,
     "aten._unique2": _DATA,
+    "aten.batch_norm_backward_elemt": _SYNCHRONISED,
+    "aten.batch_norm_backward_reduce": _SYNCHRONISED,
+    "aten.batch_norm_elemt": _SYNCHRONISED,
+    "aten.batch_norm_gather_stats_with_counts": _SYNCHRONISED,
+    "aten.batch_norm_stats": _SYNCHRONISED,
     "aten.masked_scatter": _DATA,
     "aten.masked_select": _DATA,
     "aten.nonzero": _DATA,

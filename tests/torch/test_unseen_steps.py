@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
+from flint.errors import FlintError
 from flint.frontends.torch.emission import emitted
 from flint.stablehlo.reader import read_mlir
 from flint.stablehlo.walker import walk
@@ -44,3 +46,12 @@ def test_a_bag_of_embeddings_reads_the_rows_that_it_takes():
         ).recording  # fmt: skip
     [node] = walk(read_mlir(emitted(recording, strict=True).data, "step")).graph
     assert node.work.read == 4 * 7 * 4 + 8 * 7 + 8 * 4
+
+
+def no_shapes(x):
+    return torch.histogram(x, 4)[0]
+
+
+def test_an_op_whose_shapes_pytorch_does_not_tell_is_named():
+    with pytest.raises(FlintError, match=r"aten.histogram.bin_ct cannot be captured at .*:\d+"):
+        recorded(no_shapes, lambda mesh: (torch.ones(8, device=mesh.device_type),), (1,), ("x",))

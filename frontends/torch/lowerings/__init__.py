@@ -31,6 +31,7 @@ from flint.frontends.torch.lowerings import (  # noqa: F401
     reduction,
     scaling,
     sorting,
+    synchronised,
 )
 from flint.frontends.torch.lowerings.table import TABLE, lowering_of
 
