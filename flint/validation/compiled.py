@@ -15,9 +15,10 @@ from flint.validation.classes import OpClass
 from flint.validation.duplicates import repeated
 from flint.validation.expected import Expected
 from flint.validation.keys import DUPLICATE, Rules
-from flint.validation.matching import Evidence, Matching, match
+from flint.validation.matching import match
 from flint.validation.merged import merge
 from flint.validation.observed import OpFacts
+from flint.validation.pairing import Evidence, Matching
 from flint.validation.reduced import rewrite
 
 #: With more kinds of ops without a partner no duplicates are looked for.

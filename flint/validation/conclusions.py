@@ -16,8 +16,8 @@ import numpy as np
 from flint.errors import FlintError
 from flint.validation.classes import OpClass
 from flint.validation.clocks import Clock, Meetings, Presence
-from flint.validation.matching import Matching
 from flint.validation.observed import Ints, Observed, OpFacts
+from flint.validation.pairing import Matching
 from flint.validation.report import WARNED, Report
 from flint.workload import Workload
 

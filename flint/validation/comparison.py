@@ -1,0 +1,144 @@
+"""One rank's captured ops against those of one step of its trace.
+
+Comparison(workload, trace, rank, chosen, report).run(mean=False, modelled=None, ...)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flint.validation.chakra_words import as_in_chakra
+from flint.validation.classes import OpClass
+from flint.validation.clocks import Meetings
+from flint.validation.compiled import match_compiled, pair_repetitions
+from flint.validation.conclusions import check_alike, meet
+from flint.validation.expected import Expected, expected_of
+from flint.validation.keys import STOPPED, TOGETHER, rules_for
+from flint.validation.matching import match
+from flint.validation.modelled import Modelled
+from flint.validation.observed import Ints, Observed
+from flint.validation.report import Difference, Report, described
+from flint.validation.reporting import add_counts, add_differences, add_edges
+from flint.validation.selection import MOVED, moved, plain_name, selected, stopped
+from flint.validation.steps import Chosen, mean_times
+from flint.validation.told import launched_together, told, without_kernel
+from flint.workload import Workload
+
+#: How captures of PyTorch warn of reduces to one rank.
+_ROOTED = "reduce to one rank"
+
+
+class Comparison:
+    """One rank's ops against those of one step of its trace."""
+
+    def __init__(
+        self, workload: Workload, trace: Observed, rank: int, chosen: Chosen, report: Report
+    ) -> None:
+        self.trace = trace
+        self.rank = rank
+        self.chosen = chosen
+        self.report = report
+        self.expected = expected_of(workload, rank)
+        self.rooted = any(text.startswith(_ROOTED) for text in workload.warnings)
+        self.captured = [self.expected.facts[number] for number in self.expected.op.tolist()]
+
+    def run(self, *, mean: bool, modelled: Modelled | None, meetings: Meetings) -> None:
+        """Match, count, and add to the report."""
+        trace, report, rank = self.trace, self.report, self.rank
+        rows, time = rows_of(trace, rank, self.chosen.step, self.expected)
+        if elsewhere := moved(trace, trace.rows(rank, self.chosen.step)):
+            report.note(MOVED, elsewhere)
+        if halted := stopped(trace, trace.rows(rank, self.chosen.step)):
+            report.explained[STOPPED] = report.explained.get(STOPPED, 0) + halted
+        if mean:
+            others = [
+                rows_of(trace, rank, step, self.expected)
+                for step in self.chosen.alike
+                if step != self.chosen.step
+            ]
+            ops = [(trace.op[theirs], spent) for theirs, spent in others]
+            time, steps = mean_times(trace.op[rows], time, ops)
+            report.times.steps = min(report.times.steps, steps) if report.times.ranks else steps
+        rows, time = self._with_kernels(rows, time)
+        self._add_faults()
+        executed = told(trace, rows)
+        captured, expected = self.captured, self.expected
+        if trace.form == "chakra":
+            captured, expected = as_in_chakra(captured, executed, expected, rank, report)
+        rules = rules_for(
+            captured, executed, recorded=report.comparable, backend=trace.backend,
+            rooted=self.rooted,
+        )  # fmt: skip
+        streams = trace.stream[rows].tolist()
+        if report.comparable or trace.backend == "cpu":
+            found = match(captured, executed, rules, expected.address(), streams)
+        else:
+            found = match_compiled(expected, captured, executed, rules, streams, rank)
+        pairs = [(i, j) for i, j, _ in found.pairs]
+        if not report.comparable:
+            pair_repetitions(expected, captured, found, rules)
+        check_alike(trace, rank, captured, executed, found)
+        prices = modelled.seconds(expected, rank) if modelled is not None else None
+        if modelled is not None and trace.timed and trace.backend == "cpu":
+            text = f"measured on a CPU, modelled for {modelled.system.name}"
+            report.notes[text] = 1
+        report.times.add(captured, executed, pairs, time, prices)
+        meet(meetings, rank, captured, trace, rows, time, found)
+        add_counts(report, captured, executed, found, rules)
+        add_differences(report, rank, captured, executed, found, trace, rows)
+        add_edges(report, trace, rank, expected, captured, rows, found)
+
+    def _add_faults(self) -> None:
+        """Report ops that the trace has more or less often than what always runs with them."""
+        for rank, step, facts, times, others in self.trace.faults:
+            if (rank, step) == (self.rank, self.chosen.step):
+                place = f"{times:,} times where its computation ran {others:,} times"
+                self.report.add(
+                    Difference("not as often", facts.kind, rank, 0, described(facts), place, True)
+                )
+
+    def _with_kernels(self, rows: Ints, time: Ints) -> tuple[Ints, Ints]:
+        """Report collectives that were asked for and have no kernel in a trace of a device.
+
+        Those of a batch are launched by no op; their kernels are left out of the rows.
+        """
+        trace, report = self.trace, self.report
+        silent, batches = without_kernel(trace, rows), launched_together(trace, rows)
+        if silent and batches:
+            report.explained[TOGETHER] = report.explained.get(TOGETHER, 0) + len(silent)
+            kept = np.ones(len(rows), dtype=np.bool_)
+            kept[batches] = False
+            return rows[kept], time[kept]
+        for place in silent:
+            facts = trace.facts[int(trace.op[rows[place]])]
+            report.add(
+                Difference(
+                    "without a kernel", facts.kind, self.rank, place, described(facts),
+                    f"row {int(rows[place])} of {trace.path}", True,
+                )
+            )  # fmt: skip
+        return rows, time
+
+
+def rows_of(trace: Observed, rank: int, step: int, expected: Expected) -> tuple[Ints, Ints]:
+    """Rows to compare, in order, and nanoseconds of each, -1 where they are not known."""
+    rows = trace.rows(rank, step)
+    names = {plain_name(facts.name) for facts in expected.facts if not facts.kind.collective}
+    if trace.form in ("kineto", "pytorch-et"):
+        rows, time = selected(trace, rows, names)
+        collective = np.array([facts.kind.collective for facts in trace.facts], dtype=np.bool_)
+        # Of a collective without a kernel the host knows only when it was asked for.
+        untold = collective[trace.op[rows]] & (trace.end[rows] < 0)
+        untold |= trace.duration[rows] < 0
+        return rows, np.where(untold, -1, time)
+    left_out = {OpClass.FREE}
+    if trace.form == "chakra" and not any(f.kind == OpClass.RECV for f in expected.facts):
+        left_out.add(OpClass.RECV)
+    time = trace.duration[rows]
+    if (trace.parent[rows] >= 0).any():
+        rows, time = selected(trace, rows, names)
+    free = np.array([facts.kind in left_out for facts in trace.facts])[trace.op[rows]]
+    rows, time = rows[~free], time[~free]
+    if trace.form == "chakra":  # what has no duration there has 0
+        time = np.where(time > 0, time, -1)
+    return rows, time
