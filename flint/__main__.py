@@ -6,6 +6,10 @@ import os
 import signal
 import sys
 
+#: Modules that leave something behind which they end at exit: Ray its processes, as far as they
+#: have been started; Matplotlib a temporary folder where the user's own cannot be written.
+_UNFINISHED = frozenset(("ray", "matplotlib"))
+
 
 def main() -> None:
     """Run the command line and end the process."""
@@ -24,8 +28,8 @@ def main() -> None:
         status = stopped.code if isinstance(stopped.code, int) else 1
     # What is left is done in no time, unless a reader of our output keeps us waiting.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    if "ray" in sys.modules:
-        atexit._run_exitfuncs()  # it ends its processes there, as far as they have been started
+    if _UNFINISHED & sys.modules.keys():
+        atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
             stream.flush()

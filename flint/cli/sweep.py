@@ -131,7 +131,7 @@ def sweep_command(
     image = folder / "sweep.png"
     drawn = picture.draw(results, image)
     if good and not drawn:
-        sys.stderr.write("flint: no sweep.png: matplotlib is not installed\n")
+        sys.stderr.write("flint: no sweep.png: matplotlib is not installed or is broken\n")
     if not drawn:
         image.unlink(missing_ok=True)  # an earlier run's, of other points
     page.write(sweep, results, folder / "sweep.html", image if drawn else None)

@@ -5,6 +5,7 @@ draw(rows, Path("sweep.png"))       # False where matplotlib is not installed
 
 from __future__ import annotations
 
+import contextlib
 import io
 import threading
 from collections.abc import Callable, Sequence
@@ -42,6 +43,11 @@ def prepare() -> None:
 
 
 def _load() -> None:
+    with contextlib.suppress(ImportError):  # ``draw`` meets it again
+        _draw_nothing()
+
+
+def _draw_nothing() -> None:
     figure = _empty()
     figure.subplots().set(xscale="log", xlim=(1, 100))
     figure.savefig(io.BytesIO(), format="png")
@@ -62,14 +68,17 @@ def draw(rows: Sequence[Row], path: Path) -> bool:
     """Draw the points that were simulated; hollow ones do not fit, the best are ringed.
 
     Returns:
-        Whether it was drawn: matplotlib is installed, and there is a point.
+        Whether it was drawn: matplotlib can be imported, and there is a point.
     """
     good = [row for row in rows if row["error"] is None]
     if not good or find_spec("matplotlib") is None:
         return False
     if _loading is not None:
         _loading.join()
-    figure = _empty()
+    try:
+        figure = _empty()
+    except ImportError:
+        return False
     step_size, step_unit = seconds_unit(max(row["step_seconds"] for row in good))
     for panel, (column, label, unit_of) in zip(figure.subplots(1, 2), _PANELS, strict=True):
         unit, unit_name = unit_of(max(row[column] for row in good))

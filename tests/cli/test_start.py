@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -40,3 +41,19 @@ def test_an_interrupt_while_the_command_line_is_imported_is_a_line(tmp_path):
         capture_output=True, text=True, cwd=tmp_path, check=False,
     )  # fmt: skip
     assert (run.returncode, run.stdout, run.stderr) == (130, "", "flint: interrupted\n")
+
+
+def test_a_temporary_folder_of_matplotlib_is_removed(tmp_path):
+    """It makes one where its own cannot be written, and removes it at exit."""
+    pytest.importorskip("matplotlib")
+    (tmp_path / "file").touch()
+    code = (
+        "import sys\nimport matplotlib\nprint(matplotlib.get_cachedir(), flush=True)\n"
+        "from flint.__main__ import main\nsys.argv = ['flint', '--version']\nmain()"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        env={**os.environ, "MPLCONFIGDIR": str(tmp_path / "file"), "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert run.stdout.startswith(f"{tmp_path}/matplotlib-")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

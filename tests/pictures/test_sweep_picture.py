@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from flint.sweeps import picture
@@ -38,6 +40,19 @@ def test_nothing_is_cut_off_at_the_border(steps, memory, device_seconds, tmp_pat
     pixels = drawn(tmp_path, steps, memory, device_seconds)[:, :, :3]
     for border in (pixels[:2], pixels[-2:], pixels[:, :2], pixels[:, -2:]):
         assert (border == 1).all()
+
+
+def test_a_matplotlib_that_cannot_be_imported_is_no_picture(tmp_path, monkeypatch):
+    monkeypatch.setattr(picture, "_loading", None)
+    for name in [name for name in sys.modules if name.startswith("matplotlib")]:
+        monkeypatch.delitem(sys.modules, name)
+    (tmp_path / "matplotlib").mkdir()
+    (tmp_path / "matplotlib" / "__init__.py").write_text("raise ImportError('built for numpy 1')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    picture.prepare()
+    row = {"error": None, "step_seconds": 1.0, "peak_memory_bytes": 1, "device_seconds": 1.0}
+    assert not picture.draw([row], tmp_path / "sweep.png")
+    assert not (tmp_path / "sweep.png").exists()
 
 
 def test_a_best_point_alone_is_ringed(tmp_path, monkeypatch):
