@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING
 
 from flint.errors import FlintError
 from flint.graph import NodeKind
+from flint.stablehlo.constant_arrays import Array
 from flint.stablehlo.opening import communicates, open_block
 from flint.stablehlo.records import Block, Module, Op
+from flint.stablehlo.scalar_rules import block_scalars, is_scalar_integer
 from flint.stablehlo.scope import Scope
 from flint.work import Role, Work, WorkItem
 
@@ -64,6 +66,28 @@ def fusion(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
     read, written, aliased = accessed_bytes(walker.module, body)
     work = Work(_inside(walker, body), read, written, aliased)
     kernel(walker, scope, op, str(op.attr("name", "fusion")), work)
+    _bind_scalars(walker, scope, op, body)
+
+
+def _bind_scalars(walker: Walker, scope: Scope, op: Op, body: Block) -> None:
+    """Keep the expressions of integers that a kernel makes: which branch a rank takes, say."""
+    made = [
+        (result, value)
+        for result, value in zip(op.results, body.yields, strict=False)
+        if is_scalar_integer(walker.module.type_of(result))
+    ]
+    if not made:
+        return
+    passed = dict(zip(body.args, op.operands, strict=False))
+    known = {a: found for a, v in passed.items() if (found := scope.scalar(v)) is not None}
+
+    def array(value: int) -> Array | None:
+        return walker.constants.get(passed.get(value, value))
+
+    inside = block_scalars(body, walker.module, known, scope.scalar, array)
+    for result, value in made:
+        if value in inside:
+            scope.scalars[result] = inside[value]
 
 
 def kernel(walker: Walker, scope: Scope, op: Op, name: str, work: Work) -> None:

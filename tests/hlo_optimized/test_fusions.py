@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from flint.errors import FlintError
+from flint.scalars import Place, evaluate
 from tests.hlo_optimized.text import graph_of
 
 
@@ -148,3 +149,34 @@ def test_a_computation_that_many_share_is_looked_at_once():
 def test_more_work_than_any_kernel_does_is_refused():
     with pytest.raises(FlintError, match=r"more than 2\*\*60"):
         graph_of(nested(80))
+
+
+STAGES = """fused { rank = u32[] parameter(0)  stage = s32[] convert(rank)
+  middle = s32[] constant(COUNT)  ROOT early = pred[] compare(stage, middle), direction=LT }
+once { x = f32[8] parameter(0)  ROOT a = f32[8] tanh(x) }
+twice { x = f32[8] parameter(0)  b = f32[8] tanh(x)  ROOT a = f32[8] tanh(b) }
+ENTRY e { x = f32[8] parameter(0)  rank = u32[] SOURCE
+  early = pred[] fusion(rank), kind=kLoop, calls=fused
+  ROOT c = f32[8] conditional(early, x, x), true_computation=once, false_computation=twice }"""
+
+
+def stages(middle, source="partition-id()"):
+    return graph_of(STAGES.replace("COUNT", str(middle)).replace("SOURCE", source))
+
+
+@pytest.mark.parametrize("middle", [1, 3])
+def test_a_branch_that_follows_from_the_rank_through_a_fusion_is_the_ranks_own(middle):
+    """GPUs' and TPUs' compilers put the comparison of a stage's number into a kernel."""
+    graph = stages(middle)
+    [conditional] = graph.conditionals
+    chosen = [int(evaluate(conditional.predicate, Place(partitions=rank))) for rank in range(4)]
+    done = [
+        sum(node.work.transcendentals for node in conditional.branches[branch]) for branch in chosen
+    ]
+    assert done == [8 if rank < middle else 16 for rank in range(4)]
+
+
+def test_a_branch_that_follows_from_data_through_a_fusion_is_the_dearest():
+    graph = stages(1, "parameter(1)")
+    assert not graph.conditionals
+    assert sum(node.work.transcendentals for node in graph) == 16
