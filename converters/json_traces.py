@@ -42,6 +42,7 @@ Record = TypeVar("Record")
 _SPACE = re.compile(r"[\s,]*")
 #: What an entry of a list ends at.
 _ENDS = (",", "]", " ", "\n", "\r", "\t")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 #: How an object begins, up to the first key.
 _BEGIN = re.compile(r'\{\s{0,64}"[^"\\]{1,64}"\s{0,8}:')
 
@@ -75,6 +76,18 @@ def pieces(path: Path, limit: int = MAX_BYTES) -> Iterator[bytes]:
     except (OSError, EOFError, zlib.error) as error:
         text = getattr(error, "strerror", None) or error
         raise FlintError(f"{path}: cannot be read ({text})") from error
+
+
+def _writable(item: Any, text: str) -> Any:
+    """What was decoded, halves of surrogate pairs in its texts as "?": no file could have them.
+
+    Args:
+        item: decoded.
+        text: of which it was.
+    """
+    if not _SURROGATE.search(text):
+        return item
+    return json.loads(json.dumps(item, ensure_ascii=False).encode(errors="replace"))
 
 
 class _Text:
@@ -190,7 +203,7 @@ class JsonTrace:
         def one(item: dict[str, Any]) -> Record:
             try:
                 return decode(msgspec.json.encode(item))
-            except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as error:
+            except (msgspec.MsgspecError, RecursionError) as error:
                 text = f"{self.path}: {expected} ({error}): {str(item)[:80]}"
                 raise FlintError(text) from error
 
@@ -227,6 +240,7 @@ class JsonTrace:
                 continue
             try:
                 item, end = decode(read.text, at)
+                item = _writable(item, read.text[at:end])
                 runs.learn(read.text, at, end)
                 begin, at = at, end
             except (ValueError, RecursionError) as error:
@@ -276,7 +290,7 @@ class JsonTrace:
             FlintError: it is no JSON object.
         """
         try:
-            document = json.loads(self._around[key])
+            document = _writable(json.loads(self._around[key]), self._around[key])
         except (ValueError, RecursionError) as error:
             raise FlintError(f"{self.path}: damaged or cut off behind {key!r}") from error
         if not isinstance(document, dict):

@@ -26,6 +26,9 @@ _RUNTIME = frozenset(
         "xpu_driver", "privateuse1_runtime", "privateuse1_driver",
     }
 )  # fmt: skip
+#: Those whose events may be steps.
+_MARKS = _OPS | {"user_annotation"}
+_PLAIN = (int, str, float, type(None))
 #: Nanoseconds beyond which a time is none: 2^62, so that sums stay within 64 bits.
 LATEST = 1 << 62
 
@@ -123,7 +126,7 @@ def read_events(trace: JsonTrace, links: LinksBuilder | None) -> Events:
         name = names.setdefault(name, name)
         if links is not None and category not in _OPS and category not in _DEVICE:
             links.event(category, name, _hashable(event.get("tid")), start, duration, args)
-        if category in ("user_annotation", *_OPS) and name.startswith("ProfilerStep"):
+        if category in _MARKS and name.startswith("ProfilerStep"):
             found.steps.append((start, start + duration, name))
         elif category in _OPS:
             kept = {key: value for key, value in args.items() if key in _KEPT}
@@ -163,7 +166,7 @@ def read_events(trace: JsonTrace, links: LinksBuilder | None) -> Events:
 
 def _hashable(value: object) -> object:
     """Numbers and texts as they are, anything else that a damaged file has as its text."""
-    return value if isinstance(value, int | str | float | None) else str(value)
+    return value if isinstance(value, _PLAIN) else str(value)
 
 
 def _elements(dims: object) -> int:
