@@ -1,9 +1,9 @@
 """Kernels of GPUs for which PyTorch has no shape function, and what runs around them.
 
-The idea: under fake tensors an op gives shapes by its "meta" kernel.  Synchronised batch norm's ops
-and the fused GRU cell have none: they stand here, as in PyTorch's own kernels
-(aten/src/ATen/native/cuda/Normalization.cu, RNN.cu).  Any other op without one is an error that
-names it.
+The idea: under fake tensors an op gives shapes by its "meta" kernel.  Synchronised batch norm's
+ops, the fused GRU cell and gradients of margin losses have none: they stand here, as in PyTorch's
+own kernels (aten/src/ATen/native/cuda/Normalization.cu, RNN.cu).  Any other op without one is an
+error that names it.
 
 Synchronised batch norm takes out ranks without samples, which the host waits for: every rank is
 taken to have some, and the wait stays.  Recurrent networks are taken apart step by step, as GPUs
@@ -70,12 +70,18 @@ def _gru_backward(grad_hy: torch.Tensor, workspace: torch.Tensor, has_bias: bool
     return *gates, torch.empty_like(grad_hy), *biases
 
 
+def _like_second(_: torch.Tensor, input: torch.Tensor, *__: Any, **___: Any) -> Any:
+    return torch.empty_like(input)
+
+
 _SHAPES = {
     "batch_norm_stats": _stats,
     "batch_norm_gather_stats_with_counts": _gathered,
     "batch_norm_elemt": _like,
     "batch_norm_backward_reduce": _reduced,
     "batch_norm_backward_elemt": _like,
+    "multi_margin_loss_backward": _like_second,
+    "multilabel_margin_loss_backward": _like_second,
     "_thnn_fused_gru_cell": _gru,
     "_thnn_fused_gru_cell_backward": _gru_backward,
 }
