@@ -1,9 +1,6 @@
 """``flint`` and ``python -m flint``: the command line as a process, from its first import on."""
 
-import atexit
-import contextlib
 import os
-import signal
 import sys
 
 #: Modules that leave something behind which they end at exit: Ray its processes, as far as they
@@ -13,7 +10,7 @@ _UNFINISHED = frozenset(("ray", "matplotlib"))
 
 def main() -> None:
     """Run the command line and end the process."""
-    try:
+    try:  # imports take a moment: they are in here
         from flint import interrupts
 
         interrupts.heed()
@@ -26,6 +23,14 @@ def main() -> None:
         status = 130
     except SystemExit as stopped:
         status = stopped.code if isinstance(stopped.code, int) else 1
+    _end(status)
+
+
+def _end(status: int) -> None:
+    import atexit
+    import contextlib
+    import signal
+
     # What is left is done in no time, unless a reader of our output keeps us waiting.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if _UNFINISHED & sys.modules.keys():
