@@ -38,9 +38,9 @@ FUNCTIONS = f"""
 """
 
 
-def module(lines, results, arguments="xyzw"):
-    given = ", ".join(f"%{name}: {T}" for name in arguments)
-    types = ", ".join([T] * len(results))
+def module(lines, results, kind=T):
+    given = ", ".join(f"%{name}: {T}" for name in "xyzw")
+    types = ", ".join([kind] * len(results))
     return f"""
 module @step attributes {{flint.recorded, mhlo.num_partitions = 2 : i32}} {{
   {FUNCTIONS}
@@ -164,23 +164,20 @@ def test_neighbours_of_a_stream_are_fused(tmp_path):
     assert len(kernels[1].inputs) == 1
 
 
-def across(stream_of_the_last=0, after=()):
-    """A gelu that is only used behind an all-reduce that was issued after it."""
-    return module(
-        [
-            op("%0", "mm", ["%x", "%w"], 0),
-            op("%1", "gelu", ["%x"], 1),
-            all_reduce("%2", "%0", 2, after=(1,)),
-            op("%3", "mm", ["%y", "%w"], 3),
-            op("%4", "add", ["%1", "%2"], 4, stream_of_the_last, after),
-        ],
-        ["%3", "%4"],
-    )
-
-
 def test_nothing_is_fused_across_a_communication_that_meets_the_stream(tmp_path):
-    names = [node.op for node in apply(opened(tmp_path, across()), "kernel")]
-    assert names == ["dot_general", "tanh", "all_reduce", "dot_general", "add"]
+    """A gelu that is only used behind an all-reduce that was issued after it, for another op."""
+    text = module(
+        [
+            op("%0", "gelu", ["%x"], 0),
+            op("%1", "mm", ["%x", "%w"], 1),
+            all_reduce("%2", "%1", 2, after=(1,)),
+            op("%3", "mm", ["%y", "%w"], 3),
+            op("%4", "add", ["%0", "%3"], 4),
+        ],
+        ["%2", "%4"],
+    )
+    names = [node.op for node in apply(opened(tmp_path, text), "kernel")]
+    assert names == ["tanh", "dot_general", "all_reduce", "dot_general"]
 
 
 def test_nothing_is_fused_into_a_kernel_of_another_stream(tmp_path):
@@ -232,6 +229,25 @@ def test_a_wait_of_an_op_that_launches_nothing_holds_for_the_next_one(tmp_path):
     )
     graph = opened(tmp_path, text)
     assert seconds(graph, {"dot_general": 10, "all_reduce": 100}) == 120
+
+
+def test_memory_that_was_only_allocated_is_not_copied_when_it_is_written(tmp_path):
+    """Of 64 x 8 numbers of 4 bytes a product writes its own 8 x 8."""
+    text = module(
+        [
+            op("%0", "mm", ["%x", "%w"], 0),
+            "%c = stablehlo.constant dense<0.0> : tensor<64x8xf32>",
+            "%i = stablehlo.constant dense<8> : tensor<i32>",
+            f"%1 = stablehlo.dynamic_update_slice %c, %0, %i, %i {{flint.view}} : "
+            f"(tensor<64x8xf32>, {T}, tensor<i32>, tensor<i32>) -> tensor<64x8xf32>",
+        ],
+        ["%1"],
+        "tensor<64x8xf32>",
+    )
+    update = list(apply(opened(tmp_path, text), "kernel"))[-1]
+    assert update.op == "dynamic_update_slice"
+    assert update.work.written == 8 * 8 * 4
+    assert update.work.read <= 8 * 8 * 4 + 2 * 4
 
 
 def test_opened_ops_come_from_where_their_composite_does(tmp_path):
