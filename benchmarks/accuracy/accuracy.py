@@ -38,7 +38,14 @@ FILES = (HERE / "published_steps.csv", HERE / "more_steps.csv")
 PAGE = ROOT / "docs" / "accuracy.md"
 BEGIN, END = "<!-- rows: begin -->\n", "<!-- rows: end -->\n"
 #: Parameters that are fitted, with the range that is physical.
-FITTED = {"matmul_efficiency": (0.3, 0.98), "attention_efficiency": (0.2, 1.0)}
+FITTED = {
+    "matmul_efficiency": (0.3, 0.98),
+    "attention_efficiency": (0.2, 1.0),
+    "eager_attention_efficiency": (0.1, 1.0),
+}
+#: On GPUs the share of fused attention is published: it stays as described.
+OF_TPUS = ("matmul_efficiency", "attention_efficiency")
+OF_GPUS = ("matmul_efficiency", "eager_attention_efficiency")
 #: Why a run is left out that was not captured before, where only such are asked for.
 NOT_RECORDED = "expressed, but not captured for this page"
 #: Accelerators whose runs are halved at random, into a fit and what is held out.
@@ -204,9 +211,7 @@ def fit(by_accelerator: dict[str, list[Case]], cache: Path) -> None:
         best = min(best, (total, beside))
     for name, loss in losses.items():
         values = {"beside_communication": best[1]} if name.startswith("tpu") else {}
-        # On GPUs attention's share is published: it stays as described.
-        parameters = list(FITTED)[: 2 if name.startswith("tpu") else 1]
-        for parameter in 2 * parameters:
+        for parameter in 2 * (OF_TPUS if name.startswith("tpu") else OF_GPUS):
             values = loss.least(values, parameter)
         print(f"{name}: {len(by_accelerator[name])} rows: {values}")
 

@@ -21,7 +21,6 @@ from torch_cases import MODELS, recipe, torch_case
 
 HERE = Path(__file__).parent
 GRAND_TETON = str(HERE / "grand-teton.toml")
-EAGER = "eager attention is counted without its causal mask"
 
 
 def case_of(run: Run) -> Case | NoCase:
@@ -56,14 +55,14 @@ def _torchtitan(run: Run) -> Case | NoCase:
         accelerator="h100-500w",
         key=f"torchtitan-8b-{ranks}-{compiled}",
         expressed=f"{ranks} dp, selective checkpointing" + (", opened" if compiled else ""),
-        note="" if compiled else EAGER,
+        note="",
         capture=capture,
     )
 
 
 def _torchtitan_a100(run: Run) -> Case | NoCase:
     config = recipe(run, MODELS[run.model])
-    note = f"{EAGER}; the network is not published"
+    note = "the network is not published"
     return torch_case(run, config, {"dp": int(run.gpus)}, "dgx-a100", "a100-sxm", note=note)
 
 
@@ -103,7 +102,7 @@ def _mosaic(run: Run) -> Case | NoCase:
         reduce_dtype=torch.bfloat16,
     )
     system, accelerator = _MOSAIC[run.gpu_type.split(" (")[0]]
-    note = f"{EAGER}; embedding and head are two matrices"
+    note = "embedding and head are two matrices"
     return torch_case(
         run, recipe(run, config), {"dp": int(run.gpus)}, system, accelerator, note=note
     )
@@ -128,13 +127,9 @@ def _ibm(run: Run) -> Case | NoCase:
     ranks = int(run.gpus)
     hybrid = run.parallelism.startswith("HSDP")
     mesh = {"dp_replicate": ranks // 8, "dp": 8} if hybrid else {"dp": ranks}
-    compiled = "compile" in run.parallelism
-    note = "" if compiled else EAGER
     config = recipe(run, MODELS[run.model])
     flops = _IBM_FLOPS[run.model]
-    return torch_case(
-        run, config, mesh, system, accelerator, note=note, peak=peak, token_flops=flops
-    )
+    return torch_case(run, config, mesh, system, accelerator, peak=peak, token_flops=flops)
 
 
 def _kempner(run: Run) -> Case | NoCase:
@@ -143,8 +138,7 @@ def _kempner(run: Run) -> Case | NoCase:
     mesh = {"dp": int(sizes.get("FSDP", 1)), "tp": int(sizes.get("TP", 1))}
     mesh = {axis: count for axis, count in mesh.items() if count > 1} or {"dp": 1}
     config = recipe(run, MODELS[run.model])
-    note = "" if "compile" in run.parallelism else EAGER
-    return torch_case(run, config, mesh, "hgx-h200", "h200-sxm", note=note, slice_=4)
+    return torch_case(run, config, mesh, "hgx-h200", "h200-sxm", slice_=4)
 
 
 #: Nemotron-4 15B (Parmar et al., 2024, table 1); a gated network with as many weights.

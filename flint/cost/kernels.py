@@ -11,7 +11,8 @@ where K is k/s rounded up to whole steps, so that utilisation is what the matric
 sum costs writing and reading the s partial results in f32.  The best tile is taken, and the best
 cut where there are fewer tiles than units, as libraries do.  Fused attention keeps its scores on
 the chip, and its products reach a share of that rate, ``attention_efficiency``: softmax and
-products of one tile wait for each other.  Everything else runs at its peak, units work side by
+products of one tile wait for each other; of the kernels that PyTorch runs as they come, which are
+older, ``eager_attention_efficiency``.  Everything else runs at its peak, units work side by
 side, bytes move at bandwidth * memory efficiency, and
 
     kernel = max(matmul, vector, transcendental, bytes) + latency + launch overhead
@@ -39,6 +40,8 @@ _CUTS: Final = (1, 2, 4, 8, 16)
 _PARTIAL: Final = 8
 #: What kernels of attention are called, in any framework.
 _ATTENTION: Final = ("attention", "fmha", "flash", "sdpa")
+#: What kernels of PyTorch are called that no compiler has taken apart.
+_EAGER: Final = "aten."
 
 
 def kernel_seconds(graph: WorkloadGraph, system: System) -> Seconds:
@@ -59,7 +62,10 @@ def kernel_seconds(graph: WorkloadGraph, system: System) -> Seconds:
         by_size = matmul_stretch(sizes, rates, graph.work_gemm, sized, accelerator)
         stretch[sized] = by_size
     owner = np.repeat(np.arange(len(graph)), np.diff(graph.work_ptr))
-    stretch[matmul & is_attention(graph)[owner]] /= model.attention_efficiency
+    attention = is_attention(graph)
+    eager = attention & _named(graph, (_EAGER,))
+    stretch[matmul & (attention & ~eager)[owner]] /= model.attention_efficiency
+    stretch[matmul & eager[owner]] /= model.eager_attention_efficiency
     arithmetic = slowest_unit(graph, graph.work_flops / rates * stretch)
     moved = (graph.bytes_read + graph.bytes_written) / (
         accelerator.memory_bandwidth * model.memory_efficiency
@@ -72,7 +78,11 @@ def kernel_seconds(graph: WorkloadGraph, system: System) -> Seconds:
 
 def is_attention(graph: WorkloadGraph) -> NDArray[np.bool_]:
     """Which nodes are fused attention kernels, by what these are called in any framework."""
-    named = [any(word in name.lower() for word in _ATTENTION) for name in graph.tables.ops]
+    return _named(graph, _ATTENTION)
+
+
+def _named(graph: WorkloadGraph, words: tuple[str, ...]) -> NDArray[np.bool_]:
+    named = [any(word in name.lower() for word in words) for name in graph.tables.ops]
     found: NDArray[np.bool_] = np.array(named or [False])[graph.op]
     found &= graph.kind == NodeKind.COMPUTE
     return found

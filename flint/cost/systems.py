@@ -75,6 +75,8 @@ class KernelModel:
         matmul_efficiency, memory_efficiency: attainable share of the peaks, at most 1.
         latency: seconds until a kernel's first results, whatever its size.
         attention_efficiency: share of a product's rate that fused attention reaches, at most 1.
+        eager_attention_efficiency: that of the kernels that PyTorch brings itself; by default the
+            same.
         beside_communication: speed of kernels while the device communicates, at most 1.
     """
 
@@ -85,6 +87,7 @@ class KernelModel:
     memory_efficiency: float
     latency: float
     attention_efficiency: float = 1.0
+    eager_attention_efficiency: float = 1.0
     beside_communication: float = 1.0
 
 
@@ -277,6 +280,7 @@ def _accelerator(content: Any) -> Accelerator:
 
 
 def _kernel(table: Description) -> KernelModel:
+    attention = _share_or(1.0, table, "attention_efficiency")
     kernel = KernelModel(
         units=table.count("units"),
         tiles=_tiles(table),
@@ -284,15 +288,16 @@ def _kernel(table: Description) -> KernelModel:
         matmul_efficiency=table.share("matmul_efficiency"),
         memory_efficiency=table.share("memory_efficiency"),
         latency=table.quantity("latency", "seconds", zero=True),
-        attention_efficiency=_share_or_1(table, "attention_efficiency"),
-        beside_communication=_share_or_1(table, "beside_communication"),
+        attention_efficiency=attention,
+        eager_attention_efficiency=_share_or(attention, table, "eager_attention_efficiency"),
+        beside_communication=_share_or(1.0, table, "beside_communication"),
     )
     table.done()
     return kernel
 
 
-def _share_or_1(table: Description, key: str) -> float:
-    return table.share(key) if key in table.entries() else 1.0
+def _share_or(other: float, table: Description, key: str) -> float:
+    return table.share(key) if key in table.entries() else other
 
 
 def _tiles(table: Description) -> tuple[Tile, ...]:
@@ -330,7 +335,7 @@ def _tier(table: Description) -> Tier:
         topology=topology,
         bandwidth=table.quantity("bandwidth", "bytes/s"),
         latency=table.quantity("latency", "seconds", zero=True),
-        efficiency=_share_or_1(table, "efficiency"),
+        efficiency=_share_or(1.0, table, "efficiency"),
         rings=table.count("rings") if "rings" in table.entries() else 1,
         algorithms=_algorithms(table, topology),
         closed=table.count("closed") if "closed" in table.entries() else 1,

@@ -20,14 +20,14 @@ H100 = load_system("dgx-h100")
 PEAK = H100.accelerator.matmul["bf16"]
 
 
-def product(b: int, m: int, n: int, k: int) -> WorkloadGraph:
+def product(b: int, m: int, n: int, k: int, op: str = "dot_general") -> WorkloadGraph:
     tables = TableBuilder()
     builder = GraphBuilder(tables)
     result = tensor_type((b, m, n), "bf16")
     value = builder.input(tables.type(result))
     items = (WorkItem(Unit.MATMUL, "bf16", 2 * b * m * n * k, (b, m, n, k)),)
     work = Work(items, 2 * b * (m * k + k * n), 2 * b * m * n)
-    builder.compute("dot_general", Role.CONTRACTION, (value,), (result,), work)
+    builder.compute(op, Role.CONTRACTION, (value,), (result,), work)
     return with_tables(builder.finish(()), tables.finish())
 
 
@@ -49,6 +49,27 @@ def test_tiles_that_stick_out_are_computed_in_full():
     system = plain(2, Tile(128, 128, 1.0))
     expected = pytest.approx(2 * 256 * 128 * 4096 / PEAK)
     assert seconds(product(1, 129, 128, 4096), system) == expected
+
+
+@pytest.mark.parametrize(
+    ("op", "share"),
+    [
+        ("dot_general", 1.0),
+        ("attention", 0.5),
+        ("__cudnn$fmhaSoftmax", 0.5),
+        ("aten._scaled_dot_product_flash_attention.default", 0.25),
+        ("aten.mm.default", 1.0),
+    ],
+)
+def test_kernels_of_attention_reach_the_share_of_who_wrote_them(op, share):
+    """One tile of 128 x 128 in one wave, at a share of the rate of a plain product."""
+    system = plain(1, Tile(128, 128, 1.0))
+    kernel = replace(
+        system.accelerator.kernel, attention_efficiency=0.5, eager_attention_efficiency=0.25
+    )
+    system = replace(system, accelerator=replace(system.accelerator, kernel=kernel))
+    expected = pytest.approx(2 * 128 * 128 * 4096 / PEAK / share)
+    assert seconds(product(1, 128, 128, 4096, op), system) == expected
 
 
 def test_waves_are_computed_in_full():
