@@ -70,6 +70,8 @@ def test_every_registered_lapack_target_of_jaxlib_is_known() -> None:
         ("xla.sdy.FuncResultSharding", Role.ALIAS),
         ("xla.sdy.GlobalToLocalShape", Role.ALIAS),
         ("AllocateBuffer", Role.GENERATE),
+        ("PrepareAsyncCallStart", Role.GENERATE),
+        ("PrepareAsyncCallDone", Role.ALIAS),
         ("MoveToHost", Role.MOVEMENT),
         ("ragged_all_to_all", Role.COLLECTIVE),
         ("TopK", Role.OPAQUE),

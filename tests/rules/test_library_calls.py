@@ -198,6 +198,21 @@ def test_tridiagonal_solve_count_is_that_of_the_thomas_algorithm(n: int, columns
     assert op_work.tridiagonal_solve_flops(n, columns) == factor + columns * substitute
 
 
+@given(st.integers(1, 12), st.integers(1, 5), st.sampled_from(["Lower", "Upper"]))
+def test_inverse_of_a_triangle_has_the_count_of_substitution(
+    n: int, count: int, which: str
+) -> None:
+    """Column j of the inverse: its reciprocal, then row after row below."""
+    flops = 0
+    for j in range(n):
+        flops += 1
+        for i in range(j + 1, n):
+            flops += (i - j) + (i - j - 1) + 1  # products, sums, by the row's reciprocal
+    shape = (count, n, n)
+    call = _call(f"InvertDiagBlocks{which}Triangular", [shape], [shape], dtype="f32")
+    assert call.flops == count * flops
+
+
 def test_qr_and_its_q_cost_the_householder_counts() -> None:
     # Square: 4/3 n^3 to factor and as much to form Q.
     assert op_work.qr_flops(30, 30) == 4 * 30**3 // 3
@@ -213,6 +228,7 @@ def test_qr_and_its_q_cost_the_householder_counts() -> None:
         ("lapack_dgetrf_ffi", [(6, 6)], 2 * 6**3 / 3 - 6**2 / 2 + 5),
         ("cublas_getrf_batched_ffi", [(2, 6, 6)], 2 * (2 * 6**3 / 3 - 6**2 / 2 + 5)),
         ("LuDecomposition", [(6, 6)], 2 * 6**3 / 3 - 6**2 / 2 + 5),
+        ("LuDecompositionBlock", [(6, 6)], 2 * 6**3 / 3 - 6**2 / 2 + 5),
         ("lapack_sgeqrf_ffi", [(9, 6)], 2 * 9 * 36 - 2 * 216 / 3),
         ("lapack_sorgqr_ffi", [(9, 6), (6,)], 4 * 9 * 36 - 2 * 15 * 36 + 4 * 216 / 3),
         ("lapack_ssyevd_ffi", [(6, 6)], 9 * 216),

@@ -63,12 +63,13 @@ _SORT = _kernel(library.sort_items)
 _TOP_K = _kernel(library.top_k_items)
 
 _VIEWS = names(
-    "AssumeGatherIndicesInBound",
+    "AssumeGatherIndicesInBound PrepareAsyncCallDone",
     "LayoutConstraint Pin Sharding SPMDFullToShardShape SPMDShardToFullShape Unpin X64Combine",
     "X64SplitHigh X64SplitLow annotate_device_placement tpu_annotate_device_placement",
 )
 _SOURCES = names(
-    "AllocateBuffer CreateBuffer PartitionId ReplicaId partition_id replica_id shape_assertion",
+    "AllocateBuffer CreateBuffer PartitionId PrepareAsyncCallStart ReplicaId partition_id",
+    "replica_id shape_assertion",
 )
 _MOVES = names(
     "GatherScatterIndicesBitpacked",
@@ -87,6 +88,9 @@ _EXACT: dict[str, Target] = {
     "__gpu$TopK": _TOP_K,
     "Cholesky": _kernel(library.LAPACK["potrf"]),
     "LuDecomposition": _kernel(library.LAPACK["getrf"]),
+    "LuDecompositionBlock": _kernel(library.LAPACK["getrf"]),
+    "InvertDiagBlocksLowerTriangular": _kernel(library.LAPACK["trtri"]),
+    "InvertDiagBlocksUpperTriangular": _kernel(library.LAPACK["trtri"]),
     "Qr": _kernel(library.LAPACK["geqrf"]),
     "ProductOfElementaryHouseholderReflectors": _kernel(library.LAPACK["orgqr"]),
     "Eigh": _kernel(library.LAPACK["syevd"]),

@@ -249,6 +249,8 @@ LAPACK: dict[str, ItemRule] = {
     "trsyl": _matrix_rule(
         lambda op, m, n, ins: op_work.sylvester_flops(m, ins[1].shape[-1] if len(ins) > 1 else n)
     ),
+    # LAWN 41, xTRTRI.
+    "trtri": _matrix_rule(lambda op, m, n, ins: (n**3 + 2 * n) // 3),
     "trsm": triangular_items,
     "gtsv": tridiagonal_items,
 }
