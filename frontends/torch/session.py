@@ -24,7 +24,7 @@ from flint.errors import FlintError, UsageError
 from flint.frontends.torch import cluster, device, peers, routing, shims, uneven
 from flint.frontends.torch.cuda import cuda_names
 from flint.frontends.torch.kernels import kernels
-from flint.frontends.torch.naming import Named, Names, names_of
+from flint.frontends.torch.naming import Named, Names, local, names_of
 from flint.frontends.torch.recorder import Recorder, tensors_in
 from flint.frontends.torch.recording import Input, Recording
 from flint.frontends.torch.shims import allocation, own_rank, pipeline, values, work
@@ -281,7 +281,8 @@ def _result_tensors(result: Any) -> Iterator[torch.Tensor]:
 
     for _, item in roots({"result": result}):
         if isinstance(item, torch.Tensor):
-            yield from tensors_in(item)
+            for tensor in tensors_in(item):
+                yield local(tensor)
 
 
 def _inputs(recorder: Recorder, names: Names) -> Iterator[Input]:

@@ -55,3 +55,15 @@ def no_shapes(x):
 def test_an_op_whose_shapes_pytorch_does_not_tell_is_named():
     with pytest.raises(FlintError, match=r"aten.histogram.bin_ct cannot be captured at .*:\d+"):
         recorded(no_shapes, lambda mesh: (torch.ones(8, device=mesh.device_type),), (1,), ("x",))
+
+
+def summed(x):
+    return x.square().sum()
+
+
+def test_a_returned_dtensor_is_what_the_step_computed_of_it():
+    """The rank's part of the sum over all ranks, which the last op of the step gives."""
+    recording = recorded(summed, sharded_rows, (4,), ("x",))
+    [result] = recording.results
+    assert result in recording.ops[-1].results
+    assert not emitted(recording, strict=True).warnings
