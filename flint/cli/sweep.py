@@ -233,7 +233,7 @@ def _table(good: list[rows.Row], varying: tuple[str, ...]) -> Table:
         columns,
         [
             (
-                *(row[name] or "" for name in varying),
+                *(row[name] or NO_PASS for name in varying),
                 _milliseconds(row["step_seconds"]),
                 _milliseconds(row["compute_seconds"]),
                 _milliseconds(row["exposed_communication_seconds"]),
@@ -254,7 +254,7 @@ def _failures(failed: list[rows.Row], varying: tuple[str, ...]) -> Table:
         together.setdefault((row["step"], row["mesh"], row["error"]), []).append(row)
     cells = [
         (
-            *(", ".join(dict.fromkeys(row[name] or "none" for row in alike)) for name in varying),
+            *(", ".join(dict.fromkeys(row[name] or NO_PASS for row in alike)) for name in varying),
             alike[0]["error"],
         )
         for alike in together.values()

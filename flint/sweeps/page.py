@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from flint.readable import human_bytes, human_seconds
-from flint.sweeps.points import Sweep
+from flint.sweeps.points import NO_PASS, Sweep
 from flint.sweeps.rows import Row
 from flint.writing import replacing
 
@@ -102,7 +102,8 @@ def _constant(name: str, shown: Sequence[str], rows: Sequence[Row]) -> bool:
 
 
 def _named(row: Row, names: Sequence[str]) -> str:
-    cells = (escape("" if row[name] is None else str(row[name])) for name in names)
+    missing = {"pass": NO_PASS}
+    cells = (escape(str(row[name] or missing.get(name, ""))) for name in names)
     return "".join(f'<td class="p">{cell}</td>' for cell in cells)
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flint.cli.sweep import _table
 from flint.mesh import Mesh
 from flint.sweeps import page, picture
 from flint.sweeps.points import Point, Sweep
@@ -84,6 +85,15 @@ def test_axes_have_the_units_that_fit(tmp_path, monkeypatch):
     assert cost.get_ylabel() == "device time of a step (us)"
     assert sorted(map(tuple, memory.lines[0].get_xydata().round(6))) == [(40, 3), (50, 2)]
     assert sorted(map(tuple, cost.lines[0].get_xydata().round(6))) == [(40, 80)]
+
+
+def test_a_point_without_passes_is_called_as_the_option_has_it():
+    [row] = to_rows([outcome(2, 4.0, 40)])
+    other = {**row, "pass": "hoist:by=1"}
+    table = _table([row, other], ("mesh", "pass"))
+    assert [cells[1] for cells in table.rows] == ["none", "hoist:by=1"]
+    text = page.page(Sweep(("t.py:f",), ("2",), ("s",), Path("out")), [row, other], None)
+    assert '<td class="p">none</td>' in text
 
 
 def test_the_page_has_the_units_of_the_command_line():
