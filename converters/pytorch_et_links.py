@@ -24,6 +24,12 @@ from flint.tensor_types import DTYPE_BITS, TensorType
 #: c10d's ops whose first argument is where the result goes; of the others' it is changed in place.
 _RESULT_FIRST = re.compile(r"_?(allgather|reduce_scatter|alltoall|gather|scatter|recv)")
 _ONLY_READ = ("c10d::send", "c10d::barrier")
+#: Ops that need no byte of what they change, which their schemas do not say.  They still come after
+#: what wrote it before, which may run on another stream.
+_OVERWRITES = re.compile(
+    r"aten::(_foreach_)?"
+    r"(copy|zero|fill|normal|log_normal|uniform|bernoulli|random|exponential|geometric|cauchy)_$"
+)
 #: Arguments that are written without being read.
 _OUT = re.compile(r"\bout\d*$")
 #: Numbers in a tensor's entry.
@@ -34,6 +40,14 @@ _LARGEST = 1 << 48
 _TYPES = re.compile(r"Tensor\(((?:[^()]|\([^()]*\))*)\)")
 
 
+class _Use(NamedTuple):
+    """Whether a tensor is needed as it was, whether its bytes are read, whether it is written."""
+
+    read: bool
+    counted: bool
+    written: bool
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Slot:
     """What is known of a tensor without its storage; equal ones are one object.
@@ -41,14 +55,13 @@ class _Slot:
     Attributes:
         shape, strides: as the file has them.
         kind: element type, as the file has it.
-        read, written: what the op does with it.
+        use: what the op does with it.
     """
 
     shape: Any
     strides: Any
     kind: str
-    read: bool
-    written: bool
+    use: _Use
 
 
 class _Listed(NamedTuple):
@@ -57,8 +70,7 @@ class _Listed(NamedTuple):
     shapes: Any
     strides: Any
     kinds: tuple[str, ...]
-    read: bool
-    written: bool
+    use: _Use
 
 
 class Side(NamedTuple):
@@ -89,18 +101,20 @@ class AccessesBuilder:
     def plan(self, name: str, schema: str, inputs: Side, outputs: Side) -> Plan:
         """The plan of ops of a name, a schema ("" where there is none), and such tensors."""
         written, only = self._marks(name, schema)
+        overwrites = _OVERWRITES.match(name) is not None
         sides: list[tuple[tuple[int, _Slot | _Listed], ...]] = []
         for side, is_input in ((inputs, True), (outputs, False)):
             found: list[tuple[int, _Slot | _Listed]] = []
             for place, shape, strides, kind in _tensors(side):
-                read = is_input and place not in only
                 changed = not is_input or place in written
+                read = is_input and place not in only
+                use = _Use(read, read and not (changed and overwrites), changed)
                 if kind.startswith("Tensor("):
-                    slot = self._slot(shape, strides, kind[7:-1], read, changed)
+                    slot = self._slot(shape, strides, kind[7:-1], use)
                     found.append((place, slot))
                 else:
                     kinds = tuple(_TYPES.findall(kind))
-                    found.append((place, _Listed(shape, strides, kinds, read, changed)))
+                    found.append((place, _Listed(shape, strides, kinds, use)))
             sides.append(tuple(found))
         return tuple(sides)
 
@@ -136,16 +150,16 @@ class AccessesBuilder:
         kinds = list(reversed(listed.kinds))
         for entry, shape, strides in _flat(value, listed.shapes, listed.strides):
             kind = kinds.pop() if kinds else ""
-            slot = self._slot(shape, strides, kind, listed.read, listed.written)
+            slot = self._slot(shape, strides, kind, listed.use)
             access = self._known.get((slot, *entry[1:5])) or self._new(slot, entry)
             if access is not None:
                 yield access
 
-    def _slot(self, shape: Any, strides: Any, kind: str, read: bool, written: bool) -> _Slot:
-        key = str(shape), str(strides), kind, read, written
+    def _slot(self, shape: Any, strides: Any, kind: str, use: _Use) -> _Slot:
+        key = str(shape), str(strides), kind, use
         found = self._slots.get(key)
         if found is None:
-            found = self._slots[key] = _Slot(shape, strides, kind, read, written)
+            found = self._slots[key] = _Slot(shape, strides, kind, use)
         return found
 
     def _new(self, slot: _Slot, entry: Any) -> Access | None:
@@ -153,9 +167,10 @@ class AccessesBuilder:
             return None
         self.on_device = self.on_device or str(entry[5]).startswith("cuda")
         low, high, kind = _described(slot, *entry[2:5])
-        access = Access(entry[1], low, high, slot.read, slot.written, kind)
+        taken = kind.bytes if slot.use.counted else 0
+        access = Access(entry[1], low, high, slot.use.read, slot.use.written, kind, taken)
         if not entry[4]:  # sparse: its storages are those of other tensors
-            access = Access(HIDDEN, 0, EVERYTHING, True, slot.written, kind)
+            access = Access(HIDDEN, 0, EVERYTHING, True, slot.use.written, kind, 0)
         self._known[slot, *entry[1:5]] = access
         return access
 

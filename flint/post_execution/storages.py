@@ -43,8 +43,10 @@ class Access(NamedTuple):
     Attributes:
         storage: number of its storage.
         low, high: first byte and past the last one; of everything where strides are not known.
-        read, written: what the op does with it.
+        read: whether the op comes after those that wrote it.
+        written: whether it writes it.
         kind: its type.
+        taken: bytes that it reads of it.
     """
 
     storage: int
@@ -53,6 +55,7 @@ class Access(NamedTuple):
     read: bool
     written: bool
     kind: TensorType
+    taken: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,12 +98,12 @@ def flows_of(units: Units, tensors: list[tuple[Access, ...]], notes: dict[str, i
         touched: set[int] = set()
         read = 0
         for access in accesses:
-            storage, low, high, reads, writes, kind = access
+            storage, low, high, reads, writes, kind, taken = access
             if writes and last:
                 written.append(access)
             if not (reads and first):
                 continue
-            read += kind.bytes
+            read += taken
             touched.add(storage)
             writers = memory.writers(storage, low, high)
             if not writers:
@@ -115,7 +118,7 @@ def flows_of(units: Units, tensors: list[tuple[Access, ...]], notes: dict[str, i
         if len(written) > 1:  # what is changed in place is an argument and a result
             written = list({access[:3]: access for access in reversed(written)}.values())[::-1]
         for access in written:
-            storage, low, high, reads, _, kind = access
+            storage, low, high, reads, _, kind, _ = access
             whole = reads or high - low <= kind.bytes or high == EVERYTHING
             memory.write(storage, low, high, unit, whole)
         again = [access for access in written if access.storage in touched]

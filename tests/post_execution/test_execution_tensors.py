@@ -6,13 +6,14 @@ import pytest
 
 from flint.converters.pytorch_et import observe
 from flint.errors import FlintError
-from tests.post_execution.test_data import Execution, converted, data_edges, tensor
+from tests.post_execution.test_data import ADD_, Execution, converted, data_edges, tensor
 
 INDEX = "aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor"
 INDEX_PUT = (
     "aten::index_put_(Tensor(a!) self, Tensor?[] indices, Tensor values, bool accumulate=False) "
     "-> Tensor(a!)"
 )
+COPY = "aten::copy_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)"
 UNDEFINED = "Tensor(nullptr (uninitialized))"
 #: An entry of a tensor without a storage: sparse, or a wrapper of ``torch.func``.
 SPARSE = [[90, 0, 0, 0, 0, ""], [4, 4], [0, 0]]
@@ -70,6 +71,23 @@ def test_tensors_without_a_storage_keep_their_order(tmp_path):
     assert workload.graph.bytes_read.tolist() == [128, 128, 64]
     [count] = [n for text, n in workload.warnings.items() if "without a storage" in text]
     assert count == 2
+
+
+def test_what_is_overwritten_is_not_read(tmp_path):
+    """copy_ reads its source only, 64 bytes, zero_ nothing; add_ reads what it adds to.
+
+    They still follow what wrote x before: a collective may be at it.
+    """
+    x, y = tensor(10), tensor(11)
+    execution = Execution()
+    execution.mm(y, y, x)
+    execution.op("aten::zero_", "aten::zero_(Tensor(a!) self) -> Tensor(a!)", [x], [x])
+    execution.op("aten::copy_", COPY, [x, y], [x])
+    execution.op("aten::add_", ADD_, [x, y], [x])
+    graph = converted(execution, tmp_path).graph
+    assert graph.bytes_read.tolist() == [64, 0, 64, 128]
+    assert graph.bytes_written.tolist() == [64, 64, 64, 64]
+    assert data_edges(graph) == {(0, 1), (1, 2), (2, 3)}
 
 
 def test_two_nodes_of_one_id_are_refused(tmp_path):
