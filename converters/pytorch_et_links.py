@@ -107,8 +107,10 @@ class AccessesBuilder:
             found: list[tuple[int, _Slot | _Listed]] = []
             for place, shape, strides, kind in _tensors(side):
                 changed = not is_input or place in written
-                read = is_input and place not in only
-                use = _Use(read, read and not (changed and overwrites), changed)
+                taken = is_input and place not in only
+                # Without strides it may be a part, and the others of the storage stay.
+                read = taken or (is_input and strides is None)
+                use = _Use(read, taken and not (changed and overwrites), changed)
                 if kind.startswith("Tensor("):
                     slot = self._slot(shape, strides, kind[7:-1], use)
                     found.append((place, slot))

@@ -175,8 +175,8 @@ def _by_size(
     tensors: tuple[Access, ...], groups: Mapping[str, tuple[int, ...]]
 ) -> tuple[int, ...] | None:
     """The only group of as many ranks as a gather or scatter multiplies or divides its bytes by."""
-    only = [sum(a.kind.bytes for a in tensors if a.written and not a.read),
-            sum(a.kind.bytes for a in tensors if a.read)]  # fmt: skip
+    only = [sum(a.kind.bytes for a in tensors if a.written and not a.taken),
+            sum(a.taken for a in tensors)]  # fmt: skip
     small, large = min(only), max(only)
     if small <= 0 or small == large or large % small:
         return None

@@ -117,6 +117,19 @@ def test_without_strides_a_tensor_is_its_whole_storage(tmp_path):
     assert (1, 2) in data_edges(converted(execution, tmp_path).graph)
 
 
+def test_without_strides_parts_that_are_written_leave_the_others(tmp_path):
+    """Two halves of a buffer are results of 0 and 1, which read 64 bytes each; 2 reads all."""
+    a, low, high = tensor(10), tensor(20), tensor(20, offset=16)
+    execution = Execution("1.0.2-chakra.0.0.4")
+    execution.op("aten::mm", MM_OUT, [a, a, low], [low])
+    execution.op("aten::mm", MM_OUT, [a, a, high], [high])
+    execution.mm(tensor(20, rows=8), a, tensor(30, rows=8))
+    graph = converted(execution, tmp_path).graph
+    data = data_edges(graph)
+    assert (1, 2) in data and ({(0, 2), (0, 1)} & data)
+    assert graph.bytes_read.tolist() == [64, 64, 192]
+
+
 def test_an_out_argument_is_written_and_not_read(tmp_path):
     a, c = tensor(10), tensor(20)
     execution = Execution()
