@@ -6,24 +6,9 @@ causal_share(2048, 2048)       # Share(visible=2098176, all=4194304)
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import NamedTuple
 
 from flint.work import WorkItem
-
-Ints: TypeAlias = NDArray[np.int64]
-
-#: Of row ``i`` the number of columns ``j``, of so many, for which ``i DIRECTION j``.
-_HELD: dict[str, Callable[[Ints, int], Ints]] = {
-    "GE": lambda row, _: row + 1,
-    "GT": lambda row, _: row,
-    "LE": lambda row, columns: columns - row,
-    "LT": lambda row, columns: columns - 1 - row,
-}
-#: Comparisons that ``positions_held`` knows.
-DIRECTIONS = frozenset(_HELD)
 
 
 class Share(NamedTuple):
@@ -37,12 +22,37 @@ class Share(NamedTuple):
         return tuple(item._replace(flops=item.flops * self.visible // self.all) for item in items)
 
 
+def _at_least(rows: int, columns: int) -> int:
+    """Positions (i, j) with i >= j: 1 + 2 + 3 ..., and whole rows from where they are full."""
+    rows = max(0, rows)
+    growing = min(rows, columns)
+    return growing * (growing + 1) // 2 + (rows - growing) * columns
+
+
+_HELD: dict[str, Callable[[int, int], int]] = {
+    "GE": _at_least,
+    "GT": lambda rows, columns: _at_least(rows - 1, columns),
+    "LE": lambda rows, columns: _at_least(columns, rows),
+    "LT": lambda rows, columns: _at_least(columns - 1, rows),
+}
+#: Comparisons that ``positions_held`` knows.
+DIRECTIONS = frozenset(_HELD)
+
+
 def positions_held(direction: str, rows: int, columns: int) -> int:
     """Of how many positions (i, j) of a matrix ``i DIRECTION j`` holds."""
-    held = _HELD[direction](np.arange(rows, dtype=np.int64), columns)
-    return int(np.clip(held, 0, columns).sum())
+    return _HELD[direction](rows, columns)
 
 
-def causal_share(queries: int, keys: int) -> Share:
-    """What a causal mask leaves of a matrix of scores: query ``i`` sees keys 0 to ``i``."""
-    return Share(positions_held("GE", queries, keys), queries * keys)
+def causal_share(queries: int, keys: int, window: int = 0) -> Share:
+    """What a causal mask leaves of a matrix of scores: query ``i`` sees keys 0 to ``i``.
+
+    Args:
+        queries, keys: of the matrix.
+        window: of those, how many of the last a query sees; 0 for all.
+    """
+    visible = positions_held("GE", queries, keys)
+    if window:
+        # What is further back than the window is what earlier queries see.
+        visible -= positions_held("GE", queries - window, keys)
+    return Share(visible, queries * keys)

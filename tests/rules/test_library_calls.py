@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flint.cost import op_work
+from flint.stablehlo.causal_masks import causal_share
 from flint.stablehlo.records import Op
 from flint.stablehlo.rules import flops_known, work_of
 from flint.tensor_types import TensorType, tensor_type
@@ -134,6 +135,36 @@ def test_scores_that_a_causal_mask_hides_are_not_computed(mask: str) -> None:
     work = _call("__cudnn$fmhaSoftmax", shapes, [(2, 6, 8, 64)], config)
     assert work.flops == 2 * 2 * (2 * 8) * (10 + 2 * 4) * 64
     assert work.transcendentals == (2 * 8) * (10 + 2 * 4)
+
+
+def test_a_sliding_window_hides_what_is_further_back() -> None:
+    # JAX: query i sees keys in (i - 3, i]: 1 + 2 + 3 + 3, then keys 2 and 3, then key 3 alone.
+    shape = {
+        "intermediate_tensor_shape": {"dimensions": ["2", "8", "6", "4"]},
+        "mask_type": "CAUSAL",
+        "sliding_window_length": 3,
+    }
+    config = json.dumps({"cudnn_fmha_backend_config": shape})
+    shapes: list[Shape] = [(2, 6, 8, 64), (2, 4, 8, 64), (2, 4, 8, 64)]
+    work = _call("__cudnn$fmhaSoftmax", shapes, [(2, 6, 8, 64)], config)
+    assert work.transcendentals == (2 * 8) * (1 + 2 + 3 + 3 + 2 + 1)
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 14))
+def test_visible_scores_are_those_of_every_query_counted(q: int, k: int, window: int) -> None:
+    seen = [(i, j) for i in range(q) for j in range(k) if j <= i]
+    assert causal_share(q, k).visible == len(seen)
+    assert causal_share(q, k, window).visible == sum(i - j < window for i, j in seen)
+
+
+@pytest.mark.parametrize("window", ["Infinity", '"wide"', "[]", "-1"])
+def test_a_window_that_is_none_hides_nothing_more(window: str) -> None:
+    config = (
+        '{"cudnn_fmha_backend_config": {"intermediate_tensor_shape": {"dimensions": [1, 1, 4, 4]},'
+        f' "mask_type": "CAUSAL", "sliding_window_length": {window}}}}}'
+    )
+    work = _call("__cudnn$fmhaSoftmax", [(1, 4, 1, 8)] * 3, [(1, 4, 1, 8)], config)
+    assert work.transcendentals == 1 + 2 + 3 + 4
 
 
 def test_kernel_that_states_its_cost_is_believed() -> None:

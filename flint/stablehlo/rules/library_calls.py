@@ -49,7 +49,7 @@ def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def _ints(value: Any) -> tuple[int, ...] | None:
     try:
         return tuple(int(item) for item in value)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         return None
 
 
@@ -101,8 +101,9 @@ def attention_items(op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | N
     """cuDNN attention: two GEMMs forward (Q K^T, P V), five backward (Q K^T again, dV, dP, dQ, dK).
 
     The score tensor [batch, heads, queries, keys] stands in ``cudnn_fmha_backend_config``; the head
-    size is the query's last dim.  One exponential per score.  Scores that a causal mask hides are
-    not computed; those that padding hides are counted, for only the data tell them.
+    size is the query's last dim.  One exponential per score.  Scores that a causal mask or its
+    sliding window hides are not computed; those that padding hides are counted, for only the data
+    tell them.
     """
     config = _section(config_of(op), "cudnn_fmha_backend_config")
     shape = _section(config, "intermediate_tensor_shape").get("dimensions")
@@ -118,8 +119,11 @@ def attention_items(op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | N
         WorkItem(Unit.MATMUL, dtype, op_work.gemm_flops(dims), dims),
         WorkItem(Unit.TRANSCENDENTAL, dtype, prod(scores)),
     )
+    window = _ints((config.get("sliding_window_length", 0),))
     causal = str(config.get("mask_type", "")).endswith("CAUSAL")
-    return causal_share(queries, keys).of(items) if causal else items
+    if not causal:
+        return items
+    return causal_share(queries, keys, max(0, *window) if window else 0).of(items)
 
 
 def stated_items(op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | None:
