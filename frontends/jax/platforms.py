@@ -2,7 +2,8 @@
 
 The idea: what the partitioner does is the same for all, so a program is lowered for the CPU; with
 kernels that only TPUs or only GPUs have, for those.  What the first platform says is the error,
-whatever the others raise: kernels for one platform fail on others in many ways.
+whatever the others raise: kernels for one platform fail on others in many ways.  But where one has
+the kernel and it is the sharding that does not do, that is the error.
 
     module, platform = on_first(("cpu", "tpu", "cuda"), lambda platform: ...)
 """
@@ -15,6 +16,9 @@ from typing import TypeVar
 #: JAX's names of those that a program may be lowered for where no target is named.
 PLATFORMS = ("cpu", "tpu", "cuda")
 
+#: What Pallas says of a kernel outside of manual computations.
+_UNSPLIT = "cannot be automatically partitioned"
+
 T = TypeVar("T")
 
 
@@ -22,14 +26,15 @@ def on_first(platforms: Sequence[str], attempt: Callable[[str], T]) -> tuple[T, 
     """What an attempt gives on the first platform that has a form for every op, and which it is.
 
     Raises:
-        Exception: what the first attempt raised, if it was not about the platform, or if all fail.
+        Exception: what the first attempt raised, if it was not about the platform, or if all fail;
+            what any raised that has the kernels and cannot split them.
     """
     first: Exception | None = None
     for platform in platforms:
         try:
             return attempt(platform), platform
         except Exception as error:  # re-raised below unless another platform does it
-            if first is None and not _of_platform(error):
+            if _UNSPLIT in str(error) or (first is None and not _of_platform(error)):
                 raise
             first = first or error
     assert first is not None

@@ -6,10 +6,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax.ad_checkpoint import checkpoint_name
+from jax.experimental import pallas
 from jax.sharding import AbstractMesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import flint
+from flint.errors import FlintError
 from tests.capture.comparing import captured_totals
 
 MESH = AbstractMesh((4, 2), ("expert", "data"))
@@ -127,3 +129,16 @@ def test_activations_kept_on_the_host_are_told():
     assert "pinned_host" in traced.lower(lowering_platforms=("tpu",)).as_text()
     assert "pinned_host" not in traced.lower(lowering_platforms=("cpu",)).as_text()
     assert told(captured(step, x, w), "host memory") == 1
+
+
+def test_a_kernel_that_nobody_can_split_is_told_as_such():
+    """Pallas has no form for CPUs; that it must stand in ``shard_map`` is what helps."""
+
+    def copy(x, out):
+        out[...] = x[...]
+
+    def step(x):
+        return pallas.pallas_call(copy, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+    with pytest.raises(FlintError, match=r"wrap the call in a shard_map"):
+        captured(step, placed((64, 128), "data"))
