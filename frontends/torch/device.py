@@ -11,6 +11,7 @@ a GPU, and what waits for what is told to a timeline, which numbers the ops that
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 from typing import Any
 
@@ -144,6 +145,36 @@ class Event:
 
 _State.streams = [Stream(stream_id=0)]
 
+
+class _Passing:
+    """A Python error on its way through C++, which no Python may be called with.
+
+    While it unwinds, PyTorch gives devices and streams back to what they were and asks the guard
+    of ours for its type; the answer would end the process.  So the error is taken out first, and
+    what C++ then reports as an error of nothing is this one (``passed_error``).
+    """
+
+    take: Any = ctypes.pythonapi.PyErr_Fetch
+    cells = tuple(ctypes.py_object() for _ in range(3))
+    places = tuple(ctypes.byref(cell) for cell in cells)
+    last: BaseException | None = None
+
+
+def _type(_: Any, take: Any = _Passing.take, places: Any = _Passing.places) -> Any:
+    take(*places)  # first of all: nothing else may be called before
+    if _Passing.cells[0]:
+        kind, value, trace = (cell.value if cell else None for cell in _Passing.cells)
+        error: Any = value if isinstance(value, BaseException) or kind is None else kind(value)
+        _Passing.last = error.with_traceback(trace)
+    return torch._C._autograd.DeviceType.PrivateUse1
+
+
+def passed_error() -> BaseException | None:
+    """The last error that C++ lost, once."""
+    found, _Passing.last = _Passing.last, None
+    return found
+
+
 _registered = False
 
 
@@ -164,7 +195,7 @@ def register() -> None:
         return True
 
     hooks = {"is_available": yes, "is_built": yes, "has_primary_context": yes}
-    guard = {"type_": lambda _: torch._C._autograd.DeviceType.PrivateUse1}
+    guard = {"type_": _type}
     made = [
         type("Hooks", (acc.PrivateUse1Hooks,), hooks)(),
         type("Guard", (acc.DeviceGuard,), guard)(),

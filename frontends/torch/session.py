@@ -231,7 +231,12 @@ def _users(what: str) -> Iterator[None]:
         yield
     except FlintError:
         raise
-    except Exception as error:
+    except Exception as told:
+        error: BaseException = told
+        if isinstance(told, SystemError):  # C++ has lost the error
+            error = device.passed_error() or told
+        if isinstance(error, FlintError):
+            raise error from None
         file, line = users_line_of(error.__traceback__)
         at = f" at {short_path(file)}:{line}" if file else ""
         said = " ".join(str(error).split())[:500]
