@@ -64,6 +64,12 @@ CASES = {
         args=([["f0", "f1"]], ["g0"]), writes=["f0", "f1"],
         expected=lambda given, me: [m[0] for m in given],
     ),
+    "allgather_coalesced_": case(
+        name="c10d.allgather_coalesced_.default", given=[(3, 4), (5,)],
+        fresh=[(3, 4), (5,), (3, 4), (5,)], args=([["f0", "f1"], ["f2", "f3"]], ["g0", "g1"]),
+        writes=["f0", "f1", "f2", "f3"],
+        expected=lambda given, me: [value for m in given for value in m[:2]],
+    ),
     "allgather_into_tensor_coalesced_": case(
         name="c10d.allgather_into_tensor_coalesced_.default", given=[(3, 4), (5,)],
         fresh=[(6, 4), (10,)], args=(["f0", "f1"], ["g0", "g1"]), writes=["f0", "f1"],

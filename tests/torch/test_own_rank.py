@@ -78,6 +78,27 @@ def test_a_place_in_the_mesh_is_a_question_about_the_rank():
     assert [rank for rank, count in enumerate(counts) if count == 2] == [2 * 2 + 1, 6 * 2 + 1]
 
 
+def by_group(mesh, x):
+    if mesh.get_group("tp").rank() == 1 and dist.group.WORLD.rank() > 8:
+        return x @ x @ x
+    return x @ x
+
+
+def by_node(mesh, x):
+    return x @ x @ x if dist.get_node_local_rank() == 3 else x @ x
+
+
+def test_a_place_in_a_group_is_a_question_about_the_rank():
+    counts = products(captured(by_group, (8, 2)))
+    assert [rank for rank, count in enumerate(counts) if count == 2] == [9, 11, 13, 15]
+
+
+def test_a_place_in_a_node_is_a_question_about_the_rank():
+    """Nodes of eight, as launchers say that start eight processes on each."""
+    counts = products(captured(by_node, (32, 2)))
+    assert [rank for rank, count in enumerate(counts) if count == 2] == list(range(3, 64, 8))
+
+
 @pytest.mark.parametrize(("step", "world", "odd"), [(by_environment, 4, 1), (by_table, 8, 5)])
 def test_few_ranks_are_all_recorded_where_questions_are_not_seen(step, world, odd):
     counts = products(captured(step, (world,)))

@@ -14,6 +14,7 @@ _new_library: Any = torch.library.Library
 
 _OPS = (
     "allreduce_coalesced_",
+    "allgather_coalesced_",
     "allgather_into_tensor_coalesced_",
     "reduce_scatter_tensor_coalesced_",
 )

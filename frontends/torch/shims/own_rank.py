@@ -119,16 +119,46 @@ for _name, _over in (
 
 def apply() -> None:
     """Hand out own ranks that tell what is asked of them."""
-    original = dist.get_rank
-    answering = _answering(original)
-    # Programs that say "from torch.distributed import get_rank" have it already.
-    for module in (dist, distributed_c10d, *list(sys.modules.values())):
-        if getattr(module, "__dict__", {}).get("get_rank") is original:
-            setattr(module, "get_rank", answering)  # noqa: B010  # not known to have it
+    _instead(dist.get_rank, _answering(dist.get_rank))
+    _instead(dist.get_node_local_rank, _in_node(dist.get_node_local_rank))
+    group: Any = dist.ProcessGroup
+    group.rank = _of_group(group.rank)
     kind: Any = DeviceMesh
     kind.get_coordinate = _coordinate(kind.get_coordinate)
     environment: Any = type(os.environ)
     environment.__getitem__ = _variable(environment.__getitem__)
+
+
+def _instead(original: Any, other: Any) -> None:
+    """Put ``other`` in the place of a function, wherever it was imported to."""
+    name = original.__name__
+    # Programs that say "from torch.distributed import get_rank" have it already.
+    for module in (dist, distributed_c10d, *list(sys.modules.values())):
+        if getattr(module, "__dict__", {}).get(name) is original:
+            setattr(module, name, other)
+
+
+def _in_node(original: Callable[..., int]) -> Callable[..., int]:
+    @functools.wraps(original)
+    def get_node_local_rank(*args: Any, **kwargs: Any) -> int:
+        value = original(*args, **kwargs)
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", "0"))
+        world = math.prod(_shape[0])
+        if not 0 < local <= world or _inside_torch(sys._getframe(1)):
+            return value
+        return OwnRank(value, np.arange(world) % local)
+
+    return get_node_local_rank
+
+
+def _of_group(original: Callable[..., int]) -> Callable[..., int]:
+    def rank(self: Any) -> int:
+        value = original(self)
+        if value < 0 or _inside_torch(sys._getframe(1)):
+            return value
+        return _position(self, value)
+
+    return rank
 
 
 def _answering(original: Callable[..., int]) -> Callable[..., int]:

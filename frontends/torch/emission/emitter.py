@@ -1,0 +1,203 @@
+"""One communication on its way into a module: its tensors, its groups, the collective itself.
+
+The idea: what an op of torch.distributed says of tensors stands in its arguments, what it says of
+ranks in its process group; the emitter reads both, and makes each StableHLO collective in one way.
+
+    emitter.write(out, emitter.broadcast(emitter.read(view), root=0))
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flint.errors import FlintError
+from flint.frontends.torch.lowerings import operations as build
+from flint.frontends.torch.lowerings.operations import Value
+from flint.frontends.torch.recording import Op, View, views_in
+from flint.stablehlo.bindings import ir
+from flint.stablehlo.bindings import stablehlo as hlo
+
+if TYPE_CHECKING:
+    from flint.frontends.torch.emission.collectives import Collectives
+
+_REDUCTIONS = {
+    "sum": "add", "avg": "add", "max": "maximum", "min": "minimum", "product": "multiply",
+    "band": "and", "bor": "or", "bxor": "xor",
+}  # fmt: skip
+
+
+class Emitter:
+    """One communication on its way into the module."""
+
+    def __init__(
+        self, among: Collectives, op: Op, attributes: dict[str, Any], location: Any
+    ) -> None:
+        self.among = among
+        self.op = op
+        self.attributes = attributes
+        self.location = location
+        self.read = among.storages.read
+        self.write = among.storages.write
+        self.size = among.size(op) if op.group >= 0 else 1
+
+    def views(self, position: int) -> list[View]:
+        """The views of an argument."""
+        return list(views_in(self.op.args[position : position + 1]))
+
+    def results(self) -> list[View]:
+        """The views that it returns."""
+        return list(views_in(self.op.results))
+
+    def made(
+        self,
+        name: str,
+        operands: Sequence[Value],
+        results: Sequence[Any],
+        extra: dict[str, Any],
+        regions: int = 0,
+    ) -> Any:
+        """The collective itself."""
+        return ir.Operation.create(
+            f"stablehlo.{name}",
+            results=list(results),
+            operands=list(operands),
+            attributes={**self.attributes, **extra},
+            regions=regions,
+            loc=self.location,
+        )
+
+    def grouped(self, root: int = 0, ids: bool = True) -> dict[str, Any]:
+        """Groups and channel as attributes."""
+        found = {
+            "replica_groups": self.among.groups(self.op, root),
+            "channel_handle": self.among.channel(),
+        }
+        if ids:
+            found["use_global_device_ids"] = ir.UnitAttr.get()
+        return found
+
+    def kind(self) -> str:
+        """The reduction as the name of an op; unknown ones are taken for sums."""
+        known = _REDUCTIONS.get(self.op.reduction)
+        if known is None:
+            self.among.warnings[f"reduction {self.op.reduction or '(none)'} taken as a sum"] += 1
+        return known or "add"
+
+    def averaged(self, value: Value) -> Value:
+        """A sum divided by the group's size when an average is asked for."""
+        if self.op.reduction != "avg":
+            return value
+        return build.divide(value, build.like(self.size, value))
+
+    def ranks(self) -> tuple[int, ...]:
+        """Global ranks of the op's process group, in its order."""
+        return self.among.recording.groups[self.op.group].ranks
+
+    def root(self) -> int:
+        """The root's position in its process group."""
+        return (numbers(self.op) or [0])[0]
+
+    def all_reduce(self, values: list[Value], kind: str = "") -> list[Value]:
+        kinds = sorted({build.dtype_of(value) for value in values})
+        if len(kinds) != 1:
+            raise FlintError(f"one all-reduce of several dtypes: {', '.join(kinds)}")
+        types = [value.type for value in values]
+        op = self.made("all_reduce", values, types, self.grouped(), regions=1)
+        build.body_of(op.regions[0], kinds, kind or self.kind())
+        return [self.averaged(result) for result in op.results]
+
+    def all_gather(self, values: list[Value]) -> list[Value]:
+        """Along dim 0, which every value must have."""
+        types = [
+            build.tensor(
+                (build.shape_of(value)[0] * self.size, *build.shape_of(value)[1:]),
+                build.dtype_of(value),
+            )
+            for value in values
+        ]
+        extra = self.grouped() | {"all_gather_dim": build.number(0)}
+        return list(self.made("all_gather", values, types, extra).results)
+
+    def reduce_scatter(self, value: Value) -> Value:
+        """Along dim 0, which the group's size divides."""
+        shape = build.shape_of(value)
+        kind = build.tensor((shape[0] // self.size, *shape[1:]), build.dtype_of(value))
+        extra = self.grouped() | {"scatter_dimension": build.number(0)}
+        op = self.made("reduce_scatter", [value], [kind], extra, regions=1)
+        build.body_of(op.regions[0], [build.dtype_of(value)], self.kind())
+        return self.averaged(op.results[0])
+
+    def all_to_all(self, value: Value, split: int = 0, concat: int = 0) -> Value:
+        """Equal parts along ``split``, put together along ``concat``."""
+        shape = list(build.shape_of(value))
+        if shape[split] % self.size:
+            raise FlintError(f"dim {split} of {shape} does not divide among {self.size} ranks")
+        shape[split] //= self.size
+        shape[concat] *= self.size
+        extra = self.grouped(ids=False) | {
+            "split_dimension": build.number(split),
+            "concat_dimension": build.number(concat),
+            "split_count": build.number(self.size),
+        }
+        kind = build.tensor(shape, build.dtype_of(value))
+        return self.made("all_to_all", [value], [kind], extra).results[0]
+
+    def ragged_all_to_all(
+        self, value: Value, out: View, sent: Sequence[int], received: Sequence[int]
+    ) -> Value:
+        """Rows ``sent[i]`` to member i, ``received[i]`` from it.
+
+        Where rows arrive at another member depends on what that one receives, which one rank's
+        recording does not say: the offsets are this rank's own.
+        """
+        target = build.constant(0, out.shape, out.dtype)
+        vectors = [starts(sent), list(sent), starts(received), list(received)]
+        literals = [build.literal(np.array(vector, np.int64), "int64") for vector in vectors]
+        groups = {
+            "replica_groups": self.among.groups(self.op, 0),
+            "channel_id": build.number(self._channel_number()),
+        }
+        extra = {
+            "call_target_name": ir.StringAttr.get("ragged_all_to_all"),
+            "backend_config": ir.DictAttr.get(groups),
+            "api_version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 4),
+        }
+        kind = build.tensor(out.shape, out.dtype)
+        return self.made("custom_call", [value, target, *literals], [kind], extra).results[0]
+
+    def _channel_number(self) -> int:
+        return int(hlo.ChannelHandle(self.among.channel()).handle)
+
+    def broadcast(self, value: Value, root: int) -> Value:
+        """From the group's member ``root``."""
+        extra = self.grouped(root, ids=False)
+        return self.made("collective_broadcast", [value], [value.type], extra).results[0]
+
+    def permute(self, value: Value, source: int, target: int) -> Value:
+        """A message."""
+        extra = {
+            "source_target_pairs": self.among.pairs(source, target),
+            "channel_handle": self.among.channel(),
+        }
+        return self.made("collective_permute", [value], [value.type], extra).results[0]
+
+
+def starts(sizes: Sequence[int]) -> list[int]:
+    """Where parts of these sizes start, one behind the other."""
+    ends = itertools.accumulate(sizes, initial=0)
+    return list(ends)[: len(sizes)]
+
+
+def numbers(op: Op) -> list[int]:
+    """Plain integer arguments after the tensors, in order."""
+    return [item for item in op.args if isinstance(item, int) and not isinstance(item, bool)]
+
+
+def flat(value: Value) -> Value:
+    """All elements in a row."""
+    return build.reshape(value, (math.prod(build.shape_of(value)),))
