@@ -339,6 +339,16 @@ def _gathered(state: _State, result: torch.Tensor, source: torch.Tensor) -> None
         state.known[result] = _Known(value, known.origin)
 
 
+def _lifted(state: _State, op: Any, args: Any, kwargs: Any) -> Any:
+    """Integers that the program gives: ``torch.tensor([2, 1])``; maybe others on other ranks."""
+    result = op(*args, **kwargs)
+    given = args[0]
+    if type(given) is torch.Tensor and not given.is_floating_point() and given.numel() <= _MOST:
+        with unset_fake_temporarily():
+            state.known[result] = _Known(given.clone(), alike=False)
+    return result
+
+
 def _waited(state: _State, op: Any, args: Any, kwargs: Any) -> Any:
     result = op(*args, **kwargs)
     known = state.known.get(args[0])
@@ -358,6 +368,7 @@ _RULES: Mapping[Any, Callable[[_State, Any, Any, Any], Any]] = {
         ),
         _made,
     ),
+    _aten.lift_fresh.default: _lifted,
     _aten.histc.default: _histc,
     _aten.bincount.default: _bincount,
     _aten.scatter_add.default: _scatter_add,

@@ -67,3 +67,19 @@ def test_a_returned_dtensor_is_what_the_step_computed_of_it():
     [result] = recording.results
     assert result in recording.ops[-1].results
     assert not emitted(recording, strict=True).warnings
+
+
+def with_given_splits(x):
+    sizes = torch.tensor([1, 2, 3, 2], device=x.device)
+    counts = sizes.flip(0).tolist()
+    given = x.new_empty(4 * counts[1])
+    torch.distributed.all_to_all_single(given, x, [counts[1]] * 4, sizes.tolist())
+    return given
+
+
+def test_integers_that_the_program_gives_are_known_when_they_are_read():
+    """Rank r of 4 is given 1, 2, 3, 2 rows by everybody; all take 3 here."""
+    recording = recorded(with_given_splits, lambda mesh: (torch.ones(8, device=mesh.device_type),),
+                         (4,), ("x",))  # fmt: skip
+    [op] = [op for op in recording.ops if op.group >= 0]
+    assert list(op.args[3:5]) == [(3, 3, 3, 3), (1, 2, 3, 2)]
