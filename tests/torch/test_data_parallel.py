@@ -8,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from flint.errors import FlintError  # noqa: E402
 from tests.torch.in_child import record_in_child  # noqa: E402
 
 
@@ -56,6 +57,30 @@ def test_a_static_graphs_step_communicates_the_gradients_and_nothing_else():
     assert [op.name for op in ops if op.phase == "backward"] == [
         op.name for op in plain if op.phase == "backward"
     ]
+
+
+def looking(unused, mesh):
+    layers = [torch.nn.Linear(16, 32), torch.nn.Linear(32, 16)]
+    model = torch.nn.Sequential(*layers).to(mesh.device_type)
+    if unused:
+        model.unused = torch.nn.Parameter(torch.zeros(3, device=mesh.device_type))
+        first, second = model
+        model.forward = lambda x: second(first(x))
+    model = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+    return model, torch.randn(4, 16, device=mesh.device_type)
+
+
+def test_a_step_that_looks_for_unused_parameters_and_has_none_is_captured_with_a_warning():
+    recording = record_in_child(plain_step, partial(looking, False), (4,), ("dp",), 2)
+    reduced = [op for op in recording.ops if op.group >= 0]
+    assert [op.writes[0].shape for op in reduced] == [(1072,)]
+    [text] = [text for text in recording.warnings if "find_unused_parameters" in text]
+    assert "which parameters were used, 4 bytes each, is left out" in text
+
+
+def test_an_unused_parameter_is_named():
+    with pytest.raises(FlintError, match=r"the loss does not depend on unused.*requires_grad_"):
+        record_in_child(plain_step, partial(looking, True), (4,), ("dp",), 2)
 
 
 def partitioned(mesh):
