@@ -57,6 +57,7 @@ _HIDDEN_WRITES: Mapping[str, tuple[tuple[int, ...], int]] = {
     "aten.native_batch_norm.default": ((3, 4), 5),
     "aten.cudnn_batch_norm.default": ((3, 4), 5),
     "aten.miopen_batch_norm.default": ((3, 4), 5),
+    "aten.batch_norm_gather_stats_with_counts.default": ((3, 4), 5),
 }
 
 #: Ops after which the host has what it copies from the device.

@@ -113,5 +113,9 @@ def test_statistics_are_gathered_and_their_gradients_summed():
     assert [op.name for op in sent] == ["c10d._allgather_base_.default", "c10d.allreduce_.default"]
     gathered, summed = (op.writes[0].shape for op in sent)
     assert (gathered, summed) == ((1, 4 * (2 * 4 + 1)), (2 * 4,))
+    [counted] = [op for op in recording.ops if "gather_stats_with_counts" in op.name]
+    name_of = {given.view.storage: given.name for given in recording.inputs}
+    written = [name_of.get(view.storage) for view in counted.writes]
+    assert written == ["model.1.running_mean", "model.1.running_var"]  # no schema says so
     assert any("every rank is taken to have samples" in text for text in recording.warnings)
     assert emitted(recording, strict=True)
