@@ -15,7 +15,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from importlib import import_module, metadata
+from importlib import import_module
 from types import ModuleType
 
 from flint.errors import FlintError, UsageError
@@ -132,7 +132,36 @@ def satisfies(version: str, clauses: str) -> bool:
 
 
 def installed_version(distribution: str) -> str | None:
-    """The version of an installed distribution, None when it is not installed."""
+    """The version of an installed distribution, None when it is not installed.
+
+    The folders that installers leave beside packages are named ``NAME-VERSION.dist-info`` (the
+    specification "Recording installed projects"); what else there may be is left to the standard
+    library, whose module costs every command a twentieth of its start.
+    """
+    wanted = _normalized(distribution)
+    for place in sys.path:
+        if os.path.isfile(place):  # an archive
+            return _version_by_metadata(distribution)
+        try:
+            entries = os.listdir(place or os.curdir)
+        except OSError:
+            continue
+        for entry in entries:
+            stem, _, kind = entry.rpartition(".")
+            name, _, version = stem.partition("-")
+            if kind in ("dist-info", "egg-info") and _normalized(name) == wanted:
+                exact = kind == "dist-info" and version
+                return version if exact else _version_by_metadata(distribution)
+    return None
+
+
+def _normalized(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _version_by_metadata(distribution: str) -> str | None:
+    from importlib import metadata
+
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:

@@ -1,5 +1,7 @@
 """One clear line for each thing that the environment lacks or should not have."""
 
+import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,21 @@ def test_python_flint_beside_us_is_refused_in_one_line(
 
 def test_an_environment_without_python_flint_is_fine() -> None:
     environment.refuse_namesake()
+
+
+def test_versions_are_those_that_the_standard_library_finds() -> None:
+    installed = {item.name: item.version for item in reversed(list(metadata.distributions()))}
+    assert {name: environment.installed_version(name) for name in installed} == installed
+    assert environment.installed_version("no-such-distribution") is None
+
+
+def test_a_distribution_in_an_archive_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with zipfile.ZipFile(tmp_path / "more.zip", "w") as archive:
+        archive.writestr("zipped-3.1.dist-info/METADATA", "Name: zipped\nVersion: 3.1\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "more.zip"))
+    assert environment.installed_version("zipped") == "3.1"
 
 
 def test_a_missing_extra_is_named_with_the_command_that_installs_it() -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import metadata as distribution
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +41,7 @@ from flint.converters.chakra.records import (
 from flint.converters.chakra.schema import COLLECTIVE_KIND, NodeType
 from flint.converters.chakra.trace_files import FileClass, FileWriter
 from flint.cost.systems import System
+from flint.environment import DISTRIBUTION, installed_version
 from flint.errors import FlintError, UsageError
 from flint.execution.emission import Emission, emit, presence_of
 from flint.execution.structures import Structure, structures, used_communications
@@ -272,7 +272,7 @@ def _file_class(
 
 
 def _metadata(mesh: Mesh, system: System, more: Mapping[str, str]) -> dict[str, str]:
-    version = distribution.version("flint-workload")
+    version = installed_version(DISTRIBUTION) or "unknown"
     return {"flint": version, "mesh": str(mesh), "system": system.name, **more}
 
 
