@@ -16,7 +16,7 @@ A distribution adds one of its own in its pyproject.toml:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Any
 
 from flint.errors import FlintError, UsageError
@@ -146,6 +146,8 @@ def _find(name: str, kind: str, ours: Mapping[str, str]) -> Any:
 
 
 def _find_entry_point(name: str, kind: str, ours: Mapping[str, str]) -> Any:
+    from importlib import metadata  # a twentieth of a command's start, and few have plugins
+
     offered = metadata.entry_points(group=f"flint.{kind}s")
     # The same distribution can be met twice on sys.path (an editable copy and an installed one).
     targets = {point.value: point for point in offered if point.name == name}

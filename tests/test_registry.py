@@ -1,5 +1,6 @@
 """The registry: ours from the table, others' through entry points, nothing guessed."""
 
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ def test_the_environment_is_not_read_for_one_of_ours(monkeypatch: pytest.MonkeyP
         raise AssertionError("entry points were read")
 
     monkeypatch.setattr(registry, "CONVERTERS", {"ours": "flint.errors:UsageError"})
-    monkeypatch.setattr(registry.metadata, "entry_points", refuse)
+    monkeypatch.setattr(metadata, "entry_points", refuse)
     registry.converter("ours")
 
 
