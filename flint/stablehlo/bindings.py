@@ -56,6 +56,8 @@ def make_context() -> Any:
     context.load_all_available_dialects()
     # Ops of dialects that nobody here knows become nodes with a warning instead of parse errors.
     context.allow_unregistered_dialects = True
+    # Its threads do nothing for us, and processes with threads do not fork well.
+    context.enable_multithreading(False)
     for register in (
         sdy.register_dialect,
         mhlo.register_mhlo_dialect,

@@ -176,8 +176,10 @@ def _follow(state: _State, op: Any, args: Any, kwargs: Any, result: Any) -> None
     taken = [*_tensors(args), *_tensors(tuple(kwargs.values()))]
     found = [state.known.get(item) for item in taken]
     nondeterministic = torch.Tag.nondeterministic_seeded in op.tags
-    if op.namespace != "aten" or nondeterministic or not all(found) or not found:
-        for tensor in _written(op, args, kwargs):
+    written = list(_written(op, args, kwargs))
+    apart = all(_own_elements(state, tensor) for tensor in written)
+    if op.namespace != "aten" or nondeterministic or not all(found) or not found or not apart:
+        for tensor in written:
             _forget(state, tensor)
         return
     known = [item for item in found if item is not None]
@@ -188,6 +190,15 @@ def _follow(state: _State, op: Any, args: Any, kwargs: Any, result: Any) -> None
     for tensor, value in zip(_tensors(result), _tensors(values), strict=True):
         if value.numel() <= _MOST:
             state.known[tensor] = _Known(value, origin, alike)
+
+
+def _own_elements(state: _State, tensor: torch.Tensor) -> bool:
+    """Whether a known value has an element of its own for each of the tensor's storage, or one
+    stands for all, which then cannot be written."""
+    known = state.known.get(tensor)
+    if known is None:
+        return True
+    return known.value.untyped_storage().nbytes() >= tensor.untyped_storage().nbytes()
 
 
 def _written(op: Any, args: Any, kwargs: Any) -> Iterator[torch.Tensor]:

@@ -16,8 +16,8 @@ TUPLE, S8 = 13, 2
 NOTHING = ("AllocateBuffer", "X64Combine")
 #: Beginning and end of a collective that runs beside other kernels: it is a communication.
 COLLECTIVES = ("AsyncCollectiveStart", "AsyncCollectiveDone")
-#: Of these nobody says how much they compute; a warning says so.
-UNKNOWN = ("InvertDiagBlocksLowerTriangular",)
+#: Inverts triangles.
+INVERSE = "InvertDiagBlocksLowerTriangular"
 
 
 class Bounds(NamedTuple):
@@ -65,16 +65,19 @@ def of_custom_call(kernel: Kernel) -> Bounds:
     Matrix product: of M x K, K x N and M x N, 2 M N K is twice the root of the sizes' product;
     B of them: of that product over B.
     Cholesky of N x N: sums of squares up to N, N (N + 1) (2 N + 1) / 6.  Triangular solution of M
-    right-hand sides: N^2 each.  Convolution: 2 x the outputs x the taps of each, without those that
-    fall on padding, none of them for 1 x 1.  Top k of N: at least one comparison each, and at most
+    right-hand sides: N^2 each.  Inverse of a triangle: a reciprocal per column, and of the N - i
+    elements i below the diagonal each 2 i (i products, i - 1 sums, one by the reciprocal).
+    Convolution: 2 x the outputs x the taps of each, without those that fall on padding, none of them for 1 x 1.  Top k of N: at least one comparison each, and at most
     what sorting takes.
     """
     target = kernel.instruction.custom_call_target
     taken, made = operands(kernel), results(kernel)
     if target in NOTHING:
         return Bounds(Cost(0, 0), Cost(0, 0))
-    if target in UNKNOWN:
-        return exactly(0, kernel)
+    if target == INVERSE:
+        n = taken[0].dimensions[-1]
+        each = n + sum(2 * i * (n - i) for i in range(1, n))
+        return exactly(elements(taken[0]) // n**2 * each, kernel)
     if target == "__cublas$lt$matmul":
         sizes = elements(taken[0]) * elements(taken[1]) * elements(made[0])
         batch = math.prod(taken[0].dimensions[:-2])
