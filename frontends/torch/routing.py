@@ -198,7 +198,7 @@ def _own_elements(state: _State, tensor: torch.Tensor) -> bool:
     known = state.known.get(tensor)
     if known is None:
         return True
-    return known.value.untyped_storage().nbytes() >= tensor.untyped_storage().nbytes()
+    return bool(known.value.untyped_storage().nbytes() >= tensor.untyped_storage().nbytes())
 
 
 def _written(op: Any, args: Any, kwargs: Any) -> Iterator[torch.Tensor]:

@@ -67,8 +67,8 @@ def of_custom_call(kernel: Kernel) -> Bounds:
     Cholesky of N x N: sums of squares up to N, N (N + 1) (2 N + 1) / 6.  Triangular solution of M
     right-hand sides: N^2 each.  Inverse of a triangle: a reciprocal per column, and of the N - i
     elements i below the diagonal each 2 i (i products, i - 1 sums, one by the reciprocal).
-    Convolution: 2 x the outputs x the taps of each, without those that fall on padding, none of them for 1 x 1.  Top k of N: at least one comparison each, and at most
-    what sorting takes.
+    Convolution: 2 x the outputs x the taps of each, without those that fall on padding, none of
+    them for 1 x 1.  Top k of N: at least one comparison each, and at most what sorting takes.
     """
     target = kernel.instruction.custom_call_target
     taken, made = operands(kernel), results(kernel)
