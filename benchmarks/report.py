@@ -343,6 +343,7 @@ def _sweeps(item: Results) -> str:
     cells = [
         f"Llama-3 8B, {item['points']} points, {item['cores']} processes on as many cores",
         f"{item['wall']:.2f} s",
+        f"{item['core']:.2f} s",
         f"{item['alone']:.2f} s",
         f"{item['again']:.2f} s",
         f"{100 * item['loops']:.0f}%",
@@ -351,13 +352,14 @@ def _sweeps(item: Results) -> str:
         verdict(efficiency >= EFFICIENCY_TARGET),
     ]
     head = [
-        "sweep", "whole command", "one process", "everything there", "independent loops",
-        "parallel efficiency",
+        "sweep", "whole command", "one core", "one process", "everything there",
+        "independent loops", "parallel efficiency",
     ]  # fmt: skip
     return (
-        "## Sweeps\n\nThe efficiency is the time with one process, less that of the same command "
-        "when everything is there, divided by the cores and by the whole command's time. Loops "
-        "that share nothing reach the share beside it, which is what the machine left.\n\n"
+        "## Sweeps\n\nThe efficiency is the time on one core, less that of the same command when "
+        "everything is there, divided by the cores and by the whole command's time. One process "
+        "that may use all cores is faster than on one: the compiler has threads. Loops that share "
+        "nothing reach the share beside it, which is what the machine left.\n\n"
         + table([*head, "target", "met"], [cells])
     )
 

@@ -1,11 +1,14 @@
 """How well ``flint sweep`` keeps the machine's cores busy, on 64 points that nothing is known of.
 
-The idea: what the points take by themselves is the sweep with one process at a time, less the same
-command once everything is there (its start, hashing, tables, page).  The sweep with a process per
-core would ideally take that divided by the cores; the parallel efficiency is the ideal time divided
-by the measured one, whose start and end count in full.
+The idea: what the points take by themselves is the sweep on one core, less the same command once
+everything is there (its start, hashing, tables, page).  The sweep with a process per core would
+ideally take that divided by the cores; the parallel efficiency is the ideal time divided by the
+measured one, whose start and end count in full.
 
-    efficiency = (alone - again) / (cores * wall)
+    efficiency = (core - again) / (cores * wall)
+
+One process at a time that may use all cores is measured beside it: the compiler's threads use some
+of the others.
 
 The imports' one process for all points is in ``wall``.  So are cores that slow down when all are
 busy, because two share one core's units or other processes want them, too; how much that is says
@@ -38,6 +41,12 @@ MESHES = tuple(
 )
 
 
+#: Runs a command on the first core that there is.
+_ONE_CORE = """
+import os, sys
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 #: Additions of the loop that shares nothing.
 _LOOP = "sum(range(20_000_000))"
 
@@ -70,6 +79,8 @@ def sweeps(folder: Path, runs: int, *, quick: bool = False) -> Results:
     before = loops(cores)
     alone = measure([*command, "--jobs", "1"], runs=runs, warm=False, before=remover(out))
     again = measure(command, runs=runs, warm=False)
+    pinned = [sys.executable, "-S", "-c", _ONE_CORE, *command, "--jobs", "1"]
+    core = measure(pinned, runs=runs, warm=False, before=remover(out))
     together = measure([*command, "--jobs", str(cores)], runs=runs, warm=False, before=remover(out))
     failed = sum(row["error"] is not None for row in json.loads(together.said[-1])["rows"])
     if failed:
@@ -80,7 +91,8 @@ def sweeps(folder: Path, runs: int, *, quick: bool = False) -> Results:
         "points": len(meshes) * len(SYSTEMS),
         "cores": cores,
         "alone": alone.wall,
+        "core": core.wall,
         "again": again.wall,
         "loops": (before + loops(cores)) / 2,
-        "efficiency": (alone.wall - again.wall) / (cores * together.wall),
+        "efficiency": (core.wall - again.wall) / (cores * together.wall),
     }
