@@ -1,4 +1,7 @@
-"""What is used of JAX that is not public: all of it in the parent process stands here.
+"""What is used of JAX that is not public in the parent process, and the versions that it is of.
+
+Beside it three modules for one thing each: ``host_calls``, ``partitioning_rules`` and
+``platform_forms``.
 
 The idea: ``jax.set_mesh`` wants a mesh of real devices, and code that has called it, or that writes
 bare PartitionSpecs, finds its mesh in two thread-local settings.  ``mesh_context`` puts an abstract
