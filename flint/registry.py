@@ -23,7 +23,7 @@ from flint.errors import FlintError, UsageError
 
 FRONTENDS: Mapping[str, str] = {
     "saved": "flint.frontends.saved:read",
-    "jax": "flint.frontends.jax.capturing:capture",
+    "jax": "flint.frontends.jax.entry:capture",
     "torch": "flint.frontends.torch.capturing:capture",
 }
 

@@ -27,7 +27,7 @@ from flint.errors import UsageError
 from flint.frontends.jax.arguments import is_array, mesh_of, on_mesh
 from flint.frontends.jax.failures import explained
 from flint.frontends.jax.host_calls import without_client
-from flint.frontends.jax.internals import check_versions, mesh_context
+from flint.frontends.jax.internals import mesh_context
 from flint.frontends.jax.manual_bodies import name_bodies
 from flint.frontends.jax.mlir_interface import Interface, interface_of
 from flint.frontends.jax.partitioning_rules import without_devices
@@ -91,7 +91,6 @@ def lower(
         FlintError: the step cannot be traced; the text has the user's source line.
         OtherFrameworkError: the step is not JAX's.
     """
-    check_versions()
     settings = dict(request.settings)
     axis_types = settings.pop("axis_types", None)
     arguments = request.arguments

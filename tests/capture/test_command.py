@@ -216,3 +216,25 @@ def test_bad_input_is_one_line(arguments, status, said, folder, tmp_path):
     run = flint("capture", *arguments, "-o", tmp_path / "out", cwd=folder)
     assert said in failed(run, status)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("parts", ["host_calls", "partitioning_rules", "platform_forms"])
+def test_another_version_of_jax_is_named_before_its_private_parts_are_imported(
+    parts, folder, tmp_path
+):
+    code = (
+        "import sys\n"
+        "from flint.frontends.jax import internals\n"
+        "internals.KNOWN_VERSIONS = '>=9.9,<10'\n"
+        f"sys.modules['flint.frontends.jax.{parts}'] = None  # whose import fails\n"
+        "from flint.cli import main\n"
+        f"main(['capture', 'train.py:good', '--mesh', '4', '-o', {str(tmp_path / 'out')!r}])\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True, text=True, cwd=folder, timeout=1200, check=False,
+    )  # fmt: skip
+    assert run.returncode == 1
+    assert "jax 0." in run.stderr
+    assert ">=9.9,<10" in run.stderr
+    assert len(run.stderr.strip().splitlines()) == 1
