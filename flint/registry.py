@@ -42,6 +42,12 @@ PREPARATIONS: tuple[str, ...] = ("flint.frontends.jax.host_devices:prepare",)
 #: What the capturing frontends' compilers can compile for; must import no framework.
 TARGETS: tuple[str, ...] = ("flint.frontends.jax.compile_targets:targets",)
 
+#: What captures import in any case, and may have been imported for many of them -> their frontend.
+CAPTURING: Mapping[str, str] = {
+    "flint.frontends.jax.capturing": "jax",
+    "flint.frontends.torch.capturing": "torch",
+}
+
 #: Modules that run in processes of their own and whose imports can be shared -> their frontend.
 SPARES: Mapping[str, str] = {"flint.frontends.jax.partition_child": "jax"}
 

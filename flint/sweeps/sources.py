@@ -40,8 +40,10 @@ def modules(step_files: Iterable[str | Path]) -> list[str]:
     found: list[str] = []
     for name, packages in registry.FRAMEWORKS.items():
         if packages & named:
-            found += [registry.FRONTENDS[name].partition(":")[0], *sorted(packages & named)]
-            found += [module for module, frontend in registry.SPARES.items() if frontend == name]
+            ours = (*registry.CAPTURING.items(), *registry.SPARES.items())
+            found.append(registry.FRONTENDS[name].partition(":")[0])
+            found += [module for module, frontend in ours if frontend == name]
+            found += sorted(packages & named)
     return found
 
 

@@ -83,6 +83,44 @@ def test_modules_are_imported_once_for_all_commands(tmp_path):
     assert (tmp_path / "imports").read_text() == "imported "
 
 
+STEPS = {
+    "jax": (
+        "import jax, jax.numpy as jnp\n"
+        "def step(x): return (x @ x.T).sum()\n"
+        "def setup(mesh): return (jax.ShapeDtypeStruct((64, 32), jnp.float32),)\n"
+    ),
+    "torch": (
+        "import torch\n"
+        "def setup(mesh): return (torch.ones(64, 32, device='cuda'),)\n"
+        "def step(x): return (x @ x.T).sum()\n"
+    ),
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
+@pytest.mark.parametrize("framework", STEPS)
+def test_all_of_flint_that_a_capture_needs_is_imported_before_the_fork(framework, tmp_path):
+    (tmp_path / "train.py").write_text(STEPS[framework])
+    code = (
+        "import sys\n"
+        "from flint.sweeps import forks, sources\n"
+        "forks._import_flint()\n"
+        "forks._import(sources.modules(['train.py']))\n"
+        "before = set(sys.modules)\n"
+        "status = forks._run(['capture', 'train.py:step', '--mesh', '2', '--axes', 'data',"
+        " '--setup', 'setup', '-o', 'out', '--ranks', '0', '--json'])\n"
+        "assert status == 0\n"
+        "later = sorted(set(sys.modules) - before)\n"
+        "print(*(name for name in later if name.startswith('flint.')))\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True, text=True, cwd=tmp_path, timeout=1200, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines()[-1] == "", run.stdout.splitlines()[-1]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
 def test_a_process_that_was_never_asked_for_anything_is_killed_while_it_imports():
     made = Processes()
