@@ -11,8 +11,9 @@ _UNFINISHED = frozenset(("ray", "matplotlib"))
 def main() -> None:
     """Run the command line and end the process."""
     try:  # imports take a moment: they are in here
-        from flint import interrupts
+        from flint import collection, interrupts
 
+        collection.collect_seldom()
         interrupts.heed()
         from flint.cli import main as run
 

@@ -9,11 +9,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flint.cli.options import by_name, grid, lookahead
 from flint.stages import heard_by
-from flint.workload import Workload
+
+if TYPE_CHECKING:
+    from flint.workload import Workload
 
 
 def convert_file(

@@ -1,9 +1,12 @@
-"""``flint sweep``: steps on many meshes and systems, and which of them are best."""
+"""``flint sweep``: steps on many meshes and systems, and which of them are best.
+
+The idea: this module imports little.  The process that forks for every point imports for longer
+than anything else takes before the first of them; it starts before ``sweeping.py`` is imported.
+"""
 
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -29,14 +32,9 @@ from flint.cli.options import (
     by_name,
     system_of,
 )
-from flint.cli.shared import print_json, progress
-from flint.cli.tables import Printer, Table
-from flint.errors import FlintError, UsageError
-from flint.readable import human_bytes
-from flint.sweeps import page, picture, rows
-from flint.sweeps.points import NO_PASS, Sweep
-from flint.sweeps.running import Outcome, run
-from flint.writing import replacing
+from flint.errors import UsageError
+from flint.sweeps.description import NO_PASS, Sweep
+from flint.sweeps.processes import Processes
 
 #: A file to write -> what of the folder it is.
 _FILES = {
@@ -117,65 +115,20 @@ def sweep_command(
     # A file is written beside the folder of its name, which holds what a second run needs.
     kept = None if output.is_dir() else _FILES.get(output.suffix)
     folder = output.with_suffix("") if kept is not None else output
-    device = system_of(target)
-    systems = tuple(system or (device,))
+    systems = tuple(system or (system_of(target),))
     sweep = Sweep(
         tuple(step), tuple(mesh), systems, folder, axes, setup, granularity, algorithm,
         _capture_options(level, target, trip_count, branch), tuple(passes or (NO_PASS,)),
         _engine_options(engine, algorithm, astra_sim, time_limit),
     )  # fmt: skip
-    outcomes = _run(sweep, jobs=jobs, ray=ray, fresh=fresh)
-    results = rows.to_rows(outcomes)
-    rows.write(sweep, results)
-    good = [row for row in results if row["error"] is None]
-    image = folder / "sweep.png"
-    drawn = picture.draw(results, image)
-    if good and not drawn:
-        sys.stderr.write("flint: no sweep.png: matplotlib is not installed or is broken\n")
-    if not drawn:
-        image.unlink(missing_ok=True)  # an earlier run's, of other points
-    page.write(sweep, results, folder / "sweep.html", image if drawn else None)
-    if kept is not None and (folder / kept).is_file():
-        with replacing(output) as partial:
-            partial.write_bytes((folder / kept).read_bytes())
-    if json_output:
-        print_json(rows.document(sweep, results))
-    else:
-        cached = sum(outcome.cached for outcome in outcomes)
-        printer = Printer(sys.stdout)
-        again = f", {cached} of them from an earlier run" if cached else ""
-        printer.line(f"{output}: {len(good)} of {len(results)} points simulated{again}")
-        if good:
-            printer.table(_table(good, _varying(results)))
-        failed = [row for row in results if row["error"] is not None]
-        if failed:
-            printer.table(_failures(failed, _varying(results)))
-    if not good:
-        raise FlintError(f"every point failed; the first: {results[0]['error']}")
+    processes = Processes() if ray is None else None
+    try:
+        from flint.cli.sweeping import carry_out
 
-
-def _run(sweep: Sweep, *, jobs: int | None, ray: str | None, fresh: bool) -> list[Outcome]:
-    """Run it; who interrupts it is told what is kept."""
-    state = [0, 0]
-    with progress("points") as bar:
-
-        def report(done: int, total: int) -> None:
-            state[:] = done, total
-            if done < total:
-                picture.prepare()
-            if bar is not None:
-                bar(done, total)
-
-        try:
-            return run(sweep, jobs=jobs, ray=ray, fresh=fresh, report=report)
-        except KeyboardInterrupt:
-            done, total = state
-            if total:
-                sys.stderr.write(
-                    f"flint: {done} of {total} points are done and kept in {sweep.folder}; "
-                    "the same command goes on from there\n"
-                )
-            raise
+        carry_out(sweep, output, kept, processes, jobs, ray, fresh, json_output)
+    finally:
+        if processes is not None:
+            processes.end()
 
 
 def _capture_options(
@@ -203,7 +156,8 @@ def _engine_options(
 ) -> tuple[str, ...]:
     """Options of ``flint simulate`` that say what simulates, checked once for all points."""
     of_its_own = {"--astra-sim": astra_sim, "--time-limit": time_limit}
-    registry.engine(engine)
+    if engine not in registry.ENGINES:  # ours are imported by whom they are for
+        registry.engine(engine)
     refuse_of_others(engine, "embedded", {"--algorithm": algorithm})
     refuse_of_others(engine, "astra-sim", of_its_own)
     if engine == "embedded":
@@ -213,57 +167,6 @@ def _engine_options(
     binary = Path(found).absolute() if found else None
     options = {"--engine": engine, **of_its_own, "--astra-sim": binary}
     return tuple(str(part) for item in options.items() if item[1] is not None for part in item)
-
-
-def _varying(results: list[rows.Row]) -> tuple[str, ...]:
-    """Mesh and system, and what else differs between points."""
-    return tuple(
-        name
-        for name in ("step", "mesh", "system", "pass")
-        if name in ("mesh", "system") or len({row[name] for row in results}) > 1
-    )
-
-
-def _table(good: list[rows.Row], varying: tuple[str, ...]) -> Table:
-    columns = (
-        *varying, ">step", "?>compute", "?>exposed", ">memory", ">MFU", "?>device-seconds", "best",
-    )  # fmt: skip
-    return Table(
-        "points, fastest first (best: nothing is better in step, memory and device-seconds)",
-        columns,
-        [
-            (
-                *(row[name] or NO_PASS for name in varying),
-                _milliseconds(row["step_seconds"]),
-                _milliseconds(row["compute_seconds"]),
-                _milliseconds(row["exposed_communication_seconds"]),
-                human_bytes(row["peak_memory_bytes"]) + ("" if row["fits"] else " TOO MUCH"),
-                f"{100 * row['mfu']:.1f}%",
-                f"{row['device_seconds']:.4g}",
-                "*" if row["pareto"] else "",
-            )
-            for row in sorted(good, key=lambda row: float(row["step_seconds"]))
-        ],
-    )
-
-
-def _failures(failed: list[rows.Row], varying: tuple[str, ...]) -> Table:
-    """One line per step, mesh and reason, whatever systems and passes it is on."""
-    together: dict[tuple[str, str, str], list[rows.Row]] = {}
-    for row in failed:
-        together.setdefault((row["step"], row["mesh"], row["error"]), []).append(row)
-    cells = [
-        (
-            *(", ".join(dict.fromkeys(row[name] or NO_PASS for row in alike)) for name in varying),
-            alike[0]["error"],
-        )
-        for alike in together.values()
-    ]
-    return Table("failed", (*varying, "reason"), cells)
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{1e3 * seconds:,.3f} ms"
 
 
 def register(app: typer.Typer) -> None:

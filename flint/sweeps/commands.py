@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flint.sweeps.points import Point, Sweep
+from flint.sweeps.description import Sweep
+from flint.sweeps.points import Point
 
 
 def capture(sweep: Sweep, point: Point, step: str, folder: Path) -> list[str]:

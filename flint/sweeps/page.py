@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from flint.readable import human_bytes, human_seconds
-from flint.sweeps.points import NO_PASS, Sweep
+from flint.sweeps.description import NO_PASS, Sweep
 from flint.sweeps.rows import Row
 from flint.writing import replacing
 

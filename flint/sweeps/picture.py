@@ -122,5 +122,5 @@ def draw(rows: Sequence[Row], path: Path) -> bool:
         panel.grid(alpha=0.3)
         panel.legend(fontsize=8)
     with replacing(path) as partial:
-        figure.savefig(partial, format="png", dpi=120)
+        figure.savefig(partial, format="png", dpi=120, pil_kwargs={"compress_level": 1})
     return True

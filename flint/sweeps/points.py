@@ -22,48 +22,10 @@ from flint.mesh import Mesh, parse_mesh
 from flint.passes import check_granularity
 from flint.passes.what_if import parse_passes
 from flint.sweeps import sources
+from flint.sweeps.description import NO_PASS, Sweep
 
-#: A point without what-if passes.
-NO_PASS = "none"
 #: Digits of a key that name a file: 96 bits.
 _DIGITS = 24
-
-
-@dataclass(frozen=True, slots=True)
-class Sweep:
-    """What to sweep over.
-
-    Attributes:
-        steps: FILE.py:FUNCTION each.
-        meshes: device grids as the command line has them.
-        systems: names or TOML files.
-        folder: where everything goes.
-        axes: names of the mesh axes; None: the step's.
-        setup: function of the file that makes the arguments; None: the step's.
-        granularity: op, kernel or region.
-        algorithm: how collectives run; None: the cheapest.
-        capture: further options of ``flint capture``, as on the command line.
-        passes: what-if passes, each entry those of one point, joined by ``+``; ``none`` for a point
-            without any.
-        simulation: further options of ``flint simulate``, as on the command line.
-    """
-
-    steps: tuple[str, ...]
-    meshes: tuple[str, ...]
-    systems: tuple[str, ...]
-    folder: Path
-    axes: str | None = None
-    setup: str | None = None
-    granularity: str = "kernel"
-    algorithm: str | None = None
-    capture: tuple[str, ...] = ()
-    passes: tuple[str, ...] = ("none",)
-    simulation: tuple[str, ...] = ()
-
-    @property
-    def step(self) -> str:
-        """The steps in words."""
-        return ", ".join(self.steps)
 
 
 @dataclass(frozen=True, slots=True)

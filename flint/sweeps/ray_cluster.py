@@ -25,7 +25,8 @@ from flint.cost.systems import system_names
 from flint.environment import installing
 from flint.errors import FlintError, UsageError
 from flint.sweeps import commands, packing, ray_node, sources
-from flint.sweeps.points import Point, Sweep
+from flint.sweeps.description import Sweep
+from flint.sweeps.points import Point
 from flint.sweeps.processes import environment
 
 #: Starts a Ray on this machine for the time of the sweep.

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flint.sweeps.points import Sweep
+from flint.sweeps.description import Sweep
 from flint.sweeps.running import Outcome
 from flint.writing import replacing
 

@@ -20,7 +20,8 @@ from typing import Any, Protocol
 from flint.errors import FlintError, UsageError
 from flint.folder import DOCUMENT
 from flint.sweeps import commands, sources
-from flint.sweeps.points import Point, Sweep, points
+from flint.sweeps.description import Sweep
+from flint.sweeps.points import Point, points
 from flint.sweeps.processes import Processes
 from flint.writing import replacing
 
@@ -64,9 +65,9 @@ class Place(Protocol):
 class Here:
     """This machine: a process for each command."""
 
-    def __init__(self, sweep: Sweep, jobs: int | None = None) -> None:
+    def __init__(self, sweep: Sweep, processes: Processes, jobs: int | None = None) -> None:
         self.workers = jobs or _cores()
-        self._processes = Processes()
+        self._processes = processes
         named = [step.rpartition(":")[0] for step in sweep.steps]
         files = [file for file in named if Path(file).is_file()]
         self._processes.prepare(sources.modules(files))
@@ -93,6 +94,7 @@ def _cores() -> int:
 
 def run(
     sweep: Sweep,
+    processes: Processes | None = None,
     *,
     jobs: int | None = None,
     ray: str | None = None,
@@ -103,6 +105,7 @@ def run(
 
     Args:
         sweep: what.
+        processes: what runs the commands on this machine, should it have been started; it is ended.
         jobs: processes at a time; default: as many as cores.
         ray: a Ray cluster's address, or ``local`` for one that is started; default: no Ray.
         fresh: capture and simulate again what is there.
@@ -116,7 +119,7 @@ def run(
     if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs {jobs}: at least 1")
     # It imports for longer than the points take to be found.
-    place: Place | None = Here(sweep, jobs) if ray is None else None
+    place: Place | None = Here(sweep, processes or Processes(), jobs) if ray is None else None
     try:
         wanted = points(sweep)
         _check_folder(sweep.folder)

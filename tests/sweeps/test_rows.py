@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flint.cli.sweep import _table
+from flint.cli.sweeping import _table
 from flint.mesh import Mesh
 from flint.sweeps import page, picture
-from flint.sweeps.points import Point, Sweep
+from flint.sweeps.description import Sweep
+from flint.sweeps.points import Point
 from flint.sweeps.rows import COLUMNS, front, to_rows
 from flint.sweeps.running import Outcome
 
