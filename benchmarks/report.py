@@ -347,19 +347,21 @@ def _sweeps(item: Results) -> str:
         f"{item['alone']:.2f} s",
         f"{item['again']:.2f} s",
         f"{100 * item['loops']:.0f}%",
+        f"{100 * item['of_points']:.0f}%",
         f"{100 * efficiency:.0f}%",
         f"{100 * EFFICIENCY_TARGET:.0f}%",
         verdict(efficiency >= EFFICIENCY_TARGET),
     ]
     head = [
         "sweep", "whole command", "one core", "one process", "everything there",
-        "independent loops", "parallel efficiency",
+        "independent loops", "points alone", "parallel efficiency",
     ]  # fmt: skip
     return (
-        "## Sweeps\n\nThe efficiency is the time on one core, less that of the same command when "
-        "everything is there, divided by the cores and by the whole command's time. One process "
-        "that may use all cores is faster than on one: the compiler has threads. Loops that share "
-        "nothing reach the share beside it, which is what the machine left.\n\n"
+        "## Sweeps\n\nThe parallel efficiency is the time on one core divided by the cores and by "
+        "the whole command's time; for the points alone, the time of the same command when "
+        "everything is there is taken off the time on one core first. One process that may use "
+        "all cores is faster than on one: the compiler has threads. Loops that share nothing reach "
+        "the share beside it, which is what the machine left.\n\n"
         + table([*head, "target", "met"], [cells])
     )
 

@@ -1,11 +1,15 @@
 """How well ``flint sweep`` keeps the machine's cores busy, on 64 points that nothing is known of.
 
-The idea: what the points take by themselves is the sweep on one core, less the same command once
-everything is there (its start, hashing, tables, page).  The sweep with a process per core would
-ideally take that divided by the cores; the parallel efficiency is the ideal time divided by the
-measured one, whose start and end count in full.
+The idea: parallel efficiency as usual, the time of the whole command on one core divided by the
+cores and by the time of the whole command with a process per core.
 
-    efficiency = (core - again) / (cores * wall)
+    efficiency = core / (cores * wall)
+
+Start and end are serial in both.  What the points alone would ideally take is the time on one core
+less that of the command once everything is there (its start, hashing, tables, page); against that,
+start and end of the sweep count in full:
+
+    of_points = (core - again) / (cores * wall)
 
 One process at a time that may use all cores is measured beside it: the compiler's threads use some
 of the others.
@@ -94,5 +98,6 @@ def sweeps(folder: Path, runs: int, *, quick: bool = False) -> Results:
         "core": core.wall,
         "again": again.wall,
         "loops": (before + loops(cores)) / 2,
-        "efficiency": (core.wall - again.wall) / (cores * together.wall),
+        "efficiency": core.wall / (cores * together.wall),
+        "of_points": (core.wall - again.wall) / (cores * together.wall),
     }

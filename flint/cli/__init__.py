@@ -41,6 +41,9 @@ COMMANDS = (
     "systems",
 )  # fmt: skip
 
+#: Commands whose modules do not import numpy; they do it themselves, later.
+_WITHOUT_NUMPY = frozenset({"sweep"})
+
 
 def application(commands: Sequence[str] = COMMANDS) -> typer.Typer:
     """The command line with some of its commands: what the others import costs nothing then."""
@@ -131,8 +134,9 @@ def _run(arguments: list[str], debug: bool) -> int:
         return UsageError.exit_status
     try:
         refuse_namesake()
-        import_numpy()
         named = arguments[:1] if arguments[0] in COMMANDS else COMMANDS
+        if arguments[0] not in _WITHOUT_NUMPY:
+            import_numpy()
         app = application(named)
         arguments = _with_values(arguments)
         status = app(args=arguments, prog_name="flint", standalone_mode=False)

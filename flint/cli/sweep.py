@@ -32,6 +32,7 @@ from flint.cli.options import (
     by_name,
     system_of,
 )
+from flint.environment import import_numpy
 from flint.errors import UsageError
 from flint.sweeps.description import NO_PASS, Sweep
 from flint.sweeps.processes import Processes
@@ -123,6 +124,7 @@ def sweep_command(
     )  # fmt: skip
     processes = Processes() if ray is None else None
     try:
+        import_numpy()
         from flint.cli.sweeping import carry_out
 
         carry_out(sweep, output, kept, processes, jobs, ray, fresh, json_output)

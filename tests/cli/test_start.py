@@ -29,6 +29,12 @@ def test_a_command_does_not_import_the_others():
     assert not {"flint.cli.simulate", "flint.cli.sweep", "flint.simulation"} & found
 
 
+def test_a_sweep_starts_its_processes_before_it_imports_what_they_do_not_wait_for():
+    found = imported("sweep", "--help")
+    assert "flint.sweeps.processes" in found
+    assert not {"numpy", "flint.workload", "flint.sweeps.points"} & found
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["chekc"]])
 def test_without_a_known_command_all_are_there(arguments):
     assert {"flint.cli.check", "flint.cli.sweep"} <= imported(*arguments)
