@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.distinct import distinct
 from flint.graph import EdgeKind, NodeKind, WorkloadGraph
 
 Ints = NDArray[np.int64]
@@ -164,4 +165,4 @@ def _through_empty(
     found = [value[graph.operand[low:high]]]
     for before in graph.order_node[graph.order_ptr[node] : graph.order_ptr[node + 1]].tolist():
         found.append(ends[before] if before in ends else offset[[before]])
-    return np.unique(np.concatenate(found))
+    return distinct(np.concatenate(found))

@@ -19,7 +19,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flint import registry
 from flint.compiler_report import CompilerReport
@@ -28,10 +28,12 @@ from flint.errors import FlintError, UsageError
 from flint.graph_io import graph_from_bytes, graph_to_bytes
 from flint.mesh import Mesh
 from flint.passes import apply
-from flint.passes.what_if import Chosen, parse_passes, transform
 from flint.ranks import RankSet, chosen_ranks
 from flint.tensor_types import TensorType
 from flint.workload import Level, Order, Program, ProgramInput, Workload
+
+if TYPE_CHECKING:
+    from flint.passes.what_if import Chosen
 
 SCHEMA = 1
 DOCUMENT = "workload.json"
@@ -97,10 +99,13 @@ def save(
         )
     described = system if isinstance(system, System) else load_system(system)
     chosen = chosen_ranks(ranks, workload.mesh.size)
-    what_if = parse_passes(passes)
-    graphs = [
-        transform(apply(program.graph, granularity), what_if) for program in workload.programs
-    ]
+    graphs = [apply(program.graph, granularity) for program in workload.programs]
+    passes = tuple(passes)
+    if passes:  # few want any, and their modules take a moment
+        from flint.passes.what_if import parse_passes, transform
+
+        what_if = parse_passes(passes)
+        graphs = [transform(graph, what_if) for graph in graphs]
     write = registry.converter("chakra")
     with _whole(folder) as partial_folder:
         manifest = write(

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.communication import Communication
+from flint.distinct import distinct
 from flint.errors import FlintError
 from flint.graph import NodeKind, WorkloadGraph
 
@@ -48,7 +49,7 @@ def _verify_groups(
             continue
         group = communicator.groups.number(ranks)
         pairs = np.unique(np.stack([group, owner])[:, group >= 0], axis=1)
-        for number in np.unique(pairs[0]).tolist():
+        for number in distinct(pairs[0]).tolist():
             members = pairs[1][pairs[0] == number].tolist()
             if len(members) == 1:
                 continue

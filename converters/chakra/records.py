@@ -35,6 +35,7 @@ from flint.converters.chakra.schema import (
     NodeType,
     ValueField,
 )
+from flint.distinct import distinct
 
 Ints = NDArray[np.int64]
 
@@ -193,7 +194,7 @@ def _group_head(digits: int) -> bytes:
 
 def _places(stamp: Ints, present: NDArray[np.bool_], at: Ints, width: Ints) -> list[StampPlaces]:
     found = []
-    for number in np.unique(stamp[present]).tolist():
+    for number in distinct(stamp[present]).tolist():
         rows = at[present & (stamp == number)]
         found.append(StampPlaces(number, rows[:, None] + np.arange(int(width[number]))))
     return found

@@ -41,6 +41,7 @@ from flint.converters.chakra.records import (
 from flint.converters.chakra.schema import COLLECTIVE_KIND, NodeType
 from flint.converters.chakra.trace_files import FileClass, FileWriter
 from flint.cost.systems import System
+from flint.distinct import distinct
 from flint.environment import DISTRIBUTION, installed_version
 from flint.errors import FlintError, UsageError
 from flint.execution.emission import Emission, emit, presence_of
@@ -279,7 +280,7 @@ def _metadata(mesh: Mesh, system: System, more: Mapping[str, str]) -> dict[str, 
 def _wanted(ranks: Ints | None, world: int) -> Ints | None:
     if ranks is None:
         return None
-    wanted = np.unique(np.asarray(ranks, np.int64))
+    wanted = distinct(np.asarray(ranks, np.int64))
     if not len(wanted) or wanted[0] < 0 or wanted[-1] >= world:
         raise UsageError(f"ranks to write must be some of 0..{world - 1}")
     return wanted

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.cost.systems import System, Tier
+from flint.distinct import distinct
 from flint.groups import Groups
 from flint.permutation import Permutation
 
@@ -147,7 +148,7 @@ def hops(permutation: Permutation, system: System) -> tuple[Ints, list[tuple[Tie
                 total += apart if side % tier.closed else np.minimum(apart, side - apart)
             links[near] = np.maximum(total, 1)[near]
     key = np.where(tier_of >= 0, tier_of * (len(ranks) + 1) + links, -1)
-    ways = np.unique(key[key >= 0])
+    ways = distinct(key[key >= 0])
     number = np.where(key >= 0, np.searchsorted(ways, key), -1)
     span = len(ranks) + 1
     return number, [(system.network[way // span], way % span) for way in ways.tolist()]
@@ -275,7 +276,7 @@ def _level(level: Level, members: Ints, world: int) -> Level:
     mine = members[block == block[0]]
     reach = []
     for coordinate, side in zip(_coordinates(mine, shape), shape, strict=True):
-        places = np.unique(coordinate)
+        places = distinct(coordinate)
         if len(places) > 1:
             spacing = int(np.diff(places).min())
             whole = len(places) * spacing == side and side > 2 and side % tier.closed == 0

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.communication import Communication
+from flint.distinct import distinct
 from flint.execution.forms import ABSENT as ABSENT_FORM
 from flint.execution.forms import INHERIT, NOTHING, Form, Part, single
 from flint.execution.node_types import NodeType
@@ -206,7 +207,7 @@ def _inherited(
     pair = np.repeat(waiting * kinds + kind_in, count)
     target = unrolled.deps[entry] * kinds + unrolled.dep_kind[entry]
     span = len(unrolled) * kinds + 1
-    pair, target = np.divmod(np.unique(pair * span + target), span)
+    pair, target = np.divmod(distinct(pair * span + target), span)
     return pair // kinds, pair % kinds, target // kinds, target % kinds
 
 
@@ -233,7 +234,7 @@ def _chain(
 
 
 def _csr(consumer: Ints, producer: Ints, count: int) -> tuple[Ints, Ints]:
-    key = np.unique(consumer * max(count, 1) + producer)
+    key = distinct(consumer * max(count, 1) + producer)
     consumer, producer = np.divmod(key, max(count, 1))
     ptr = np.zeros(count + 1, np.int64)
     np.cumsum(np.bincount(consumer, minlength=count), out=ptr[1:])

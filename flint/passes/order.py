@@ -46,6 +46,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.distinct import distinct
 from flint.graph import Ints, NodeKind, WorkloadGraph
 from flint.passes.columns import lists, row_of_entry, total_by_row, with_bodies
 from flint.passes.permute import permuted
@@ -118,7 +119,7 @@ def _grows(graph: WorkloadGraph, depth: Ints, prepares: NDArray[np.bool_]) -> ND
     held = (graph.producer < 0) | never_dies
     held[graph.inputs :] |= prepares[graph.producer[graph.inputs :]]
     # An operand that stands twice in one node dies once.
-    pairs = np.unique(consumer * graph.values + operand)
+    pairs = distinct(consumer * graph.values + operand)
     reader, value = pairs // max(1, graph.values), pairs % max(1, graph.values)
     dies = (depth[reader] == last[value]) & ~held[value]
     freed = total_by_row(np.where(dies, graph.value_bytes[value], 0), reader, len(graph))

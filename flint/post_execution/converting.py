@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from flint.collection import uncollected
+from flint.distinct import distinct
 from flint.errors import FlintError, UsageError
 from flint.mesh import Mesh
 from flint.post_execution.answering import answering
@@ -192,7 +193,7 @@ def _with_consumers(units: Units, flows: Flows | None) -> set[int]:
         return set()
     consumer = np.repeat(np.arange(len(units)), np.diff(flows.operand_ptr))
     inside = (flows.operand >= 0) & ~units.collective[consumer]
-    sources = np.unique(flows.operand[inside])
+    sources = distinct(flows.operand[inside])
     return set(sources[units.collective[sources]].tolist())
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.distinct import distinct
 from flint.errors import FlintError, UsageError
 from flint.post_execution.links import Links
 from flint.validation.classes import OpClass
@@ -329,7 +330,7 @@ def _within_library(trace: Observed, links: Links | None) -> NDArray[np.bool_]:
     if links is None:
         return inside
     talks = _by_fact(trace.facts, lambda fact: fact.kind.collective)[trace.op]
-    issuing = set(np.unique(links.thread[talks]).tolist())
+    issuing = set(distinct(links.thread[talks]).tolist())
     for span in links.spans:
         if span.name.startswith(_GLOO) and span.thread not in issuing:
             begun = (links.issued >= span.start) & (links.issued < span.end)

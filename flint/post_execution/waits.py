@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.distinct import distinct
 from flint.graph import EdgeKind
 from flint.post_execution.edges import JITTER, Found, Queue, queues_of
 from flint.post_execution.links import Links, StreamWait
@@ -119,7 +120,7 @@ def _by_users(trace: Observed, links: Links) -> list[StreamWait]:
     )
     inside: dict[int, tuple[Ints, Ints]] = {}
     rows = np.flatnonzero(communicates[trace.op])
-    for thread in np.unique(links.thread[rows]).tolist():
+    for thread in distinct(links.thread[rows]).tolist():
         mine = rows[links.thread[rows] == thread]
         order = np.argsort(links.issued[mine], kind="stable")
         over = np.maximum.accumulate(links.over[mine][order])

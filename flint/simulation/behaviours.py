@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.communication import Communication
+from flint.distinct import distinct
 from flint.execution.forms import GROUPED
 from flint.execution.peers import Peer, combine
 from flint.execution.structures import Structure, structures, used_communications
@@ -164,7 +165,7 @@ def _sets(number: Ints, colour: Ints) -> tuple[Ints, Ints]:
         return np.where(number >= 0, 0, -1), np.ones(1, np.int64)
     span = int(colour.max()) + 1
     member = number >= 0
-    group, present = np.divmod(np.unique(number[member] * span + colour[member]), span)
+    group, present = np.divmod(distinct(number[member] * span + colour[member]), span)
     numbers, start = np.unique(group, return_index=True)
     # Groups are told apart by the bytes of their sorted colours.
     sets: dict[bytes, int] = {}

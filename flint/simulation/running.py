@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from flint.cost.measured import Estimator
 from flint.cost.roofline import rate_table
 from flint.cost.systems import System
+from flint.distinct import distinct
 from flint.errors import FlintError, UsageError
 from flint.execution.forms import bytes_of
 from flint.execution.node_types import NodeType
@@ -350,7 +351,7 @@ class _Spent:
         of_detail = np.zeros(len(table) + 1, np.int64)
         sent = np.zeros(len(table) + 1, np.int64)
         known: dict[tuple[str, int], int] = {}
-        for index in np.unique(detail[detail >= 0]).tolist():
+        for index in distinct(detail[detail >= 0]).tolist():
             item = table[index]
             place = (item.kind, id(item.groups or item.permutation))
             if place not in known:

@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.distinct import distinct
 from flint.errors import FlintError
 from flint.graph import Phase, Source
 from flint.validation.classes import OpClass
@@ -142,7 +143,7 @@ class Observed:
     @property
     def ranks(self) -> tuple[int, ...]:
         """Ranks that have rows, ascending."""
-        return tuple(np.unique(self.rank).tolist())
+        return tuple(distinct(self.rank).tolist())
 
     @property
     def timed(self) -> bool:
