@@ -8,7 +8,6 @@ columns keyed by (structure, node id).  `--annotate` puts the same texts into th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from flint.converters.chakra.records import note
+from flint.distinct import distinct
 from flint.execution.emission import Emission
 from flint.graph import NodeKind, WorkloadGraph
 from flint.unrolling import Unrolled
@@ -68,9 +68,9 @@ def texts_of(graphs: tuple[WorkloadGraph, ...]) -> Texts:
     values: dict[str, list[str]] = {"op": list(tables.ops)}
     index: dict[str, Ints] = {"op": np.concatenate([graph.op for graph in graphs])}
     for name, texts in per_source.items():
-        distinct = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-        values[name] = list(distinct)
-        index[name] = np.array([distinct[text] for text in texts], np.int64)[source]
+        numbers = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+        values[name] = list(numbers)
+        index[name] = np.array([numbers[text] for text in texts], np.int64)[source]
     _add_types(graphs, values, index)
     _add_own_bytes(graphs, values, index)
     return Texts(values, index)
@@ -82,24 +82,39 @@ def _add_types(
     types = graphs[0].tables.types
     shapes: dict[str, int] = {}
     dtypes: dict[str, int] = {}
-    seen: dict[bytes, tuple[int, int]] = {}
-    rows: list[tuple[int, int]] = []
+    found: list[Ints] = []
     for graph in graphs:
-        ptr = graph.result_ptr.tolist()
-        for low, high in pairwise(ptr):
-            key = graph.result_type[low:high].tobytes()
-            if key not in seen:
-                mine = [types[i] for i in graph.result_type[low:high].tolist()]
-                shape = ", ".join(map(str, mine))
-                dtype = mine[0].dtype if mine else ""
-                seen[key] = (
-                    shapes.setdefault(shape, len(shapes)),
-                    dtypes.setdefault(dtype, len(dtypes)),
-                )
-            rows.append(seen[key])
-    columns = np.array(rows, np.int64).reshape(-1, 2)
+        number, results = _alike(graph)
+        table = np.empty((len(results), 2), np.int64)
+        for row, item in enumerate(results):
+            mine = [types[i] for i in item]
+            shape, dtype = ", ".join(map(str, mine)), mine[0].dtype if mine else ""
+            table[row] = (
+                shapes.setdefault(shape, len(shapes)), dtypes.setdefault(dtype, len(dtypes))
+            )  # fmt: skip
+        found.append(table[number])
+    columns = np.concatenate(found)
     values["shapes"], values["dtype"] = list(shapes), list(dtypes)
     index["shapes"], index["dtype"] = columns[:, 0], columns[:, 1]
+
+
+def _alike(graph: WorkloadGraph) -> tuple[Ints, list[tuple[int, ...]]]:
+    """Which types of results each node has, as an index into the different ones.
+
+    Most nodes have one result, and few types are told apart.
+    """
+    ptr = graph.result_ptr
+    number = np.empty(len(ptr) - 1, np.int64)
+    one = np.diff(ptr) == 1
+    alone = graph.result_type[ptr[:-1][one]]
+    used = distinct(alone)
+    number[one] = np.searchsorted(used, alone)
+    results = [(item,) for item in used.tolist()]
+    known: dict[tuple[int, ...], int] = {}
+    for node in np.flatnonzero(~one).tolist():
+        mine = tuple(graph.result_type[ptr[node] : ptr[node + 1]].tolist())
+        number[node] = known.setdefault(mine, len(results) + len(known))
+    return number, results + list(known)
 
 
 def _add_own_bytes(
@@ -112,9 +127,9 @@ def _add_own_bytes(
     )
     for name in ("bytes_in", "bytes_out"):
         texts = [str(getattr(item, name)) if item.largest_bytes else "" for item in table]
-        distinct = {text: number for number, text in enumerate(dict.fromkeys([*texts, ""]))}
-        values[name] = list(distinct)
-        index[name] = np.array([distinct[text] for text in [*texts, ""]], np.int64)[detail]
+        numbers = {text: number for number, text in enumerate(dict.fromkeys([*texts, ""]))}
+        values[name] = list(numbers)
+        index[name] = np.array([numbers[text] for text in [*texts, ""]], np.int64)[detail]
 
 
 class NodeTable:
