@@ -27,7 +27,7 @@ from flint.frontends.torch.device import current_stream, timeline
 from flint.frontends.torch.hazards import Extent, Hazards, extent
 from flint.frontends.torch.modes import dispatch_mode
 from flint.frontends.torch.recording import Argument, Op, View
-from flint.frontends.torch.shims import attention
+from flint.frontends.torch.shims import attention, reducer
 from flint.frontends.torch.tracking import Place, Tracker
 
 #: Tensor types that are not taken apart further.
@@ -195,6 +195,12 @@ class Recorder:
         if rule.parts is not None:
             with dispatch_mode(self._see):
                 return rule.parts(*args, **kwargs)
+        if reducer.untouched and rule.name == "aten.copy_.default":
+            told = reducer.untouched.get(args[0].untyped_storage()._cdata)
+            if told is not None:
+                with dispatch_mode(self._see):
+                    told()
+                return args[0]
         place = self._tracker.place()
         self._tracker.made(place)
         result = func(*args, **kwargs)

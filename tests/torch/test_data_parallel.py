@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from flint.errors import FlintError  # noqa: E402
 from tests.torch.in_child import record_in_child  # noqa: E402
+from tests.torch_real.processes import Case, preload, run_faked, run_really  # noqa: E402
+
+preload()
 
 
 def hooked(mesh):
@@ -70,17 +73,110 @@ def looking(unused, mesh):
     return model, torch.randn(4, 16, device=mesh.device_type)
 
 
-def test_a_step_that_looks_for_unused_parameters_and_has_none_is_captured_with_a_warning():
+def test_a_step_that_looks_for_unused_parameters_and_has_none_sends_the_map_of_them():
+    """1,072 gradients as above, then 4 numbers of 4 bytes; their sum is not fetched."""
     recording = record_in_child(plain_step, partial(looking, False), (4,), ("dp",), 2)
     reduced = [op for op in recording.ops if op.group >= 0]
-    assert [op.writes[0].shape for op in reduced] == [(1072,)]
-    [text] = [text for text in recording.warnings if "find_unused_parameters" in text]
-    assert "which parameters were used, 4 bytes each, is left out" in text
+    assert [(op.writes[0].shape, op.writes[0].dtype) for op in reduced] == [
+        ((1072,), "float32"),
+        ((4,), "int32"),
+    ]
+    assert not [text for text in recording.warnings if "Distributed" in text]
 
 
-def test_an_unused_parameter_is_named():
-    with pytest.raises(FlintError, match=r"the loss does not depend on unused.*requires_grad_"):
-        record_in_child(plain_step, partial(looking, True), (4,), ("dp",), 2)
+def test_an_unused_parameter_is_zeroed_reduced_and_left_alone():
+    """1,072 and 3 numbers in one bucket; four gradients are written and the map is fetched."""
+    recording = record_in_child(plain_step, partial(looking, True), (4,), ("dp",), 2)
+    reduced = [op for op in recording.ops if op.group >= 0]
+    assert [op.writes[0].shape for op in reduced] == [(1075,), (5,)]
+    zeroed = [op for op in recording.ops if op.name == "aten.zero_.default"]
+    assert [op.writes[0].shape for op in zeroed] == [(3,)]
+    last = recording.ops.index(reduced[-1])
+    written = [op.writes[0].shape for op in recording.ops[last:] if "copy_" in op.name]
+    assert sorted(written) == [(5,), (16,), (16, 32), (32,), (32, 16)]
+    [text] = [text for text in recording.warnings if "DistributedDataParallel" in text]
+    assert "1 parameters that are not used here are taken to be used by no rank" in text
+
+
+class Partly(torch.nn.Module):
+    """Four of eight parameters are used."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.skipped = torch.nn.Linear(8, 16), torch.nn.Linear(16, 16)
+        self.second, self.other = torch.nn.Linear(16, 8), torch.nn.Linear(3, 5)
+
+    def forward(self, x):
+        return self.second(self.first(x).relu())
+
+
+def in_small_buckets(options, mesh):
+    model = Partly().to(mesh.device_type)
+    model = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.0005, **options)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, foreach=True)
+    return model, optimizer, torch.randn(4, 8, device=mesh.device_type)
+
+
+def updating_step(model, optimizer, x):
+    model(x).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def keeping_step(model, optimizer, x):
+    optimizer.zero_grad(set_to_none=False)
+    model(x).square().mean().backward()
+    optimizer.step()
+
+
+def micro_batches_step(model, optimizer, x):
+    with model.no_sync():
+        model(x).square().mean().backward()
+    updating_step(model, optimizer, x)
+
+
+UNUSED = {
+    "looking": ({"find_unused_parameters": True}, updating_step),
+    "views": ({"find_unused_parameters": True, "gradient_as_bucket_view": True}, updating_step),
+    "kept gradients": ({"find_unused_parameters": True}, keeping_step),
+    "micro-batches": ({"find_unused_parameters": True}, micro_batches_step),
+    "static": ({"static_graph": True}, updating_step),
+}
+
+
+@pytest.mark.parametrize("name", UNUSED)
+def test_unused_parameters_are_treated_as_by_real_processes(name):
+    """Buckets, the map, copies, what the optimizer updates: of two gloo processes."""
+    options, step = UNUSED[name]
+    setup = partial(in_small_buckets, options)
+    case = Case((2,), ("dp",), setup, step, (0, 1), warm_up=3)
+    real, faked = run_really(case), run_faked(case)
+    for rank in case.ranks:
+        ours, theirs = (_told(seen[rank]["ops"]) for seen in (faked, real))
+        assert Counter(ours) == Counter(theirs)
+        assert [op for op in ours if op[0] in ORDERED] == [op for op in theirs if op[0] in ORDERED]
+
+
+#: What the order of is compared; unused parameters come in that of a hash table.
+ORDERED = ("aten.mm.default", "aten.mul.out", "c10d.allreduce_.default")
+
+
+#: What is the host's alone on a GPU, and what only the step after the first does.
+LEFT_OUT = frozenset(
+    ("read", "wait", "aten.fill_.Scalar", "aten.empty.memory_format", "c10d.broadcast_.default")
+)
+
+
+def _told(ops):
+    """Name, shapes that it is given and phase of every op."""
+    kept = [op for op in ops if op["name"] not in LEFT_OUT]
+    return [(op["name"], tuple(_shapes(op["args"])), op.get("phase")) for op in kept]
+
+
+def _shapes(item):
+    if isinstance(item, list):
+        return [shape for part in item for shape in _shapes(part)]
+    return [tuple(item["view"][2])] if isinstance(item, dict) and "view" in item else []
 
 
 def partitioned(mesh):
