@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -9,6 +11,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 
 import flint  # noqa: E402
+from tests.torch.in_child import record_in_child  # noqa: E402
 
 
 def gathered_in_one(mesh, x, y):
@@ -30,3 +33,45 @@ def test_tensors_that_are_gathered_together_are_one_communication():
     assert (found.operand_bytes, found.result_bytes) == ((19 * 4,), (4 * 19 * 4,))
     (text,) = [text for text in workload.warnings if text.startswith("monitored_barrier at ")]
     assert workload.warnings[text] == 1
+
+
+def gathered_with_gradient(x, group):
+    from torch.distributed.nn.functional import all_gather
+
+    torch.cat(all_gather(x, group=group)).square().sum().backward()
+
+
+def of_backend(backend, mesh):
+    group = dist.new_group(range(mesh.size()), backend=backend)
+    return torch.ones(3, 5, device=mesh.device_type, requires_grad=True), group
+
+
+@pytest.mark.parametrize(
+    ("backend", "name"),
+    [(None, "reduce_scatter_"), ("nccl", "reduce_scatter_"), ("gloo", "scatter_")],
+)
+def test_the_gradient_of_a_gather_is_what_the_backend_has_for_it(backend, name):
+    """torch.distributed.nn.functional: a reduce-scatter with NCCL; with gloo, which has none when
+    that was written, an exchange: a scatter from each of the four ranks."""
+    recording = record_in_child(
+        gathered_with_gradient, functools.partial(of_backend, backend), (4,), ("dp",)
+    )
+    gather, *gradient = [op for op in recording.ops if op.group >= 0]
+    assert gather.name == "c10d.allgather_.default"
+    assert {op.name for op in gradient} == {f"c10d.{name}.default"}
+    assert len(gradient) == (4 if backend == "gloo" else 1)
+
+
+def backends(mesh):
+    mixed = dist.new_group(range(mesh.size()), backend="cpu:gloo,cuda:nccl")
+    groups = None, mixed, mesh.get_group()
+    return torch.ones(2, device=mesh.device_type), [dist.get_backend(group) for group in groups]
+
+
+def doubled_if_nccl(x, found):
+    return x * 2 if found == ["nccl"] * 3 else x + 1
+
+
+def test_programs_are_told_that_the_backend_is_that_of_gpus():
+    [op] = record_in_child(doubled_if_nccl, backends, (4,), ("dp",)).ops
+    assert op.name == "aten.mul.Tensor"

@@ -119,8 +119,8 @@ for _name, _over in (
 
 def apply() -> None:
     """Hand out own ranks that tell what is asked of them."""
-    _instead(dist.get_rank, _answering(dist.get_rank))
-    _instead(dist.get_node_local_rank, _in_node(dist.get_node_local_rank))
+    replace_everywhere(dist.get_rank, _answering(dist.get_rank))
+    replace_everywhere(dist.get_node_local_rank, _in_node(dist.get_node_local_rank))
     group: Any = dist.ProcessGroup
     group.rank = _of_group(group.rank)
     kind: Any = DeviceMesh
@@ -129,7 +129,7 @@ def apply() -> None:
     environment.__getitem__ = _variable(environment.__getitem__)
 
 
-def _instead(original: Any, other: Any) -> None:
+def replace_everywhere(original: Any, other: Any) -> None:
     """Put ``other`` in the place of a function, wherever it was imported to."""
     name = original.__name__
     # Programs that say "from torch.distributed import get_rank" have it already.
