@@ -19,6 +19,7 @@ from typing import NamedTuple
 from flint.converters.hlo_facts import ModuleFacts, module_facts
 from flint.converters.json_traces import read_bytes
 from flint.converters.xplane_devices import Devices, fields, hosts_of, messages
+from flint.converters.xplane_products import Multiplied
 from flint.errors import FlintError
 from flint.hlo.messages import parse_module
 from flint.validation.classes import hlo_class
@@ -45,6 +46,8 @@ def observe(path: Path) -> Observed:
     """
     profile = profile_of(path)
     rows, module = profile.rows, profile.module
+    multiplied = Multiplied(parse_module(profile.proto), profile.rows.path)
+    products: dict[str, tuple[OpFacts, ...]] = {}
     known: dict[tuple[str, int], tuple[OpFacts, ...]] = {}
     runs: dict[int, dict[int, int]] = {}
     for event in profile.events:
@@ -57,6 +60,10 @@ def observe(path: Path) -> Observed:
             # A fusion of several products took its time for all of them together.
             share = duration * (place + 1) // len(inside) - duration * place // len(inside)
             rows.add(facts, rank=rank, step=step, start=start, duration=share, end=event.end)
+        if name not in products:
+            products[name] = multiplied.of(name)
+        for facts in products[name]:  # their time is in what they are fused with
+            rows.add(facts, rank=rank, step=step, start=start, duration=-1, end=event.end)
     steps = max(map(len, runs.values()), default=0)
     if len({len(found) for found in runs.values()}) > 1:
         rows.note("the devices did not all run the same number of steps in the trace")

@@ -76,7 +76,7 @@ class Comparison:
             found = match_compiled(expected, captured, executed, rules, streams, rank)
         pairs = [(i, j) for i, j, _ in found.pairs]
         if not report.comparable:
-            pair_repetitions(expected, captured, found, rules)
+            pair_repetitions(expected, captured, executed, found, rules)
         check_alike(trace, rank, captured, executed, found)
         prices = modelled.seconds(expected, rank) if modelled is not None else None
         if modelled is not None and trace.timed and trace.backend == "cpu":

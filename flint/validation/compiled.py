@@ -9,12 +9,13 @@ one computes get its partner.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable
 
-from flint.validation.classes import OpClass
 from flint.validation.duplicates import repeated
 from flint.validation.expected import Expected
-from flint.validation.keys import DUPLICATE, Rules
+from flint.validation.invariant import Invariants
+from flint.validation.keys import DUPLICATE, HOISTED, Rules
 from flint.validation.matching import match
 from flint.validation.merged import merge
 from flint.validation.observed import OpFacts
@@ -66,7 +67,11 @@ def match_compiled(
 
 
 def pair_repetitions(
-    expected: Expected, captured: list[OpFacts], found: Matching, rules: Rules
+    expected: Expected,
+    captured: list[OpFacts],
+    executed: list[OpFacts],
+    found: Matching,
+    rules: Rules,
 ) -> None:
     """Explain captured ops without a partner by ops that look the same and repeat each other.
 
@@ -75,17 +80,55 @@ def pair_repetitions(
     """
     left: dict[Hashable, list[int]] = {}
     for i in found.unmatched_captured:
-        if captured[i].kind in (OpClass.GEMM, OpClass.CONVOLUTION):
+        if captured[i].kind.must_match:
             left.setdefault(rules.key(captured[i]), []).append(i)
     if not left or len(left) > _LOOKED_AT:
         return
     partner = {rules.key(captured[i]): j for i, j, _ in found.pairs}
+    lines: dict[Hashable, set[str]] = {}
+    for _, j, _ in found.pairs:
+        lines.setdefault(rules.key(executed[j]), set()).add(executed[j].source)
+    invariants = Invariants(expected)
     for key, without in left.items():
         alike = [i for i, facts in enumerate(captured) if rules.key(facts) == key]
-        if key not in partner or repeated(expected, alike) < len(without):
-            continue
-        for i in without:
-            found.pairs.append((i, partner[key], Evidence.SIZES))
-            found.unmatched_captured.remove(i)
-            found.explained[DUPLICATE] += 1
-        found.certain.difference_update(alike)
+        # Where all that ran are of captured lines, each line's ops are accounted for by themselves.
+        ours = {captured[i].source for i in alike}
+        told = "" not in ours and lines.get(key, {""}) <= ours
+        for line in sorted({captured[i].source for i in without}) if told else [""]:
+            some = [i for i in alike if not told or captured[i].source == line]
+            here = [i for i in without if not told or captured[i].source == line]
+            reasons = _reasons(expected, invariants, captured, some, len(here))
+            if key not in partner or not reasons:
+                continue
+            for i in here:
+                found.pairs.append((i, partner[key], Evidence.SIZES))
+                found.unmatched_captured.remove(i)
+            found.explained.update(reasons)
+            found.certain.difference_update(some)
+
+
+def _reasons(
+    expected: Expected,
+    invariants: Invariants,
+    captured: list[OpFacts],
+    alike: list[int],
+    missing: int,
+) -> Counter[str]:
+    """Why some ops that look alike ran so many times less than captured; empty if nothing says it.
+
+    An op that leaves a loop does so with all of its iterations, so that only some numbers can be
+    missing.
+    """
+    nodes: dict[tuple[int, int], list[int]] = {}
+    for i in alike:
+        nodes.setdefault((int(expected.graph[i]), int(expected.node[i])), []).append(i)
+    fewer = {0}
+    for positions in nodes.values():
+        most, *others = invariants.runs(positions)
+        fewer |= {n + most - runs for n in fewer for runs in others if n + most - runs <= missing}
+    collective = any(captured[i].kind.collective for i in alike)
+    twice = 0 if collective else repeated(expected, alike)
+    hoisted = max(fewer)
+    if missing - hoisted > twice:
+        return Counter()
+    return +Counter({HOISTED: hoisted, DUPLICATE: missing - hoisted})

@@ -37,6 +37,8 @@ class Expected:
         node: its node there.
         instance: which execution of that graph, counted over the whole step.
         graphs: the program's graph and its bodies.
+        above: of each graph, which graph and node it is a body of; (-1, -1) of the program's.
+        parent: of each instance, the instance that it ran in; -1 of the program's.
     """
 
     facts: tuple[OpFacts, ...]
@@ -45,6 +47,8 @@ class Expected:
     node: Ints
     instance: Ints
     graphs: tuple[WorkloadGraph, ...]
+    above: tuple[tuple[int, int], ...]
+    parent: Ints
 
     def __len__(self) -> int:
         return len(self.op)
@@ -74,11 +78,14 @@ def expected_of(workload: Workload, rank: int) -> Expected:
     else:
         raise FlintError(f"rank {rank} is none of the capture's {workload.mesh.size}")
     unroller = _Unroller(rank, workload.order == Order.RECORDED)
-    op, graph, node, instance, _ = unroller.unrolled(program.graph)
-    return Expected(tuple(unroller.facts), op, graph, node, instance, tuple(unroller.graphs))
+    op, graph, node, instance, parent = unroller.unrolled(program.graph, (-1, -1))
+    return Expected(
+        tuple(unroller.facts), op, graph, node, instance, tuple(unroller.graphs),
+        tuple(unroller.above), parent,
+    )  # fmt: skip
 
 
-_Columns = tuple[Ints, Ints, Ints, Ints, int]
+_Columns = tuple[Ints, Ints, Ints, Ints, Ints]
 
 
 class _Unroller:
@@ -87,13 +94,16 @@ class _Unroller:
         self.recorded = recorded
         self.facts: dict[OpFacts, int] = {}
         self.graphs: list[WorkloadGraph] = []
+        self.above: list[tuple[int, int]] = []
 
-    def unrolled(self, graph: WorkloadGraph) -> _Columns:
-        """op, graph, node, instance, and how many instances there are."""
+    def unrolled(self, graph: WorkloadGraph, above: tuple[int, int]) -> _Columns:
+        """op, graph, node, instance, and the parent of each instance."""
         number = len(self.graphs)
         self.graphs.append(graph)
+        self.above.append(above)
         parts: list[tuple[Ints, Ints, Ints, Ints]] = []
         run: list[tuple[int, int]] = []
+        parents = [np.full(1, -1, dtype=np.int64)]
         instances = 1
 
         def flush() -> None:
@@ -106,7 +116,10 @@ class _Unroller:
             body, times = _body(node)
             if body is not None:
                 flush()
-                op, inner, at, instance, inside = self.unrolled(body)
+                op, inner, at, instance, within = self.unrolled(body, (number, node.index))
+                if not len(op):
+                    continue
+                inside = len(within)
                 if len(op) * times > MAX_OPS:
                     raise FlintError(
                         f"one rank runs more than {MAX_OPS:,} ops: too many to compare"
@@ -118,6 +131,10 @@ class _Unroller:
                         np.tile(instance, times) + shift + instances,
                     )
                 )  # fmt: skip
+                begins = np.arange(times, dtype=np.int64) * inside + instances
+                shifted = begins[:, None] + within
+                shifted[:, 0] = 0  # the body's own instance runs in this graph's
+                parents.append(shifted.ravel())
                 instances += inside * times
                 continue
             for facts in self._messages(node) or (self._facts(node),):
@@ -126,10 +143,11 @@ class _Unroller:
         flush()
         empty = np.zeros(0, dtype=np.int64)
         columns = [np.concatenate([empty, *column]) for column in zip(*parts, strict=True)]
+        parent = np.concatenate(parents)
         if not columns:
-            return empty, empty, empty, empty, instances
+            return empty, empty, empty, empty, parent
         op, inner, at, instance = columns
-        return op, inner, at, instance, instances
+        return op, inner, at, instance, parent
 
     def _messages(self, node: Node) -> list[OpFacts]:
         """What a rank of PyTorch calls of a permutation: a send, a receive, both or neither."""

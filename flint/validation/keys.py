@@ -20,6 +20,8 @@ from flint.validation.selection import LIBRARY_NAMES, plain_name
 MESSAGES = (OpClass.SEND, OpClass.RECV)
 
 PROMOTED = "bfloat16 is computed and sent as float32 on the CPU"
+PROMOTED_8_BITS = "floats of 8 bits are computed and sent as float16 on the CPU"
+PROMOTED_4_BITS = "integers of 4 bits are computed and sent as 8 bits on the CPU"
 SCATTERED = "a reduce-scatter runs as the all-reduce and slice that the program has in its place"
 SWAPPED = "a matrix product with its operands swapped: the transpose of the result"
 LIBRARY = "the profiler names the library's op"
@@ -30,8 +32,11 @@ UNREAD = "the profiler lists arguments that the op does not read, or lists witho
 UNTOLD = "the profiler does not list the tensors of an optional list, as indices are"
 FOREACH = "one kernel for a list of tensors on accelerators, one op per tensor on the CPU"
 DUPLICATE = "the same op on the same values as another one, which the compiler runs once"
+HOISTED = "the same op on the same values in all iterations of a loop, run once before it"
 LAYOUT = "a convolution with its dims in another order"
 POINTWISE = "a convolution with a window of one element, computed as a matrix product"
+MULTIPLIED = "a matrix product of vectors, or one without a sum, which runs as a multiplication"
+SCALED = "a matrix product with a single number, which is element-wise work: fused or folded"
 #: Per class of collectives.
 COMBINED = {
     kind: f"{kind}s that the compiler combined into one" for kind in OpClass if kind.collective
@@ -42,6 +47,17 @@ BARRIER = "a barrier, captured as the all-reduce of one number that it is with N
 STOPPED = "a product that began and never ran: activation checkpointing had all it wanted"
 TOGETHER = "collectives issued as one batch, whose kernel no single op launched"
 PARTED = "one collective of several buffers that runs as several"
+
+#: What XLA's CPU backend has no arithmetic for -> what it uses in its place and calls it by
+#: (float normalization in xla/service/cpu/cpu_compiler.cc).
+_PROMOTED = (
+    {"bf16": ("f32", PROMOTED)}
+    | dict.fromkeys(
+        ("f8E3M4", "f8E4M3", "f8E4M3FN", "f8E4M3FNUZ", "f8E4M3B11FNUZ", "f8E5M2", "f8E5M2FNUZ"),
+        ("f16", PROMOTED_8_BITS),
+    )
+    | {"i4": ("i8", PROMOTED_4_BITS), "ui4": ("ui8", PROMOTED_4_BITS)}
+)
 
 _OTHER_COLLECTIVES = {
     "reduce_": ROOTED, "reduce": ROOTED, "_reduce_oop": ROOTED, "barrier": BARRIER,
@@ -55,7 +71,7 @@ class Rules:
     Attributes:
         by_name: classes in which the trace has no sizes.
         recorded: the capture is a recording of PyTorch's ops, else XLA's program.
-        promoted: the backend computes bfloat16 as float32.
+        promoted: the backend computes bfloat16 as float32, and floats of 8 bits as float16.
         scattered: the backend has no reduce-scatter.
         on_host: it ran on the CPU.
         grouped: the trace tells the groups of collectives.
@@ -165,18 +181,31 @@ class Rules:
         shapes = [(b, min(m, n), max(m, n), k) for b, m, n, k in facts.gemms or ()]
         return self._dtype(facts.dtype), tuple(sorted(shapes))
 
+    def multiplication(self, facts: OpFacts) -> Hashable | None:
+        """What a product that is a multiplication in truth has in common with that; None of others.
+
+        A product without a sum has the sizes (batch, m, n, 1); of one of vectors the compiler may
+        put the dims that are summed and those that are not together.
+        """
+        if facts.gemms is None or len(facts.gemms) != 1:
+            return None
+        [(batch, m, n, k)] = facts.gemms
+        if m == n == 1:
+            return self._dtype(facts.dtype), (batch * k, 1, 1)
+        return (self._dtype(facts.dtype), (batch, min(m, n), max(m, n))) if k == 1 else None
+
     def parts(self, facts: OpFacts) -> tuple[int, ...]:
         """Bytes of a collective's buffers, as the backend sends them."""
         sizes = facts.parts or ()
         if not self.promoted or facts.operands is None or len(facts.operands) != len(sizes):
             return (sum(sizes),) if self.recorded else sizes
         return tuple(
-            size * (2 if dtype == "bf16" else 1)
+            size * (2 if dtype in _PROMOTED else 1)
             for size, (_, dtype) in zip(sizes, facts.operands, strict=True)
         )
 
     def _dtype(self, dtype: str) -> str:
-        return "f32" if self.promoted and dtype == "bf16" else dtype
+        return _PROMOTED[dtype][0] if self.promoted and dtype in _PROMOTED else dtype
 
     def argument_reason(self, captured: OpFacts, executed: OpFacts) -> str:
         """Why two ops of the same name list other arguments; "" where no reason is known.
@@ -204,8 +233,10 @@ class Rules:
     def reasons(self, captured: OpFacts, executed: OpFacts) -> tuple[str, ...]:
         """Why two ops with the same key do not look the same; () where they do."""
         found = []
-        if self.promoted and captured.dtype == "bf16" and executed.dtype == "f32":
-            found.append(PROMOTED)
+        if self.promoted and captured.dtype in _PROMOTED:
+            dtype, reason = _PROMOTED[captured.dtype]
+            if executed.dtype == dtype:
+                found.append(reason)
         if captured.kind != executed.kind:
             found.append(SCATTERED)
         if captured.gemms and executed.gemms and not _same(captured.gemms, executed.gemms):

@@ -20,6 +20,7 @@ from flint.validation.keys import Rules
 from flint.validation.observed import OpFacts
 from flint.validation.other_forms import (
     gathered_through_root,
+    multiplied,
     parted,
     pointwise,
     spread,
@@ -60,6 +61,7 @@ def match(
             _match_class(kind, captured, executed, ours, theirs, rules, address, result)
     else:  # XLA fuses light ops: counted, not compared
         pointwise(captured, executed, rules, result)
+        multiplied(captured, executed, rules, result)
     if gloo is not None:
         known = [(i, j) for i, j, _ in result.pairs]
         for item in explanations(

@@ -9,13 +9,23 @@ product, a gather by its messages.  Each is paired here and its reason counted.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Sequence
 
 from flint.validation.backends import shapes_of
 from flint.validation.classes import OpClass
-from flint.validation.keys import COMBINED, FOREACH, PARTED, POINTWISE, PROMOTED, Rules
+from flint.validation.keys import (
+    COMBINED,
+    FOREACH,
+    MULTIPLIED,
+    PARTED,
+    POINTWISE,
+    PROMOTED,
+    SCALED,
+    Rules,
+)
 from flint.validation.observed import OpFacts
 from flint.validation.pairing import Evidence, Matching, Pairs, equal, without
 from flint.validation.rooted import THROUGH_ROOT, through_root
@@ -112,6 +122,40 @@ def pointwise(
         result.explained[POINTWISE] += 1
         if captured[i].dtype != executed[j].dtype:
             result.explained[PROMOTED] += 1
+
+
+def multiplied(
+    captured: Sequence[OpFacts], executed: Sequence[OpFacts], rules: Rules, result: Matching
+) -> None:
+    """Products that ran as multiplications, of the same sizes and from the same line.
+
+    A product with a single number leaves no trace where that number is a constant; it is not more
+    than other element-wise work, and is told apart from those that have a partner.
+    """
+    left = [i for i in result.unmatched_captured if captured[i].kind == OpClass.GEMM]
+    left = [i for i in left if rules.multiplication(captured[i]) is not None]
+    made = [
+        j
+        for j, facts in enumerate(executed if left else ())
+        if facts.kind == OpClass.ELEMENTWISE and rules.multiplication(facts) is not None
+    ]
+    for told in (2, 1, 0):
+        # A sum that is not the product's alone has no line; nor is there one to contradict then.
+        some = [j for j in made if told or not executed[j].source]
+        keys, others = (
+            [(rules.multiplication(ops[n]), (ops[n].source, ops[n].origin)[:told]) for n in ns]
+            for ops, ns in ((captured, left), (executed, some))
+        )
+        found = [(left[x], some[y]) for x, y in equal(keys, others)]
+        left = without(left, (i for i, _ in found))
+        made = without(made, (j for _, j in found))
+        result.pairs += [(i, j, Evidence.SIZES) for i, j in found]
+        result.unmatched_captured = without(result.unmatched_captured, (i for i, _ in found))
+        result.explained.update({MULTIPLIED: len(found)} if found else {})
+    numbers = [
+        i for i in left if any(math.prod(shape) == 1 for shape, _ in captured[i].operands or ())
+    ]
+    result.explain(SCALED, numbers, [])
 
 
 def gathered_through_root(

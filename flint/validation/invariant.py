@@ -1,0 +1,91 @@
+"""Captured ops of loops that do the same in every iteration: compilers run them before the loop.
+
+The idea: what an op of a loop's body computes is the same each time if nothing that it reads,
+through whatever other ops, changes from one iteration to the next.  The graph says which of a
+body's inputs do.  From how often an op is captured, and how often it runs behind each of its loops
+that it may leave, follows which numbers of runs are possible at all.
+
+    Invariants(expected).runs([4, 9, 14, 19])      # [4, 1]: in the loop, or once before it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from operator import or_
+
+import numpy as np
+
+from flint.graph import Loop, NodeKind, WorkloadGraph
+from flint.validation.duplicates import origin
+from flint.validation.expected import Expected
+
+#: Begins of ops that may give something else each time, or do more than give a result.
+_IMPURE = ("rng", "custom_call", "infeed", "outfeed", "send", "recv")
+#: What an op reads that may change each time: bits of all inputs.
+_ANYTHING = -1
+
+
+class Invariants:
+    """What of a rank's ops does not depend on the iteration."""
+
+    def __init__(self, expected: Expected) -> None:
+        self.expected = expected
+        self._read: dict[int, list[int]] = {}
+
+    def runs(self, positions: Sequence[int]) -> list[int]:
+        """How often a captured op may run: as captured, and before each loop that it may leave.
+
+        Args:
+            positions: of one node's runs, all of them.
+        """
+        expected = self.expected
+        instances = np.unique(expected.instance[list(positions)])
+        found = [len(instances)]
+        graph, node = int(expected.graph[positions[0]]), int(expected.node[positions[0]])
+        reads = self._reads(graph)[self._first_result(graph, node)]
+        while (above := expected.above[graph])[0] >= 0:
+            view = expected.graphs[above[0]][above[1]]
+            if view.loop is None or reads & ~_unchanged(view.loop):
+                break
+            outer = self._reads(above[0])
+            reads = _union(outer[v] for n, v in enumerate(view.operands) if reads >> n & 1)
+            instances = np.unique(expected.parent[instances])
+            found.append(len(instances))
+            graph = above[0]
+        return found
+
+    def _first_result(self, graph: int, node: int) -> int:
+        of = self.expected.graphs[graph]
+        return of.inputs + int(of.result_ptr[node])
+
+    def _reads(self, number: int) -> list[int]:
+        """Of every value of a graph, which inputs it depends on, as bits."""
+        if number not in self._read:
+            self._read[number] = _reads(self.expected.graphs[number])
+        return self._read[number]
+
+
+def _reads(graph: WorkloadGraph) -> list[int]:
+    found = [1 << n for n in range(graph.inputs)]
+    kinds = (NodeKind.COMPUTE, NodeKind.COMMUNICATION)
+    for node in range(len(graph)):
+        name = graph.tables.ops[int(graph.op[node])]
+        pure = graph.kind[node] in kinds and not name.startswith(_IMPURE)
+        operands = graph.operand[graph.operand_ptr[node] : graph.operand_ptr[node + 1]].tolist()
+        reads = _union(found[value] for value in operands) if pure else _ANYTHING
+        found += [reads] * int(graph.result_ptr[node + 1] - graph.result_ptr[node])
+    return found
+
+
+def _union(parts: Iterable[int]) -> int:
+    return reduce(or_, parts, 0)
+
+
+def _unchanged(loop: Loop) -> int:
+    """The inputs of a body that are the same in each iteration, as bits."""
+    body, found = loop.body, 0
+    for n in range(body.inputs):
+        if n >= loop.carried or origin(body, int(body.outputs[n])) == n:
+            found |= 1 << n
+    return found

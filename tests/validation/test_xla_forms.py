@@ -1,0 +1,136 @@
+"""What XLA's CPU backend makes of a program: told by name, and no difference beside it agrees."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flint.validation.classes import OpClass
+from flint.validation.keys import (
+    BUFFERS,
+    HOISTED,
+    MULTIPLIED,
+    PROMOTED_4_BITS,
+    PROMOTED_8_BITS,
+    SCALED,
+    SCATTERED,
+    SWAPPED,
+)
+from flint.validation.validating import validate
+from tests.capture.comparing import child_environment
+from tests.validation import xla_steps
+
+pytestmark = pytest.mark.xdist_group("validation")
+
+RUN = ("vectors", "number", "float8_e5m2", "float8_e4m3fn", "int4", "accumulation", "loops")
+
+
+@pytest.fixture(scope="module")
+def profiles(tmp_path_factory):
+    """Step name -> profile folder of a real run on host devices."""
+    folder = tmp_path_factory.mktemp("profiles")
+    places = [f"{name}=tests.validation.xla_steps:{name}" for name in RUN]
+    run = subprocess.run(
+        [sys.executable, str(Path(__file__).parent / "profiling.py"), str(folder), *places],
+        capture_output=True, text=True, env=child_environment(), timeout=600, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    return {name: folder / name for name in RUN}
+
+
+@pytest.fixture(scope="module")
+def compare(profiles):
+    """Report of a step's capture against the run of a step."""
+    captures = {}
+
+    def report(name, run=""):
+        if name not in captures:
+            captures[name] = getattr(xla_steps, name).capture()
+        return validate(captures[name], [profiles[run or name]])
+
+    return report
+
+
+def named(report):
+    return "\n".join(f"{item.what} {item.op}" for item in report.differences if item.counts)
+
+
+def test_products_of_vectors_and_outer_products_are_found_as_multiplications(compare):
+    report = compare("vectors")
+    assert report.ok, named(report)
+    # One, many and the outer product, and one per row of 16.
+    assert report.explained == {MULTIPLIED: (3 + 16) * 8}
+    gemms = report.classes[OpClass.GEMM]
+    assert (gemms.captured, gemms.executed, gemms.matched) == (20 * 8, 8, 20 * 8)
+
+
+def test_a_product_of_vectors_of_another_length_is_no_such_multiplication(compare):
+    report = compare("vectors_changed", "vectors")
+    assert not report.ok
+    assert report.failures == 2 * 8
+    for dims in ("1x1x1x62", "1x1024x31x1"):
+        assert f"not executed dot_general {dims} " in named(report)
+
+
+def test_a_product_with_a_number_leaves_no_trace_and_is_no_match(compare):
+    report = compare("number")
+    assert report.ok, named(report)
+    assert report.explained[SCALED] == 8
+    gemms = report.classes[OpClass.GEMM]
+    assert gemms.captured == gemms.matched + 8
+    assert "8 have no partner for a reason that is named" in report.verdict
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("float8_e5m2", PROMOTED_8_BITS),
+        ("float8_e4m3fn", PROMOTED_8_BITS),
+        ("int4", PROMOTED_4_BITS),
+    ],
+)
+def test_small_numbers_are_sent_as_wider_ones(name, reason, compare):
+    report = compare(name)
+    assert report.ok, named(report)
+    assert report.explained == {reason: 3 * 8, BUFFERS: 8}
+
+
+@pytest.mark.parametrize("name", ["int8", "int4"])
+def test_other_numbers_are_not_what_was_sent(name, compare):
+    report = compare(name, "float8_e5m2")
+    assert not report.ok
+    assert "not executed all_gather" in named(report)
+
+
+def test_a_gather_that_leaves_a_loop_runs_once_for_all_iterations(compare):
+    report = compare("accumulation")
+    assert report.ok, named(report)
+    assert set(report.explained) <= {HOISTED, SCATTERED, SWAPPED}
+    gathers = report.classes[OpClass.ALL_GATHER]
+    assert report.explained[HOISTED] == gathers.captured - gathers.executed > 0
+
+
+def test_a_gather_of_what_changes_in_a_loop_must_run_in_each_iteration(compare):
+    report = compare("accumulation_changed", "accumulation")
+    assert not report.ok
+    assert report.explained.get(HOISTED, 0) == 0
+    assert "not executed all_gather" in named(report)
+
+
+def test_what_leaves_two_loops_runs_once(compare):
+    report = compare("loops")
+    assert report.ok, named(report)
+    reduces, gemms = report.classes[OpClass.ALL_REDUCE], report.classes[OpClass.GEMM]
+    # In 3 iterations of 5: an all-reduce and w @ w, and on what they are used for.
+    assert (reduces.captured, reduces.executed) == (15 * 8, 8)
+    assert (gemms.captured, gemms.executed) == (45 * 8, 31 * 8)
+    assert report.explained == {HOISTED: 28 * 8}
+
+
+def test_what_changes_in_the_outer_loop_may_leave_the_inner_one_only(compare):
+    report = compare("loops_changed", "loops")
+    assert not report.ok
+    assert "not executed all_reduce" in named(report)

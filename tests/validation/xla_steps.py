@@ -1,0 +1,129 @@
+"""Steps that XLA's CPU backend runs in another form than captured, each with one that differs.
+
+A ``_changed`` step is the same but for one thing (sizes, what a loop carries), so that its capture
+must not agree with a run of the other.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import flint
+
+EIGHT = [(i, (i + 1) % 8) for i in range(8)]
+
+
+def placed(mesh, shape, *spec, dtype=jnp.float32):
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, P(*spec)))
+
+
+def mapped(function, in_specs):
+    return lambda *args: jax.shard_map(
+        function, in_specs=in_specs, out_specs=P("d"), check_vma=False
+    )(*args)
+
+
+def step(function, *shapes, mesh=(8,), axes=("d",)):
+    """A step on arguments of (shape, dims' axes)."""
+    return flint.capture(
+        mesh=mesh, axes=axes, framework="jax",
+        setup=lambda on: tuple(placed(on, shape, *spec) for shape, spec in shapes),
+    )(function)  # fmt: skip
+
+
+def products(length):
+    """A product of vectors, many of them, an outer product, one in a loop, and a plain one."""
+
+    def run(a, b, w):
+        single = jnp.vdot(a[0, :length], b[0, :length])
+        many = jnp.einsum("bk,bk->b", a, b)
+        outer = jnp.einsum("i,bj->bij", w[0, : length // 2], b)
+        mapped = lax.map(lambda row: row @ b[1], a)
+        return single, many.sum(), outer, mapped, w @ w
+
+    return step(run, ((16, 64), ()), ((16, 64), ()), ((32, 32), ()))
+
+
+vectors, vectors_changed = products(64), products(62)
+
+
+def with_number(w, v, x):
+    """A loss whose gradient multiplies a vector by a constant number."""
+
+    def loss(w, v):
+        score = jnp.tanh(x @ w) @ v
+        return jnp.vdot(score, score)
+
+    return jax.grad(loss, argnums=(0, 1))(w, v)
+
+
+number = step(with_number, ((64, 32), ()), ((32,), ()), ((16, 64), ("d",)))
+
+
+def small(dtype):
+    """Collectives on numbers of 8 bits and less."""
+
+    def one(x):
+        q = x.astype(dtype)
+        found = [
+            lax.all_gather(q, "d"), lax.ppermute(q, "d", EIGHT), lax.all_to_all(q, "d", 0, 0)
+        ]  # fmt: skip
+        first, *others = (part.astype(jnp.float32) for part in found)
+        return x + first.sum(0) + sum(others)
+
+    return step(mapped(one, P("d")), ((64, 64), ("d",)))
+
+
+float8_e5m2, float8_e4m3fn, int4, int8 = map(
+    small, (jnp.float8_e5m2, jnp.float8_e4m3fn, jnp.int4, jnp.int8)
+)
+
+
+def accumulated(carried):
+    """Gradients of four batches with sharded weights, which change between batches if carried."""
+
+    def train(w, v, batches):
+        def loss(w, v, batch):
+            return jnp.mean((jax.nn.relu(batch @ w) @ v) ** 2)
+
+        def body(state, batch):
+            at, *sums = state
+            grads = jax.grad(loss, argnums=(0, 1))(at, v, batch)
+            after = at - 0.1 * grads[0] if carried else at
+            return (after, *map(jnp.add, sums, grads)), None
+
+        zeros = jnp.zeros_like(w), jnp.zeros_like(v)
+        (_, *sums), _ = lax.scan(body, (w, *zeros), batches)
+        return sums
+
+    spec = ((64, 128), ("data", "model")), ((128, 64), ("model", "data"))
+    return step(train, *spec, ((4, 32, 64), (None, "data")), mesh=(4, 2), axes=("data", "model"))
+
+
+accumulation, accumulation_changed = accumulated(False), accumulated(True)
+
+
+def nested(changing):
+    """An all-reduce and a product in two nested loops, the same each time or not."""
+
+    def one(x, w, v):
+        def inner(_, state):
+            x, u = state
+            return jnp.tanh(x @ (w @ w)) @ lax.psum(u, "d"), u
+
+        def outer(i, state):
+            x, u = state
+            x, _ = lax.fori_loop(0, 3, inner, (x, u))
+            return x, u * (i + 1.0) if changing else u
+
+        return lax.fori_loop(0, 5, outer, (x, v[0]))[0]
+
+    shapes = ((16, 64), ("d",)), ((64, 64), ()), ((8, 64, 64), ("d",))
+    return step(mapped(one, (P("d"), P(), P("d"))), *shapes)
+
+
+loops, loops_changed = nested(False), nested(True)
