@@ -23,7 +23,6 @@ from flint.frontends.torch.shims.mesh import really
 from flint.frontends.torch.shims.own_rank import replace_everywhere
 from flint.frontends.torch.shims.values import assumed, place
 
-
 #: Modules of PyTorch's that communicate otherwise with another backend.
 _BY_BACKEND = ("torch.distributed.nn.", "torch.distributed.algorithms.")
 
