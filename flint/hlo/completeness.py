@@ -19,6 +19,11 @@ from google.protobuf.message import DecodeError
 from flint.hlo import hlo_pb2 as pb
 
 UNSCHEDULED = "no schedule in the file: the order of a compiled module's kernels is modelled"
+VALUELESS = (
+    "a constant without its value ({...} in HLO text): reduce-scatters, branches and trip counts "
+    "that follow from it are not seen; XLA_FLAGS=--xla_dump_large_constants keeps values, and so "
+    "do protos"
+)
 UNENDED = (
     "the file ends before what XLA writes last (buffer donors, frontend attributes): written by an "
     "XLA of before 2024, or cut off without its devices and shardings"
@@ -53,7 +58,12 @@ def remarks(proto: pb.HloModuleProto) -> list[str]:
     through_xla = _compiled(proto) or proto.HasField("input_output_alias")
     if through_xla and not proto.HasField("frontend_attributes"):
         texts.append(UNENDED)
-    return texts
+    valueless = sum(
+        instruction.opcode == "constant" and not instruction.HasField("literal")
+        for computation in proto.computations
+        for instruction in computation.instructions
+    )
+    return texts + [VALUELESS] * valueless
 
 
 def _compiled(proto: pb.HloModuleProto) -> bool:

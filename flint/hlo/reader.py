@@ -33,6 +33,10 @@ from flint.tensor_types import TOKEN
 #: Computations within computations; real modules stay below 30.
 MAX_DEPTH = 100
 
+#: How XLA's partitioner renames what it has partitioned, the entry computation too: the only mark
+#: that HLO text keeps.
+_PARTITIONED = "_spmd"
+
 #: Characters of an error message.
 MAX_MESSAGE = 500
 
@@ -124,6 +128,7 @@ class _Reader:
             input_shardings=shardings,
             output_shardings=output_shardings(proto, root),
             partitioned=bool(proto.spmd_parameters_shardings)
+            or entry.name.endswith(_PARTITIONED)
             or not any("devices=[" in text for text in shardings),
             input_names=self._input_names(entry, parameters),
             location=self.locations,

@@ -3,6 +3,8 @@
 The one door to ``jaxlib._hlo``, which is private; known to work: jaxlib 0.10.2.  XLA may stop the
 whole process on text that it does not like, so the parser runs in a child process under a time
 limit.  A proto does not say how many partitions the text's header states; they are carried over.
+Where a text leaves out a constant (``constant({...})``, as XLA's dumps do from eleven elements on),
+the parser makes zeros of it; these constants lose their literal, so that no value is made up.
 
     proto = proto_of_text(open("step.hlo").read().encode(), "step.hlo")
     read_hlo(proto, "step.hlo")
@@ -44,6 +46,9 @@ _NO_PARSER, _REFUSED = 3, 4
 
 _HEADER = re.compile(rb"^HloModule\b.*", re.MULTILINE)
 _COUNT = r"\b%s=(\d{1,9})\b"
+_LEFT_OUT = re.compile(
+    rb"^\s*(?:ROOT\s+)?%?([\w.\-]+) = [^\s\"]+ constant\(\{\.\.\.\}\)", re.MULTILINE
+)
 
 
 def proto_of_text(text: bytes, name: str = "<module>") -> bytes:
@@ -55,7 +60,7 @@ def proto_of_text(text: bytes, name: str = "<module>") -> bytes:
 
     Returns:
         A serialised ``HloModuleProto`` for ``read_hlo``; its device assignment holds no more than
-        the counts that the header states.
+        the counts that the header states, and constants that the text leaves out have no literal.
 
     Raises:
         FlintError: XLA does not accept the text (its reason is given), or stopped on it.
@@ -71,7 +76,10 @@ def proto_of_text(text: bytes, name: str = "<module>") -> bytes:
     except subprocess.TimeoutExpired:
         raise FlintError(f"{name}: XLA's HLO parser took more than {TIME_LIMIT:.0f} s") from None
     if done.returncode == 0:
-        return _with_counts(done.stdout, text)
+        module = pb.HloModuleProto.FromString(done.stdout)
+        _state_counts(module, text)
+        _drop_made_up(module, text)
+        return module.SerializeToString()
     reason = _reason(done.stderr)
     if done.returncode == _NO_PARSER:
         raise FlintError(f"XLA's HLO parser is not there ({reason}); known: {KNOWN_VERSIONS}")
@@ -96,7 +104,8 @@ def _status(returncode: int) -> str:
         return f"signal {-returncode}"
 
 
-def _with_counts(proto: bytes, text: bytes) -> bytes:
+def _state_counts(module: pb.HloModuleProto, text: bytes) -> None:
+    """Give the module the numbers of partitions and replicas that the text's header states."""
     header = _HEADER.search(text)
     line = header.group().decode("utf-8", "replace") if header else ""
     counts = {}
@@ -104,9 +113,17 @@ def _with_counts(proto: bytes, text: bytes) -> bytes:
         stated = re.search(_COUNT % key, line)
         if stated:
             counts[key] = int(stated.group(1))
-    module = pb.HloModuleProto.FromString(proto)
-    if not counts or module.device_assignment.computation_count:
-        return proto
-    module.device_assignment.computation_count = counts.get("num_partitions", 1)
-    module.device_assignment.replica_count = counts.get("replica_count", 1)
-    return module.SerializeToString()
+    if counts and not module.device_assignment.computation_count:
+        module.device_assignment.computation_count = counts.get("num_partitions", 1)
+        module.device_assignment.replica_count = counts.get("replica_count", 1)
+
+
+def _drop_made_up(module: pb.HloModuleProto, text: bytes) -> None:
+    """Take away the zeros that the parser puts in the place of constants that are left out."""
+    names = {name.decode() for name in _LEFT_OUT.findall(text)}
+    if not names:
+        return
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            if instruction.opcode == "constant" and instruction.name in names:
+                instruction.ClearField("literal")

@@ -1,7 +1,9 @@
 """Tuples, control flow and asynchronous pairs, from HLO text that XLA itself has parsed."""
 
 import pytest
+from jaxlib import xla_client
 
+from flint.hlo.messages import parse_module
 from flint.hlo.reader import read_hlo
 from flint.hlo.text import proto_of_text
 
@@ -290,3 +292,39 @@ def test_constants(literal, value):
     [op] = read.functions["main"].ops
     found = op.attr("value")
     assert (None if found is None else found.tolist()) == value
+
+
+TABLE = """p = f32[8,8] parameter(0)
+  sum = f32[8,8] all-reduce(p), replica_groups={{0,1,2,3}}, channel_id=1,
+    use_global_device_ids=true, to_apply=add
+  table = s32[4]{0} constant({...})
+  rank = u32[] partition-id()
+  row = s32[1] dynamic-slice(table, rank), dynamic_slice_sizes={1}
+  start = s32[] reshape(row)
+  zero = s32[] constant(0)
+  ROOT own = f32[2,8] dynamic-slice(sum, start, zero), dynamic_slice_sizes={2,8}"""
+
+
+def test_constant_that_the_text_leaves_out_has_no_value_and_is_told():
+    """XLA's parser takes ``{...}`` for zeros: every rank would read row 0."""
+    read = module(TABLE, ADD)
+    values = [op.attr("value", None) for op in read.functions["main"].ops if op.name == "constant"]
+    assert values == [None, 0]
+    assert [text for text in read.warnings if "xla_dump_large_constants" in text]
+    whole = module(TABLE.replace("{...}", "{0,2,4,6}"), ADD)
+    values = [op.attr("value") for op in whole.functions["main"].ops if op.name == "constant"]
+    assert values[0].tolist() == [0, 2, 4, 6] and not whole.warnings
+
+
+def test_text_that_the_partitioner_wrote_is_partitioned(partitioned):
+    """Its parameters keep their shardings, as before partitioning; only names tell."""
+    for name, dump in partitioned.items():
+        proto = parse_module(dump).SerializeToString()
+        text = xla_client.XlaComputation(proto).get_hlo_module().to_string()
+        assert read_hlo(proto_of_text(text.encode(), name)).partitioned, name
+    text = """HloModule m, num_partitions=8
+ENTRY main {
+  ROOT p = f32[8] parameter(0), sharding={devices=[8]<=[8]}
+}
+"""
+    assert not read_hlo(proto_of_text(text.encode())).partitioned
