@@ -158,6 +158,9 @@ class WorkloadGraph:
         """Number of values: inputs and results."""
         return len(self.input_type) + len(self.result_type)
 
+    def __repr__(self) -> str:
+        return f"WorkloadGraph({len(self)} nodes, {len(self.loops)} loops)"
+
     def __len__(self) -> int:
         return len(self.kind)
 

@@ -91,6 +91,9 @@ class Program:
     module: tuple[bytes, str] | None = None
     listing: tuple[bytes, str] | None = None
 
+    def __repr__(self) -> str:
+        return f"Program({self.name!r} on {self.ranks.size:,} ranks, {self.graph})"
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:
@@ -115,6 +118,13 @@ class Workload:
     input: dict[str, str] = field(default_factory=dict)
     warnings: dict[str, int] = field(default_factory=dict)
     compiled: CompilerReport | None = None
+
+    def __repr__(self) -> str:
+        programs = self.programs[:3] if len(self.programs) > 4 else self.programs
+        names = [repr(program) for program in programs]
+        if len(names) < len(self.programs):
+            names.append(f"{len(self.programs) - len(names)} more")
+        return f"Workload({self.level} on {self.mesh}: {', '.join(names)})"
 
     @property
     def graph(self) -> WorkloadGraph:

@@ -8,8 +8,11 @@ from hypothesis import given
 
 from flint.building import GraphBuilder, TableBuilder
 from flint.graph import EdgeKind, Loop, NodeKind, WorkloadGraph
+from flint.mesh import Mesh
+from flint.ranks import all_ranks
 from flint.tensor_types import tensor_type
 from flint.work import Role
+from flint.workload import Program, Workload
 from tests.passes.building import ACTIVATION, SCALAR, WEIGHT, Graph
 from tests.strategies import workload_graphs
 
@@ -28,6 +31,19 @@ def test_values_count_inputs_first_and_then_results() -> None:
     assert graph.producer.tolist() == [-1, -1, 0, 1, 2]
     assert graph.outputs.tolist() == [4, 2]
     assert [str(graph.type_of(value)) for value in range(2)] == ["64x32xf32", "32x16xf32"]
+
+
+def test_a_workload_at_the_prompt_is_one_line() -> None:
+    """Not its columns, tables and module."""
+    ranks = all_ranks(4)
+    program = Program("main", small(), ranks, (), (b"x" * 10**6, ".hlo.pb"))
+    one = Workload(Mesh((4,), ("data",)), (program,))
+    assert repr(one) == (
+        "Workload(partitioned on data=4: Program('main' on 4 ranks, "
+        "WorkloadGraph(3 nodes, 0 loops)))"
+    )
+    many = Workload(one.mesh, (program,) * 300)
+    assert repr(many).endswith(", 297 more)") and len(repr(many)) < 400
 
 
 def test_inputs_may_be_added_after_nodes() -> None:

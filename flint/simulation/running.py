@@ -248,8 +248,8 @@ def _program(
         classes=tuple(
             sorted(
                 (
-                    ClassRow(name, communicates, float(v[0]), v[1] / TICKS_PER_SECOND,
-                             v[2] / TICKS_PER_SECOND, float(v[3]), float(v[4]))
+                    ClassRow(name, communicates, float(v[0]), float(v[1] / TICKS_PER_SECOND),
+                             float(v[2] / TICKS_PER_SECOND), float(v[3]), float(v[4]))
                     for (name, communicates), v in rows.items()
                     if v[0]
                 ),
