@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from flint.converters.hlo_facts import ModuleFacts, module_facts
 from flint.converters.json_traces import read_bytes
+from flint.converters.xplane_branches import taken
 from flint.converters.xplane_devices import Devices, fields, hosts_of, messages
 from flint.converters.xplane_products import Multiplied
 from flint.errors import FlintError
@@ -46,13 +47,16 @@ def observe(path: Path) -> Observed:
     """
     profile = profile_of(path)
     rows, module = profile.rows, profile.module
-    multiplied = Multiplied(parse_module(profile.proto), profile.rows.path)
+    proto = parse_module(profile.proto)
+    multiplied = Multiplied(proto, str(path))
+    ran: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
     products: dict[str, tuple[OpFacts, ...]] = {}
     known: dict[tuple[str, int], tuple[OpFacts, ...]] = {}
     runs: dict[int, dict[int, int]] = {}
     for event in profile.events:
         rank, run, start, duration, name = event[:5]
         step = runs.setdefault(rank, {}).setdefault(run, len(runs[rank]))
+        ran[rank, step][name] += 1
         inside = _facts_of(profile, known, name, rank)
         if not inside:
             rows.note("ops that the HLO in the trace does not have")
@@ -73,6 +77,7 @@ def observe(path: Path) -> Observed:
         world=module.devices,
         steps=tuple(f"run {number}" for number in range(steps)),
         faults=tuple(_uneven(profile, known, runs)),
+        taken=tuple(taken(proto, ran)),
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from flint.validation.branches import OtherBranches
 from flint.validation.chakra_words import as_in_chakra
 from flint.validation.classes import OpClass
 from flint.validation.clocks import Meetings
@@ -42,7 +43,14 @@ class Comparison:
         self.rooted = any(text.startswith(_ROOTED) for text in workload.warnings)
         self.captured = [self.expected.facts[number] for number in self.expected.op.tolist()]
 
-    def run(self, *, mean: bool, modelled: Modelled | None, meetings: Meetings) -> None:
+    def run(
+        self,
+        *,
+        mean: bool,
+        modelled: Modelled | None,
+        meetings: Meetings,
+        branches: OtherBranches,
+    ) -> None:
         """Match, count, and add to the report."""
         trace, report, rank = self.trace, self.report, self.rank
         rows, time = rows_of(trace, rank, self.chosen.step, self.expected)
@@ -76,6 +84,9 @@ class Comparison:
             found = match_compiled(expected, captured, executed, rules, streams, rank)
         pairs = [(i, j) for i, j, _ in found.pairs]
         if not report.comparable:
+            chosen = (rank, self.chosen.step)
+            taken = [item for item in trace.taken if (item.rank, item.step) == chosen]
+            branches.explain(rank, captured, executed, taken, found, rules)
             pair_repetitions(expected, captured, executed, found, rules)
         check_alike(trace, rank, captured, executed, found)
         prices = modelled.seconds(expected, rank) if modelled is not None else None

@@ -40,7 +40,8 @@ def check_alike(
     """
     heavy = sum(facts.kind.must_match for facts in captured)
     theirs = sum(facts.kind.must_match for facts in executed)
-    paired = sum(captured[i].kind.must_match for i, _, _ in found.pairs)
+    known = {i for i, _, _ in found.pairs}.union(found.without_captured)
+    paired = sum(captured[i].kind.must_match for i in known)
     if heavy and not theirs and not paired:
         raise FlintError(f"{trace.path}: none of the step's ops is one that can be compared")
     ours, run = _groups(captured), _groups(executed)

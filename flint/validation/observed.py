@@ -92,6 +92,15 @@ class Fault(NamedTuple):
     others: int
 
 
+class Taken(NamedTuple):
+    """How often a conditional took each of its branches."""
+
+    rank: int
+    step: int
+    name: str
+    times: tuple[int, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Observed:
     """The rows of one trace, by rank and then by start; an op comes before those inside of it.
@@ -116,6 +125,7 @@ class Observed:
         notes: text -> count: what was left out or could not be told, for the report.
         faults: where the trace contradicts itself, so that something did not run, or was not
             recorded.
+        taken: what conditionals chose, as far as the trace tells.
     """
 
     path: str
@@ -136,6 +146,7 @@ class Observed:
     whole: tuple[bool, ...]
     notes: dict[str, int] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
+    taken: tuple[Taken, ...] = ()
 
     def __len__(self) -> int:
         return len(self.op)
@@ -212,6 +223,7 @@ class ObservedRows:
         whole: tuple[bool, ...] | None = None,
         base: int = 0,
         faults: tuple[Fault, ...] = (),
+        taken: tuple[Taken, ...] = (),
     ) -> Observed:
         """The columns; known starts and ends count from ``base``, nanoseconds."""
         columns: dict[str, Ints] = {
@@ -222,5 +234,5 @@ class ObservedRows:
         return Observed(
             path=self.path, form=form, backend=backend, world=world, facts=tuple(self.facts),
             steps=steps, whole=whole if whole is not None else (True,) * len(steps),
-            notes=self.notes, faults=faults, **columns,
+            notes=self.notes, faults=faults, taken=taken, **columns,
         )  # fmt: skip

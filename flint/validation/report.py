@@ -176,8 +176,8 @@ class Report:
             elif without:
                 text = (
                     f"agrees: of {total:,} collectives, GEMMs, convolutions and attentions "
-                    f"{total - without:,} ran as captured, {without:,} have no partner for a "
-                    "reason that is named"
+                    f"{sized:,} ran as captured, {without:,} have no partner for a reason that is "
+                    "named"
                 )
             if self.others:
                 text += f"; {self.others:,} lighter ops differ"

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flint.errors import FlintError, UsageError
+from flint.validation.branches import OtherBranches
 from flint.validation.clocks import Meetings
 from flint.validation.comparison import Comparison
 from flint.validation.conclusions import conclude
@@ -57,7 +58,7 @@ def validate(
     if system is not None:
         modelled = Modelled.of(system, workload.mesh.size)
         report.times.system = modelled.system.name
-    meetings = Meetings()
+    meetings, branches = Meetings(), OtherBranches(workload)
     for path in traces:
         trace = read_trace(path)
         _check_world(workload, trace)
@@ -72,7 +73,7 @@ def validate(
             for text in chosen.notes:
                 report.note(text)
             Comparison(workload, trace, rank, chosen, report).run(
-                mean=step == MEAN, modelled=modelled, meetings=meetings
+                mean=step == MEAN, modelled=modelled, meetings=meetings, branches=branches
             )
     conclude(report, workload, meetings)
     return report

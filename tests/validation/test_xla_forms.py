@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from flint.converters.xplane_branches import taken
+from flint.hlo import hlo_pb2 as pb
+from flint.validation.branches import CHOSEN, NOT_CHOSEN
 from flint.validation.classes import OpClass
 from flint.validation.keys import (
     BUFFERS,
@@ -25,7 +29,10 @@ from tests.validation import xla_steps
 
 pytestmark = pytest.mark.xdist_group("validation")
 
-RUN = ("vectors", "number", "float8_e5m2", "float8_e4m3fn", "int4", "accumulation", "loops")
+RUN = (
+    "vectors", "number", "float8_e5m2", "float8_e4m3fn", "int4", "accumulation", "loops",
+    "branches", "exchanges",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +53,11 @@ def compare(profiles):
     """Report of a step's capture against the run of a step."""
     captures = {}
 
-    def report(name, run=""):
-        if name not in captures:
-            captures[name] = getattr(xla_steps, name).capture()
-        return validate(captures[name], [profiles[run or name]])
+    def report(name, run="", branch=None):
+        if (name, branch) not in captures:
+            options = {} if branch is None else {"branch": branch}
+            captures[name, branch] = getattr(xla_steps, name).capture(options=options)
+        return validate(captures[name, branch], [profiles[run or name]])
 
     return report
 
@@ -134,3 +142,65 @@ def test_what_changes_in_the_outer_loop_may_leave_the_inner_one_only(compare):
     report = compare("loops_changed", "loops")
     assert not report.ok
     assert "not executed all_reduce" in named(report)
+
+
+def test_a_branch_that_data_did_not_choose_is_told_and_the_other_one_compared(compare):
+    report = compare("branches")  # the dear branch is captured, 4 products in each iteration
+    assert report.ok, named(report)
+    assert report.explained[NOT_CHOSEN] == 2 * 4 * 8
+    assert report.explained[CHOSEN] == 2 * 2 * 8
+    assert report.classes[OpClass.GEMM].matched == (2 + 2 * 4) * 8  # and x @ x.T @ x
+
+
+def test_the_branch_of_the_capture_needs_no_reason_where_it_ran(compare):
+    report = compare("exchanges", branch=0)  # of lax.cond the one where the predicate is false
+    assert report.ok, named(report)
+    assert CHOSEN not in report.explained
+
+
+def test_a_branch_that_communicates_otherwise_is_compared_with_the_one_that_ran(compare):
+    report = compare("exchanges", branch=1)
+    assert report.ok, named(report)
+    assert report.explained[NOT_CHOSEN] == report.explained[CHOSEN] == 8
+    assert report.classes[OpClass.ALL_GATHER].explained == 8
+    assert report.classes[OpClass.ALL_REDUCE].explained == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "run", "branch"), [("branches_changed", "branches", None),
+                                ("exchanges_changed", "exchanges", 1)],
+)  # fmt: skip
+def test_a_branch_of_other_sizes_is_not_the_one_that_ran(name, run, branch, compare):
+    report = compare(name, run, branch)
+    assert not report.ok
+    assert CHOSEN not in report.explained
+    assert NOT_CHOSEN not in report.explained
+    assert "not captured" in named(report)
+
+
+def conditional(*branches):
+    """A module with one conditional; a branch is a list of instructions' names."""
+    module = pb.HloModuleProto()
+    entry = module.computations.add(id=1)
+    choice = entry.instructions.add(name="choice", opcode="conditional")
+    for number, names in enumerate(branches, 2):
+        choice.called_computation_ids.append(number)
+        inside = module.computations.add(id=number)
+        for name in names:
+            inside.instructions.add(name=name, opcode="tanh")
+    return module
+
+
+@pytest.mark.parametrize(
+    ("branches", "ran", "times"),
+    [
+        ((["a"], ["b", "c"]), {"choice": 4, "a": 1, "b": 3, "c": 3}, (1, 3)),
+        ((["a"], []), {"choice": 4, "a": 1}, (1, 3)),
+        ((["a"], ["b"]), {"a": 1, "b": 3}, (1, 3)),  # the conditional itself is not recorded
+        ((["a"], [], []), {"choice": 4, "a": 1}, None),  # nobody knows which of the silent ones
+        ((["a"], ["b"]), {}, None),
+    ],
+)
+def test_how_often_branches_were_taken_is_told_by_what_ran_of_them(branches, ran, times):
+    found = [one.times for one in taken(conditional(*branches), {(0, 0): Counter(ran)})]
+    assert found == ([] if times is None else [times])

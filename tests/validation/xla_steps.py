@@ -127,3 +127,42 @@ def nested(changing):
 
 
 loops, loops_changed = nested(False), nested(True)
+
+
+def deciding(width):
+    """Four iterations in which data decides: two of the dear branch, two of the other one."""
+
+    def run(w, v, x):
+        def dear(c):
+            return jnp.tanh((c @ w) @ v @ w[:, :width] @ v[:width])
+
+        def cheap(c):
+            return jnp.tanh((c @ w[:, : width // 2]) @ v[: width // 2])
+
+        def body(c, i):
+            return lax.cond(jnp.sum(c) * 0 + i > 1.5, dear, cheap, c), None
+
+        return lax.scan(body, x @ x.T @ x, jnp.arange(4.0))[0]
+
+    return step(run, ((64, 128), ()), ((128, 64), ()), ((32, 64), ("d",)))
+
+
+def communicating(size):
+    """One branch sums over all devices, the other one gathers; the run gathers."""
+
+    def one(x):
+        y = x @ x.T @ x
+
+        def reduced(y):
+            return lax.psum(y[:size], "d") @ y.T @ y
+
+        def gathered(y):
+            return lax.all_gather(y[:size], "d", tiled=True)[:size] @ y.T @ y
+
+        return lax.cond(jnp.sum(y) * 0 > 1, reduced, gathered, y)
+
+    return step(mapped(one, P("d")), ((64, 64), ("d",)))
+
+
+branches, branches_changed = deciding(96), deciding(80)
+exchanges, exchanges_changed = communicating(8), communicating(4)

@@ -1,0 +1,198 @@
+"""Conditionals that data decides: a run may take another branch than the one captured.
+
+The idea: a capture has one branch of such a conditional, and the program has all of them.  Where a
+trace tells how often each branch ran, the program is walked again with another branch, and the ops
+in which that differs are what must be there, so many times, and what must be missing.
+
+    others = OtherBranches(workload)
+    others.explain(rank, captured, executed, taken, found, rules)
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flint import registry
+from flint.converting import workload_of
+from flint.errors import FlintError
+from flint.stablehlo.options import WalkOptions
+from flint.stablehlo.records import Module
+from flint.stablehlo.walker import walk
+from flint.validation.expected import expected_of
+from flint.validation.keys import Rules
+from flint.validation.matching import match
+from flint.validation.observed import OpFacts, Taken
+from flint.validation.pairing import Matching
+from flint.workload import Workload
+
+NOT_CHOSEN = "ops of a conditional's captured branch that data did not choose"
+CHOSEN = "ops of a conditional's branch that data chose in place of the captured one"
+
+#: Of more conditionals and branches not every one is tried.
+_MOST = 16
+
+
+class _Other(NamedTuple):
+    """The program with another branch of one conditional."""
+
+    branch: int
+    workload: Workload
+
+
+class OtherBranches:
+    """What a captured program runs with other branches of its conditionals.
+
+    Args:
+        workload: the capture.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+
+    @cached_property
+    def _others(self) -> list[_Other]:
+        if len(self.workload.programs) != 1 or self.workload.programs[0].module is None:
+            return []
+        data, suffix = self.workload.programs[0].module
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / f"program{suffix}"
+            path.write_bytes(data)
+            read: Callable[..., Module] = registry.frontend("saved")
+            module = read(path)
+            asked = _Asked(self.workload.options.get("branches", {}))
+            try:
+                self._walked(module, asked)
+                return [
+                    _Other(branch, other)
+                    for name in list(asked.names)[:_MOST]
+                    for branch, other in self._branches(module, name)
+                ]
+            except FlintError:  # what cannot be walked again explains nothing
+                return []
+
+    def _branches(self, module: Module, name: str) -> list[tuple[int, Workload]]:
+        found = []
+        for branch in range(_MOST):
+            try:
+                choices = {**self.workload.options.get("branches", {}), name: branch}
+                found.append((branch, self._walked(module, choices)))
+            except FlintError:  # no branch of that number, or one that leads to another question
+                if branch:
+                    break
+        return found
+
+    def _walked(self, module: Module, branches: Mapping[str, int]) -> Workload:
+        known = {field.name for field in fields(WalkOptions)}
+        given = {key: value for key, value in self.workload.options.items() if key in known}
+        options = WalkOptions(**{**given, "branches": branches})
+        walked = walk(module, self.workload.mesh, options)
+        return workload_of(walked, module, options=options, source={})
+
+    def explain(
+        self,
+        rank: int,
+        captured: Sequence[OpFacts],
+        executed: Sequence[OpFacts],
+        taken: Sequence[Taken],
+        found: Matching,
+        rules: Rules,
+    ) -> None:
+        """Account for ops of a rank without a partner by what its conditionals chose.
+
+        Args:
+            rank: whose.
+            captured, executed: its ops.
+            taken: how often its conditionals took their branches.
+            found: what has a partner; what is explained is added.
+            rules: of ``rules_for``.
+        """
+        left = [i for i in found.unmatched_captured if captured[i].kind.must_match]
+        over = [j for j in found.unmatched_executed if executed[j].kind.must_match]
+        unused = [one for one in taken if sum(one.times)]
+        if not unused or not (left or over):
+            return
+        ours = _counted(captured, rules)
+        for branch, other in self._others:
+            expected = expected_of(other, rank)
+            theirs = [expected.facts[number] for number in expected.op.tolist()]
+            more, fewer = _counted(theirs, rules), ours.copy()
+            more.subtract(ours)
+            fewer.subtract(_counted(theirs, rules))
+            example = {rules.key(facts): facts for facts in theirs}
+            for one in unused:
+                added, gone = (_times(+counts, one, branch) for counts in (more, fewer))
+                if added is None or gone is None or not (added or gone):
+                    continue
+                if self._account(captured, executed, added, gone, example, found, rules):
+                    unused.remove(one)
+                    break
+
+    @staticmethod
+    def _account(
+        captured: Sequence[OpFacts],
+        executed: Sequence[OpFacts],
+        added: Counter[Hashable],
+        gone: Counter[Hashable],
+        example: dict[Hashable, OpFacts],
+        found: Matching,
+        rules: Rules,
+    ) -> bool:
+        """Explain these ops if all of them are there; whether they are."""
+        missing: list[int] = []
+        for i in found.unmatched_captured:
+            key = rules.key(captured[i])
+            if gone[key] > 0:
+                gone[key] -= 1
+                missing.append(i)
+        paired = {j for _, j, _ in found.pairs}
+        free = [j for j in range(len(executed)) if j not in paired]
+        wanted = [example[key] for key, count in added.items() for _ in range(count)]
+        inner = match(wanted, [executed[j] for j in free], rules)
+        if any(gone.values()) or any(wanted[i].kind.must_match for i in inner.unmatched_captured):
+            return False
+        used = [free[j] for _, j, _ in inner.pairs if executed[free[j]].kind.must_match]
+        if not set(used) <= set(found.unmatched_executed):
+            return False
+        found.explain(NOT_CHOSEN, missing, [])
+        found.explain(CHOSEN, [], used)
+        found.explained.update(inner.explained)
+        return True
+
+
+class _Asked(dict[str, int]):
+    """Choices of branches that remember whose branch data decides."""
+
+    def __init__(self, choices: Mapping[str, int]) -> None:
+        super().__init__(choices)
+        self.names: dict[str, None] = {}
+
+    def __contains__(self, name: Any) -> bool:
+        if name:
+            self.names[name] = None
+        return super().__contains__(name)
+
+    def __deepcopy__(self, _memo: Any) -> dict[str, int]:
+        return dict(self)
+
+
+def _counted(ops: Sequence[OpFacts], rules: Rules) -> Counter[Hashable]:
+    return Counter(rules.key(facts) for facts in ops if facts.kind.must_match)
+
+
+def _times(counts: Counter[Hashable], one: Taken, branch: int) -> Counter[Hashable] | None:
+    """What is more or less in all runs of a conditional, for those that took a branch.
+
+    None where that is no whole number, or no run took it.
+    """
+    if branch >= len(one.times) or not one.times[branch]:
+        return None
+    whole = sum(one.times)
+    if any(count % whole for count in counts.values()):
+        return None
+    return Counter({key: count // whole * one.times[branch] for key, count in counts.items()})
