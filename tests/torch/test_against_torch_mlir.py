@@ -17,7 +17,7 @@ from flint.frontends.torch.emission import emitted
 from flint.stablehlo.bindings import ir, parse
 from tests.torch.checking import assert_equal
 from tests.torch.executing import execute
-from tests.torch.lowering_cases import CASES, further, lists
+from tests.torch.lowering_cases import CASES, further, lists, resampled
 from tests.torch.real_recording import record
 from tests.torch.torch_mlir_lowering import NotLowered, stablehlo_of
 
@@ -64,6 +64,7 @@ NOT_LOWERED = {
     "unbind_copy": "not supported",
     **dict.fromkeys(lists.CASES, "lists of tensors, or ops that PyTorch does not trace"),
     **dict.fromkeys(further.CASES, "not supported, or complex numbers"),
+    **dict.fromkeys(resampled.CASES, "not supported, or constants left in its own dialect"),
 }  # fmt: skip
 
 #: Results that differ, by place, and why. PyTorch's own kernels agree with ours (test_lowerings).

@@ -40,6 +40,50 @@ def test_an_op_that_nobody_knows_has_a_flop_per_element_and_a_warning():
     assert [(item.unit, item.flops) for item in work.items] == [(Unit.VECTOR, 9)]
 
 
+#: Op, shapes of its tensors and of its results, FLOPs by hand.
+BY_FORMULA = {
+    # windows of 3, 4 and 3 elements along both dims, 6 planes, a division each
+    "_adaptive_avg_pool2d": ([(2, 3, 8, 8)], [(2, 3, 3, 3)], 6 * (10 * 10 + 9)),
+    "_adaptive_avg_pool2d_backward": ([(2, 3, 3, 3), (2, 3, 8, 8)], [(2, 3, 8, 8)], 6 * 109),
+    # per channel, place and corner of 4: one product and sum, and per coordinate 4 operations
+    "grid_sampler_2d_backward": (
+        [(2, 3, 4, 5), (2, 3, 8, 8), (2, 4, 5, 2)], [(2, 3, 8, 8), (2, 4, 5, 2)],
+        2 * 3 * 4 * 5 * 4 * (2 + 2 * 4),
+    ),
+    "linalg_cholesky_ex": ([(5, 6, 6)], [(5, 6, 6), (5,)], 5 * 6**3 / 3),
+    "linalg_inv_ex": ([(6, 6)], [(6, 6), ()], 2 * 6**3),
+    "_linalg_eigh": ([(6, 6)], [(6,), (6, 6)], 9 * 6**3),
+    "_linalg_svd": ([(6, 4)], [(6, 4), (4,), (4, 4)], 6 * 6 * 16 + 20 * 64),
+    # R by reflections of 2 n^2 (m - n / 3), and Q as much
+    "linalg_qr": ([(9, 3)], [(9, 3), (3, 3)], 2 * 2 * 9 * (9 - 1)),
+    "linalg_solve_triangular": ([(6, 6), (6, 2)], [(6, 2)], 2 * 6**2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BY_FORMULA)
+def test_windows_that_do_not_fit_and_linear_algebra_count_by_formulas(name):
+    shapes, results, flops = BY_FORMULA[name]
+    tensors, made = ([normal(*shape) for shape in group] for group in (shapes, results))
+    places = [{at} for at in range(len(shapes))]
+    recording = by_hand(f"aten.{name}.default", tensors, made, *places)
+    module = emitted(recording)
+    assert any(text.endswith("FLOPs by a formula") for text in module.warnings)
+    [node] = walk(read_mlir(module.data, "step")).graph
+    assert node.work.flops == flops
+
+
+def test_the_gradient_of_bilinear_upsampling_is_8_flops_per_gradient():
+    """Four corners, a product and a sum each; products of weights once for the 6 planes."""
+    grad = normal(2, 3, 8, 10)
+    recording = record(
+        lambda grad: aten.upsample_bilinear2d_backward.default(grad, [8, 10], [2, 3, 4, 5], False),
+        grad,
+    ).recording
+    [node] = walk(read_mlir(emitted(recording, strict=True).data, "step")).graph
+    floats = sum(item.flops for item in node.work.items if item.dtype == "f32")
+    assert floats == 8 * 2 * 3 * 8 * 10 + 4 * 8 * 10
+
+
 def test_strict_refuses_an_op_without_a_lowering():
     recording = by_hand("aten._cdist_forward.default", [normal(3, 4)], [normal(3, 3)], {0}, {0})
     with pytest.raises(FlintError, match=r"op 0 \(aten._cdist_forward.default\).*no lowering"):

@@ -1,8 +1,8 @@
 """What stands in for an op without a lowering: a custom call that states its FLOPs.
 
-The idea: torch's FLOP counter has formulas for what it knows, and shims add theirs; any other op is
-taken for one FLOP per element that it writes.  Bytes follow from the types.  The values are not
-computed.
+The idea: torch's FLOP counter has formulas for what it knows, shims add theirs, and ``formulas.py``
+has those of windows and of linear algebra; any other op is taken for one FLOP per element that it
+writes.  Bytes follow from the types.  The values are not computed.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from flint.frontends.torch.emission.formulas import FORMULAS
 from flint.frontends.torch.lowerings import operations as build
 from flint.frontends.torch.lowerings.calls import Call, Operand
 from flint.stablehlo.bindings import ir
@@ -53,6 +54,9 @@ def _flops(call: Call, args: list[Any], kwargs: Mapping[str, Any]) -> tuple[int,
         except Exception:
             # The formulas are not for every overload; the estimate below is for those.
             pass
+    own = FORMULAS.get(call.base)
+    if own is not None:
+        return round(own(call, args)), "vector", "FLOPs by a formula"
     return sum(spec.elements for spec in call.targets), "vector", "one FLOP per element assumed"
 
 

@@ -29,6 +29,7 @@ from flint.frontends.torch.lowerings import (  # noqa: F401
     pooling,
     random,
     reduction,
+    resampling,
     scaling,
     sorting,
     synchronised,

@@ -223,16 +223,3 @@ def _upsample_nearest(call: Call, self: Any, *rest: Any, **named: Any) -> Any:
     spread = (*lead, rows, int(factors[0]), columns, int(factors[1]))
     value = op.broadcast(self.value, spread, [*range(at), at, at + 2])
     return op.reshape(value, call.shape)
-
-
-@lowers("aten.upsample_nearest2d_backward")
-def _upsample_nearest_backward(
-    call: Call, grad_output: Any, output_size: Any, input_size: Any, *_: Any, **__: Any
-) -> Value:
-    *lead, rows, columns = call.shape
-    if any(a % b for a, b in zip(grad_output.shape[-2:], (rows, columns), strict=True)):
-        raise Unsupported(f"{call.name} by a fraction")
-    tall, wide = grad_output.shape[-2] // rows, grad_output.shape[-1] // columns
-    grad = value_at(grad_output, grad_output.shape, call.compute)
-    split = op.reshape(grad, (*lead, rows, tall, columns, wide))
-    return op.reduce(split, [len(lead) + 1, len(lead) + 3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -16,12 +17,18 @@ from flint.frontends.torch.lowerings.table import lowers
 from flint.stablehlo.bindings import stablehlo as hlo
 
 
-def _both(values: Any, default: Any = None) -> list[int]:
+def _spatial(call: Call) -> int:
+    """How many dims a window has: "avg_pool3d_backward" has 3."""
+    return 3 if "pool3d" in call.base else 2
+
+
+def _each(values: Any, count: int, default: Any = None) -> list[int]:
+    """An option per dim of the window, of which PyTorch takes one for all, too."""
     if isinstance(values, int):
-        return [values, values]
+        return [values] * count
     if not values:
         return list(default)
-    return list(values) * (2 if len(values) == 1 else 1)
+    return list(values) * (count if len(values) == 1 else 1)
 
 
 def _high(size: int, out: int, kernel: int, stride: int, pad: int, dilation: int) -> int:
@@ -33,13 +40,13 @@ def _windows(
     shape: tuple[int, ...], out: tuple[int, ...], kernel: list[int], stride: list[int],
     pad: list[int], dilation: list[int],
 ) -> tuple[list[int], list[int], list[tuple[int, int]], list[int]]:  # fmt: skip
-    lead = len(shape) - 2
+    lead = len(shape) - len(kernel)
     high = [
         _high(shape[lead + at], out[lead + at], kernel[at], stride[at], pad[at], dilation[at])
-        for at in (0, 1)
+        for at in range(len(kernel))
     ]
     ones, none = [1] * lead, [(0, 0)] * lead
-    pads = [*none, *((pad[at], high[at]) for at in (0, 1))]
+    pads = [*none, *zip(pad, high, strict=True)]
     return ones + kernel, ones + stride, pads, ones + dilation
 
 
@@ -49,21 +56,39 @@ def _max_pool(
     dilation: Any = 1, ceil_mode: bool = False,
 ) -> list[Value]:  # fmt: skip
     """The maxima, and where they are in the plane: the first place of the window that has it."""
-    kernel = _both(kernel_size)
-    step, pad, dilation = _both(stride, kernel), _both(padding), _both(dilation)
+    kernel = _each(kernel_size, 2)
+    step, pad, dilation = _each(stride, 2, kernel), _each(padding, 2), _each(dilation, 2)
     size, pitch, pads, reach = _windows(self.shape, call.shape, kernel, step, pad, dilation)
-    value = self.value
-    lead = self.rank - 2
-    place = op.add(
-        op.multiply(op.iota(self.shape, lead), op.constant(self.shape[-1], self.shape, "int64")),
-        op.iota(self.shape, lead + 1),
-    )
+    return _best(call, self, size, pitch, pads, reach, 2)
+
+
+@lowers("aten.adaptive_max_pool2d", "aten.adaptive_max_pool3d")
+def _adaptive_max_pool(call: Call, self: Any, output_size: Any) -> list[Value]:
+    """As ``max_pool`` over windows that lie side by side."""
+    dims = _spatial(call)
+    kernel = _bins(self.shape, call.shape, dims)
+    ones = [1] * self.rank
+    size = ones[dims:] + kernel
+    return _best(call, self, size, size, [(0, 0)] * self.rank, ones, dims)
+
+
+def _best(
+    call: Call, self: Any, size: list[int], stride: list[int], padding: list[tuple[int, int]],
+    dilation: list[int], dims: int,
+) -> list[Value]:  # fmt: skip
+    """The maxima of windows, and where they are in the plane."""
+    at = self.rank - 1
+    place = op.iota(self.shape, at)
+    for dim in range(1, dims):
+        step = math.prod(self.shape[self.rank - dim :])
+        along = op.multiply(op.iota(self.shape, at - dim), op.constant(step, self.shape, "int64"))
+        place = op.add(along, place)
     kinds = [op.tensor(call.shape, self.dtype), op.tensor(call.shape, "int64")]
     starts = [op.initial("maximum", self.dtype), op.constant(math.prod(self.shape), (), "int64")]
     made = hlo.ReduceWindowOp(
-        kinds, [value, place], starts, op.integers(size),
-        window_strides=op.integers(pitch), window_dilations=op.integers(reach),
-        padding=np.array(pads, np.int64),
+        kinds, [self.value, place], starts, op.integers(size),
+        window_strides=op.integers(stride), window_dilations=op.integers(dilation),
+        padding=np.array(padding, np.int64),
     )  # fmt: skip
     _fill_best(made.regions[0], self.dtype)
     return list(made.results)
@@ -83,13 +108,18 @@ def _fill_best(region: Any, dtype: str) -> None:
         hlo.return_([op.select(chosen, a, b), op.select(chosen, at_a, at_b)])
 
 
-@lowers("aten.max_pool2d_with_indices_backward")
+@lowers(
+    "aten.max_pool2d_with_indices_backward",
+    "aten.max_pool3d_with_indices_backward",
+    "aten.adaptive_max_pool2d_backward",
+    "aten.adaptive_max_pool3d_backward",
+)
 def _max_pool_backward(call: Call, grad_output: Any, self: Any, *args: Any) -> Value:
     """Gradients added up where the maxima were."""
-    indices = args[-1]
-    lead = self.shape[:-2]
-    planes, plane = math.prod(lead), self.shape[-2] * self.shape[-1]
-    count = math.prod(grad_output.shape[-2:])
+    indices, dims = args[-1], _spatial(call)
+    lead = self.shape[:-dims]
+    planes, plane = math.prod(lead), math.prod(self.shape[-dims:])
+    count = math.prod(grad_output.shape[-dims:])
     dtype = dtypes.compute_dtype(call.dtype)
     grad = op.reshape(value_at(grad_output, grad_output.shape, dtype), (planes * count,))
     at = op.reshape(indices.value, (planes, count))
@@ -103,31 +133,33 @@ def _shares(
     shape: tuple[int, ...], out: tuple[int, ...], kernel: list[int], stride: list[int],
     pad: list[int], include: bool, divisor: int | None, dtype: str,
 ) -> Value:  # fmt: skip
-    """What each window is divided by, over its plane [h, w]."""
+    """What each window is divided by, over its plane [h, w] or [d, h, w]."""
+    dims = len(kernel)
     if divisor is not None:
-        return op.constant(divisor, out[-2:], dtype)
+        return op.constant(divisor, out[-dims:], dtype)
     counts = []
-    for at in (0, 1):
-        size = shape[at - 2]
-        first = np.arange(out[at - 2]) * stride[at] - pad[at]
+    for at in range(dims):
+        size = shape[at - dims]
+        first = np.arange(out[at - dims]) * stride[at] - pad[at]
         last = np.minimum(first + kernel[at], size + pad[at])
         if not include:
             first, last = np.maximum(first, 0), np.minimum(last, size)
         counts.append(last - first)
-    table = np.multiply.outer(*counts).astype(np.float64)
+    table = functools.reduce(np.multiply.outer, counts).astype(np.float64)
     if (table == table.flat[0]).all():
-        return op.constant(float(table.flat[0]), out[-2:], dtype)
+        return op.constant(float(table.flat[0]), out[-dims:], dtype)
     return op.convert(op.literal(table, "float64"), dtype)
 
 
-@lowers("aten.avg_pool2d")
+@lowers("aten.avg_pool2d", "aten.avg_pool3d")
 def _avg_pool(
     call: Call, self: Any, kernel_size: Any, stride: Any = (), padding: Any = 0,
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any = None,
 ) -> Value:  # fmt: skip
-    kernel = _both(kernel_size)
-    step, pad = _both(stride, kernel), _both(padding)
-    size, pitch, pads, reach = _windows(self.shape, call.shape, kernel, step, pad, [1, 1])
+    dims = _spatial(call)
+    kernel = _each(kernel_size, dims)
+    step, pad = _each(stride, dims, kernel), _each(padding, dims)
+    size, pitch, pads, reach = _windows(self.shape, call.shape, kernel, step, pad, [1] * dims)
     value = value_at(self, self.shape, call.compute)
     sums = window(value, size, pitch, pads, "add", reach)
     share = _shares(
@@ -137,20 +169,21 @@ def _avg_pool(
     return op.divide(sums, op.broadcast(share, call.shape))
 
 
-@lowers("aten.avg_pool2d_backward")
+@lowers("aten.avg_pool2d_backward", "aten.avg_pool3d_backward")
 def _avg_pool_backward(
     call: Call, grad_output: Any, self: Any, kernel_size: Any, stride: Any, padding: Any,
     ceil_mode: bool, count_include_pad: bool, divisor_override: Any,
 ) -> Value:  # fmt: skip
-    kernel = _both(kernel_size)
-    step, pad = _both(stride, kernel), _both(padding)
+    dims = _spatial(call)
+    kernel = _each(kernel_size, dims)
+    step, pad = _each(stride, dims, kernel), _each(padding, dims)
     dtype = call.compute
     out = grad_output.shape
     share = _shares(self.shape, out, kernel, step, pad, count_include_pad, divisor_override, dtype)
     grad = op.divide(value_at(grad_output, out, dtype), op.broadcast(share, out))
-    lead = self.rank - 2
+    lead = self.rank - dims
     low, high, inside = [0] * self.rank, [0] * self.rank, [0] * self.rank
-    for at in (0, 1):
+    for at in range(dims):
         spread = (out[lead + at] - 1) * step[at] + 1
         low[lead + at] = kernel[at] - 1 - pad[at]
         high[lead + at] = self.shape[lead + at] + kernel[at] - 1 - spread - low[lead + at]
@@ -160,31 +193,34 @@ def _avg_pool_backward(
     return window(spread_out, size, [1] * self.rank, [(0, 0)] * self.rank, "add")
 
 
-def _bins(shape: tuple[int, ...], out: tuple[int, ...]) -> list[int]:
+def _bins(shape: tuple[int, ...], out: tuple[int, ...], dims: int) -> list[int]:
     sizes = []
-    for at in (-2, -1):
+    for at in range(-dims, 0):
         if shape[at] % out[at]:
             raise Unsupported(f"adaptive pooling of {shape[at]} to {out[at]}")
         sizes.append(shape[at] // out[at])
     return sizes
 
 
-@lowers("aten._adaptive_avg_pool2d")
+@lowers("aten._adaptive_avg_pool2d", "aten._adaptive_avg_pool3d")
 def _adaptive_avg_pool(call: Call, self: Any, output_size: Any) -> Value:
-    kernel = _bins(self.shape, call.shape)
+    kernel = _bins(self.shape, call.shape, _spatial(call))
     value = value_at(self, self.shape, call.compute)
-    lead = self.rank - 2
+    lead = self.rank - len(kernel)
     size = [1] * lead + kernel
     sums = window(value, size, size, [(0, 0)] * self.rank, "add")
-    return op.divide(sums, op.like(kernel[0] * kernel[1], sums))
+    return op.divide(sums, op.like(math.prod(kernel), sums))
 
 
-@lowers("aten._adaptive_avg_pool2d_backward")
+@lowers("aten._adaptive_avg_pool2d_backward", "aten._adaptive_avg_pool3d_backward")
 def _adaptive_avg_pool_backward(call: Call, grad_output: Any, self: Any) -> Value:
-    kernel = _bins(self.shape, grad_output.shape)
+    kernel = _bins(self.shape, grad_output.shape, _spatial(call))
     grad = value_at(grad_output, grad_output.shape, call.compute)
-    grad = op.divide(grad, op.like(kernel[0] * kernel[1], grad))
-    *lead, rows, columns = grad_output.shape
-    rank = len(lead)
-    spread = (*lead, rows, kernel[0], columns, kernel[1])
-    return op.reshape(op.broadcast(grad, spread, [*range(rank), rank, rank + 2]), call.shape)
+    grad = op.divide(grad, op.like(math.prod(kernel), grad))
+    spread = list(grad_output.shape)
+    places = list(range(len(spread)))
+    first = len(spread) - len(kernel)
+    for at, size in enumerate(kernel):
+        spread.insert(first + 2 * at + 1, size)
+        places[first + at] = first + 2 * at
+    return op.reshape(op.broadcast(grad, spread, places), call.shape)

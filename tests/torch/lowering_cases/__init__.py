@@ -17,13 +17,14 @@ from tests.torch.lowering_cases import (
     pointwise,
     products,
     reductions,
+    resampled,
     windows,
 )
 
 CASES = {}
 for family in (
     pointwise, products, reductions, normalisations, windows, losses, places, movement, lists,
-    further,
+    further, resampled,
 ):  # fmt: skip
     assert not CASES.keys() & family.CASES.keys()
     CASES.update(family.CASES)

@@ -28,7 +28,6 @@ def max_pool_backward(grad, x):
 
 
 CASES = {
-    # name: (function, tensors)
     **{
         f"convolution {label}": (
             convolved(*options), [normal(2, 4, 9, 8), normal(*kernel), normal(bias)],
@@ -74,6 +73,10 @@ CASES = {
             g, x, [3, 3], [2, 2], [1, 1], False, False, None
         ),
         [normal(2, 3, 5, 4), normal(2, 3, 9, 8)],
+    ),
+    "avg_pool3d": (
+        lambda x: aten.avg_pool3d.default(x, [2, 3, 2], [2, 2, 1], [1, 1, 0], False, False),
+        [normal(2, 3, 5, 6, 4)],
     ),
     "adaptive_avg_pool": (
         lambda x: aten._adaptive_avg_pool2d.default(x, [3, 2]), [normal(2, 3, 9, 8)],

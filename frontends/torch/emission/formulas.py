@@ -1,0 +1,119 @@
+"""FLOPs of ops that have no lowering, by formulas.
+
+The idea: what a kernel computes per window, place or matrix is known though it is not written as
+StableHLO.  A formula is a function of the call and its arguments, tensors as ``Operand``; counts
+are of elementary operations (an exponential is one).
+
+    FORMULAS["linalg_cholesky_ex"](call, [matrices])    # n^3 / 3 per matrix
+
+Dense linear algebra: Golub and Van Loan, Matrix Computations, 4th ed.: Cholesky (4.2.5), LU
+(3.2.8), QR (5.2.2), symmetric eigenvalues with vectors (8.3.5), SVD with thin factors (8.6.4).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from flint.frontends.torch.lowerings.calls import Call
+
+#: FLOPs of a call with positional arguments.
+Formula = Callable[[Call, list[Any]], float]
+
+
+def _matrices(item: Any) -> tuple[int, int, int]:
+    """How many matrices, their longer and their shorter side."""
+    *lead, rows, columns = item.shape
+    return math.prod(lead), max(rows, columns), min(rows, columns)
+
+
+def _cholesky(call: Call, args: list[Any]) -> float:
+    count, n, _ = _matrices(args[0])
+    return float(count * n**3 / 3)
+
+
+def _inverse(call: Call, args: list[Any]) -> float:
+    count, n, _ = _matrices(args[0])
+    return float(count * 2 * n**3)
+
+
+def _lu(call: Call, args: list[Any]) -> float:
+    count, m, n = _matrices(args[0])
+    return float(count * (m * n**2 - n**3 / 3))
+
+
+def _solve(call: Call, args: list[Any]) -> float:
+    count, n, _ = _matrices(args[0])
+    return float(count * 2 * n**3 / 3 + 2 * n * math.prod(args[1].shape))
+
+
+def _triangular(call: Call, args: list[Any]) -> float:
+    return float(args[1].shape[-1] * math.prod(args[0].shape))
+
+
+def _qr(call: Call, args: list[Any]) -> float:
+    """The factor R, and as much again for the columns of Q."""
+    count, m, n = _matrices(args[0])
+    return float(count * 2 * (2 * m * n**2 - 2 * n**3 / 3))
+
+
+def _symmetric(call: Call, args: list[Any]) -> float:
+    count, n, _ = _matrices(args[0])
+    return float(count * 9 * n**3)
+
+
+def _svd(call: Call, args: list[Any]) -> float:
+    count, m, n = _matrices(args[0])
+    return float(count * (6 * m * n**2 + 20 * n**3))
+
+
+def _adaptive(call: Call, args: list[Any]) -> float:
+    """An addition per element of a window, some being in two; and a division."""
+    backward = call.base.endswith("backward")
+    whole, windows = (args[1].shape, args[0].shape) if backward else (args[0].shape, call.shape)
+    dims = 3 if "3d" in call.base else 2
+    sizes = 1
+    for size, out in zip(whole[-dims:], windows[-dims:], strict=True):
+        sizes *= sum(-(-(at + 1) * size // out) - at * size // out for at in range(out))
+    return float(math.prod(whole[:-dims]) * (sizes + math.prod(windows[-dims:])))
+
+
+def _sampled(call: Call, args: list[Any]) -> float:
+    """Bilinear, per channel and corner (GridSampler.cu): a product and a sum into the input's
+    gradient, and into that of every coordinate the other weights' products, a product and a sum."""
+    grad, grid = args[0].shape, args[2].shape
+    dims = grid[-1]
+    return float(math.prod(grad) * 2**dims * (2 + dims * (dims + 2)))
+
+
+def _ctc(call: Call, args: list[Any]) -> float:
+    """13 per state of the lattice: a sum of three logarithms (LossCTC.cu)."""
+    return 13.0 * math.prod(call.targets[1].shape)
+
+
+def _ctc_backward(call: Call, args: list[Any]) -> float:
+    """13 per state for the other direction, 9 for a sum of logarithms, 6 per class."""
+    return float(22 * math.prod(args[6].shape) + 6 * math.prod(args[1].shape))
+
+
+FORMULAS: dict[str, Formula] = {
+    "linalg_cholesky_ex": _cholesky,
+    "linalg_inv_ex": _inverse,
+    "linalg_lu_factor_ex": _lu,
+    "_linalg_solve_ex": _solve,
+    "linalg_solve_triangular": _triangular,
+    "linalg_qr": _qr,
+    "_linalg_eigh": _symmetric,
+    "_linalg_svd": _svd,
+    "_adaptive_avg_pool2d": _adaptive,
+    "_adaptive_avg_pool3d": _adaptive,
+    "_adaptive_avg_pool2d_backward": _adaptive,
+    "_adaptive_avg_pool3d_backward": _adaptive,
+    "adaptive_max_pool2d": _adaptive,
+    "adaptive_max_pool3d": _adaptive,
+    "grid_sampler_2d_backward": _sampled,
+    "grid_sampler_3d_backward": _sampled,
+    "_ctc_loss": _ctc,
+    "_ctc_loss_backward": _ctc_backward,
+}

@@ -1,0 +1,78 @@
+"""CTC loss, whose lattice is as long as the longest target.
+
+PyTorch takes its shape to depend on values, and its C++ around the kernel writes lengths into
+memory that fake tensors have not: that part stands here, op by op (ctc_loss in
+aten/src/ATen/native/LossCTC.cpp).  Lengths that are Python numbers tell the lattice; for lengths
+that are tensors, which the host waits for, inputs and targets count with their padding, or as
+equally long where targets stand one after another, which is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._subclasses import fake_impls
+
+from flint.frontends.torch.shims.values import assumed, place
+
+#: PyTorch's numbers of reductions.
+_MEAN, _SUM = 1, 2
+
+
+def apply() -> None:
+    """Let the loss and its gradient have shapes."""
+    table: Any = fake_impls.op_implementations_dict
+    aten: Any = torch.ops.aten
+    table[aten._ctc_loss.default] = _lattice
+    table[aten._ctc_loss_backward.default] = _gradient
+    package: Any = torch
+    package.ctc_loss = _loss
+
+
+def _loss(
+    log_probs: torch.Tensor, targets: torch.Tensor, input_lengths: Any, target_lengths: Any,
+    blank: int = 0, reduction: int = _MEAN, zero_infinity: bool = False,
+) -> torch.Tensor:  # fmt: skip
+    batched = log_probs.dim() == 3
+    if not batched:
+        log_probs, targets = log_probs.unsqueeze(1), targets.unsqueeze(0)
+    time, batch = log_probs.shape[:2]
+    inputs = _lengths(input_lengths, batch, time)
+    longest = targets.shape[1] if targets.dim() == 2 else -(-targets.shape[0] // max(batch, 1))
+    wanted = _lengths(target_lengths, batch, longest)
+    function: Any = torch._ctc_loss
+    loss: torch.Tensor = function(log_probs, targets, inputs, wanted, blank, zero_infinity)[0]
+    if zero_infinity:
+        nothing = torch.zeros((), dtype=loss.dtype, device=loss.device)
+        loss = torch.where(loss == torch.inf, nothing, loss)
+    if reduction == _MEAN:
+        shares = torch.tensor(wanted, dtype=loss.dtype, device=loss.device)
+        return (loss / shares.clamp_min(1)).mean()
+    if reduction == _SUM:
+        return loss.sum()
+    return loss if batched else loss.squeeze(0)
+
+
+def _lengths(given: Any, batch: int, longest: int) -> list[int]:
+    if isinstance(given, Sequence):
+        return [int(item) for item in given]
+    given.cpu()  # the host waits for them
+    assumed[f"ctc_loss{place()}: lengths are tensors: each is taken to be {longest}"] += 1
+    return [longest] * batch
+
+
+def _lattice(
+    mode: Any, op: Any, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any,
+    *_: Any, **__: Any,
+) -> Any:  # fmt: skip
+    time, batch = log_probs.shape[:2]
+    states = 2 * max(target_lengths, default=0) + 1
+    with mode:
+        return log_probs.new_empty(batch), log_probs.new_empty(batch, time, states)
+
+
+def _gradient(mode: Any, op: Any, grad: Any, log_probs: Any, *_: Any, **__: Any) -> Any:
+    with mode:
+        return torch.empty_like(log_probs)
