@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -21,9 +22,12 @@ from flint.converters.json_traces import read_bytes
 from flint.converters.xplane_branches import taken
 from flint.converters.xplane_devices import Devices, fields, hosts_of, messages
 from flint.converters.xplane_products import Multiplied
+from flint.converters.xplane_program import Program
+from flint.converters.xplane_types import narrower
 from flint.errors import FlintError
 from flint.hlo.messages import parse_module
-from flint.validation.classes import hlo_class
+from flint.hlo.shapes import TypeTable
+from flint.validation.classes import OpClass, hlo_class
 from flint.validation.observed import Fault, Observed, ObservedRows, OpFacts
 
 #: jax versions whose ``jax.profiler.ProfileData`` is known to work.
@@ -48,7 +52,9 @@ def observe(path: Path) -> Observed:
     profile = profile_of(path)
     rows, module = profile.rows, profile.module
     proto = parse_module(profile.proto)
-    multiplied = Multiplied(proto, str(path))
+    program = Program(proto)
+    multiplied = Multiplied(proto, program, str(path))
+    types = TypeTable(str(path), {})
     ran: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
     products: dict[str, tuple[OpFacts, ...]] = {}
     known: dict[tuple[str, int], tuple[OpFacts, ...]] = {}
@@ -57,7 +63,9 @@ def observe(path: Path) -> Observed:
         rank, run, start, duration, name = event[:5]
         step = runs.setdefault(rank, {}).setdefault(run, len(runs[rank]))
         ran[rank, step][name] += 1
-        inside = _facts_of(profile, known, name, rank)
+        if (name, rank) not in known:
+            known[name, rank] = _converted(_facts_of(profile, known, name, rank), program, types)
+        inside = known[name, rank]
         if not inside:
             rows.note("ops that the HLO in the trace does not have")
         for place, facts in enumerate(inside):
@@ -87,6 +95,25 @@ def _facts_of(
     if (name, rank) not in known:
         known[name, rank] = profile.module.of(name, rank)
     return known[name, rank]
+
+
+def _converted(
+    inside: tuple[OpFacts, ...], program: Program, types: TypeTable
+) -> tuple[OpFacts, ...]:
+    """The facts of an instruction, of its products also what their operands were before."""
+    name = inside[0].name if inside else ""
+    if not any(facts.kind == OpClass.GEMM for facts in inside):
+        return inside
+    dots = [item for item in program.inside(program.by_name[name]) if item.opcode == "dot"]
+    if len(dots) != sum(facts.kind == OpClass.GEMM for facts in inside):
+        return inside
+    left = iter(dots)
+    return tuple(
+        replace(facts, stored=narrower(program, next(left), types))
+        if facts.kind == OpClass.GEMM
+        else facts
+        for facts in inside
+    )
 
 
 def _uneven(

@@ -6,17 +6,17 @@ has no name at all, and a sum, which has the product's.  Both are fused with wha
 them.  Their sizes are read from the HLO itself: how many elements each side of the multiplication
 has before it is repeated.
 
-    Multiplied(module, "trace").of("broadcast_multiply_fusion")     # of gemms (1, 64, 32, 1)
+    Multiplied(module, program, "trace").of("broadcast_multiply_fusion")    # gemms (1, 64, 32, 1)
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from flint.converters.xplane_program import Program
 from flint.errors import FlintError
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.locations import Locations
@@ -28,7 +28,6 @@ from flint.validation.classes import OpClass
 from flint.validation.observed import Gemm, OpFacts, origin_of
 
 _MAX_DEPTH = 64
-_CALLS = ("fusion", "call")
 #: How JAX names a matrix product; XLA joins the names of merged ops by semicolons.
 _PRODUCT = "/dot_general"
 #: A side of a multiplication is looked at through these: they change neither how many elements
@@ -41,29 +40,15 @@ class Multiplied:
 
     Args:
         module: what was executed.
+        program: the same, by instruction.
         where: the file, for errors.
     """
 
-    def __init__(self, module: pb.HloModuleProto, where: str) -> None:
+    def __init__(self, module: pb.HloModuleProto, program: Program, where: str) -> None:
         self._where = where
+        self._program = program
         self._types = TypeTable(where, {})
         self._locations = Locations(module.stack_frame_index, tuple(module.payloads))
-        self._computations = {item.id: item for item in module.computations}
-        self._by_id: dict[int, Any] = {}
-        self._by_name: dict[str, Any] = {}
-        self._users: dict[int, list[Any]] = defaultdict(list)
-        self._root_of: dict[int, int] = {}
-        self._calls: dict[int, list[Any]] = defaultdict(list)
-        for computation in module.computations:
-            self._root_of[computation.root_id] = computation.id
-            for instruction in computation.instructions:
-                self._by_id[instruction.id] = instruction
-                self._by_name[instruction.name] = instruction
-                for number in instruction.operand_ids:
-                    self._users[number].append(instruction)
-                if instruction.opcode in _CALLS:
-                    for number in instruction.called_computation_ids:
-                        self._calls[number].append(instruction)
 
     def of(self, name: str) -> tuple[OpFacts, ...]:
         """The products that an executed instruction computes by multiplying.
@@ -75,28 +60,16 @@ class Multiplied:
         Raises:
             FlintError: damaged HLO.
         """
-        instruction = self._by_name.get(name)
+        instruction = self._program.by_name.get(name)
         if instruction is None:
             return ()
         try:
             multiplies = [
-                item for item in self._inside(instruction, 0) if item.opcode == "multiply"
+                item for item in self._program.inside(instruction) if item.opcode == "multiply"
             ]
             return tuple(filter(None, (self._facts(item, name) for item in multiplies)))
         except (ValueError, LookupError, RecursionError, DecodeError) as error:
             raise FlintError(f"{self._where}: damaged HLO at {name} ({error})") from error
-
-    def _inside(self, instruction: Any, depth: int) -> list[Any]:
-        """An instruction, or those that a fusion or a call stands for."""
-        if instruction.opcode not in _CALLS or depth > _MAX_DEPTH:
-            return [instruction]
-        return [
-            item
-            for number in instruction.called_computation_ids
-            if number in self._computations
-            for inner in self._computations[number].instructions
-            for item in self._inside(inner, depth + 1)
-        ]
 
     def _facts(self, multiply: Any, name: str) -> OpFacts | None:
         place, whole = self._place(multiply), self._type(multiply)
@@ -131,7 +104,7 @@ class Multiplied:
 
     def _elements(self, number: int, depth: int) -> int:
         """Elements of a value before it is repeated."""
-        instruction = self._by_id[number]
+        instruction = self._program.by_id[number]
         if depth < _MAX_DEPTH and instruction.opcode in (*_SAME, "broadcast"):
             return self._elements(instruction.operand_ids[0], depth + 1)
         found = self._type(instruction)
@@ -140,7 +113,7 @@ class Multiplied:
     def _summed(self, instruction: Any, seen: set[int]) -> list[Any]:
         """The sums that a value goes into; none where it goes anywhere else as well."""
         found: list[Any] = []
-        for user in self._readers(instruction, seen):
+        for user in self._program.readers(instruction, seen):
             if user.opcode == "reduce":
                 found.append(user)
                 continue
@@ -149,25 +122,6 @@ class Multiplied:
             if not sums:
                 return []
             found += sums
-        return found
-
-    def _readers(self, instruction: Any, seen: set[int]) -> list[Any]:
-        """What reads a value, in the computation it is in and behind or inside of fusions."""
-        found: list[Any] = []
-        if instruction.id in seen:
-            return found
-        seen.add(instruction.id)
-        for call in self._calls[self._root_of.get(instruction.id, -1)]:
-            found += self._readers(call, seen)
-        for user in self._users[instruction.id]:
-            if user.opcode not in _CALLS:
-                found.append(user)
-                continue
-            places = [n for n, one in enumerate(user.operand_ids) if one == instruction.id]
-            for number in user.called_computation_ids:
-                for inner in self._computations[number].instructions:
-                    if inner.opcode == "parameter" and inner.parameter_number in places:
-                        found += self._readers(inner, seen)
         return found
 
     def _type(self, instruction: Any) -> TensorType | None:

@@ -23,6 +23,7 @@ from flint.validation.reporting import add_counts, add_differences, add_edges
 from flint.validation.selection import MOVED, moved, plain_name, selected, stopped
 from flint.validation.steps import Chosen, mean_times
 from flint.validation.told import launched_together, told, without_kernel
+from flint.validation.widened import as_stored
 from flint.workload import Workload
 
 #: How captures of PyTorch warn of reduces to one rank.
@@ -77,6 +78,7 @@ class Comparison:
             captured, executed, recorded=report.comparable, backend=trace.backend,
             rooted=self.rooted,
         )  # fmt: skip
+        executed = as_stored(captured, executed, rules)
         streams = trace.stream[rows].tolist()
         if report.comparable or trace.backend == "cpu":
             found = match(captured, executed, rules, expected.address(), streams)

@@ -15,7 +15,7 @@ from collections.abc import Hashable
 from flint.validation.duplicates import repeated
 from flint.validation.expected import Expected
 from flint.validation.invariant import Invariants
-from flint.validation.keys import DUPLICATE, HOISTED, Rules
+from flint.validation.keys import CONSTANT, DUPLICATE, HOISTED, Rules
 from flint.validation.matching import match
 from flint.validation.merged import merge
 from flint.validation.observed import OpFacts
@@ -75,9 +75,13 @@ def pair_repetitions(
 ) -> None:
     """Explain captured ops without a partner by ops that look the same and repeat each other.
 
-    Which of several that look alike has no partner cannot be told; that as many are repetitions
-    can.  They get the partner of one that looks the same.
+    Collectives on constants need no other one to repeat.  Which of several that look alike has no
+    partner cannot be told; that as many are repetitions can.  They get the partner of one that
+    looks the same.
     """
+    invariants = Invariants(expected)
+    known = [i for i in found.unmatched_captured if captured[i].kind.collective]
+    found.explain(CONSTANT, [i for i in known if invariants.constant(i)], [])
     left: dict[Hashable, list[int]] = {}
     for i in found.unmatched_captured:
         if captured[i].kind.must_match:
@@ -88,7 +92,6 @@ def pair_repetitions(
     lines: dict[Hashable, set[str]] = {}
     for _, j, _ in found.pairs:
         lines.setdefault(rules.key(executed[j]), set()).add(executed[j].source)
-    invariants = Invariants(expected)
     for key, without in left.items():
         alike = [i for i, facts in enumerate(captured) if rules.key(facts) == key]
         # Where all that ran are of captured lines, each line's ops are accounted for by themselves.

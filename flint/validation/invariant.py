@@ -1,9 +1,10 @@
-"""Captured ops of loops that do the same in every iteration: compilers run them before the loop.
+"""Captured ops whose result does not depend on the iteration, or on nothing at all.
 
 The idea: what an op of a loop's body computes is the same each time if nothing that it reads,
 through whatever other ops, changes from one iteration to the next.  The graph says which of a
 body's inputs do.  From how often an op is captured, and how often it runs behind each of its loops
-that it may leave, follows which numbers of runs are possible at all.
+that it may leave, follows which numbers of runs are possible at all.  What reads no input and does
+not ask which rank it is on is a constant, and compilers know it.
 
     Invariants(expected).runs([4, 9, 14, 19])      # [4, 1]: in the loop, or once before it
 """
@@ -24,6 +25,8 @@ from flint.validation.expected import Expected
 _IMPURE = ("rng", "custom_call", "infeed", "outfeed", "send", "recv")
 #: What an op reads that may change each time: bits of all inputs.
 _ANYTHING = -1
+#: Ops that read which rank they are on.
+_WHO = ("partition_id", "replica_id")
 
 
 class Invariants:
@@ -55,6 +58,11 @@ class Invariants:
             graph = above[0]
         return found
 
+    def constant(self, position: int) -> bool:
+        """Whether what a captured op gives is the same number on all ranks, known beforehand."""
+        graph, node = int(self.expected.graph[position]), int(self.expected.node[position])
+        return not self._reads(graph)[self._first_result(graph, node)]
+
     def _first_result(self, graph: int, node: int) -> int:
         of = self.expected.graphs[graph]
         return of.inputs + int(of.result_ptr[node])
@@ -69,11 +77,13 @@ class Invariants:
 def _reads(graph: WorkloadGraph) -> list[int]:
     found = [1 << n for n in range(graph.inputs)]
     kinds = (NodeKind.COMPUTE, NodeKind.COMMUNICATION)
+    rank = 1 << graph.inputs  # as if it were one more input
     for node in range(len(graph)):
         name = graph.tables.ops[int(graph.op[node])]
         pure = graph.kind[node] in kinds and not name.startswith(_IMPURE)
         operands = graph.operand[graph.operand_ptr[node] : graph.operand_ptr[node + 1]].tolist()
         reads = _union(found[value] for value in operands) if pure else _ANYTHING
+        reads |= rank if name in _WHO else 0
         found += [reads] * int(graph.result_ptr[node + 1] - graph.result_ptr[node])
     return found
 
@@ -84,7 +94,8 @@ def _union(parts: Iterable[int]) -> int:
 
 def _unchanged(loop: Loop) -> int:
     """The inputs of a body that are the same in each iteration, as bits."""
-    body, found = loop.body, 0
+    body = loop.body
+    found = 1 << body.inputs  # the rank
     for n in range(body.inputs):
         if n >= loop.carried or origin(body, int(body.outputs[n])) == n:
             found |= 1 << n

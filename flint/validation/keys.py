@@ -21,6 +21,7 @@ MESSAGES = (OpClass.SEND, OpClass.RECV)
 
 PROMOTED = "bfloat16 is computed and sent as float32 on the CPU"
 PROMOTED_8_BITS = "floats of 8 bits are computed and sent as float16 on the CPU"
+WIDENED = "a matrix product of narrower floats, which the CPU converts to float32 before"
 PROMOTED_4_BITS = "integers of 4 bits are computed and sent as 8 bits on the CPU"
 SCATTERED = "a reduce-scatter runs as the all-reduce and slice that the program has in its place"
 SWAPPED = "a matrix product with its operands swapped: the transpose of the result"
@@ -33,6 +34,7 @@ UNTOLD = "the profiler does not list the tensors of an optional list, as indices
 FOREACH = "one kernel for a list of tensors on accelerators, one op per tensor on the CPU"
 DUPLICATE = "the same op on the same values as another one, which the compiler runs once"
 HOISTED = "the same op on the same values in all iterations of a loop, run once before it"
+CONSTANT = "a collective on a constant, whose result the compiler knows"
 LAYOUT = "a convolution with its dims in another order"
 POINTWISE = "a convolution with a window of one element, computed as a matrix product"
 MULTIPLIED = "a matrix product of vectors, or one without a sum, which runs as a multiplication"
@@ -118,7 +120,8 @@ class Rules:
         if facts.gemms is not None and kind == OpClass.GEMM:
             # XLA may compute the transpose; what PyTorch calls is what was recorded.
             products = facts.gemms if self.recorded else map(_either_way, facts.gemms)
-            return kind, self._dtype(facts.dtype), tuple(sorted(products))
+            dtype = facts.stored[0] if facts.stored else facts.dtype
+            return kind, self._dtype(dtype), tuple(sorted(products))
         if kind == OpClass.CONVOLUTION and not self.recorded:
             sizes = sorted(math.prod(shape) for shape, _ in facts.operands or ())
             return kind, self._dtype(facts.dtype), tuple(sizes)
@@ -204,6 +207,10 @@ class Rules:
             for size, (_, dtype) in zip(sizes, facts.operands, strict=True)
         )
 
+    def same_type(self, captured: str, executed: str) -> bool:
+        """Whether the backend computes a captured element type as the executed one."""
+        return self._dtype(captured) == executed
+
     def _dtype(self, dtype: str) -> str:
         return _PROMOTED[dtype][0] if self.promoted and dtype in _PROMOTED else dtype
 
@@ -237,6 +244,8 @@ class Rules:
             dtype, reason = _PROMOTED[captured.dtype]
             if executed.dtype == dtype:
                 found.append(reason)
+        if executed.stored:
+            found.append(WIDENED)
         if captured.kind != executed.kind:
             found.append(SCATTERED)
         if captured.gemms and executed.gemms and not _same(captured.gemms, executed.gemms):

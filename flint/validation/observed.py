@@ -53,6 +53,8 @@ class OpFacts:
         peer: the other rank of a send or a recv; -1 of anything else, or unknown.
         members: ranks in a collective's group, where the trace tells how many but not which; -1
             unknown.
+        stored: narrower element types that the operands of a contraction had before they were
+            converted to ``dtype``.
     """
 
     kind: OpClass
@@ -66,6 +68,7 @@ class OpFacts:
     origin: str = ""
     peer: int = -1
     members: int = -1
+    stored: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> int:

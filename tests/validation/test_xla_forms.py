@@ -15,6 +15,7 @@ from flint.validation.branches import CHOSEN, NOT_CHOSEN
 from flint.validation.classes import OpClass
 from flint.validation.keys import (
     BUFFERS,
+    CONSTANT,
     HOISTED,
     MULTIPLIED,
     PROMOTED_4_BITS,
@@ -22,6 +23,7 @@ from flint.validation.keys import (
     SCALED,
     SCATTERED,
     SWAPPED,
+    WIDENED,
 )
 from flint.validation.validating import validate
 from tests.capture.comparing import child_environment
@@ -31,7 +33,7 @@ pytestmark = pytest.mark.xdist_group("validation")
 
 RUN = (
     "vectors", "number", "float8_e5m2", "float8_e4m3fn", "int4", "accumulation", "loops",
-    "branches", "exchanges",
+    "branches", "exchanges", "half", "eighths", "full", "constants",
 )  # fmt: skip
 
 
@@ -111,6 +113,34 @@ def test_other_numbers_are_not_what_was_sent(name, compare):
     report = compare(name, "float8_e5m2")
     assert not report.ok
     assert "not executed all_gather" in named(report)
+
+
+@pytest.mark.parametrize("name", ["half", "eighths"])
+def test_products_of_narrow_floats_are_computed_in_float32(name, compare):
+    report = compare(name)
+    assert report.ok, named(report)
+    assert report.explained == {WIDENED: 8}
+    assert report.identified == 2 * 8  # also the product in float32 keeps its own line
+
+
+@pytest.mark.parametrize(("name", "run"), [("half", "full"), ("eighths", "half")])
+def test_a_product_of_floats_that_never_were_so_narrow_is_another_one(name, run, compare):
+    report = compare(name, run)
+    assert not report.ok
+    assert "not executed dot_general 1x16x32x64 (batch, m, n, k) f" in named(report)
+
+
+def test_a_sum_of_constants_is_no_communication(compare):
+    report = compare("constants")
+    assert report.ok, named(report)
+    assert report.explained == {CONSTANT: 8}
+    assert report.classes[OpClass.ALL_REDUCE].matched == 8
+
+
+def test_a_sum_of_what_ranks_have_must_run(compare):
+    report = compare("constants_changed", "constants")
+    assert not report.ok
+    assert "not executed all_reduce" in named(report)
 
 
 def test_a_gather_that_leaves_a_loop_runs_once_for_all_iterations(compare):

@@ -166,3 +166,34 @@ def communicating(size):
 
 branches, branches_changed = deciding(96), deciding(80)
 exchanges, exchanges_changed = communicating(8), communicating(4)
+
+
+def narrow(first, second, result):
+    """A product of two types, and the same sizes in float32 on another line."""
+
+    def run(x, y):
+        wide = x @ y
+        return wide, lax.dot_general(
+            x.astype(first), y.astype(second), (((1,), (0,)), ((), ())),
+            preferred_element_type=result,
+        )  # fmt: skip
+
+    return step(run, ((16, 64), ()), ((64, 32), ()))
+
+
+half = narrow(jnp.float16, jnp.float16, jnp.float16)
+eighths = narrow(jnp.float8_e4m3fn, jnp.float8_e5m2, jnp.bfloat16)
+full = narrow(jnp.float32, jnp.float32, jnp.float32)
+
+
+def on_constants(changing):
+    """Sums of ones over all devices, or of what they have."""
+
+    def one(x):
+        given = x if changing else jnp.ones_like(x)
+        return lax.psum(x * 2, "d") @ x.T @ lax.psum(given, "d") @ x.T @ x
+
+    return step(mapped(one, P("d")), ((64, 64), ("d",)))
+
+
+constants, constants_changed = on_constants(False), on_constants(True)

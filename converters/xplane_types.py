@@ -1,0 +1,53 @@
+"""Which narrower floats the operands of an executed product were, before it was given wider ones.
+
+The idea: XLA's CPU backend multiplies matrices in float32 and converts what is narrower before; the
+conversions stand in the executed HLO, maybe in another fusion or in front of a loop.
+
+    narrower(program, program.by_name["dot.3"])      # ("f16", "f8E4M3FN")
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flint.converters.xplane_program import Program
+from flint.hlo.shapes import TypeTable
+from flint.tensor_types import DTYPE_BITS
+
+_MAX_STEPS = 256
+#: A value is followed back through these, by their first operand: they move it and no more.
+_MOVES = frozenset(
+    {
+        "convert", "bitcast", "reshape", "transpose", "copy", "broadcast", "slice", "pad",
+        "dynamic-slice", "gather", "all-gather", "collective-permute", "all-to-all",
+    }
+)  # fmt: skip
+_FLOATS = ("f8", "f16", "bf16", "f32", "f64")
+
+
+def narrower(program: Program, dot: Any, types: TypeTable) -> tuple[str, ...]:
+    """Narrower float types that an operand of a product had on its way, sorted.
+
+    Args:
+        program: where from.
+        dot: the instruction.
+        types: for shapes.
+    """
+    found: set[str] = set()
+    for number in dot.operand_ids[:2]:
+        value: Any | None = program.by_id[number]
+        own = _dtype(value, types)
+        for _ in range(_MAX_STEPS):
+            if value is None:
+                break
+            dtype = _dtype(value, types)
+            if dtype.startswith(_FLOATS) and DTYPE_BITS[dtype] < DTYPE_BITS.get(own, 0):
+                found.add(dtype)
+            moved = value.opcode in _MOVES
+            value = program.by_id[value.operand_ids[0]] if moved else program.source(value)
+    return tuple(sorted(found))
+
+
+def _dtype(instruction: Any, types: TypeTable) -> str:
+    tree = types.tree(instruction.shape)
+    return types.types[tree].dtype if isinstance(tree, int) else ""
