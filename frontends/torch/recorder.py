@@ -63,6 +63,19 @@ _HIDDEN_WRITES: Mapping[str, tuple[tuple[int, ...], int]] = {
 #: Ops after which the host has what it copies from the device.
 _COPIES = frozenset(("aten._to_copy.default", "aten.copy_.default"))
 
+#: Ops by which PyTorch puts gradients into new zeros where a mode looks on, and what it calls
+#: otherwise (areAnyTensorSubclassLike in FunctionsManual.cpp): the op in place, further arguments.
+_IN_PLACE: Mapping[Any, tuple[Any, tuple[Any, ...]]] = {
+    torch.ops.aten.index_put.default: (torch.ops.aten._index_put_impl_.default, (True,)),
+    torch.ops.aten.scatter.src: (torch.ops.aten.scatter_.src, ()),
+    torch.ops.aten.scatter_add.default: (torch.ops.aten.scatter_add_.default, ()),
+    torch.ops.aten.index_add.default: (torch.ops.aten.index_add_.default, ()),
+    torch.ops.aten.put.default: (torch.ops.aten.put_.default, ()),
+}
+_ZEROS = frozenset(
+    f"aten.{name}" for name in ("zeros.default", "zeros_like.default", "new_zeros.default")
+)
+
 #: In-place ops that overwrite without reading.
 _OVERWRITES = frozenset(
     (
@@ -201,11 +214,23 @@ class Recorder:
                 with dispatch_mode(self._see):
                     told()
                 return args[0]
+        if func in _IN_PLACE and self._fills_new_zeros(args):
+            func, more = _IN_PLACE[func]
+            args, rule = (*args, *more), _rule(func, self._device)
         place = self._tracker.place()
         self._tracker.made(place)
         result = func(*args, **kwargs)
         self._note(func, rule, place, args, kwargs, result)
         return result
+
+    def _fills_new_zeros(self, args: tuple[Any, ...]) -> bool:
+        """Whether a gradient of PyTorch's own is put into zeros that were made for it."""
+        node: Any = torch._C._current_autograd_node()
+        if node is None or isinstance(node, torch.autograd.function.BackwardCFunction):
+            return False
+        last = self.ops[-1] if self.ops else None
+        made = last is not None and last.name in _ZEROS and last.results[0]
+        return isinstance(made, View) and made.storage == self.number_of(args[0])
 
     # tensors
 

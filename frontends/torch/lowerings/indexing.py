@@ -225,6 +225,19 @@ def _index_put(
     return op.transpose(made, [turn.index(at) for at in range(self.rank)])
 
 
+@lowers("aten.put")
+def _put(call: Call, self: Any, index: Any, source: Any, accumulate: bool = False) -> Value:
+    """At places of the tensor as a vector."""
+    count, dtype = index.spec.elements, call.compute if accumulate else call.dtype
+    place = op.reshape(op.convert(index.value, "int64"), (count, 1))
+    negative = op.compare("LT", place, op.like(0, place))
+    place = op.select(negative, op.add(place, op.like(self.spec.elements, place)), place)
+    updates = op.reshape(value_at(source, source.shape, dtype), (count,))
+    flat = op.reshape(value_at(self, self.shape, dtype), (self.spec.elements,))
+    made = op.scatter(flat, place, updates, "add" if accumulate else "second")
+    return op.reshape(made, self.shape)
+
+
 @lowers("aten.masked_scatter")
 def _masked_scatter(call: Call, self: Any, *_: Any, **__: Any) -> Value:
     raise Unsupported(f"{call.name}: which elements go where depends on data")

@@ -73,7 +73,11 @@ def _nll_loss_backward(
     count = op.shape_of(found.weights)
     each = op.reshape(grad, count) if reduction == _NONE else op.broadcast(grad, count)
     empty = op.constant(0, self.shape, dtype)
-    return op.scatter(empty, found.places, op.multiply(each, found.weights), "add")
+    # Where all targets are ignored the mean is of nothing, and its gradient still 0.
+    nothing = op.like(0, found.weights)
+    counts = op.compare("NE", found.weights, nothing)
+    updates = op.select(counts, op.multiply(each, found.weights), nothing)
+    return op.scatter(empty, found.places, updates, "add")
 
 
 @lowers("aten.mse_loss")

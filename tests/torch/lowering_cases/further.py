@@ -51,6 +51,13 @@ def update(scale, steps, found):
 
 CASES = {
     # name: (function, tensors)
+    "put": (
+        lambda x, y: aten.put.default(x, torch.tensor([[2], [-3]]), y),
+        [normal(3, 5), normal(2, 1)],
+    ),
+    "put accumulate": (
+        lambda x, i, y: aten.put.default(x, i, y, True), [normal(3, 5), index(15, 8), normal(8)],
+    ),
     **{
         f"_fft_c2c {label}": (
             lambda x, given=given: aten._fft_c2c.default(x, *given), [both(3, 4, 6)],

@@ -31,7 +31,10 @@ CASES = {
         f"nll_loss reduction={reduction}": (nll(reduction), [normal(5, 4), index(4, 5)])
         for reduction in (0, 1, 2)
     },
-    "nll_loss with weights": (nll(1), [normal(5, 4), index(4, 5), positive(4)]),
+    "nll_loss with weights": (nll(1), [normal(5, 4), torch.tensor([0, 2, 1, 3, 1]), positive(4)]),
+    "nll_loss of what is ignored": (
+        nll(1), [normal(5, 4), torch.full((5,), 2), positive(4)],
+    ),
     **{
         f"nll_loss2d reduction={reduction}": (
             lambda x, t, reduction=reduction: nll2d(x, t, reduction),
