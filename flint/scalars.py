@@ -237,6 +237,23 @@ def levels(scalar: Scalar) -> set[int]:
     return set().union(*(levels(arg) for arg in scalar.args)) if scalar.args else set()
 
 
+def substituted(scalar: Scalar, level: int, by: Scalar) -> Scalar | None:
+    """``scalar`` with ``by`` in the place of the iteration at ``level``; None when too large."""
+    if scalar.op == "iteration":
+        return by if scalar.value == level else scalar
+    if not scalar.args:
+        return scalar
+    args = []
+    for arg in scalar.args:
+        made = substituted(arg, level, by)
+        if made is None:
+            return None
+        args.append(made)
+    if scalar.op == "table":
+        return take(scalar.value, args[0])
+    return combine(scalar.op, tuple(args), scalar.value)
+
+
 def depends_on_rank(scalar: Scalar) -> bool:
     """Whether ranks may disagree about the value."""
     return scalar.mentions("partition_id") or scalar.mentions("replica_id")

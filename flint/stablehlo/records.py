@@ -208,3 +208,21 @@ class Module:
     def type_of(self, value: int) -> TensorType:
         """The type of a value id."""
         return self.types[self.value_type[value]]
+
+
+def details(op: Op, value_type: list[int]) -> Hashable:
+    """Attributes and regions of an op, equal where rules cannot tell two ops apart.
+
+    Regions that hold more than ops without attributes are told apart by who they are.
+    """
+    attrs = None if op.attrs is None else tuple(op.attrs.items())
+    regions: list[Hashable] = []
+    for block in op.regions:
+        if any(inner.attrs is not None or inner.regions for inner in block.ops):
+            regions.append(id(block))
+        else:
+            regions += [
+                (inner.name, *[value_type[value] for value in (*inner.operands, *inner.results)])
+                for inner in block.ops
+            ]
+    return (attrs, len(op.regions), *regions)

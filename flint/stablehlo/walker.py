@@ -13,7 +13,7 @@ warning.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,12 +36,13 @@ from flint.stablehlo.opened import Opened, handlers, issued
 from flint.stablehlo.opening import communicates, free_values
 from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.origins import Origins
-from flint.stablehlo.records import Block, Module, Op
+from flint.stablehlo.records import Block, Module, Op, details
 from flint.stablehlo.reduce_scatter import Finder
 from flint.stablehlo.rules import RULES, flops_known, rule_for
 from flint.stablehlo.scalar_rules import is_scalar_integer, scalar_of
 from flint.stablehlo.scheduled import issued_as_scheduled
 from flint.stablehlo.scope import Scope
+from flint.stablehlo.stacked import Stack, read
 from flint.stablehlo.world import World, mesh_of, world_of
 from flint.tensor_types import TensorType, tensor_type
 from flint.work import Role, Work, WorkItem
@@ -106,6 +107,7 @@ class Walker:
         warnings: text -> count.
         ops: ops walked.
         constants: integer constant arrays by value id.
+        stacks: what loops have stacked up by value id.
         futures: async_start result -> the values that async_done hands out.
         tuples: tuple value -> its elements.
     """
@@ -121,6 +123,7 @@ class Walker:
         self.warnings: Counter[str] = Counter(module.warnings)
         self.ops = 0
         self.constants: dict[int, NDArray[np.int64]] = {}
+        self.stacks: dict[int, Stack] = {}
         self.futures: dict[int, tuple[int, ...]] = {}
         self.tuples: dict[int, tuple[int, ...]] = {}
         self.exchange = Exchange(module, world)
@@ -187,6 +190,7 @@ class Walker:
             scope.forget(values)
             for value in values:
                 self.constants.pop(value, None)
+                self.stacks.pop(value, None)
         self._walked.add(id(block))
         handlers, simple = self._handlers, self.simple
         for op in block.ops:
@@ -227,7 +231,7 @@ class Walker:
             *[value_type[value] for value in op.results],
         )
         if name not in self._types_suffice:
-            key = (*key, _details(op, value_type))
+            key = (*key, details(op, value_type))
         try:
             found = self._rows.get(key)
         except TypeError:  # an attribute that cannot be compared
@@ -252,6 +256,8 @@ class Walker:
             self._remember(op)
         if integer:
             scalar = scalar_of(op, self.module, scope.scalar, self.constants.get)
+            if scalar is None and name == "dynamic_slice" and op.operands[0] in self.stacks:
+                scalar = read(op, self.module, self.stacks[op.operands[0]], scope.scalar)
             if scalar is not None:
                 scope.scalars[op.results[0]] = scalar
 
@@ -386,18 +392,28 @@ class Walker:
         return scalar
 
     def _remember(self, op: Op) -> None:
-        """Keep a small array of integers that is known, for look-ups."""
+        """Keep a small array of integers that is known, or a stack, for look-ups."""
+        if op.name in ("mhlo.copy", "reshape"):
+            self.keep_stack(self.stacks.get(op.operands[0]), op.results[0])
         array = array_of(op, self.module, self.constants.get)
         if array is not None:
             self.constants[op.results[0]] = array
 
     def keep_array(self, value: int, name: int) -> None:
-        """Let the value ``name`` be the array that ``value`` is."""
+        """Let the value ``name`` be the array, or the stack, that ``value`` is."""
+        self.keep_stack(self.stacks.get(value), name)
         array = self.constants.get(value)
         if array is not None:
             self.constants[name] = array
         else:
             self.constants.pop(name, None)
+
+    def keep_stack(self, stack: Stack | None, name: int) -> None:
+        """Let the value ``name`` be a stack, or none."""
+        if stack is not None:
+            self.stacks[name] = stack
+        else:
+            self.stacks.pop(name, None)
 
     def slice_of_shard(self, scope: Scope, op: Op) -> bool:
         """Whether a dynamic_slice has become the shard that a reduce-scatter gives."""
@@ -432,8 +448,8 @@ class Walker:
             scope.scalars[result] = scalar
         else:
             scope.scalars.pop(result, None)
-        known: tuple[dict[int, Any], ...] = (self.constants, self.tuples, self.futures)
-        for table in known:
+        tables: list[dict[int, Any]] = [self.constants, self.stacks, self.tuples, self.futures]
+        for table in tables:
             if operand in table:
                 table[result] = table[operand]
             else:
@@ -473,24 +489,6 @@ class Walker:
         number = self.names[kind]
         self.names[kind] += 1
         return f"{kind}_{number}"
-
-
-def _details(op: Op, value_type: list[int]) -> Hashable:
-    """Attributes and regions of an op, equal where rules cannot tell two ops apart.
-
-    Regions that hold more than ops without attributes are told apart by who they are.
-    """
-    attrs = None if op.attrs is None else tuple(op.attrs.items())
-    regions: list[Hashable] = []
-    for block in op.regions:
-        if any(inner.attrs is not None or inner.regions for inner in block.ops):
-            regions.append(id(block))
-        else:
-            regions += [
-                (inner.name, *[value_type[value] for value in (*inner.operands, *inner.results)])
-                for inner in block.ops
-            ]
-    return (attrs, len(op.regions), *regions)
 
 
 def handler_of(name: str) -> Handler | None:

@@ -18,6 +18,7 @@ from flint.stablehlo.loops import after_loop, argument_scalars, counters, trip_c
 from flint.stablehlo.opening import behind, communicates, open_block
 from flint.stablehlo.records import Block, Op
 from flint.stablehlo.scope import Scope
+from flint.stablehlo.stacked import stacked
 
 if TYPE_CHECKING:
     from flint.stablehlo.walker import Walker
@@ -60,6 +61,7 @@ def while_(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
             walker.keep_array(op.operands[number], argument)
         else:
             walker.constants.pop(argument, None)
+            walker.stacks.pop(argument, None)
     if decided:
         inner.gate(_condition(walker, inner, condition, body.args))
     walker.block(inner, body)
@@ -67,6 +69,12 @@ def while_(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
         walker.view(inner, op, body.yields[number], walker.module.value_type[body.args[number]])
         for number in carried
     ]
+    stacks = {
+        number: None
+        if decided
+        else stacked(walker.module, body, number, trips, level, inner.scalar)
+        for number in carried
+    }
     loop = Loop(
         inner.builder.finish(outputs),
         len(carried),
@@ -88,6 +96,7 @@ def while_(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
         _bind(scope, value, after_loop(inits[number], steps[number], trips, dtypes[number]))
         if steps[number] == 0:
             walker.keep_array(op.operands[number], value)
+        walker.keep_stack(stacks[number], value)
     for number in fixed:
         walker.alias(scope, op.operands[number], op.results[number])
     if decided:

@@ -314,3 +314,83 @@ def test_the_stages_of_a_million_ranks_are_looked_at_once_each(
     splits = split_by_rank(walked(text).graph, ranks)
     assert [split.ranks.size for split in splits] == [ranks // stages] * stages
     assert looked_at == [stages]
+
+
+def two_loops(element: str, row: str, read: int = 3) -> str:
+    """A loop of 4 iterations writes ``element`` at ``row``; another reads the first rows."""
+    return program(
+        f"""%zero = stablehlo.constant dense<0> : {INT}
+        %one = stablehlo.constant dense<1> : {INT}
+        %two = stablehlo.constant dense<2> : {INT}
+        %three = stablehlo.constant dense<3> : {INT}
+        %four = stablehlo.constant dense<{read}> : {INT}
+        %rows = stablehlo.constant dense<0> : tensor<4xi32>
+        %w:2 = stablehlo.while(%i = %zero, %a = %rows) : {INT}, tensor<4xi32>
+        cond {{
+          %n = stablehlo.constant dense<4> : {INT}
+          %c = stablehlo.compare LT, %i, %n : ({INT}, {INT}) -> tensor<i1>
+          stablehlo.return %c : tensor<i1>
+        }} do {{
+          {element}
+          {row}
+          %e1 = stablehlo.reshape %e : ({INT}) -> tensor<1xi32>
+          %u = stablehlo.dynamic_update_slice %a, %e1, %row
+            : (tensor<4xi32>, tensor<1xi32>, {INT}) -> tensor<4xi32>
+          %j = stablehlo.add %i, %one : {INT}
+          stablehlo.return %j, %u : {INT}, tensor<4xi32>
+        }}
+        %kept = stablehlo.reshape %w#1 : (tensor<4xi32>) -> tensor<1x4xi32>
+        %v:3 = stablehlo.while(%i = %zero, %y = %x, %a = %kept) : {INT}, {F}, tensor<1x4xi32>
+        cond {{
+          %c = stablehlo.compare LT, %i, %four : ({INT}, {INT}) -> tensor<i1>
+          stablehlo.return %c : tensor<i1>
+        }} do {{
+          %s = stablehlo.dynamic_slice %a, %zero, %i, sizes = [1, 1]
+            : (tensor<1x4xi32>, {INT}, {INT}) -> tensor<1x1xi32>
+          %b = stablehlo.reshape %s : (tensor<1x1xi32>) -> {INT}
+          {case("%z", "%b", unary("tanh", "%y"), unary("sine", "%y"), unary("cosine", "%y"))}
+          %j = stablehlo.add %i, %one : {INT}
+          stablehlo.return %j, %z, %a : {INT}, {F}, tensor<1x4xi32>
+        }}
+        %r = stablehlo.abs %v#1 : {F}""",
+        4,
+    )
+
+
+#: (rank + 2 i) % 3
+ELEMENT = f"""%i2 = stablehlo.multiply %i, %two : {INT}
+    %sum = stablehlo.add %rank, %i2 : {INT}
+    %e = stablehlo.remainder %sum, %three : {INT}"""
+IN_ORDER = f"%row = stablehlo.add %i, %zero : {INT}"
+REVERSED = f"%row = stablehlo.subtract %three, %i : {INT}"
+
+
+@pytest.mark.parametrize(("row", "writer"), [(IN_ORDER, (0, 1, 2)), (REVERSED, (3, 2, 1))])
+def test_a_branch_kept_by_one_loop_is_known_in_the_next(row: str, writer: tuple[int, ...]) -> None:
+    """As in the backward pass of a scan over a cond; ``writer``: whose rows the second reads."""
+    found = programs(two_loops(ELEMENT, row))
+    for rank, graph in found.items():
+        taken = Counter(("tanh", "sine", "cosine")[(rank + 2 * i) % 3] for i in writer)
+        for op in ("tanh", "sine", "cosine"):
+            assert executions(graph, op) == taken[op], (rank, op)
+
+
+@pytest.mark.parametrize(
+    ("element", "row"),
+    [
+        # Row 1 is overwritten, rows 2 and 3 are never written.
+        (ELEMENT, f"%row = stablehlo.minimum %i, %one : {INT}"),
+        # Where a rank writes is another row on every rank.
+        (ELEMENT, f"%row = stablehlo.remainder %rank, %three : {INT}"),
+        # An element of the buffer itself.
+        (
+            f"""%old = stablehlo.dynamic_slice %a, %i, sizes = [1]
+              : (tensor<4xi32>, {INT}) -> tensor<1xi32>
+            %e = stablehlo.reshape %old : (tensor<1xi32>) -> {INT}""",
+            IN_ORDER,
+        ),
+    ],
+)
+def test_a_buffer_that_is_no_row_per_iteration_stays_data(element: str, row: str) -> None:
+    warnings = walked(two_loops(element, row)).warnings
+    assert any("a conditional that data decides" in text for text in warnings)
