@@ -1,10 +1,10 @@
 """Matrix products that XLA has turned into multiplications, found in the executed HLO.
 
 The idea: a product without a sum (an outer product, a scaled matrix) becomes a multiplication of
-two broadcasts, which keeps the product's name; a product of vectors becomes a multiplication, which
-has no name at all, and a sum, which has the product's.  Both are fused with what stands around
-them.  Their sizes are read from the HLO itself: how many elements each side of the multiplication
-has before it is repeated.
+two broadcasts, with the product's name or none at all; a product of vectors becomes a
+multiplication, which has no name, and a sum, which has the product's.  Both are fused with what
+stands around them.  Their sizes are read from the HLO itself: how many elements each side of the
+multiplication has before it is repeated.
 
     Multiplied(module, program, "trace").of("broadcast_multiply_fusion")    # gemms (1, 64, 32, 1)
 """
@@ -76,14 +76,15 @@ class Multiplied:
         if whole is None:
             return None
         total = math.prod(whole.shape)
-        size: Gemm | None
-        if _is_product(place):
-            size = self._sizes(multiply, total)
-        elif not place.name and not place.file and (sums := self._summed(multiply, set())):
-            size = total, 1, 1, 1
-            place = next((where for where in map(self._place, sums) if _is_product(where)), place)
-        else:
-            return None
+        size = self._sizes(multiply, total)
+        if not _is_product(place):
+            if place.name or place.file:
+                return None
+            if sums := self._summed(multiply, set()):
+                size = total, 1, 1, 1
+                place = next((one for one in map(self._place, sums) if _is_product(one)), place)
+            elif size is not None and min(size[1:3]) == 1:
+                return None  # any multiplication by something that is repeated
         if size is None:
             return None
         return OpFacts(

@@ -16,11 +16,11 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from flint import registry
 from flint.converting import workload_of
-from flint.errors import FlintError
+from flint.errors import FlintError, UsageError
 from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.records import Module
 from flint.stablehlo.walker import walk
@@ -38,11 +38,8 @@ CHOSEN = "ops of a conditional's branch that data chose in place of the captured
 _MOST = 16
 
 
-class _Other(NamedTuple):
-    """The program with another branch of one conditional."""
-
-    branch: int
-    workload: Workload
+#: A program with each of the branches of one of its conditionals.
+_Branches: TypeAlias = list[Workload]
 
 
 class OtherBranches:
@@ -56,7 +53,7 @@ class OtherBranches:
         self.workload = workload
 
     @cached_property
-    def _others(self) -> list[_Other]:
+    def _others(self) -> list[_Branches]:
         if len(self.workload.programs) != 1 or self.workload.programs[0].module is None:
             return []
         data, suffix = self.workload.programs[0].module
@@ -68,23 +65,18 @@ class OtherBranches:
             asked = _Asked(self.workload.options.get("branches", {}))
             try:
                 self._walked(module, asked)
-                return [
-                    _Other(branch, other)
-                    for name in list(asked.names)[:_MOST]
-                    for branch, other in self._branches(module, name)
-                ]
+                return [self._branches(module, name) for name in list(asked.names)[:_MOST]]
             except FlintError:  # what cannot be walked again explains nothing
                 return []
 
-    def _branches(self, module: Module, name: str) -> list[tuple[int, Workload]]:
-        found = []
+    def _branches(self, module: Module, name: str) -> _Branches:
+        found: _Branches = []
         for branch in range(_MOST):
+            choices = {**self.workload.options.get("branches", {}), name: branch}
             try:
-                choices = {**self.workload.options.get("branches", {}), name: branch}
-                found.append((branch, self._walked(module, choices)))
-            except FlintError:  # no branch of that number, or one that leads to another question
-                if branch:
-                    break
+                found.append(self._walked(module, choices))
+            except UsageError:  # no branch of that number
+                break
         return found
 
     def _walked(self, module: Module, branches: Mapping[str, int]) -> Workload:
@@ -118,18 +110,21 @@ class OtherBranches:
         if not unused or not (left or over):
             return
         ours = _counted(captured, rules)
-        for branch, other in self._others:
-            expected = expected_of(other, rank)
-            theirs = [expected.facts[number] for number in expected.op.tolist()]
-            more, fewer = _counted(theirs, rules), ours.copy()
-            more.subtract(ours)
-            fewer.subtract(_counted(theirs, rules))
-            example = {rules.key(facts): facts for facts in theirs}
+        for branches in self._others:
+            example: dict[Hashable, OpFacts] = {}
+            changes = []
+            for other in branches:
+                expected = expected_of(other, rank)
+                theirs = [expected.facts[number] for number in expected.op.tolist()]
+                example.update((rules.key(facts), facts) for facts in theirs)
+                change = _counted(theirs, rules)
+                change.subtract(ours)
+                changes.append(change)
             for one in unused:
-                added, gone = (_times(+counts, one, branch) for counts in (more, fewer))
-                if added is None or gone is None or not (added or gone):
-                    continue
-                if self._account(captured, executed, added, gone, example, found, rules):
+                difference = _in_all(changes, one)
+                if difference and self._account(
+                    captured, executed, *difference, example, found, rules
+                ):
                     unused.remove(one)
                     break
 
@@ -185,14 +180,26 @@ def _counted(ops: Sequence[OpFacts], rules: Rules) -> Counter[Hashable]:
     return Counter(rules.key(facts) for facts in ops if facts.kind.must_match)
 
 
-def _times(counts: Counter[Hashable], one: Taken, branch: int) -> Counter[Hashable] | None:
-    """What is more or less in all runs of a conditional, for those that took a branch.
+def _in_all(
+    changes: list[Counter[Hashable]], one: Taken
+) -> tuple[Counter[Hashable], Counter[Hashable]] | None:
+    """What ran more, and what less than captured, as a conditional took its branches.
 
-    None where that is no whole number, or no run took it.
+    Args:
+        changes: per branch, what would be more or less if it were taken in all runs.
+        one: how often it was taken.
+
+    Returns:
+        None where that makes no whole numbers, or no difference.
     """
-    if branch >= len(one.times) or not one.times[branch]:
-        return None
     whole = sum(one.times)
-    if any(count % whole for count in counts.values()):
+    added: Counter[Hashable] = Counter()
+    gone: Counter[Hashable] = Counter()
+    if len(changes) != len(one.times):
         return None
-    return Counter({key: count // whole * one.times[branch] for key, count in counts.items()})
+    for change, times in zip(changes, one.times, strict=True):
+        for key, count in change.items() if times else ():
+            if count % whole:
+                return None
+            (added if count > 0 else gone)[key] += abs(count) // whole * times
+    return (+added, +gone) if +added or +gone else None

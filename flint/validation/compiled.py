@@ -9,13 +9,15 @@ one computes get its partner.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Hashable
 
-from flint.validation.duplicates import repeated
+from flint.graph import WorkloadGraph
+from flint.validation.duplicates import origin, repeated
 from flint.validation.expected import Expected
 from flint.validation.invariant import Invariants
-from flint.validation.keys import CONSTANT, DUPLICATE, HOISTED, Rules
+from flint.validation.keys import CONSTANT, DUPLICATE, HOISTED, SCALED, Rules
 from flint.validation.matching import match
 from flint.validation.merged import merge
 from flint.validation.observed import OpFacts
@@ -24,6 +26,8 @@ from flint.validation.reduced import rewrite
 
 #: With more kinds of ops without a partner no duplicates are looked for.
 _LOOKED_AT = 100
+#: Ops that repeat what they read, and change nothing of it.
+_REPEATS = ("broadcast_in_dim", "broadcast", "convert")
 
 
 def match_compiled(
@@ -75,13 +79,16 @@ def pair_repetitions(
 ) -> None:
     """Explain captured ops without a partner by ops that look the same and repeat each other.
 
-    Collectives on constants need no other one to repeat.  Which of several that look alike has no
-    partner cannot be told; that as many are repetitions can.  They get the partner of one that
-    looks the same.
+    Collectives on constants and products with a number need no other one to repeat.  Which of
+    several that look alike has no partner cannot be told; that as many are repetitions can.  They
+    get the partner of one that looks the same.
     """
     invariants = Invariants(expected)
     known = [i for i in found.unmatched_captured if captured[i].kind.collective]
     found.explain(CONSTANT, [i for i in known if invariants.constant(i)], [])
+    # A number that is a constant leaves no trace of the product at all.
+    scaled = [i for i in found.unmatched_captured if _scaled(expected, captured[i], i)]
+    found.explain(SCALED, scaled, [])
     left: dict[Hashable, list[int]] = {}
     for i in found.unmatched_captured:
         if captured[i].kind.must_match:
@@ -135,3 +142,21 @@ def _reasons(
     if missing - hoisted > twice:
         return Counter()
     return +Counter({HOISTED: hoisted, DUPLICATE: missing - hoisted})
+
+
+def _scaled(expected: Expected, facts: OpFacts, position: int) -> bool:
+    """Whether a product multiplies by one number, which may be repeated: no sum, one side alike."""
+    if not facts.gemms or any(k != 1 for _, _, _, k in facts.gemms):
+        return False
+    graph = expected.graphs[int(expected.graph[position])]
+    return any(_one_number(graph, v) for v in graph[int(expected.node[position])].operands)
+
+
+def _one_number(graph: WorkloadGraph, value: int) -> bool:
+    while math.prod(graph.type_of(value).shape) != 1:
+        value = origin(graph, value)
+        producer = int(graph.producer[value])
+        if producer < 0 or graph.tables.ops[int(graph.op[producer])] not in _REPEATS:
+            return False
+        value = int(graph.operand[graph.operand_ptr[producer]])
+    return True

@@ -207,9 +207,9 @@ class Rules:
             for size, (_, dtype) in zip(sizes, facts.operands, strict=True)
         )
 
-    def same_type(self, captured: str, executed: str) -> bool:
-        """Whether the backend computes a captured element type as the executed one."""
-        return self._dtype(captured) == executed
+    def computed_as(self, dtype: str) -> str:
+        """The element type that the backend computes with in place of this one."""
+        return self._dtype(dtype)
 
     def _dtype(self, dtype: str) -> str:
         return _PROMOTED[dtype][0] if self.promoted and dtype in _PROMOTED else dtype

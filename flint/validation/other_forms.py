@@ -9,7 +9,6 @@ product, a gather by its messages.  Each is paired here and its reason counted.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Sequence
@@ -23,7 +22,6 @@ from flint.validation.keys import (
     PARTED,
     POINTWISE,
     PROMOTED,
-    SCALED,
     Rules,
 )
 from flint.validation.observed import OpFacts
@@ -127,11 +125,7 @@ def pointwise(
 def multiplied(
     captured: Sequence[OpFacts], executed: Sequence[OpFacts], rules: Rules, result: Matching
 ) -> None:
-    """Products that ran as multiplications, of the same sizes and from the same line.
-
-    A product with a single number leaves no trace where that number is a constant; it is not more
-    than other element-wise work, and is told apart from those that have a partner.
-    """
+    """Products that ran as multiplications, of the same sizes and from the same line."""
     left = [i for i in result.unmatched_captured if captured[i].kind == OpClass.GEMM]
     left = [i for i in left if rules.multiplication(captured[i]) is not None]
     made = [
@@ -152,10 +146,6 @@ def multiplied(
         result.pairs += [(i, j, Evidence.SIZES) for i, j in found]
         result.unmatched_captured = without(result.unmatched_captured, (i for i, _ in found))
         result.explained.update({MULTIPLIED: len(found)} if found else {})
-    numbers = [
-        i for i in left if any(math.prod(shape) == 1 for shape, _ in captured[i].operands or ())
-    ]
-    result.explain(SCALED, numbers, [])
 
 
 def gathered_through_root(

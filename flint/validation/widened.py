@@ -31,9 +31,11 @@ def as_stored(
     for facts in executed:
         if facts.stored and facts not in decided:
             types = known.get(_place(facts, rules), set())
-            found = types.intersection(facts.stored)
-            other = len(found) != 1 or any(rules.same_type(one, facts.dtype) for one in types)
-            decided[facts] = replace(facts, stored=() if other else tuple(found))
+            found = sorted(types.intersection(facts.stored))
+            # One of several that look alike here is as good as the other.
+            alike = len({rules.computed_as(one) for one in types}) == 1
+            other = not alike or any(rules.computed_as(one) == facts.dtype for one in types)
+            decided[facts] = replace(facts, stored=() if other else tuple(found[:1]))
     return [decided.get(facts, facts) for facts in executed]
 
 

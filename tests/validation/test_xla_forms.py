@@ -33,7 +33,8 @@ pytestmark = pytest.mark.xdist_group("validation")
 
 RUN = (
     "vectors", "number", "float8_e5m2", "float8_e4m3fn", "int4", "accumulation", "loops",
-    "branches", "exchanges", "half", "eighths", "full", "constants",
+    "branches", "exchanges", "half", "eighths", "full", "constants", "mean",
+    "choices",
 )  # fmt: skip
 
 
@@ -92,6 +93,18 @@ def test_a_product_with_a_number_leaves_no_trace_and_is_no_match(compare):
     gemms = report.classes[OpClass.GEMM]
     assert gemms.captured == gemms.matched + 8
     assert "8 have no partner for a reason that is named" in report.verdict
+
+
+def test_an_outer_product_with_a_repeated_number_is_one_with_a_number(compare):
+    report = compare("mean")
+    assert report.ok, named(report)
+    assert report.explained[SCALED] == 8
+
+
+def test_an_outer_product_of_what_is_not_one_number_must_run(compare):
+    report = compare("weighted", "mean")
+    assert not report.ok
+    assert "not executed dot_general 1x16x32x1" in named(report)
 
 
 @pytest.mark.parametrize(
@@ -180,6 +193,17 @@ def test_a_branch_that_data_did_not_choose_is_told_and_the_other_one_compared(co
     assert report.explained[NOT_CHOSEN] == 2 * 4 * 8
     assert report.explained[CHOSEN] == 2 * 2 * 8
     assert report.classes[OpClass.GEMM].matched == (2 + 2 * 4) * 8  # and x @ x.T @ x
+
+
+@pytest.mark.parametrize(
+    ("branch", "not_chosen", "chosen"), [(0, 0, 4 * 2), (1, 5 * 2, 2 * 2), (2, 5 * 2, 2 * 2)]
+)
+def test_of_three_branches_each_ran_as_often_as_the_trace_says(branch, not_chosen, chosen, compare):
+    """Data chose the branches 3, 2 and 2 times; all but the first have two products."""
+    report = compare("choices", branch=branch)
+    assert report.ok, named(report)
+    assert report.explained.get(NOT_CHOSEN, 0) == not_chosen * 8
+    assert report.explained.get(CHOSEN, 0) == chosen * 8
 
 
 def test_the_branch_of_the_capture_needs_no_reason_where_it_ran(compare):

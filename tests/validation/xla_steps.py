@@ -197,3 +197,44 @@ def on_constants(changing):
 
 
 constants, constants_changed = on_constants(False), on_constants(True)
+
+
+def outer(weighted):
+    """A gradient that is an outer product: of a repeated number, or of weights."""
+
+    def run(w, v, x, u):
+        def loss(w):
+            scores = jnp.tanh(x @ w) @ v
+            return jnp.vdot(u, scores) if weighted else jnp.mean(scores)
+
+        return jax.grad(loss)(w)
+
+    return step(run, ((64, 32), ()), ((32,), ()), ((16, 64), ()), ((16,), ()))
+
+
+mean, weighted = outer(False), outer(True)
+
+
+def choosing(order):
+    """Three branches, of which the first has no product, in the order that data says."""
+
+    def run(w, v, x):
+        def none(c):
+            return c * 0.5
+
+        def small(c):
+            return jnp.tanh(c @ w[:, :32]) @ v[:32]
+
+        def large(c):
+            return jnp.tanh(c @ w) @ v
+
+        def body(c, i):
+            choice = (jnp.sum(c) * 0).astype(jnp.int32) + i
+            return lax.switch(choice, [none, small, large], c), None
+
+        return lax.scan(body, x @ x.T @ x, jnp.array(order, jnp.int32))[0]
+
+    return step(run, ((64, 128), ()), ((128, 64), ()), ((32, 64), ("d",)))
+
+
+choices = choosing((0, 1, 2, 2, 1, 0, 0))
