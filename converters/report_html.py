@@ -39,6 +39,7 @@ from flint.simulation.classes import KERNELS, kernel_classes
 from flint.simulation.durations import TICKS_PER_SECOND
 from flint.simulation.recording import RankRecord, Recording
 from flint.simulation.result import Figures, ProgramResult, SimulationResult
+from flint.simulation.spans import union
 from flint.tensor_types import DTYPES
 from flint.work import Unit
 from flint.writing import replacing
@@ -205,8 +206,7 @@ def _streams(record: RankRecord) -> str:
     lines = []
     for name, chosen in (("compute", record.computes), ("communication", record.communicates)):
         chosen = chosen & (record.end > record.start)
-        order = np.argsort(record.start[chosen], kind="stable")
-        begins, ends = record.start[chosen][order], record.end[chosen][order]
+        begins, ends = union(record.start[chosen], record.end[chosen])
         times = np.concatenate([[0], np.stack([begins, ends], axis=1).ravel(), [last]])
         busy = np.cumsum(ends - begins)
         sums = np.concatenate([[0], np.stack([busy - (ends - begins), busy], axis=1).ravel()])

@@ -30,6 +30,7 @@ from flint.converters.networkx import node_attributes
 from flint.converters.trace_events import slice_template
 from flint.errors import FlintError
 from flint.execution.node_types import NodeType
+from flint.group_names import partners
 from flint.mesh import Mesh
 from flint.nesting import opened_blocks
 from flint.simulation.durations import TICKS_PER_SECOND
@@ -39,8 +40,10 @@ from flint.writing import replacing
 Ints = NDArray[np.int64]
 
 COMPUTE: Final = 1
+#: Of the first communication stream; others follow.
 COMMUNICATION: Final = 2
-_STREAMS: Final = {COMPUTE: "compute", COMMUNICATION: "communication"}
+#: Partners that the name of a communication stream tells.
+_MAX_PARTNERS: Final = 3
 _TICKS_PER_US: Final = TICKS_PER_SECOND // 10**6
 
 #: Viewers load about this many slices.
@@ -116,7 +119,7 @@ def _write(
     out.write('{"displayTimeUnit": "ns", "traceEvents": [\n')
     comma = ""
     for record, shown in zip(recording.ranks, drawn, strict=True):
-        for event in _heads(record):
+        for event in _heads(record, recording.mesh):
             out.write(comma + json.dumps(event))
             comma = ",\n"
         out.writelines(comma + event for event in _slices(record, shown, recording.mesh))
@@ -124,13 +127,43 @@ def _write(
     out.write('\n], "otherData": ' + json.dumps(notes) + "}\n")
 
 
-def _heads(record: RankRecord) -> Iterator[dict[str, Any]]:
+def _streams(record: RankRecord, mesh: Mesh) -> dict[int, str]:
+    """Number and name of each of a rank's streams."""
+    talks = record.communicates
+    slots = record.slot[talks]
+    if not slots.any():
+        return {COMPUTE: "compute", COMMUNICATION: "communication"}
+    detail = record.unrolled.detail[record.instance[talks]]
+    table = record.graph.tables.communications
+    among: dict[int, dict[str, None]] = {slot: {} for slot in range(int(slots.max()) + 1)}
+    for slot, index in sorted(set(zip(slots.tolist(), detail.tolist(), strict=True))):
+        among[slot][partners(table[index], mesh)] = None
+    return {COMPUTE: "compute"} | {
+        COMMUNICATION + slot: f"communication over {_few(list(names))}"
+        for slot, names in among.items()
+        if names
+    }
+
+
+def _few(names: list[str]) -> str:
+    more = ", ..." if len(names) > _MAX_PARTNERS else ""
+    return ", ".join(names[:_MAX_PARTNERS]) + more
+
+
+def _stream(record: RankRecord, node: int) -> int:
+    """The number of the stream that a node is on."""
+    if record.type[node] == NodeType.COMP:
+        return COMPUTE
+    return COMMUNICATION + int(record.slot[node])
+
+
+def _heads(record: RankRecord, mesh: Mesh) -> Iterator[dict[str, Any]]:
     head = {"ph": "M", "pid": record.rank}
     yield head | {
         "name": "process_name",
         "args": {"name": f"rank {record.rank} ({record.program})"},
     }
-    for stream, name in _STREAMS.items():
+    for stream, name in _streams(record, mesh).items():
         yield head | {"tid": stream, "name": "thread_name", "args": {"name": name}}
         order = {"sort_index": stream}
         yield head | {"tid": stream, "name": "thread_sort_index", "args": order}
@@ -148,10 +181,10 @@ def _slices(record: RankRecord, shown: NDArray[np.bool_], mesh: Mesh) -> Iterato
     instance = record.instance[chosen]
     columns = (
         record.unrolled.template[instance], record.unrolled.iteration[instance],
-        record.type[chosen], record.start[chosen], record.end[chosen],
+        record.type[chosen], record.slot[chosen], record.start[chosen], record.end[chosen],
     )  # fmt: skip
     rows = zip(*(column.tolist() for column in columns), strict=True)
-    for number, (template, iteration, kind, start, end) in enumerate(rows):
+    for number, (template, iteration, kind, slot, start, end) in enumerate(rows):
         text = templates[template].replace("@", str(iteration))
         if kind == NodeType.RECV:
             # Viewers put together what has one id, whatever its process.
@@ -159,7 +192,7 @@ def _slices(record: RankRecord, shown: NDArray[np.bool_], mesh: Mesh) -> Iterato
             yield f'{{"ph": "b", {place}"ts": {_us(start)}, {text}}}'
             yield f'{{"ph": "e", {place}"ts": {_us(end)}, {text}}}'
             continue
-        stream = COMPUTE if kind == NodeType.COMP else COMMUNICATION
+        stream = COMPUTE if kind == NodeType.COMP else COMMUNICATION + slot
         yield (
             f'{{"ph": "X", "pid": {record.rank}, "tid": {stream}, "ts": {_us(start)}, '
             f'"dur": {_us(end - start)}, {text}}}'
@@ -253,7 +286,7 @@ def _arrows(recording: Recording, flows: list[_Flow]) -> Iterator[str]:
     for number, flow in enumerate(flows):
         for phase, (process, node) in (("s", flow.source), ("f", flow.target)):
             record = recording.ranks[process]
-            stream = COMPUTE if record.type[node] == NodeType.COMP else COMMUNICATION
+            stream = _stream(record, node)
             start, end = int(record.start[node]), int(record.end[node])
             # An arrow leaves from within its slice: at its end the next slice may have begun.
             at = start + (end - start) // 2 if phase == "s" else start

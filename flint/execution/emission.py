@@ -68,7 +68,10 @@ def presence_of(parts: Sequence[Part]) -> NDArray[np.int8]:
 
 
 def emit(
-    unrolled: Unrolled, communications: Sequence[Communication], parts: Sequence[Part]
+    unrolled: Unrolled,
+    communications: Sequence[Communication],
+    parts: Sequence[Part],
+    chains: Ints | None = None,
 ) -> Emission:
     """The ET nodes of the ranks that take these parts.
 
@@ -76,6 +79,8 @@ def emit(
         unrolled: the program, unrolled with ``presence_of(parts)``.
         communications: the program's table.
         parts: what the ranks do in each of them.
+        chains: number of the chain that each of them is in, from 0, shape [communications]; None:
+            all are in one.
     """
     forms, of_communication = _distinct(parts)
     is_communication = unrolled.kind == NodeKind.COMMUNICATION
@@ -91,10 +96,13 @@ def emit(
     kinds = table.types[form[instance], part]
     own = _OwnExchange(unrolled, communications)
     consumers, producers = _edges(unrolled, form, table, first, own)
-    chain = _chain(unrolled, instance, kinds, first, own)
+    links = [
+        _chain(unrolled, instance, chained, first, own)
+        for chained in _by_chain(kinds, unrolled.detail[instance], chains)
+    ]
     relays = first[table.relays[form]]
-    consumer = np.concatenate([consumers, relays + 1, chain[0]])
-    producer = np.concatenate([producers, relays, chain[1]])
+    consumer = np.concatenate([consumers, relays + 1, *(link[0] for link in links)])
+    producer = np.concatenate([producers, relays, *(link[1] for link in links)])
     ptr, deps = _csr(consumer, producer, len(instance))
     reasons = Counter(
         parts[index].removed for index in unrolled.detail[is_communication & (count == 0)].tolist()
@@ -209,6 +217,17 @@ def _inherited(
     span = len(unrolled) * kinds + 1
     pair, target = np.divmod(distinct(pair * span + target), span)
     return pair // kinds, pair % kinds, target // kinds, target % kinds
+
+
+def _by_chain(kinds: NDArray[np.int8], detail: Ints, chains: Ints | None) -> list[NDArray[np.int8]]:
+    """The types of the nodes of each chain; those of others are as computed."""
+    if chains is None:
+        return [kinds]
+    mine = np.append(chains, -1)[detail]  # compute nodes have the detail -1
+    return [
+        np.where(mine == number, kinds, NodeType.COMP).astype(kinds.dtype)
+        for number in range(int(chains.max(initial=-1)) + 1)
+    ]
 
 
 def _chain(

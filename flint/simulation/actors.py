@@ -82,6 +82,7 @@ def build_cast(
     *,
     costs: Callable[[Sequence[Plan]], list[Ints]] | None = None,
     broadcast_tree: bool = False,
+    slots: Callable[[WorkloadGraph], Ints] | None = None,
 ) -> Cast:
     """The actors of a workload.
 
@@ -91,6 +92,8 @@ def build_cast(
         durations: ticks of an actor's nodes.
         costs: what makes ranks of one structure differ in time, as columns over ranks.
         broadcast_tree: see ``flint.simulation.behaviours.plan``.
+        slots: the communication slot that each communication of a program takes on its ranks, from
+            0; by default they have one.
 
     Raises:
         FlintError: messages that do not match, programs too large to unroll or to run.
@@ -101,7 +104,7 @@ def build_cast(
     opened: dict[tuple[int, int], tuple[Unrolled, Emission]] = {}
     for place in found.place:
         if place not in opened:
-            opened[place] = _open(plans[place[0]], place[1], opened, place[0])
+            opened[place] = _open(plans[place[0]], place[1], opened, place[0], slots)
     nodes = sum(len(opened[place][1]) for place in found.place)
     if nodes > MAX_NODES:
         raise FlintError(
@@ -125,13 +128,34 @@ def build_cast(
         channel = numbers.channels(
             item, structure, unrolled, emission, tag_of[number], rank, colour
         )
-        actors.append(Actor(emission.type, emission.ptr, emission.deps, ticks, channel))
+        actors.append(
+            Actor(
+                emission.type, emission.ptr, emission.deps, ticks, channel,
+                _slots_of(item.graph, unrolled, emission, slots),
+            )
+        )  # fmt: skip
         roles.append(Role(number, structure, rank, int(counts[colour]), unrolled, emission))
     return Cast(actors, roles, numbers.members, found)
 
 
+def _slots_of(
+    graph: WorkloadGraph,
+    unrolled: Unrolled,
+    emission: Emission,
+    slots: Callable[[WorkloadGraph], Ints] | None,
+) -> Ints | None:
+    """The slot of every node; 0 where it takes none."""
+    if slots is None:
+        return None
+    return np.append(slots(graph), 0)[unrolled.detail[emission.instance]]
+
+
 def _open(
-    item: Plan, index: int, opened: dict[tuple[int, int], tuple[Unrolled, Emission]], number: int
+    item: Plan,
+    index: int,
+    opened: dict[tuple[int, int], tuple[Unrolled, Emission]],
+    number: int,
+    slots: Callable[[WorkloadGraph], Ints] | None,
 ) -> tuple[Unrolled, Emission]:
     """Instances and nodes of one structure; structures that chain alike share the instances."""
     structure = item.structures[index]
@@ -142,7 +166,8 @@ def _open(
         if other == number and np.array_equal(presence_of(item.structures[known].parts), presence)
     )
     unrolled = next(alike, None) or unroll(item.graph, presence=presence)
-    return unrolled, emit(unrolled, item.communications, structure.parts)
+    chains = slots(item.graph) if slots is not None else None
+    return unrolled, emit(unrolled, item.communications, structure.parts, chains)
 
 
 class _Numbers:

@@ -1,10 +1,15 @@
 """The machine: runs the nodes of all kinds of ranks against each other, event by event.
 
 The idea: an actor stands for all ranks that behave alike.  It has one compute slot and one
-communication slot; a free slot takes the ready node that comes first in issue order.  COLL and SEND
-share the communication slot, RECV takes none.  A COLL begins when every kind of member has issued
-its own and takes as long as the slowest says; a RECV is over when it is issued and its message has
-arrived.  Time is counted in whole ticks, so that sums are exact whatever their order.
+communication slot, or one for each of its communicators; a free slot takes the ready node that
+comes first in issue order.  COLL and SEND take a communication slot, RECV takes none.  A COLL
+begins when every kind of member has issued its own and takes as long as the slowest says; a RECV is
+over when it is issued and its message has arrived.  Time is counted in whole ticks, so that sums
+are exact whatever their order.
+
+Communications of one rank that run at once share its links equally: with n of them each takes n
+times as long, so that nothing is over before the links could have carried all of it.  A COLL is as
+slow as on the busiest of its members.
 
 Communication takes memory bandwidth, and on some devices units, from what is computed beside it:
 while a rank's COLL or SEND runs, its kernels advance at the speed ``beside``.
@@ -42,6 +47,8 @@ class Actor:
         ticks: how long each node takes; RECV takes none of its own, shape [nodes].
         channel: of a COLL the number of its meeting, of a SEND or RECV the number of its message;
             -1 elsewhere, shape [nodes].
+        slot: which communication slot each COLL and SEND takes, from 0, shape [nodes]; None: there
+            is one.
     """
 
     types: NDArray[np.int8]
@@ -49,6 +56,7 @@ class Actor:
     deps: Ints
     ticks: Ints
     channel: Ints
+    slot: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.types)
@@ -76,12 +84,28 @@ class Run:
         return max((int(end.max(initial=0)) for end in self.end), default=0)
 
 
+class _Transfer:
+    """A COLL or SEND that runs.
+
+    Attributes:
+        members: (actor, node) that it runs on.
+        until: when it is over as things stand.
+        sharing: how many communications its links carry at once, where they are most.
+    """
+
+    __slots__ = ("members", "sharing", "until")
+
+    def __init__(self, members: list[tuple[int, int]], until: int) -> None:
+        self.members, self.until, self.sharing = members, until, 1
+
+
 class _State:
     """One actor while it runs; plain lists, because single elements of arrays are slow."""
 
     __slots__ = (
         "above", "arrivals", "below", "channel", "comm", "comm_busy", "compute", "compute_busy",
-        "end", "first", "running", "start", "talking", "ticks", "types", "until",
+        "end", "first", "running", "slot", "start", "talking", "ticks", "transfers", "types",
+        "until",
     )  # fmt: skip
 
     def __init__(self, actor: Actor) -> None:
@@ -99,9 +123,13 @@ class _State:
         self.start = [-1] * count
         self.end = [-1] * count
         self.compute: list[int] = []
-        self.comm: list[int] = []
+        self.slot: list[int] = [0] * count if actor.slot is None else actor.slot.tolist()
+        slots = max(self.slot, default=0) + 1
+        self.comm: list[list[int]] = [[] for _ in range(slots)]
         self.compute_busy = False
-        self.comm_busy = False
+        self.comm_busy = [False] * slots
+        #: What runs of COLL and SEND, by node.
+        self.transfers: dict[int, _Transfer] = {}
         #: The kernel that runs, when it is over as things stand, and whether a COLL or SEND runs.
         self.running = -1
         self.until = 0
@@ -140,6 +168,9 @@ class _Machine:
                 state = self.states[number]
                 if state.end[row] >= 0 or (row == state.running and state.until != now):
                     continue  # the kernel was slowed down or sped up since
+                transfer = state.transfers.get(row)
+                if transfer is not None and transfer.until != now:
+                    continue  # and so was the communication
                 count += 1
                 touched[number] = None
                 self.finish(number, row)
@@ -161,7 +192,7 @@ class _Machine:
         state = self.states[number]
         kind = state.types[row]
         if kind in _COMMUNICATES:
-            heapq.heappush(state.comm, row)
+            heapq.heappush(state.comm[state.slot[row]], row)
         elif kind == _RECV:
             self.receive(number, row)
         else:
@@ -173,13 +204,14 @@ class _Machine:
             state.compute_busy = True
             row = heapq.heappop(state.compute)
             self.compute(number, row)
-        if state.comm and not state.comm_busy:
-            state.comm_busy = True
-            row = heapq.heappop(state.comm)
-            if state.types[row] == _SEND:
-                self.talk(number, row, state.ticks[row])
-            else:
-                self.meet(number, row)
+        for slot, waiting in enumerate(state.comm):
+            if waiting and not state.comm_busy[slot]:
+                state.comm_busy[slot] = True
+                row = heapq.heappop(waiting)
+                if state.types[row] == _SEND:
+                    self.talk([(number, row)], state.ticks[row])
+                else:
+                    self.meet(number, row)
 
     def schedule(self, number: int, row: int, ticks: int) -> None:
         self.sequence += 1
@@ -194,11 +226,30 @@ class _Machine:
         state.running, state.until = row, self.now + ticks
         self.schedule(number, row, ticks)
 
-    def talk(self, number: int, row: int, ticks: int) -> None:
-        self.schedule(number, row, ticks)
-        if self.beside < 1 and ticks:
-            self.states[number].talking = True
-            self.change(number, 1 / self.beside)
+    def talk(self, members: list[tuple[int, int]], ticks: int) -> None:
+        transfer = _Transfer(members, self.now + ticks)
+        for number, row in members:
+            self.schedule(number, row, ticks)
+            state = self.states[number]
+            state.transfers[row] = transfer
+            if self.beside < 1 and ticks and not state.talking:
+                state.talking = True
+                self.change(number, 1 / self.beside)
+        for number, _ in members:
+            self.share(number)
+
+    def share(self, number: int) -> None:
+        """Slow down, or speed up again, what runs on an actor's links."""
+        transfers = self.states[number].transfers
+        for transfer in list(transfers.values()):
+            sharing = max(len(self.states[member].transfers) for member, _ in transfer.members)
+            if sharing == transfer.sharing or transfer.until <= self.now:
+                continue
+            left = -((self.now - transfer.until) * sharing // transfer.sharing)
+            transfer.until, transfer.sharing = self.now + left, sharing
+            for member, row in transfer.members:
+                self.sequence += 1
+                heapq.heappush(self.events, (transfer.until, self.sequence, member, row))
 
     def change(self, number: int, stretch: float) -> None:
         """The kernel that runs takes so many times longer for what is left of it."""
@@ -214,7 +265,7 @@ class _Machine:
         state = self.states[number]
         channel = state.channel[row]
         if self.members[channel] == 1:
-            self.talk(number, row, state.ticks[row])
+            self.talk([(number, row)], state.ticks[row])
             return
         # The n-th arrival of this actor meets the others' n-th.
         nth = state.arrivals.get(channel, 0)
@@ -224,9 +275,7 @@ class _Machine:
         if len(present) < self.members[channel]:
             return
         del self.meetings[channel, nth]
-        ticks = max(self.states[other].ticks[node] for other, node in present)
-        for other, node in present:
-            self.talk(other, node, ticks)
+        self.talk(present, max(self.states[other].ticks[node] for other, node in present))
 
     def receive(self, number: int, row: int) -> None:
         message = self.states[number].channel[row]
@@ -241,13 +290,15 @@ class _Machine:
         state = self.states[number]
         state.end[row] = self.now
         kind = state.types[row]
-        if state.talking and kind in _COMMUNICATES:
-            state.talking = False
-            self.change(number, self.beside)
-        if kind == _COLL:
-            state.comm_busy = False
-        elif kind == _SEND:
-            state.comm_busy = False
+        if kind in _COMMUNICATES:
+            del state.transfers[row]
+            state.comm_busy[state.slot[row]] = False
+            if state.transfers:
+                self.share(number)
+            elif state.talking:
+                state.talking = False
+                self.change(number, self.beside)
+        if kind == _SEND:
             message = state.channel[row]
             waiting = self.expected.get(message)
             if waiting:
@@ -256,7 +307,7 @@ class _Machine:
                 heapq.heappush(self.events, (self.now, self.sequence, receiver, node))
             else:
                 self.arrived[message] = self.arrived.get(message, 0) + 1
-        elif kind != _RECV:
+        elif kind not in (_COLL, _RECV):
             state.compute_busy = False
             state.running = -1
         above = state.above

@@ -10,9 +10,12 @@ times.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from flint.cost.collectives import check_algorithm
 from flint.cost.fitting import fit
@@ -25,7 +28,9 @@ from flint.passes.attention import fuse_attention
 from flint.passes.unneeded import without_unneeded
 from flint.passes.what_if import Chosen, same, stages, transform
 from flint.simulation.durations import Costs
-from flint.workload import Level, Workload
+from flint.workload import Level, Order, Workload
+
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -85,6 +90,26 @@ def setting(
     costs = Costs(fitted, algorithm, estimator or kernel_seconds)
     measured = estimator if isinstance(estimator, Measured) else None
     return Setting(described.name, fitted, costs, tuple(notes), measured)
+
+
+def slots(workload: Workload) -> Callable[[WorkloadGraph], Ints] | None:
+    """Which communication slot each communication of a program takes (see ``build_cast``).
+
+    PyTorch runs each process group's communications on a stream of their own (NCCL's), in the
+    order in which they were issued; compiled programs have all of them in one order.
+
+    Returns:
+        The slots of a graph's communications; None where all of them share one.
+    """
+    if workload.order != Order.RECORDED or workload.level != Level.PARTITIONED:
+        return None
+    return _by_communicator
+
+
+def _by_communicator(graph: WorkloadGraph) -> Ints:
+    communicators = [item.communicator for item in graph.tables.communications]
+    numbers = {number: slot for slot, number in enumerate(dict.fromkeys(communicators))}
+    return np.array([numbers[number] for number in communicators], np.int64)
 
 
 def _elsewhere(system: System, devices: int, algorithm: str | None) -> list[str]:

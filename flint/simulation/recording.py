@@ -27,7 +27,7 @@ from flint.passes.what_if import Chosen, parse_passes
 from flint.simulation.actors import build_cast
 from flint.simulation.machine import run
 from flint.simulation.memory import memory_by_node
-from flint.simulation.preparing import prepare, setting
+from flint.simulation.preparing import prepare, setting, slots
 from flint.unrolling import Unrolled, instances_of
 from flint.workload import Workload
 
@@ -47,6 +47,7 @@ class RankRecord:
         type: ``NodeType``, shape [nodes].
         ptr, deps: CSR over the positions of the nodes that come first.
         channel: of a SEND or RECV the number of its message, shape [nodes].
+        slot: which of the communication streams a COLL or SEND is on, from 0, shape [nodes].
         start, end: ticks from the start of the step (``flint.simulation.durations`` says how long a
             tick is); a COLL starts when its last member has come, a RECV when it is issued, shape
             [nodes].
@@ -66,6 +67,7 @@ class RankRecord:
     ptr: Ints
     deps: Ints
     channel: Ints
+    slot: Ints
     start: Ints
     end: Ints
     first: Ints
@@ -94,7 +96,7 @@ class RankRecord:
 
     @property
     def communicates(self) -> NDArray[np.bool_]:
-        """Nodes of the communication stream, shape [nodes]."""
+        """Nodes of the communication streams, shape [nodes]."""
         chosen: NDArray[np.bool_] = (self.type == NodeType.COLL) | (self.type == NodeType.SEND)
         return chosen
 
@@ -143,7 +145,9 @@ def record(
         (graph, program.ranks.array())
         for graph, program in zip(graphs, workload.programs, strict=True)
     ]
-    cast = build_cast(parts, workload.mesh.size, costs.ticks, costs=costs.columns)
+    cast = build_cast(
+        parts, workload.mesh.size, costs.ticks, costs=costs.columns, slots=slots(workload)
+    )
     beside = fitted.accelerator.kernel.beside_communication
     happened = run(cast.actors, cast.members, beside)
     if happened.stuck:
@@ -164,6 +168,7 @@ def record(
                 ptr=nodes.ptr,
                 deps=nodes.deps,
                 channel=nodes.channel,
+                slot=np.zeros(len(nodes), np.int64) if nodes.slot is None else nodes.slot,
                 start=happened.start[actor],
                 end=happened.end[actor],
                 first=_first_instances(graph),

@@ -10,7 +10,7 @@ become one actor, the machine runs all actors against each other, and what happe
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,8 +33,9 @@ from flint.simulation.classes import KERNELS, kernel_classes
 from flint.simulation.durations import TICKS_PER_SECOND, Costs
 from flint.simulation.machine import Run, run
 from flint.simulation.memory import Memory, peak_memory
-from flint.simulation.preparing import prepare, setting
+from flint.simulation.preparing import prepare, setting, slots
 from flint.simulation.result import ClassRow, Figures, ProgramResult, SimulationResult
+from flint.simulation.spans import overlap, parts
 from flint.simulation.steady import Cut, Repeat, repeats, shorten
 from flint.work import Unit
 from flint.workload import Level, Workload
@@ -85,7 +86,7 @@ def simulate(
     _check_work(workload, graphs)
     ranks = [program.ranks.array() for program in workload.programs]
     cast, happened, repeated = run_shortened(
-        list(zip(graphs, ranks, strict=True)), workload.mesh.size, on.costs
+        list(zip(graphs, ranks, strict=True)), workload.mesh.size, on.costs, slots(workload)
     )
     _check_finished(cast, happened, workload)
     programs = []
@@ -139,11 +140,19 @@ def _remarks(workload: Workload) -> list[str]:
 
 
 def run_shortened(
-    programs: list[tuple[WorkloadGraph, Ints]], world: int, costs: Costs
+    programs: list[tuple[WorkloadGraph, Ints]],
+    world: int,
+    costs: Costs,
+    slots: Callable[[WorkloadGraph], Ints] | None = None,
 ) -> tuple[Cast, Run, list[Repeat]]:
     """Run a workload, long loops by a few of their iterations where that is the same.
 
-    Several programs are run in full: their loops wait for one another.
+    Several programs are run in full: their loops wait for one another.  So are recorded ones, which
+    have no loops.
+
+    Args:
+        programs, world, slots: as of ``build_cast``.
+        costs: on a system.
 
     Returns:
         The actors, what happened, and which parts of it happen again and again.
@@ -152,10 +161,10 @@ def run_shortened(
     while True:
         cuts: list[Cut] = []
         shortened = programs
-        if len(programs) == 1:
+        if len(programs) == 1 and slots is None:
             graph, cuts = shorten(programs[0][0], keep)
             shortened = [(graph, programs[0][1])]
-        cast = build_cast(shortened, world, costs.ticks, costs=costs.columns)
+        cast = build_cast(shortened, world, costs.ticks, costs=costs.columns, slots=slots)
         beside = costs.system.accelerator.kernel.beside_communication
         happened = run(cast.actors, cast.members, beside)
         if happened.stuck:
@@ -299,7 +308,7 @@ class _Spent:
         times: how often each node runs, shape [nodes].
         compute, communication, exposed_ticks: ticks.
         exposed: ticks of each node that no kernel covers, whenever it runs; 0 for kernels, shape
-            [nodes].
+            [nodes].  Of communications that run at once each has an equal part.
     """
 
     def __init__(self, role: Role, happened: Run, actor: int, repeated: list[Repeat]) -> None:
@@ -308,7 +317,7 @@ class _Spent:
         types = role.emission.type
         self.computes = types == NodeType.COMP
         self.talks = (types == NodeType.COLL) | (types == NodeType.SEND)
-        self.ticks = np.where(types == NodeType.RECV, 0, end - start)
+        self.ticks: NDArray[Any] = np.where(types == NodeType.RECV, 0, end - start)
         self.times = np.ones(len(types), np.int64)
         for item in repeated:
             self.times[(end > item.start) & (end <= item.end)] += item.times
@@ -332,10 +341,22 @@ class _Spent:
             bare = (stop - begin) - (computed_until(stop) - computed_until(begin))
             return np.where(self.talks, bare, 0)
 
-        self.exposed = uncovered(0, int(end.max(initial=0)))
+        self.exposed: NDArray[Any] = uncovered(0, int(end.max(initial=0)))
         for item in repeated:
             self.exposed = self.exposed + item.times * uncovered(item.start, item.end)
         self.exposed_ticks = int(self.exposed.sum())
+        if overlap(start[self.talks], end[self.talks]):
+            self._share(start, end)
+
+    def _share(self, start: Ints, end: Ints) -> None:
+        """Give each communication its part of the time in which several run."""
+        talks, kernels = self.talks, (start[self.computes], end[self.computes])
+        self.ticks = self.ticks.astype(np.float64)
+        self.ticks[talks] = parts(start[talks], end[talks])
+        self.exposed = np.zeros(len(start))
+        self.exposed[talks] = parts(start[talks], end[talks], kernels)
+        self.communication = round(float(self.ticks[talks].sum()))
+        self.exposed_ticks = round(float(self.exposed.sum()))
 
     def rows(self, workload: Workload) -> dict[tuple[str, bool], NDArray[np.float64]]:
         """Class -> nodes, ticks, exposed ticks, FLOPs, bytes."""

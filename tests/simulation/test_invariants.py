@@ -17,7 +17,7 @@ from flint.graph import NodeKind, WorkloadGraph
 from flint.groups import StridedGroups, everybody, from_table
 from flint.mesh import Mesh
 from flint.permutation import permutation
-from flint.workload import Workload
+from flint.workload import Order, Workload
 from tests.chakra_writer.cases import communication
 from tests.simulation.test_simulate import workload_of
 from tests.unrolling.random_graphs import programs
@@ -40,6 +40,8 @@ MESHES = [
     Mesh((2, 2, 6), ("a", "b", "c")),
     Mesh((2, 3, 2, 2), ("p", "q", "r", "s")),
 ]
+#: Communications in one order, or each communicator on a stream of its own.
+ORDERS = [Order.MODELLED, Order.RECORDED]
 SYSTEMS = ["dgx-h100", "dgx-h100-superpod", "tpu-v5e-pod", "mi300x-8"]
 
 
@@ -91,13 +93,13 @@ def simulated(workload: Workload, system: object, **options: object):
         raise
 
 
-@given(programs(of_24), st.sampled_from(SYSTEMS))
+@given(programs(of_24), st.sampled_from(SYSTEMS), st.sampled_from(ORDERS))
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-def test_never_below_what_the_busiest_nodes_ports_take_in(graph, name):
+def test_never_below_what_the_busiest_nodes_ports_take_in(graph, name, order):
     """All communication of the step, through the ports of the devices of each node or pod: no
     program is done before, whatever overlaps with what."""
     system, _ = fit(load_system(name), WORLD)
-    result = simulated(workload_of(graph, mesh=MESHES[1]), name)
+    result = simulated(replace(workload_of(graph, mesh=MESHES[1]), order=order), name)
     inner = 1
     for tier in system.network:
         links = 2 * tier.rings if tier.topology == "Ring" else 1
@@ -111,12 +113,15 @@ def test_never_below_what_the_busiest_nodes_ports_take_in(graph, name):
             break
 
 
-@given(programs(of_24), st.sampled_from(SYSTEMS), st.sampled_from(MESHES), st.sampled_from(MESHES))
+@given(
+    programs(of_24), st.sampled_from(SYSTEMS), st.sampled_from(ORDERS), st.sampled_from(MESHES),
+    st.sampled_from(MESHES),
+)  # fmt: skip
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-def test_the_names_and_the_number_of_axes_do_not_matter(graph, name, one, other):
+def test_the_names_and_the_number_of_axes_do_not_matter(graph, name, order, one, other):
     """The same ranks in the same groups: the mesh is what they are called."""
-    first = simulated(workload_of(graph, mesh=one), name)
-    second = simulated(workload_of(graph, mesh=other), name)
+    first = simulated(replace(workload_of(graph, mesh=one), order=order), name)
+    second = simulated(replace(workload_of(graph, mesh=other), order=order), name)
     assert first.figures == second.figures
     assert first.behaviours == second.behaviours
 
@@ -138,10 +143,10 @@ def test_communication_never_takes_longer_on_a_better_network(graph, name, what)
     assert after.communication_seconds <= before.communication_seconds * (1 + 1e-9)
 
 
-@given(programs(of_24), st.sampled_from(SYSTEMS))
+@given(programs(of_24), st.sampled_from(SYSTEMS), st.sampled_from(ORDERS))
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-def test_compute_exposed_and_idle_add_up_to_the_step(graph, name):
-    result = simulated(workload_of(graph, mesh=MESHES[2]), name)
+def test_compute_exposed_and_idle_add_up_to_the_step(graph, name, order):
+    result = simulated(replace(workload_of(graph, mesh=MESHES[2]), order=order), name)
     figures = result.figures
     parts = figures.compute_seconds + figures.exposed_communication_seconds + figures.idle_seconds
     assert parts == pytest.approx(figures.step_seconds, abs=1e-11)

@@ -1,0 +1,68 @@
+"""Spans of time that overlap, and what part of the time each of them has.
+
+The idea: of what runs at the same time on one rank's links each takes an equal part, so that the
+parts of all add up to the time in which any of them runs.
+
+    parts(np.array([0, 0]), np.array([10, 30]))         # [5, 25]
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.distinct import distinct
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Spans = tuple[Ints, Ints]
+
+
+def overlap(start: Ints, end: Ints) -> bool:
+    """Whether any two of the spans overlap.
+
+    Args:
+        start, end: ticks, shape [spans].
+    """
+    real = end > start
+    order = np.argsort(start[real], kind="stable")
+    return bool((start[real][order][1:] < end[real][order][:-1]).any())
+
+
+def parts(start: Ints, end: Ints, covers: Spans | None = None) -> Floats:
+    """Ticks that each span has, an equal part wherever several are, shape [spans].
+
+    Args:
+        start, end: ticks, shape [spans].
+        covers: starts and ends of other spans, where nothing counts.
+    """
+    every = [(start, end), *([covers] if covers is not None else [])]
+    cuts = distinct(np.concatenate([side for spans in every for side in spans]))
+    if not len(cuts):
+        return np.zeros(len(start))
+    running = _running(cuts, (start, end))
+    counted = running > 0
+    if covers is not None:
+        counted &= _running(cuts, covers) == 0
+    lengths = np.where(counted, np.diff(cuts, append=cuts[-1]), 0) / np.maximum(running, 1)
+    before = np.concatenate([[0.0], np.cumsum(lengths)])
+    found: Floats = before[np.searchsorted(cuts, end)] - before[np.searchsorted(cuts, start)]
+    return found
+
+
+def union(start: Ints, end: Ints) -> Spans:
+    """Where any of the spans is, as spans in order that do not touch."""
+    cuts = distinct(np.concatenate([start, end]))
+    if not len(cuts):
+        return cuts, cuts
+    runs = np.concatenate([[False], _running(cuts, (start, end)) > 0])
+    return cuts[runs[1:] & ~runs[:-1]], cuts[~runs[1:] & runs[:-1]]
+
+
+def _running(cuts: Ints, spans: Spans) -> Ints:
+    """How many of the spans there are from each cut to the next, shape [cuts]."""
+    change = np.zeros(len(cuts), np.int64)
+    np.add.at(change, np.searchsorted(cuts, spans[0]), 1)
+    np.add.at(change, np.searchsorted(cuts, spans[1]), -1)
+    found: Ints = np.cumsum(change)
+    return found
