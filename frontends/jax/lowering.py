@@ -44,7 +44,8 @@ NO_MESH = (
 #: What a module says of values in the host's memory.
 _IN_HOST_MEMORY = (b"annotate_device_placement", b"pinned_host")
 TIMED_AS_ON_DEVICE = (
-    "values in host memory: copies between host and device are timed as copies within the device"
+    "values in host memory: peak memory counts them on the device, and copies between host and "
+    "device are timed as copies within the device"
 )
 
 #: Compute capability that GPUs are taken to have where no target is named: Hopper's.

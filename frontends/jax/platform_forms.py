@@ -29,8 +29,8 @@ BRANCH = (
     "platform_dependent: its branch for CPUs is captured (--target captures that for GPUs or TPUs)"
 )
 LEFT_OUT = (
-    "values in host memory: their copies between host and device are left out (the optimized "
-    "level, --target, has those that the compiler makes)"
+    "values in host memory: peak memory counts them on the device, and their copies between host "
+    "and device are left out (the optimized level, --target, has those that the compiler makes)"
 )
 
 #: What a platform's branch may be meant for instead.
