@@ -1,7 +1,8 @@
 """Kernels of GPUs for which PyTorch has no shape function, and what runs around them.
 
 The idea: under fake tensors an op gives shapes by its "meta" kernel.  Synchronised batch norm's
-ops, the fused GRU cell and gradients of margin losses have none: they stand here, as in PyTorch's
+ops, the fused GRU cell, gradients of margin losses and fused optimizers whose learning rate is a
+tensor have none: they stand here, as in PyTorch's
 own kernels (aten/src/ATen/native/cuda/Normalization.cu, RNN.cu).  Any other op without one is an
 error that names it.
 
@@ -74,7 +75,17 @@ def _like_second(_: torch.Tensor, input: torch.Tensor, *__: Any, **___: Any) -> 
     return torch.empty_like(input)
 
 
+def _nothing(*_: Any, **__: Any) -> None:
+    """Of ops that only write what they are given."""
+
+
 _SHAPES = {
+    "_fused_adam_.tensor_lr": _nothing,
+    "_fused_adamw_.tensor_lr": _nothing,
+    "_fused_sgd_": _nothing,
+    "_fused_sgd_.tensor_lr": _nothing,
+    "_fused_adagrad_": _nothing,
+    "_fused_adagrad_.tensor_lr": _nothing,
     "batch_norm_stats": _stats,
     "batch_norm_gather_stats_with_counts": _gathered,
     "batch_norm_elemt": _like,

@@ -98,6 +98,29 @@ def test_an_unused_parameter_is_zeroed_reduced_and_left_alone():
     assert "1 parameters that are not used here are taken to be used by no rank" in text
 
 
+def compressed(start, mesh):
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+
+    model, x = wrapped(False, mesh)
+    state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=start)
+    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    return model, x
+
+
+def test_gradients_are_compressed_as_they_are_once_compression_has_begun():
+    """Of rank 1: 32 + 16 biases as they are, then vectors of 32 + 16 and of 16 + 32 numbers."""
+    case = Case((2,), ("dp",), partial(compressed, 2), plain_step, (0,), warm_up=4)
+    sent = [
+        [_shapes(op["args"])[0] for op in seen[0]["ops"] if op["name"].startswith("c10d.allreduce")]
+        for seen in (run_really(case), run_faked(case))
+    ]
+    assert sent == [[(48,), (48,), (48,)]] * 2
+    recording = record_in_child(plain_step, partial(compressed, 1000), (2,), ("dp",))
+    assert len([op for op in recording.ops if op.group >= 0]) == 3
+    [text] = [text for text in recording.warnings if text.startswith("PowerSGDState at ")]
+    assert text.endswith("the step is one after start_powerSGD_iter=1000")
+
+
 class Partly(torch.nn.Module):
     """Four of eight parameters are used."""
 

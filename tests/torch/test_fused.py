@@ -6,6 +6,8 @@ composition that any other backend would run.
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -53,3 +55,31 @@ def test_a_weight_of_another_dtype_has_no_fused_norm():
         functional.rms_norm(x.bfloat16(), (8,), w)
 
     assert "_fused_rms_norm" not in kernels(step)
+
+
+def made_with(rate, fused, mesh):
+    lr = torch.tensor(1e-3, device=mesh.device_type if rate == "device" else "cpu")
+    layer = torch.nn.Linear(8, 4).to(mesh.device_type)
+    options = {"fused": True} if fused else {"foreach": True, "capturable": True}
+    return (
+        layer,
+        torch.optim.AdamW(layer.parameters(), lr=lr, **options),
+        torch.ones(2, 8, device=mesh.device_type),
+    )
+
+
+@pytest.mark.parametrize(
+    ("rate", "fused"), [("device", True), ("host", True), ("device", False), ("host", False)]
+)
+def test_a_learning_rate_may_be_a_tensor(rate, fused):
+    """PyTorch's example of changing the rate of a compiled optimizer."""
+
+    def step(layer, optimizer, x):
+        layer(x).sum().backward()
+        optimizer.step()
+
+    recording = record_in_child(step, functools.partial(made_with, rate, fused), (1,), ("dp",))
+    updates = [op.name for op in recording.ops if op.phase == "optimizer"]
+    kernel = "aten._fused_adamw_.tensor_lr" if fused else "aten._foreach_addcdiv_.Scalar"
+    assert updates.count(kernel) == 1
+    assert not recording.warnings

@@ -28,6 +28,15 @@ def _gradient(grad: Operand, spec: Any, dtype: str, maximize: bool, scale: Any) 
     return op.negate(value) if maximize else value
 
 
+def _unless(found_inf: Any, before: Operand, value: Value) -> Value:
+    """A new value; the one before where ``found_inf`` says that a gradient was not finite."""
+    if found_inf is None:
+        return value
+    flag = op.reshape(found_inf.value, ())
+    wrong = op.broadcast(op.compare("NE", flag, op.like(0, flag)), before.shape)
+    return op.select(wrong, value_at(before, before.shape, op.dtype_of(value)), value)
+
+
 @lowers("aten._fused_adamw", "aten._fused_adam")
 def _adam(
     call: Call, self: Any, grads: Any, exp_avgs: Any, exp_avg_sqs: Any, max_exp_avg_sqs: Any,
@@ -40,8 +49,6 @@ def _adam(
     """
     if amsgrad:
         raise Unsupported(f"{call.name} with amsgrad")
-    if found_inf is not None:
-        raise Unsupported(f"{call.name} with found_inf")
     new: list[list[Value]] = [[], [], [], []]
     for at, param in enumerate(self):
         spec = param.spec
@@ -69,8 +76,10 @@ def _adam(
         size = value_at(op.divide(rate, first), spec.shape, dtype)
         root = op.divide(op.sqrt(v), value_at(second, spec.shape, dtype))
         update = op.divide(op.multiply(size, m), op.add(root, op.like(eps, root)))
-        for values, value in zip(new, (op.subtract(p, update), raw, m, v), strict=True):
-            values.append(value)
+        given = (param, grads[at], exp_avgs[at], exp_avg_sqs[at])
+        made = (op.subtract(p, update), raw, m, v)
+        for values, before, value in zip(new, given, made, strict=True):
+            values.append(_unless(found_inf, before, value))
     if grad_scale is None:
         new[1] = [None] * len(new[1])
     return _targets(call, list(enumerate(new)))
@@ -82,15 +91,13 @@ def _sgd(
     momentum: float, lr: Any, dampening: float, nesterov: bool, maximize: bool,
     is_first_step: bool, grad_scale: Any = None, found_inf: Any = None,
 ) -> list[Value | None]:  # fmt: skip
-    if found_inf is not None:
-        raise Unsupported(f"{call.name} with found_inf")
     new: list[list[Value]] = [[], [], []]
     for at, param in enumerate(self):
         spec = param.spec
         dtype = Call(call.name, (spec,)).compute
         p = value_at(param, spec.shape, dtype)
         raw = _gradient(grads[at], spec, dtype, False, grad_scale)
-        new[1].append(None if grad_scale is None else raw)
+        new[1].append(None if grad_scale is None else _unless(found_inf, grads[at], raw))
         grad = op.negate(raw) if maximize else raw
         if weight_decay:
             grad = op.add(grad, op.multiply(p, op.like(weight_decay, p)))
@@ -103,9 +110,9 @@ def _sgd(
                     op.multiply(old, op.like(momentum, old)),
                     op.multiply(grad, op.like(1 - dampening, grad)),
                 )
-            new[2].append(buffer)
+            new[2].append(_unless(found_inf, momentum_buffer_list[at], buffer))
             ahead = op.add(grad, op.multiply(buffer, op.like(momentum, buffer)))
             grad = ahead if nesterov else buffer
         rate = value_at(lr, spec.shape, dtype)
-        new[0].append(op.subtract(p, op.multiply(rate, grad)))
+        new[0].append(_unless(found_inf, param, op.subtract(p, op.multiply(rate, grad))))
     return _targets(call, list(enumerate(new)))

@@ -17,9 +17,13 @@ from torch._C import _distributed_c10d
 from torch.nn.parallel import distributed
 
 from flint.frontends.torch.shims.reducer import Reducer
+from flint.frontends.torch.shims.values import assumed, place
 
 #: Position of ``find_unused_parameters`` among a reducer's arguments.
 _FINDS = 6
+
+#: When hooks begin with what they are for: attributes of their states, counts of steps.
+_STARTS = ("start_powerSGD_iter", "start_localSGD_iter")
 
 
 def apply() -> None:
@@ -72,6 +76,21 @@ def _allow_hooks(kind: Any) -> None:
                 raise
 
     kind._check_comm_hook = check
+    register = kind.register_comm_hook
+
+    @functools.wraps(register)
+    def register_comm_hook(self: Any, state: Any, hook: Any) -> None:
+        for name in _STARTS:
+            start = getattr(state, name, 0)
+            if start > 1:
+                # After the first step, in which buckets are made, all steps are as later ones.
+                setattr(state, name, 1)
+                assumed[
+                    f"{type(state).__name__}{place()}: the step is one after {name}={start}"
+                ] += 1
+        register(self, state, hook)
+
+    kind.register_comm_hook = register_comm_hook
 
 
 _library: Any = None

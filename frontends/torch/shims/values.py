@@ -25,6 +25,8 @@ from flint.user_frames import short_path
 _SCALER = ("_maybe_opt_step", "<genexpr>")
 _SCALER_FILE = os.path.join("amp", "grad_scaler.py")
 
+_OPTIMIZERS = os.path.join("torch", "optim", "")
+
 #: What has been assumed: text -> how often.
 assumed: Counter[str] = Counter()
 
@@ -60,6 +62,8 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
             assumed[f"a value is read{at} that follows from {origin}"] += 1
         found: bool | int | float | complex = value
         return found
+    if tensor.dtype == torch.bool and _checks_options():
+        return True
     if tensor.dtype == torch.bool:
         assumed[f"a bool tensor's value is read{at}: taken to be False{ADVICE}"] += 1
         return False
@@ -85,6 +89,16 @@ def _asked_for_overflow() -> bool:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name in _SCALER and frame.f_code.co_filename.endswith(_SCALER_FILE):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _checks_options() -> bool:
+    """Whether an optimizer that is made asks if a learning rate, say, is in its range."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "__init__" and _OPTIMIZERS in frame.f_code.co_filename:
             return True
         frame = frame.f_back
     return False

@@ -24,6 +24,22 @@ def fused_adam(p, g, m, v, step):
     return [p, m, v]
 
 
+def scaled_adamw(p, g, m, v, step, lr, scale, found):
+    aten._fused_adamw_.tensor_lr(
+        [p], [g], [m], [v], [], [step], lr=lr, beta1=0.9, beta2=0.99, weight_decay=0.1,
+        eps=1e-8, amsgrad=False, maximize=False, grad_scale=scale, found_inf=found,
+    )  # fmt: skip
+    return [p, g, m, v]
+
+
+def scaled_sgd(p, g, m, lr, scale, found):
+    aten._fused_sgd_.tensor_lr(
+        [p], [g], [m], weight_decay=0.1, momentum=0.9, lr=lr, dampening=0.0, nesterov=True,
+        maximize=False, is_first_step=False, grad_scale=scale, found_inf=found,
+    )  # fmt: skip
+    return [p, g, m]
+
+
 def fused_sgd(p, g, m):
     aten._fused_sgd_.default(
         [p], [g], [m], weight_decay=0.1, momentum=0.9, lr=0.1, dampening=0.0, nesterov=True,
@@ -107,6 +123,18 @@ CASES = {
     "_fused_adamw_": (
         fused_adamw, [normal(4), normal(4), normal(4), positive(4), torch.tensor(3.0)],
     ),
+    **{
+        f"{name} scaled {label}": (
+            function,
+            [*tensors, torch.tensor(0.01), torch.tensor(8.0), torch.tensor(found)],
+        )
+        for label, found in (("finite", 0.0), ("infinite", 1.0))
+        for name, function, tensors in (
+            ("_fused_adamw_", scaled_adamw,
+             [normal(4), normal(4), normal(4), positive(4), torch.tensor(3.0)]),
+            ("_fused_sgd_", scaled_sgd, [normal(4), normal(4), normal(4)]),
+        )
+    },
     "_fused_sgd_": (fused_sgd, [normal(4), normal(4), normal(4)]),
     **{
         f"_foreach_{name}": (foreach(getattr(aten, f"_foreach_{name}").default), tensors)
