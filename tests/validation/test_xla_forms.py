@@ -34,7 +34,7 @@ pytestmark = pytest.mark.xdist_group("validation")
 RUN = (
     "vectors", "number", "float8_e5m2", "float8_e4m3fn", "int4", "accumulation", "loops",
     "branches", "exchanges", "half", "eighths", "full", "constants", "mean",
-    "choices",
+    "choices", "both_gradients", "one_gradient",
 )  # fmt: skip
 
 
@@ -141,6 +141,13 @@ def test_a_product_of_floats_that_never_were_so_narrow_is_another_one(name, run,
     report = compare(name, run)
     assert not report.ok
     assert "not executed dot_general 1x16x32x64 (batch, m, n, k) f" in named(report)
+
+
+def test_two_products_of_the_same_values_over_other_dims_are_two(compare):
+    assert compare("both_gradients").explained.keys() <= {SWAPPED}
+    report = compare("both_gradients", "one_gradient")
+    assert not report.ok
+    assert report.failures == 8
 
 
 def test_a_sum_of_constants_is_no_communication(compare):

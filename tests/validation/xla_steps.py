@@ -238,3 +238,20 @@ def choosing(order):
 
 
 choices = choosing((0, 1, 2, 2, 1, 0, 0))
+
+
+def gram(whole):
+    """Products of vectors with each other, whose gradient is two products of the same values."""
+
+    def run(w, x):
+        def loss(w):
+            z = jnp.tanh(x @ w)
+            other = z if whole else lax.stop_gradient(z)
+            return jnp.mean(jnp.sin(jnp.einsum("bid,bjd->bij", z, other)))
+
+        return jax.grad(loss)(w)
+
+    return step(run, ((16, 24), ()), ((16, 8, 16), ("d",)))
+
+
+both_gradients, one_gradient = gram(True), gram(False)
