@@ -176,7 +176,7 @@ class _Numbers:
     def __init__(self, found: Behaviours) -> None:
         self.found = found
         self.members: list[int] = []
-        self._meetings: dict[tuple[int, int, str, int], int] = {}
+        self._meetings: dict[tuple[int, int, str, int, int], int] = {}
         self._groups: dict[Groups, int] = {}
 
     def channels(
@@ -219,7 +219,10 @@ class _Numbers:
         assert groups is not None
         of_rank, sizes = self.found.meeting[groups]
         number = self._groups.setdefault(groups, len(self._groups))
-        key = (number, int(of_rank[rank]), communication.kind, bytes_of(communication))
+        key = (
+            number, int(of_rank[rank]), communication.kind, bytes_of(communication),
+            communication.communicator,
+        )  # fmt: skip
         if key not in self._meetings:
             self._meetings[key] = len(self.members)
             self.members.append(int(sizes[key[1]]))
