@@ -22,12 +22,13 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from flint.frontends.torch import communication
+from flint.frontends.torch import communication, new_zeros
 from flint.frontends.torch.device import current_stream, timeline
 from flint.frontends.torch.hazards import Extent, Hazards, extent
 from flint.frontends.torch.modes import dispatch_mode
 from flint.frontends.torch.recording import Argument, Op, View
 from flint.frontends.torch.shims import attention, reducer
+from flint.frontends.torch.sizes import fits
 from flint.frontends.torch.tracking import Place, Tracker
 
 #: Tensor types that are not taken apart further.
@@ -62,19 +63,6 @@ _HIDDEN_WRITES: Mapping[str, tuple[tuple[int, ...], int]] = {
 
 #: Ops after which the host has what it copies from the device.
 _COPIES = frozenset(("aten._to_copy.default", "aten.copy_.default"))
-
-#: Ops by which PyTorch puts gradients into new zeros where a mode looks on, and what it calls
-#: otherwise (areAnyTensorSubclassLike in FunctionsManual.cpp): the op in place, further arguments.
-_IN_PLACE: Mapping[Any, tuple[Any, tuple[Any, ...]]] = {
-    torch.ops.aten.index_put.default: (torch.ops.aten._index_put_impl_.default, (True,)),
-    torch.ops.aten.scatter.src: (torch.ops.aten.scatter_.src, ()),
-    torch.ops.aten.scatter_add.default: (torch.ops.aten.scatter_add_.default, ()),
-    torch.ops.aten.index_add.default: (torch.ops.aten.index_add_.default, ()),
-    torch.ops.aten.put.default: (torch.ops.aten.put_.default, ()),
-}
-_ZEROS = frozenset(
-    f"aten.{name}" for name in ("zeros.default", "zeros_like.default", "new_zeros.default")
-)
 
 #: In-place ops that overwrite without reading.
 _OVERWRITES = frozenset(
@@ -214,8 +202,8 @@ class Recorder:
                 with dispatch_mode(self._see):
                     told()
                 return args[0]
-        if func in _IN_PLACE and self._fills_new_zeros(args):
-            func, more = _IN_PLACE[func]
+        if func in new_zeros.IN_PLACE and self._fills_new_zeros(args[0]):
+            func, more = new_zeros.IN_PLACE[func]
             args, rule = (*args, *more), _rule(func, self._device)
         place = self._tracker.place()
         self._tracker.made(place)
@@ -223,14 +211,9 @@ class Recorder:
         self._note(func, rule, place, args, kwargs, result)
         return result
 
-    def _fills_new_zeros(self, args: tuple[Any, ...]) -> bool:
-        """Whether a gradient of PyTorch's own is put into zeros that were made for it."""
-        node: Any = torch._C._current_autograd_node()
-        if node is None or isinstance(node, torch.autograd.function.BackwardCFunction):
-            return False
-        last = self.ops[-1] if self.ops else None
-        made = last is not None and last.name in _ZEROS and last.results[0]
-        return isinstance(made, View) and made.storage == self.number_of(args[0])
+    def _fills_new_zeros(self, tensor: torch.Tensor) -> bool:
+        made = new_zeros.made(self.ops)
+        return made is not None and made.storage == self.number_of(tensor)
 
     # tensors
 
@@ -304,6 +287,8 @@ class Recorder:
                 self.warnings[f"{rule.name} on CPU tensors at {at}: left out"] += 1
             return
         message = communication.message(func, args, kwargs, self.groups)
+        if message is not None:
+            fits(func, args, len(self.groups.used[message.group].ranks), place)
         if message is not None and message.peer >= 0 and self._tracker.is_gradient(taken[0]):
             place = replace(place, phase="backward")
         written = self._written(rule, args, kwargs, given)

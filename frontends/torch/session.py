@@ -102,7 +102,7 @@ def record(
         recorder = Recorder(tracker, device.NAME)
         with tracking(tracker), _users("the step"), work.waiting(recorder.wait_work), recorder:
             result = function(*args, **kwargs)
-        if not recorder.ops:
+        if not recorder.ops and (rank == 0 or recorder.host):
             raise FlintError(_nothing_ran(recorder))
         made = _recording(recorder, names, result, rank, shape, axes)
         modules = list(names.modules)

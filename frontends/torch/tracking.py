@@ -33,6 +33,7 @@ from torch.optim.optimizer import (
 #: Code whose frames are not the user's: PyTorch, the standard library, this frontend.
 _OURS = os.path.dirname(__file__) + os.sep
 _TORCH = os.path.dirname(torch.__file__) + os.sep
+_DECORATED = os.sep + "typing_extensions.py"  # whose wrapper calls PyTorch's deprecated functions
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 
 #: Names that wrappers put between a module and the user's own name for it.
@@ -62,7 +63,7 @@ def clean(path: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _is_users(file: str) -> bool:
-    if file.startswith((_OURS, _TORCH, "<")):
+    if file.startswith((_OURS, _TORCH, "<")) or file.endswith(_DECORATED):
         return False
     # A library that the user runs is as good a place as any.
     return "-packages" in file or not file.startswith(_STDLIB)
