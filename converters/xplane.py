@@ -23,7 +23,7 @@ from flint.converters.xplane_branches import taken
 from flint.converters.xplane_devices import Devices, fields, hosts_of, messages
 from flint.converters.xplane_products import Multiplied
 from flint.converters.xplane_program import Program
-from flint.converters.xplane_types import narrower
+from flint.converters.xplane_types import narrower, parameters
 from flint.errors import FlintError
 from flint.hlo.messages import parse_module
 from flint.hlo.shapes import TypeTable
@@ -86,6 +86,7 @@ def observe(path: Path) -> Observed:
         steps=tuple(f"run {number}" for number in range(steps)),
         faults=tuple(_uneven(profile, known, runs)),
         taken=tuple(taken(proto, ran)),
+        parameters=parameters(program, profile.module.entry, types),
     )
 
 

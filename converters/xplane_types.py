@@ -1,18 +1,21 @@
-"""Which narrower floats the operands of an executed product were, before it was given wider ones.
+"""Element types that an executed program has beside those that it computes with.
 
 The idea: XLA's CPU backend multiplies matrices in float32 and converts what is narrower before; the
-conversions stand in the executed HLO, maybe in another fusion or in front of a loop.
+conversions stand in the executed HLO, maybe in another fusion or in front of a loop.  What the
+program is called with keeps its type.
 
     narrower(program, program.by_name["dot.3"])      # ("f16", "f8E4M3FN")
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from flint.converters.xplane_program import Program
-from flint.hlo.shapes import TypeTable
+from flint.hlo.shapes import TypeTable, flatten
 from flint.tensor_types import DTYPE_BITS
+from flint.validation.observed import Tensor
 
 _MAX_STEPS = 256
 #: A value is followed back through these, by their first operand: they move it and no more.
@@ -46,6 +49,20 @@ def narrower(program: Program, dot: Any, types: TypeTable) -> tuple[str, ...]:
             moved = value.opcode in _MOVES
             value = program.by_id[value.operand_ids[0]] if moved else program.source(value)
     return tuple(sorted(found))
+
+
+def parameters(program: Program, entry: Collection[str], types: TypeTable) -> tuple[Tensor, ...]:
+    """The tensors that a module is called with.
+
+    Args:
+        program: where from.
+        entry: names of the instructions of its entry.
+        types: for shapes.
+    """
+    found = [program.by_name[name] for name in entry]
+    trees = [types.tree(one.shape) for one in found if one.opcode == "parameter"]
+    tensors = [types.types[leaf] for tree in trees for leaf in flatten(tree)]
+    return tuple(sorted((one.shape, one.dtype) for one in tensors))
 
 
 def _dtype(instruction: Any, types: TypeTable) -> str:

@@ -5,6 +5,8 @@ Comparison(workload, trace, rank, chosen, report).run(mean=False, modelled=None,
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from flint.validation.branches import OtherBranches
@@ -70,6 +72,7 @@ class Comparison:
             report.times.steps = min(report.times.steps, steps) if report.times.ranks else steps
         rows, time = self._with_kernels(rows, time)
         self._add_faults()
+        self._add_types()
         executed = told(trace, rows)
         captured, expected = self.captured, self.expected
         if trace.form == "chakra":
@@ -108,6 +111,26 @@ class Comparison:
                 place = f"{times:,} times where its computation ran {others:,} times"
                 self.report.add(
                     Difference("not as often", facts.kind, rank, 0, described(facts), place, True)
+                )
+
+    def _add_types(self) -> None:
+        """Report a program that is called with the same shapes and other element types.
+
+        What a backend computes and sends in wider types looks alike; what it is given does not.
+        """
+        graph = self.expected.graphs[0]
+        types = [graph.type_of(value) for value in range(graph.inputs)]
+        ours = Counter((one.shape, one.dtype) for one in types)
+        theirs = Counter(self.trace.parameters)
+        if sorted(shape for shape, _ in ours.elements()) != sorted(
+            shape for shape, _ in theirs.elements()
+        ):
+            return  # other shapes show in what is computed with them
+        for what, more in (("not executed", ours - theirs), ("not captured", theirs - ours)):
+            for (shape, dtype), count in sorted(more.items()):
+                op = f"{count} x a parameter {'x'.join([*map(str, shape), dtype])}"
+                self.report.add(
+                    Difference(what, OpClass.OTHER, self.rank, 0, op, "the program's inputs", True)
                 )
 
     def _with_kernels(self, rows: Ints, time: Ints) -> tuple[Ints, Ints]:

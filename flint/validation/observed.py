@@ -129,6 +129,7 @@ class Observed:
         faults: where the trace contradicts itself, so that something did not run, or was not
             recorded.
         taken: what conditionals chose, as far as the trace tells.
+        parameters: what the executed program is called with on one rank; () where it does not say.
     """
 
     path: str
@@ -150,6 +151,7 @@ class Observed:
     notes: dict[str, int] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
     taken: tuple[Taken, ...] = ()
+    parameters: tuple[Tensor, ...] = ()
 
     def __len__(self) -> int:
         return len(self.op)
@@ -227,6 +229,7 @@ class ObservedRows:
         base: int = 0,
         faults: tuple[Fault, ...] = (),
         taken: tuple[Taken, ...] = (),
+        parameters: tuple[Tensor, ...] = (),
     ) -> Observed:
         """The columns; known starts and ends count from ``base``, nanoseconds."""
         columns: dict[str, Ints] = {
@@ -237,5 +240,6 @@ class ObservedRows:
         return Observed(
             path=self.path, form=form, backend=backend, world=world, facts=tuple(self.facts),
             steps=steps, whole=whole if whole is not None else (True,) * len(steps),
-            notes=self.notes, faults=faults, taken=taken, **columns,
+            notes=self.notes, faults=faults, taken=taken, parameters=parameters,
+            **columns,
         )  # fmt: skip

@@ -18,6 +18,7 @@ from flint.validation.keys import (
     CONSTANT,
     HOISTED,
     MULTIPLIED,
+    PROMOTED,
     PROMOTED_4_BITS,
     PROMOTED_8_BITS,
     SCALED,
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.xdist_group("validation")
 RUN = (
     "vectors", "number", "float8_e5m2", "float8_e4m3fn", "int4", "accumulation", "loops",
     "branches", "exchanges", "half", "eighths", "full", "constants", "mean",
-    "choices", "both_gradients", "one_gradient",
+    "choices", "both_gradients", "one_gradient", "in_bfloat16",
 )  # fmt: skip
 
 
@@ -141,6 +142,17 @@ def test_a_product_of_floats_that_never_were_so_narrow_is_another_one(name, run,
     report = compare(name, run)
     assert not report.ok
     assert "not executed dot_general 1x16x32x64 (batch, m, n, k) f" in named(report)
+
+
+def test_a_program_is_called_with_the_types_of_its_capture(compare):
+    report = compare("in_bfloat16")
+    assert report.ok, named(report)
+    assert PROMOTED in report.explained
+    report = compare("in_float32", "in_bfloat16")  # computes and sends the same float32
+    assert not report.ok
+    assert report.failures == 2 * 2 * 8
+    assert "not executed 1 x a parameter 64x4xf32\n" in named(report)
+    assert "not captured 1 x a parameter 64x4xbf16\n" in named(report)
 
 
 def test_two_products_of_the_same_values_over_other_dims_are_two(compare):

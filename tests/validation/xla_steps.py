@@ -255,3 +255,21 @@ def gram(whole):
 
 
 both_gradients, one_gradient = gram(True), gram(False)
+
+
+def typed(dtype):
+    """The same step on arguments of an element type."""
+
+    def setup(mesh):
+        return tuple(
+            placed(mesh, shape, *spec, dtype=dtype)
+            for shape, spec in (((64, 32), (None, "d")), ((16, 64), ("d",)))
+        )
+
+    def run(w, x):
+        return lax.with_sharding_constraint(jnp.tanh(x @ w), P()) @ w.T
+
+    return flint.capture(mesh=(8,), axes=("d",), framework="jax", setup=setup)(run)
+
+
+in_bfloat16, in_float32 = typed(jnp.bfloat16), typed(jnp.float32)
