@@ -52,7 +52,7 @@ def _reduce(region: str, operands: str, results: str, dimensions: str) -> OneOp:
     return one_op(operands, results, body)
 
 
-def _reduce_window(region: str, result: str, attributes: str, operand: str = "8x8xf32") -> OneOp:
+def reduce_window(region: str, result: str, attributes: str, operand: str = "8x8xf32") -> OneOp:
     body = f'"stablehlo.reduce_window"({{args}}){region} {{{attributes}}} : {{types}}'
     return one_op(f"{operand} f32", result, body)
 
@@ -67,7 +67,7 @@ def _convolution(
     return simple("stablehlo.convolution", f"{image} {kernel}", out, attributes)
 
 
-def _dense(*rows: tuple[int, int]) -> str:
+def dense(*rows: tuple[int, int]) -> str:
     return f"dense<{[list(row) for row in rows]}> : tensor<{len(rows)}x2xi64>"
 
 
@@ -129,13 +129,13 @@ CASES: dict[str, OneOp] = {
         "2x8x8x4xbf16",
         "3x3x4x6xbf16",
         "2x4x4x6xbf16",
-        f", window_strides = array<i64: 2, 2>, padding = {_dense((1, 1), (0, 1))}",
+        f", window_strides = array<i64: 2, 2>, padding = {dense((1, 1), (0, 1))}",
     ),
     "convolution of 2 feature groups": _convolution(
-        "2x8x8x4xf32", "3x3x2x6xf32", "2x8x8x6xf32", f", padding = {_dense((1, 1), (1, 1))}", 2
+        "2x8x8x4xf32", "3x3x2x6xf32", "2x8x8x6xf32", f", padding = {dense((1, 1), (1, 1))}", 2
     ),
     "depthwise convolution": _convolution(
-        "2x8x8x4xf32", "3x3x1x4xf32", "2x8x8x4xf32", f", padding = {_dense((1, 1), (1, 1))}", 4
+        "2x8x8x4xf32", "3x3x1x4xf32", "2x8x8x4xf32", f", padding = {dense((1, 1), (1, 1))}", 4
     ),
     "convolution of 2 batch groups": _convolution(
         "2x8x8x4xf32", "3x3x4x6xf32", "1x6x6x6xf32", "", 1, 2
@@ -144,13 +144,13 @@ CASES: dict[str, OneOp] = {
         "2x8x8x4xf32",
         "3x3x4x6xf32",
         "2x17x17x6xf32",
-        f", padding = {_dense((2, 2), (2, 2))}, lhs_dilation = array<i64: 2, 2>",
+        f", padding = {dense((2, 2), (2, 2))}, lhs_dilation = array<i64: 2, 2>",
     ),
     "convolution with dilated kernel": _convolution(
         "2x8x8x4xf32", "3x3x4x6xf32", "2x4x4x6xf32", ", rhs_dilation = array<i64: 2, 2>"
     ),
     "convolution cropped": _convolution(
-        "2x8x8x4xf32", "3x3x4x6xf32", "2x4x4x6xf32", f", padding = {_dense((-1, -1), (-2, 0))}"
+        "2x8x8x4xf32", "3x3x4x6xf32", "2x4x4x6xf32", f", padding = {dense((-1, -1), (-2, 0))}"
     ),
     "convolution without window": simple(
         "stablehlo.convolution",
@@ -163,22 +163,35 @@ CASES: dict[str, OneOp] = {
     "reduce to scalar": _reduce(ADD, f"{A} f32", "f32", "0, 1"),
     "reduce mixed region": _reduce(MIXED, f"{A} f32", "4xf32", "0"),
     "reduce over a dim of size 1": _reduce(ADD, "8x1xf32 f32", "8xf32", "1"),
-    "reduce_window": _reduce_window(
+    "reduce_window": reduce_window(
         MIXED,
         "4x4xf32",
         "window_dimensions = array<i64: 3, 3>, window_strides = array<i64: 2, 2>, "
-        f"padding = {_dense((0, 1), (0, 1))}",
+        f"padding = {dense((0, 1), (0, 1))}",
     ),
-    "reduce_window cumulative": _reduce_window(
-        ADD, "8x8xf32", f"window_dimensions = array<i64: 1, 8>, padding = {_dense((0, 0), (7, 0))}"
+    "reduce_window cumulative": reduce_window(
+        ADD, "8x8xf32", f"window_dimensions = array<i64: 1, 8>, padding = {dense((0, 0), (7, 0))}"
     ),
-    "reduce_window that is a reduction broadcast back": _reduce_window(
-        ADD, "8x8xf32", f"window_dimensions = array<i64: 1, 15>, padding = {_dense((0, 0), (7, 7))}"
+    "reduce_window nearly cumulative over a long dim": reduce_window(
+        ADD,
+        "2x255xf32",
+        f"window_dimensions = array<i64: 1, 256>, padding = {dense((0, 0), (254, 0))}",
+        "2x256xf32",
     ),
-    "reduce_window nearly that": _reduce_window(
-        ADD, "8x9xf32", f"window_dimensions = array<i64: 1, 15>, padding = {_dense((0, 0), (7, 8))}"
+    "reduce_window cumulative over a long dim with strides": reduce_window(
+        ADD,
+        "2x128xf32",
+        "window_dimensions = array<i64: 1, 256>, window_strides = array<i64: 1, 2>, "
+        f"padding = {dense((0, 0), (255, 0))}",
+        "2x256xf32",
     ),
-    "reduce_window dilated": _reduce_window(
+    "reduce_window that is a reduction broadcast back": reduce_window(
+        ADD, "8x8xf32", f"window_dimensions = array<i64: 1, 15>, padding = {dense((0, 0), (7, 7))}"
+    ),
+    "reduce_window nearly that": reduce_window(
+        ADD, "8x9xf32", f"window_dimensions = array<i64: 1, 15>, padding = {dense((0, 0), (7, 8))}"
+    ),
+    "reduce_window dilated": reduce_window(
         ADD,
         "8x13xf32",
         "window_dimensions = array<i64: 1, 2>, window_dilations = array<i64: 1, 2>, "
@@ -189,7 +202,7 @@ CASES: dict[str, OneOp] = {
         "8x8xf32",
         f'"stablehlo.select_and_scatter"({{args}})({GE}, {MIXED[1:-1]}) '
         "{window_dimensions = array<i64: 3, 3>, window_strides = array<i64: 2, 2>, "
-        f"padding = {_dense((0, 1), (0, 1))}}} : {{types}}",
+        f"padding = {dense((0, 1), (0, 1))}}} : {{types}}",
     ),
     "scatter": one_op(
         "10x4xf32 3x1xi32 3x4xf32",

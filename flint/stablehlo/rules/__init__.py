@@ -21,6 +21,8 @@ kernel with boundary bytes, and is told apart so that it can be warned about.
     batch_norm_*                           0 FLOPs (left open)     the specification's definition
     top_k                                  0 FLOPs                 a selection's comparisons
     ragged_dot                             a plain dot's formula   2 x left elements x n
+    reduce_window that is a long running   n windows of n          a scan: 2 (n - 1) applications
+    sum
     scan                                   fewer than every step   body x elements scanned
     all_reduce                             1 FLOP per element      0: what travels is the walker's
     chlo special functions                 their expansion         1 transcendental per element

@@ -12,7 +12,11 @@ analysis:
     scan                 elements of the scanned operand
 
 One reduce_window is special in XLA and here: a window of 2 n - 1 over n elements padded with n - 1
-on both sides is a reduction that is broadcast back, and counts as such.
+on both sides is a reduction that is broadcast back, and counts as such.  Another is special here
+only: a window of n over n elements padded with n - 1 on one side is a running sum.  XLA's analysis
+counts n windows of n; its backends make a scan of it (``reduce_window_rewriter.cc``), of 2 (n - 1)
+applications in the form that does the least work in parallel (Blelloch, "Prefix sums and their
+applications", 1990).  Up to ``LONGEST_WINDOW`` they leave windows as they are.
 
 A region that calls a function or nests another region op counts without it: readers inline calls.
 """
@@ -82,12 +86,43 @@ def _broadcast_back(op: Op, shape: tuple[int, ...], window: Sequence[int]) -> in
     return prod(shape) // shape[dim] + shape[dim] - 1
 
 
+#: Elements of the longest running sum that a backend still computes window by window: TPU's.
+LONGEST_WINDOW = 128
+
+
+def _running(op: Op, operand: tuple[int, ...], window: Sequence[int]) -> int | None:
+    """Applications of the reduce_window that is a running sum; None for any other."""
+    padding = op.attr("padding") or ()
+    wide = [dim for dim, size in enumerate(window) if size != 1]
+    if len(wide) != 1 or len(padding) != len(window):
+        return None
+    dim = wide[0]
+    length = operand[dim]
+    moved = any(
+        step != 1
+        for name in ("strides", "base_dilations", "window_dilations")
+        for step in op.attr(name) or ()
+    )
+    if (
+        moved
+        or length <= LONGEST_WINDOW
+        or window[dim] != length
+        or sorted(padding[dim]) != [0, length - 1]
+    ):
+        return None
+    if any(tuple(pair) != (0, 0) for at, pair in enumerate(padding) if at != dim):
+        return None
+    return prod(operand) // length * 2 * (length - 1)
+
+
 def _reduce_window(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
     window = op.attr("window_dimensions", ())
     shape = outs[0].shape
     if len(window) != len(shape):
         raise FlintError(f"{op.name}: a window of rank {len(window)} on {ins[0]}")
     applications = _broadcast_back(op, shape, window) if len(outs) == 1 else None
+    if applications is None:
+        applications = _running(op, ins[0].shape, window)
     if applications is None:
         applications = prod(shape) * (prod(window) - 1)
     items = region_items(op, 0, ins[0].dtype, applications)
