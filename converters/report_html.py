@@ -39,7 +39,7 @@ from flint.simulation.classes import KERNELS, kernel_classes
 from flint.simulation.durations import TICKS_PER_SECOND
 from flint.simulation.recording import RankRecord, Recording
 from flint.simulation.result import Figures, ProgramResult, SimulationResult
-from flint.simulation.spans import union
+from flint.simulation.spans import parts, union
 from flint.tensor_types import DTYPES
 from flint.work import Unit
 from flint.writing import replacing
@@ -273,10 +273,13 @@ def layer_seconds(record: RankRecord) -> dict[str, Floats]:
     template = record.unrolled.template[record.instance]
     layer = of_source[record.unrolled.column("source")[template]]
     flops = np.concatenate([graph.flops_by_node() for graph in record.unrolled.graphs])[template]
-    spent = (record.end - record.start) / TICKS_PER_SECOND
+    spent = (record.end - record.start).astype(np.float64)
+    talks = record.communicates
+    spent[talks] = parts(record.start[talks], record.end[talks])
+    spent /= TICKS_PER_SECOND
     columns = (
         np.where(record.computes, spent, 0.0),
-        np.where(record.communicates, spent, 0.0),
+        np.where(talks, spent, 0.0),
         np.where(record.computes, flops, 0.0),
     )
     sums = [np.bincount(layer, weights=column, minlength=len(names)) for column in columns]

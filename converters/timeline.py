@@ -215,11 +215,12 @@ def _flows(recording: Recording, drawn: list[NDArray[np.bool_]]) -> list[_Flow]:
 
 
 def _waits(process: int, record: RankRecord, shown: NDArray[np.bool_]) -> list[_Flow]:
-    """Per node the last thing of the other stream that it waited for."""
+    """Per node the last thing of another stream that it waited for."""
     consumer = np.repeat(np.arange(len(record.type), dtype=np.int64), np.diff(record.ptr))
     producer = record.deps
     crosses = shown[consumer] & shown[producer]
-    crosses &= record.computes[consumer] != record.computes[producer]
+    stream = np.where(record.computes, COMPUTE, COMMUNICATION + record.slot)
+    crosses &= stream[consumer] != stream[producer]
     consumer, producer = consumer[crosses], producer[crosses]
     order = np.lexsort((record.end[producer], consumer))
     consumer, producer = consumer[order], producer[order]

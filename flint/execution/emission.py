@@ -13,7 +13,7 @@ node ids alone do not keep it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -219,15 +219,16 @@ def _inherited(
     return pair // kinds, pair % kinds, target // kinds, target % kinds
 
 
-def _by_chain(kinds: NDArray[np.int8], detail: Ints, chains: Ints | None) -> list[NDArray[np.int8]]:
+def _by_chain(
+    kinds: NDArray[np.int8], detail: Ints, chains: Ints | None
+) -> Iterator[NDArray[np.int8]]:
     """The types of the nodes of each chain; those of others are as computed."""
     if chains is None:
-        return [kinds]
+        yield kinds
+        return
     mine = np.append(chains, -1)[detail]  # compute nodes have the detail -1
-    return [
-        np.where(mine == number, kinds, NodeType.COMP).astype(kinds.dtype)
-        for number in range(int(chains.max(initial=-1)) + 1)
-    ]
+    for number in range(int(chains.max(initial=-1)) + 1):
+        yield np.where(mine == number, kinds, NodeType.COMP).astype(kinds.dtype)
 
 
 def _chain(

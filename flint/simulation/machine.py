@@ -7,9 +7,9 @@ begins when every kind of member has issued its own and takes as long as the slo
 over when it is issued and its message has arrived.  Time is counted in whole ticks, so that sums
 are exact whatever their order.
 
-Communications of one rank that run at once share its links equally: with n of them each takes n
+COLL and SEND of one rank that run at once share its links equally: with n of them each takes n
 times as long, so that nothing is over before the links could have carried all of it.  A COLL is as
-slow as on the busiest of its members.
+slow as on the busiest of its members; what a rank receives is not counted.
 
 Communication takes memory bandwidth, and on some devices units, from what is computed beside it:
 while a rank's COLL or SEND runs, its kernels advance at the speed ``beside``.
@@ -147,6 +147,8 @@ class _Machine:
         self.now = 0
         #: (meeting, n-th) -> who has come, with the node that came.
         self.meetings: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        #: Actors on which the number of communications that run at once has changed.
+        self.crowded: dict[int, None] = {}
         self.arrived: dict[int, int] = {}
         self.expected: dict[int, deque[tuple[int, int]]] = {}
 
@@ -157,6 +159,7 @@ class _Machine:
                     self.ready(number, row)
         for number in range(len(self.states)):
             self.issue(number)
+        self.share()
         events, count = self.events, 0
         pop = heapq.heappop
         while events:
@@ -176,6 +179,7 @@ class _Machine:
                 self.finish(number, row)
             for number in touched:
                 self.issue(number)
+            self.share()
         stuck = tuple(
             (number, state.end.index(-1))
             for number, state in enumerate(self.states)
@@ -235,13 +239,15 @@ class _Machine:
             if self.beside < 1 and ticks and not state.talking:
                 state.talking = True
                 self.change(number, 1 / self.beside)
-        for number, _ in members:
-            self.share(number)
+            if len(state.transfers) > 1:
+                self.crowded[number] = None
 
-    def share(self, number: int) -> None:
-        """Slow down, or speed up again, what runs on an actor's links."""
-        transfers = self.states[number].transfers
-        for transfer in list(transfers.values()):
+    def share(self) -> None:
+        """Slow down, or speed up again, what runs on links that others share since, or no more."""
+        if not self.crowded:
+            return
+        running = (self.states[number].transfers.values() for number in self.crowded)
+        for transfer in {id(item): item for some in running for item in some}.values():
             sharing = max(len(self.states[member].transfers) for member, _ in transfer.members)
             if sharing == transfer.sharing or transfer.until <= self.now:
                 continue
@@ -250,6 +256,7 @@ class _Machine:
             for member, row in transfer.members:
                 self.sequence += 1
                 heapq.heappush(self.events, (transfer.until, self.sequence, member, row))
+        self.crowded.clear()
 
     def change(self, number: int, stretch: float) -> None:
         """The kernel that runs takes so many times longer for what is left of it."""
@@ -294,7 +301,7 @@ class _Machine:
             del state.transfers[row]
             state.comm_busy[state.slot[row]] = False
             if state.transfers:
-                self.share(number)
+                self.crowded[number] = None
             elif state.talking:
                 state.talking = False
                 self.change(number, self.beside)

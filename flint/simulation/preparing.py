@@ -96,7 +96,8 @@ def slots(workload: Workload) -> Callable[[WorkloadGraph], Ints] | None:
     """Which communication slot each communication of a program takes (see ``build_cast``).
 
     PyTorch runs each process group's communications on a stream of their own (NCCL's), in the
-    order in which they were issued; compiled programs have all of them in one order.
+    order in which they were issued; compiled programs have all of them in one order.  Process
+    groups of the same ranks are one here, and messages and permutations have one slot together.
 
     Returns:
         The slots of a graph's communications; None where all of them share one.
@@ -107,7 +108,8 @@ def slots(workload: Workload) -> Callable[[WorkloadGraph], Ints] | None:
 
 
 def _by_communicator(graph: WorkloadGraph) -> Ints:
-    communicators = [item.communicator for item in graph.tables.communications]
+    # What a pass has put in place of another has no id yet; messages have no groups.
+    communicators = [(item.communicator, item.groups) for item in graph.tables.communications]
     numbers = {number: slot for slot, number in enumerate(dict.fromkeys(communicators))}
     return np.array([numbers[number] for number in communicators], np.int64)
 

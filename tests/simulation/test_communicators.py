@@ -13,14 +13,18 @@ from hypothesis import strategies as st
 
 from flint.building import GraphBuilder, TableBuilder, with_tables
 from flint.communication import Communication
+from flint.converters.report_html import layer_seconds
 from flint.converters.timeline import write_timeline
 from flint.cost.collectives import collective_seconds
 from flint.cost.kernels import kernel_seconds
 from flint.cost.placement import place
 from flint.execution.node_types import NodeType
+from flint.group_names import partners
 from flint.groups import along_axes
 from flint.mesh import Mesh
-from flint.simulation.machine import Actor, Run, run
+from flint.passes import apply
+from flint.passes.what_if import parse_passes, transform
+from flint.simulation.machine import Actor, Run, _Machine, run
 from flint.simulation.preparing import slots
 from flint.simulation.recording import record
 from flint.simulation.spans import overlap, parts, union
@@ -233,3 +237,32 @@ def test_each_communicator_is_a_stream_of_the_timeline(tmp_path: Path) -> None:
     drawn = {names[e["tid"]]: e["name"] for e in events if e["ph"] == "X"}
     assert drawn["communication over dp"] == "all_gather (dp)"
     assert drawn["communication over tp"] == "all_reduce (tp)"
+
+
+def test_what_a_pass_puts_in_place_of_a_collective_stays_apart_from_other_groups() -> None:
+    workload = step(Order.RECORDED)
+    chosen = parse_passes(["replace:kind=all_reduce,by=reduce_scatter+all_gather"])
+    graph = transform(apply(workload.graph, "kernel"), chosen)
+    number = slots(workload)(graph)
+    found = {}
+    for slot, item in zip(number.tolist(), graph.tables.communications, strict=True):
+        found.setdefault(partners(item, MESH), set()).add(slot)
+    assert not found["dp"] & found["tp"]
+
+
+def test_layers_have_the_time_that_the_figures_have() -> None:
+    workload = step(Order.RECORDED)
+    result = workload.simulate("dgx-h100")
+    layers = layer_seconds(record(workload, "dgx-h100").ranks[0])
+    told = sum(layers.values())
+    assert told[0] == pytest.approx(result.compute_seconds)
+    assert told[1] == pytest.approx(result.communication_seconds)
+
+
+def test_one_communication_at_a_time_is_scheduled_once_per_member() -> None:
+    """Two actors of two chained collectives: an event for each member of each, and no more."""
+    nodes: list[Node] = [(COLL, 10, (), 0), (COLL, 10, (0,), 1)]
+    pair = [actor(*nodes, meetings=(0, 1)), actor(*nodes, meetings=(0, 1))]
+    machine = _Machine(pair, [2, 2], 1.0)
+    machine.run()
+    assert machine.sequence == 4
