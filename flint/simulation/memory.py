@@ -230,7 +230,7 @@ def _in_place_pairs(
     Ops on lists name the operands of one tensor after those of another, the one that is written
     first; a factor that all share stands once, behind the first one's.
     """
-    if results and len(operands) % len(results) == 0:
+    if results and operands and len(operands) % len(results) == 0:
         return list(zip(results, operands[:: len(operands) // len(results)], strict=True))
     left = iter(operands)
     return [(r, next((o for o in left if size[o] == size[r]), r)) for r in results]

@@ -56,6 +56,14 @@ def test_an_elementwise_chain_runs_in_place():
     assert peak(with_tables(builder.finish((value,)), tables.finish())) == 1000
 
 
+def test_an_op_in_place_that_reads_nothing_has_a_buffer_of_its_own():
+    """PyTorch's ``zero_``: there is no operand whose buffer it could take."""
+    tables, builder = start()
+    work = Work((WorkItem(Unit.VECTOR, "i8", 1000),), 0, 1000, 0)
+    (value,) = builder.compute("aten.zero_.default", Role.OPAQUE, (), (ONE,), work)
+    assert peak(with_tables(builder.finish((value,)), tables.finish())) == 1000
+
+
 def test_an_elementwise_kernel_leaves_what_is_read_later():
     tables, builder = start()
     first = made(builder, (builder.input(tables.type(ONE)),))
