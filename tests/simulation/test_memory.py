@@ -59,6 +59,7 @@ def test_an_elementwise_chain_runs_in_place():
 def test_an_op_in_place_that_reads_nothing_has_a_buffer_of_its_own():
     """PyTorch's ``zero_``: there is no operand whose buffer it could take."""
     tables, builder = start()
+    builder.input(tables.type(TEN))
     work = Work((WorkItem(Unit.VECTOR, "i8", 1000),), 0, 1000, 0)
     (value,) = builder.compute("aten.zero_.default", Role.OPAQUE, (), (ONE,), work)
     assert peak(with_tables(builder.finish((value,)), tables.finish())) == 1000
