@@ -17,10 +17,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
+from google.protobuf.message import DecodeError
+
 from flint.converters.hlo_facts import ModuleFacts, module_facts
 from flint.converters.json_traces import read_bytes
 from flint.converters.xplane_branches import taken
 from flint.converters.xplane_devices import Devices, fields, hosts_of, messages
+from flint.converters.xplane_loops import iterations
 from flint.converters.xplane_products import Multiplied
 from flint.converters.xplane_program import Program
 from flint.converters.xplane_types import narrower, parameters
@@ -64,7 +67,11 @@ def observe(path: Path) -> Observed:
         step = runs.setdefault(rank, {}).setdefault(run, len(runs[rank]))
         ran[rank, step][name] += 1
         if (name, rank) not in known:
-            known[name, rank] = _converted(_facts_of(profile, known, name, rank), program, types)
+            facts_of = _facts_of(profile, known, name, rank)
+            try:
+                known[name, rank] = _converted(facts_of, program, types)
+            except (ValueError, LookupError, RecursionError, DecodeError) as error:
+                raise FlintError(f"{path}: damaged HLO at {name} ({error})") from error
         inside = known[name, rank]
         if not inside:
             rows.note("ops that the HLO in the trace does not have")
@@ -86,6 +93,7 @@ def observe(path: Path) -> Observed:
         steps=tuple(f"run {number}" for number in range(steps)),
         faults=tuple(_uneven(profile, known, runs)),
         taken=tuple(taken(proto, ran)),
+        iterated=iterations(proto, ran) if profile.backend == "cpu" else (),
         parameters=parameters(program, profile.module.entry, types),
     )
 
@@ -101,20 +109,29 @@ def _facts_of(
 def _converted(
     inside: tuple[OpFacts, ...], program: Program, types: TypeTable
 ) -> tuple[OpFacts, ...]:
-    """The facts of an instruction, of its products also what their operands were before."""
+    """The facts of an instruction, of what must match also what its operands were before."""
     name = inside[0].name if inside else ""
-    if not any(facts.kind == OpClass.GEMM for facts in inside):
+    if not any(map(_reads_wider, inside)):
         return inside
-    dots = [item for item in program.inside(program.by_name[name]) if item.opcode == "dot"]
-    if len(dots) != sum(facts.kind == OpClass.GEMM for facts in inside):
+    readers = [
+        item
+        for item in program.inside(program.by_name[name])
+        if item.opcode == "dot" or hlo_class(item.opcode).collective
+    ]
+    if len(readers) != sum(map(_reads_wider, inside)):
         return inside
-    left = iter(dots)
+    left = iter(readers)
     return tuple(
         replace(facts, stored=narrower(program, next(left), types))
-        if facts.kind == OpClass.GEMM
+        if _reads_wider(facts)
         else facts
         for facts in inside
     )
+
+
+def _reads_wider(facts: OpFacts) -> bool:
+    """Whether a backend may give an op wider operands than its program has."""
+    return facts.kind == OpClass.GEMM or facts.kind.collective
 
 
 def _uneven(

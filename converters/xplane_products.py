@@ -54,8 +54,8 @@ class Multiplied:
         """The products that an executed instruction computes by multiplying.
 
         Each is of the class of element-wise work, which it is, and has its ``gemms``: (batch, m, n,
-        1), and (elements, 1, 1, 1) of a product of vectors, whose batch and sum XLA may have put
-        together.  Where XLA has also put its sum together with another one, it has no source.
+        1), or (batch, 1, 1, k) of a product of vectors.  Where the sum is not named, or is one with
+        another sum, that is (elements, 1, 1, 0).
 
         Raises:
             FlintError: damaged HLO.
@@ -81,8 +81,11 @@ class Multiplied:
             if place.name or place.file:
                 return None
             if sums := self._summed(multiply, set()):
-                size = total, 1, 1, 1
+                size = total, 1, 1, 0
                 place = next((one for one in map(self._place, sums) if _is_product(one)), place)
+                batches = {self._batch(one) for one in sums}
+                if len(batches) == 1 and (batch := batches.pop()) and total % batch == 0:
+                    size = batch, 1, 1, total // batch
             elif size is not None and min(size[1:3]) == 1:
                 return None  # any multiplication by something that is repeated
         if size is None:
@@ -92,6 +95,13 @@ class Multiplied:
             gemms=(size,), source=f"{place.file}:{place.line}" if place.file else "",
             origin=origin_of(source_of(place)),
         )  # fmt: skip
+
+    def _batch(self, sum_: Any) -> int:
+        """Elements of a sum that is a product's and no other's; 0 of others."""
+        found = self._type(sum_)
+        names = self._place(sum_).name.split(";")
+        alone = all(name.endswith(_PRODUCT) for name in names)
+        return math.prod(found.shape) if found is not None and alone else 0
 
     def _sizes(self, multiply: Any, total: int) -> Gemm | None:
         """Each dim of the result is one of both sides (batch) or of one of them (m, n)."""

@@ -85,8 +85,8 @@ class Program:
     def source(self, instruction: Any) -> Any | None:
         """The value that this one is, across one border of a fusion, a tuple or a loop.
 
-        Of what a loop carries that is its first value; whether it changes is not looked at.  None
-        where a value begins: a parameter of the module, or an op that computes.
+        None where a value begins: a parameter of the module, an op that computes, or a loop that
+        changes it.
         """
         if instruction.opcode in CALLS:
             numbers = instruction.called_computation_ids
@@ -101,12 +101,39 @@ class Program:
         for _ in range(_MAX_DEPTH):
             if tuple_.opcode == "tuple":
                 return self.by_id[tuple_.operand_ids[place]]
+            if self._changes(tuple_, place):
+                return None
             before = self.by_id[tuple_.operand_ids[0]] if tuple_.opcode == "while" else None
             before = self.source(tuple_) if before is None else before
             if before is None:
                 return None
             tuple_ = before
         return None
+
+    def _changes(self, tuple_: Any, place: int) -> bool:
+        """Whether a loop gives itself another value at this place of what it carries.
+
+        Args:
+            tuple_: a loop, or the parameter of one's body or condition; of others it is not asked.
+            place: in the tuple.
+        """
+        if tuple_.opcode == "parameter":
+            calls = self._calls[self._home[tuple_.id]]
+            tuple_ = calls[0] if calls else tuple_
+        if tuple_.opcode != "while":
+            return False
+        body = self._computations[tuple_.called_computation_ids[0]]
+        root = self.by_id[body.root_id]
+        if root.opcode != "tuple":
+            return True  # nothing is known of it
+        value = self.by_id[root.operand_ids[place]]
+        for _ in range(_MAX_DEPTH):
+            if value.opcode not in ("copy", "bitcast"):
+                break
+            value = self.by_id[value.operand_ids[0]]
+        if value.opcode != "get-tuple-element" or value.tuple_index != place:
+            return True
+        return bool(self.by_id[value.operand_ids[0]].opcode != "parameter")
 
 
 def _operand(call: Any, parameter: Any) -> int:

@@ -1,10 +1,11 @@
 """Element types that an executed program has beside those that it computes with.
 
-The idea: XLA's CPU backend multiplies matrices in float32 and converts what is narrower before; the
-conversions stand in the executed HLO, maybe in another fusion or in front of a loop.  What the
+The idea: XLA's CPU backend multiplies matrices in float32, sends floats of 8 bits as float16, and
+converts what is narrower before; the conversions stand in the executed HLO, maybe in another fusion
+or in front of a loop.  What the
 program is called with keeps its type.
 
-    narrower(program, program.by_name["dot.3"])      # ("f16", "f8E4M3FN")
+    narrower(program, program.by_name["dot.3"])      # (("f16", "f8E4M3FN"), ("f16",))
 """
 
 from __future__ import annotations
@@ -25,29 +26,36 @@ _MOVES = frozenset(
         "dynamic-slice", "gather", "all-gather", "collective-permute", "all-to-all",
     }
 )  # fmt: skip
-_FLOATS = ("f8", "f16", "bf16", "f32", "f64")
+_CONVERTED = ("f8", "f16", "bf16", "f32", "f64", "i4", "ui4")
 
 
-def narrower(program: Program, dot: Any, types: TypeTable) -> tuple[str, ...]:
-    """Narrower float types that an operand of a product had on its way, sorted.
+def narrower(program: Program, reader: Any, types: TypeTable) -> tuple[tuple[str, ...], ...]:
+    """Narrower types that the operands of a product or a collective had on their way.
 
     Args:
         program: where from.
-        dot: the instruction.
+        reader: the instruction.
         types: for shapes.
+
+    Returns:
+        Per operand, sorted; () where none had any.
     """
+    found = [_on_its_way(program, number, types) for number in reader.operand_ids]
+    return tuple(found) if any(found) else ()
+
+
+def _on_its_way(program: Program, number: int, types: TypeTable) -> tuple[str, ...]:
     found: set[str] = set()
-    for number in dot.operand_ids[:2]:
-        value: Any | None = program.by_id[number]
-        own = _dtype(value, types)
-        for _ in range(_MAX_STEPS):
-            if value is None:
-                break
-            dtype = _dtype(value, types)
-            if dtype.startswith(_FLOATS) and DTYPE_BITS[dtype] < DTYPE_BITS.get(own, 0):
-                found.add(dtype)
-            moved = value.opcode in _MOVES
-            value = program.by_id[value.operand_ids[0]] if moved else program.source(value)
+    value: Any | None = program.by_id[number]
+    own = _dtype(value, types)
+    for _ in range(_MAX_STEPS):
+        if value is None:
+            break
+        dtype = _dtype(value, types)
+        if dtype.startswith(_CONVERTED) and DTYPE_BITS[dtype] < DTYPE_BITS.get(own, 0):
+            found.add(dtype)
+        moved = value.opcode in _MOVES
+        value = program.by_id[value.operand_ids[0]] if moved else program.source(value)
     return tuple(sorted(found))
 
 

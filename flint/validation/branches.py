@@ -145,7 +145,7 @@ class OtherBranches:
             if gone[key] > 0:
                 gone[key] -= 1
                 missing.append(i)
-        paired = {j for _, j, _ in found.pairs}
+        paired = {j for _, j, _ in found.pairs}.union(found.without_executed)
         free = [j for j in range(len(executed)) if j not in paired]
         wanted = [example[key] for key, count in added.items() for _ in range(count)]
         inner = match(wanted, [executed[j] for j in free], rules)

@@ -81,7 +81,7 @@ class Comparison:
             captured, executed, recorded=report.comparable, backend=trace.backend,
             rooted=self.rooted,
         )  # fmt: skip
-        executed = as_stored(captured, executed, rules)
+        executed = as_stored(expected, captured, executed, rules)
         streams = trace.stream[rows].tolist()
         if report.comparable or trace.backend == "cpu":
             found = match(captured, executed, rules, expected.address(), streams)
@@ -92,7 +92,9 @@ class Comparison:
             chosen = (rank, self.chosen.step)
             taken = [item for item in trace.taken if (item.rank, item.step) == chosen]
             branches.explain(rank, captured, executed, taken, found, rules)
-            pair_repetitions(expected, captured, executed, found, rules)
+            times = [one.times for one in trace.iterated if (one.rank, one.step) == chosen]
+            iterations = times[0] if times else None
+            pair_repetitions(expected, captured, executed, found, rules, iterations)
         check_alike(trace, rank, captured, executed, found)
         prices = modelled.seconds(expected, rank) if modelled is not None else None
         if modelled is not None and trace.timed and trace.backend == "cpu":

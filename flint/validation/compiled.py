@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 from flint.graph import WorkloadGraph
 from flint.validation.duplicates import origin, repeated
@@ -21,7 +21,7 @@ from flint.validation.keys import CONSTANT, DUPLICATE, HOISTED, SCALED, Rules
 from flint.validation.matching import match
 from flint.validation.merged import merge
 from flint.validation.observed import OpFacts
-from flint.validation.pairing import Evidence, Matching
+from flint.validation.pairing import Evidence, Matching, without
 from flint.validation.reduced import rewrite
 
 #: With more kinds of ops without a partner no duplicates are looked for.
@@ -76,43 +76,48 @@ def pair_repetitions(
     executed: list[OpFacts],
     found: Matching,
     rules: Rules,
+    iterations: tuple[int, ...] | None = None,
 ) -> None:
     """Explain captured ops without a partner by ops that look the same and repeat each other.
 
     Collectives on constants and products with a number need no other one to repeat.  Which of
-    several that look alike has no partner cannot be told; that as many are repetitions can.  They
-    get the partner of one that looks the same.
+    several that look alike has no partner cannot be told; that as many are repetitions can.  What
+    is explained so has run as another op, and counts as no match.
+
+    Args:
+        expected: a rank's ops.
+        captured, executed: their facts, and what ran.
+        found: what has a partner; what is explained is added.
+        rules: of ``rules_for``.
+        iterations: how often the bodies of executed loops ran; None where the trace does not tell.
     """
     invariants = Invariants(expected)
-    known = [i for i in found.unmatched_captured if captured[i].kind.collective]
-    found.explain(CONSTANT, [i for i in known if invariants.constant(i)], [])
+    _spare(CONSTANT, lambda i: _constant(invariants, captured[i], i), captured, found, rules)
     # A number that is a constant leaves no trace of the product at all.
-    scaled = [i for i in found.unmatched_captured if _scaled(expected, captured[i], i)]
-    found.explain(SCALED, scaled, [])
+    _spare(SCALED, lambda i: _scaled(invariants, captured[i], i), captured, found, rules)
     left: dict[Hashable, list[int]] = {}
     for i in found.unmatched_captured:
         if captured[i].kind.must_match:
             left.setdefault(rules.key(captured[i]), []).append(i)
     if not left or len(left) > _LOOKED_AT:
         return
-    partner = {rules.key(captured[i]): j for i, j, _ in found.pairs}
+    paired = {rules.key(captured[i]) for i, _, _ in found.pairs}
     lines: dict[Hashable, set[str]] = {}
     for _, j, _ in found.pairs:
         lines.setdefault(rules.key(executed[j]), set()).add(executed[j].source)
-    for key, without in left.items():
+    for key, missing in left.items():
         alike = [i for i, facts in enumerate(captured) if rules.key(facts) == key]
         # Where all that ran are of captured lines, each line's ops are accounted for by themselves.
         ours = {captured[i].source for i in alike}
         told = "" not in ours and lines.get(key, {""}) <= ours
-        for line in sorted({captured[i].source for i in without}) if told else [""]:
+        for line in sorted({captured[i].source for i in missing}) if told else [""]:
             some = [i for i in alike if not told or captured[i].source == line]
-            here = [i for i in without if not told or captured[i].source == line]
-            reasons = _reasons(expected, invariants, captured, some, len(here))
-            if key not in partner or not reasons:
+            here = [i for i in missing if not told or captured[i].source == line]
+            reasons = _reasons(expected, invariants, captured, some, len(here), iterations)
+            if key not in paired or not reasons:
                 continue
-            for i in here:
-                found.pairs.append((i, partner[key], Evidence.SIZES))
-                found.unmatched_captured.remove(i)
+            found.unmatched_captured = without(found.unmatched_captured, here)
+            found.without_captured += here
             found.explained.update(reasons)
             found.certain.difference_update(some)
 
@@ -123,19 +128,24 @@ def _reasons(
     captured: list[OpFacts],
     alike: list[int],
     missing: int,
+    iterations: tuple[int, ...] | None,
 ) -> Counter[str]:
     """Why some ops that look alike ran so many times less than captured; empty if nothing says it.
 
     An op that leaves a loop does so with all of its iterations, so that only some numbers can be
-    missing.
+    missing; and the loop must have run as often as captured.
     """
     nodes: dict[tuple[int, int], list[int]] = {}
     for i in alike:
         nodes.setdefault((int(expected.graph[i]), int(expected.node[i])), []).append(i)
     fewer = {0}
     for positions in nodes.values():
-        most, *others = invariants.runs(positions)
-        fewer |= {n + most - runs for n in fewer for runs in others if n + most - runs <= missing}
+        most, *others = runs = invariants.runs(positions)
+        if iterations is not None:
+            others = [times for n, times in enumerate(others) if {*runs[: n + 1]} <= {*iterations}]
+        fewer |= {
+            n + most - times for n in fewer for times in others if n + most - times <= missing
+        }
     collective = any(captured[i].kind.collective for i in alike)
     twice = 0 if collective else repeated(expected, alike)
     hoisted = max(fewer)
@@ -144,12 +154,59 @@ def _reasons(
     return +Counter({HOISTED: hoisted, DUPLICATE: missing - hoisted})
 
 
-def _scaled(expected: Expected, facts: OpFacts, position: int) -> bool:
-    """Whether a product multiplies by one number, which may be repeated: no sum, one side alike."""
+def _spare(
+    reason: str,
+    known: Callable[[int], bool],
+    captured: list[OpFacts],
+    found: Matching,
+    rules: Rules,
+) -> None:
+    """Explain ops without a partner by as many of their line that a compiler does not run.
+
+    Args:
+        reason: why.
+        known: whether a compiler need not run an op.
+        captured, found, rules: as of ``pair_repetitions``.
+    """
+    left: dict[Hashable, list[int]] = {}
+    for i in found.unmatched_captured:
+        if captured[i].kind.must_match:
+            left.setdefault((rules.key(captured[i]), captured[i].source), []).append(i)
+    if not left:
+        return
+    partners: dict[Hashable, list[tuple[int, int, Evidence]]] = {}
+    for pair in found.pairs:
+        partners.setdefault((rules.key(captured[pair[0]]), captured[pair[0]].source), []).append(
+            pair
+        )
+    for key, missing in left.items():
+        found.explain(reason, [i for i in missing if known(i)], [])
+        # What ran is of the others, whichever of them was given it.
+        others = iter([i for i in missing if not known(i)])
+        for pair in partners.get(key, ()):
+            if known(pair[0]) and (instead := next(others, None)) is not None:
+                found.pairs[found.pairs.index(pair)] = instead, pair[1], Evidence.SIZES
+                found.unmatched_captured.remove(instead)
+                found.certain.discard(pair[0])
+                found.without_captured.append(pair[0])
+                found.explained[reason] += 1
+
+
+def _constant(invariants: Invariants, facts: OpFacts, position: int) -> bool:
+    return facts.kind.collective and invariants.constant(position)
+
+
+def _scaled(invariants: Invariants, facts: OpFacts, position: int) -> bool:
+    """Whether a product multiplies by one known number, maybe repeated: no sum, one side alike."""
     if not facts.gemms or any(k != 1 for _, _, _, k in facts.gemms):
         return False
-    graph = expected.graphs[int(expected.graph[position])]
-    return any(_one_number(graph, v) for v in graph[int(expected.node[position])].operands)
+    expected = invariants.expected
+    number = int(expected.graph[position])
+    graph = expected.graphs[number]
+    return any(
+        invariants.known(number, v) and _one_number(graph, v)
+        for v in graph[int(expected.node[position])].operands
+    )
 
 
 def _one_number(graph: WorkloadGraph, value: int) -> bool:

@@ -19,6 +19,7 @@ from flint.validation.clocks import Clock, Meetings, Presence
 from flint.validation.observed import Ints, Observed, OpFacts
 from flint.validation.pairing import Matching
 from flint.validation.report import WARNED, Report
+from flint.validation.widened import OTHER
 from flint.workload import Workload
 
 #: Below this part of heavy ops with a partner nothing but "another program" can be concluded.
@@ -42,6 +43,8 @@ def check_alike(
     theirs = sum(facts.kind.must_match for facts in executed)
     known = {i for i, _, _ in found.pairs}.union(found.without_captured)
     paired = sum(captured[i].kind.must_match for i in known)
+    # Another type is no other model.
+    other = sum(facts.compared.startswith(OTHER) for facts in executed)
     if heavy and not theirs and not paired:
         raise FlintError(f"{trace.path}: none of the step's ops is one that can be compared")
     ours, run = _groups(captured), _groups(executed)
@@ -50,7 +53,7 @@ def check_alike(
             f"{trace.path}: rank {rank} communicates among {_shown(run)}; in the capture it does "
             f"among {_shown(ours)}: a run on another mesh, or with its axes in another order"
         )
-    if max(heavy, theirs) >= 4 and paired < _ALIKE * max(heavy, theirs):
+    if max(heavy, theirs) >= 4 and paired + other < _ALIKE * max(heavy, theirs):
         raise FlintError(
             f"{trace.path}: of {heavy:,} captured collectives, GEMMs, convolutions and attentions "
             f"and {theirs:,} in the trace only {paired:,} match: a trace of another model, other "

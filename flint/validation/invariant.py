@@ -49,7 +49,7 @@ class Invariants:
         reads = self._reads(graph)[self._first_result(graph, node)]
         while (above := expected.above[graph])[0] >= 0:
             view = expected.graphs[above[0]][above[1]]
-            if view.loop is None or reads & ~_unchanged(view.loop):
+            if view.loop is None or reads & ~unchanged(view.loop):
                 break
             outer = self._reads(above[0])
             reads = _union(outer[v] for n, v in enumerate(view.operands) if reads >> n & 1)
@@ -62,6 +62,10 @@ class Invariants:
         """Whether what a captured op gives is the same number on all ranks, known beforehand."""
         graph, node = int(self.expected.graph[position]), int(self.expected.node[position])
         return not self._reads(graph)[self._first_result(graph, node)]
+
+    def known(self, graph: int, value: int) -> bool:
+        """Whether a value of a graph is a constant."""
+        return not self._reads(graph)[value]
 
     def _first_result(self, graph: int, node: int) -> int:
         of = self.expected.graphs[graph]
@@ -92,7 +96,7 @@ def _union(parts: Iterable[int]) -> int:
     return reduce(or_, parts, 0)
 
 
-def _unchanged(loop: Loop) -> int:
+def unchanged(loop: Loop) -> int:
     """The inputs of a body that are the same in each iteration, as bits."""
     body = loop.body
     found = 1 << body.inputs  # the rank

@@ -38,6 +38,10 @@ CONSTANT = "a collective on a constant, whose result the compiler knows"
 LAYOUT = "a convolution with its dims in another order"
 POINTWISE = "a convolution with a window of one element, computed as a matrix product"
 MULTIPLIED = "a matrix product of vectors, or one without a sum, which runs as a multiplication"
+SUMMED = (
+    "a matrix product of vectors whose sum the trace does not name: only how many numbers are "
+    "multiplied is compared"
+)
 SCALED = "a matrix product with a single number, which is element-wise work: fused or folded"
 #: Per class of collectives.
 COMBINED = {
@@ -112,16 +116,17 @@ class Rules:
         kind = self.kind(facts)
         if kind.collective:
             group = facts.group if self.grouped else None
+            kind_of = kind, self._told_type(facts)
             if kind in MESSAGES:
-                return kind, sum(self.parts(facts)), facts.peer if self.addressed else None
+                return *kind_of, sum(self.parts(facts)), facts.peer if self.addressed else None
             if kind == OpClass.ALL_TO_ALL:
-                return kind, sum(self.parts(facts)), group
-            return kind, tuple(sorted(self.parts(facts))), group
+                return *kind_of, sum(self.parts(facts)), group
+            return *kind_of, tuple(sorted(self.parts(facts))), group
         if facts.gemms is not None and kind == OpClass.GEMM:
             # XLA may compute the transpose; what PyTorch calls is what was recorded.
             products = facts.gemms if self.recorded else map(_either_way, facts.gemms)
-            dtype = facts.stored[0] if facts.stored else facts.dtype
-            return kind, self._dtype(dtype), tuple(sorted(products))
+            dtype = self._dtype(facts.compared or facts.dtype)
+            return kind, dtype, tuple(sorted(products))
         if kind == OpClass.CONVOLUTION and not self.recorded:
             sizes = sorted(math.prod(shape) for shape, _ in facts.operands or ())
             return kind, self._dtype(facts.dtype), tuple(sizes)
@@ -129,6 +134,19 @@ class Rules:
         if kind == OpClass.ATTENTION:  # what else kernels keep for the backward pass is their own
             shapes = tuple(item for item in shapes if len(item[0]) > 3)
         return kind, plain_name(facts.name), shapes
+
+    def typed(self, facts: OpFacts) -> bool:
+        """Whether the backend may run an op in a wider type than captured."""
+        return self.promoted and (facts.kind.collective or facts.kind == OpClass.GEMM)
+
+    def _told_type(self, facts: OpFacts) -> str:
+        """The element type of a collective, where a trace of the backend tells it in any case.
+
+        What is converted to the wider type, and back, stays in the program, bfloat16 aside.
+        """
+        dtype = facts.compared or facts.dtype
+        told = self.promoted and dtype != "bf16" and (facts.compared or dtype in _PROMOTED)
+        return dtype if told else ""
 
     def contradicts(self, captured: OpFacts, executed: OpFacts) -> bool:
         """Whether a trace tells something of an op that its partner's key did not have to have.
@@ -187,15 +205,26 @@ class Rules:
     def multiplication(self, facts: OpFacts) -> Hashable | None:
         """What a product that is a multiplication in truth has in common with that; None of others.
 
-        A product without a sum has the sizes (batch, m, n, 1); of one of vectors the compiler may
-        put the dims that are summed and those that are not together.
+        A product without a sum has the sizes (batch, m, n, 1), one of vectors (batch, 1, 1, k).
+        """
+        if facts.gemms is None or len(facts.gemms) != 1:
+            return None
+        [size] = facts.gemms
+        _, m, n, k = size
+        return (self._dtype(facts.dtype), _either_way(size)) if k == 1 or m == n == 1 else None
+
+    def multiplied_in_all(self, facts: OpFacts) -> Hashable | None:
+        """The same where a compiler has put the sum of a product of vectors together with another.
+
+        Of the executed one k is 0 then, and the batch is how many numbers are multiplied.
         """
         if facts.gemms is None or len(facts.gemms) != 1:
             return None
         [(batch, m, n, k)] = facts.gemms
-        if m == n == 1:
-            return self._dtype(facts.dtype), (batch * k, 1, 1)
-        return (self._dtype(facts.dtype), (batch, min(m, n), max(m, n))) if k == 1 else None
+        ran = facts.kind == OpClass.ELEMENTWISE
+        if not m == n == 1 or (ran and k):
+            return None
+        return self._dtype(facts.dtype), batch if ran else batch * k
 
     def parts(self, facts: OpFacts) -> tuple[int, ...]:
         """Bytes of a collective's buffers, as the backend sends them."""
@@ -244,7 +273,7 @@ class Rules:
             dtype, reason = _PROMOTED[captured.dtype]
             if executed.dtype == dtype:
                 found.append(reason)
-        if executed.stored:
+        if executed.compared and captured.kind == OpClass.GEMM and not found:
             found.append(WIDENED)
         if captured.kind != executed.kind:
             found.append(SCATTERED)

@@ -53,8 +53,9 @@ class OpFacts:
         peer: the other rank of a send or a recv; -1 of anything else, or unknown.
         members: ranks in a collective's group, where the trace tells how many but not which; -1
             unknown.
-        stored: narrower element types that the operands of a contraction had before they were
-            converted to ``dtype``.
+        stored: per operand of a contraction or a collective, narrower element types that it had
+            before it was converted; () where none had any.
+        compared: the element type in which it is compared, where that is not ``dtype``.
     """
 
     kind: OpClass
@@ -68,7 +69,8 @@ class OpFacts:
     origin: str = ""
     peer: int = -1
     members: int = -1
-    stored: tuple[str, ...] = ()
+    stored: tuple[tuple[str, ...], ...] = ()
+    compared: str = ""
 
     @property
     def bytes(self) -> int:
@@ -104,6 +106,14 @@ class Taken(NamedTuple):
     times: tuple[int, ...]
 
 
+class Iterated(NamedTuple):
+    """How often the bodies of loops ran."""
+
+    rank: int
+    step: int
+    times: tuple[int, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Observed:
     """The rows of one trace, by rank and then by start; an op comes before those inside of it.
@@ -129,6 +139,7 @@ class Observed:
         faults: where the trace contradicts itself, so that something did not run, or was not
             recorded.
         taken: what conditionals chose, as far as the trace tells.
+        iterated: how often the bodies of loops ran, as far as the trace tells.
         parameters: what the executed program is called with on one rank; () where it does not say.
     """
 
@@ -152,6 +163,7 @@ class Observed:
     faults: tuple[Fault, ...] = ()
     taken: tuple[Taken, ...] = ()
     parameters: tuple[Tensor, ...] = ()
+    iterated: tuple[Iterated, ...] = ()
 
     def __len__(self) -> int:
         return len(self.op)
@@ -230,6 +242,7 @@ class ObservedRows:
         faults: tuple[Fault, ...] = (),
         taken: tuple[Taken, ...] = (),
         parameters: tuple[Tensor, ...] = (),
+        iterated: tuple[Iterated, ...] = (),
     ) -> Observed:
         """The columns; known starts and ends count from ``base``, nanoseconds."""
         columns: dict[str, Ints] = {
@@ -241,5 +254,5 @@ class ObservedRows:
             path=self.path, form=form, backend=backend, world=world, facts=tuple(self.facts),
             steps=steps, whole=whole if whole is not None else (True,) * len(steps),
             notes=self.notes, faults=faults, taken=taken, parameters=parameters,
-            **columns,
+            iterated=iterated, **columns,
         )  # fmt: skip

@@ -22,6 +22,7 @@ from flint.validation.keys import (
     PARTED,
     POINTWISE,
     PROMOTED,
+    SUMMED,
     Rules,
 )
 from flint.validation.observed import OpFacts
@@ -127,25 +128,28 @@ def multiplied(
 ) -> None:
     """Products that ran as multiplications, of the same sizes and from the same line."""
     left = [i for i in result.unmatched_captured if captured[i].kind == OpClass.GEMM]
-    left = [i for i in left if rules.multiplication(captured[i]) is not None]
     made = [
         j
         for j, facts in enumerate(executed if left else ())
-        if facts.kind == OpClass.ELEMENTWISE and rules.multiplication(facts) is not None
+        if facts.kind == OpClass.ELEMENTWISE and facts.gemms is not None
     ]
-    for told in (2, 1, 0):
+    for told, size, reason, evidence in (
+        *((told, rules.multiplication, MULTIPLIED, Evidence.SIZES) for told in (2, 1, 0)),
+        *((told, rules.multiplied_in_all, SUMMED, Evidence.NAME) for told in (2, 1, 0)),
+    ):
         # A sum that is not the product's alone has no line; nor is there one to contradict then.
-        some = [j for j in made if told or not executed[j].source]
+        some = [j for j in made if (told or not executed[j].source) and size(executed[j])]
+        mine = [i for i in left if size(captured[i])]
         keys, others = (
-            [(rules.multiplication(ops[n]), (ops[n].source, ops[n].origin)[:told]) for n in ns]
-            for ops, ns in ((captured, left), (executed, some))
+            [(size(ops[n]), (ops[n].source, ops[n].origin)[:told]) for n in ns]
+            for ops, ns in ((captured, mine), (executed, some))
         )
-        found = [(left[x], some[y]) for x, y in equal(keys, others)]
+        found = [(mine[x], some[y]) for x, y in equal(keys, others)]
         left = without(left, (i for i, _ in found))
         made = without(made, (j for _, j in found))
-        result.pairs += [(i, j, Evidence.SIZES) for i, j in found]
+        result.pairs += [(i, j, evidence) for i, j in found]
         result.unmatched_captured = without(result.unmatched_captured, (i for i, _ in found))
-        result.explained.update({MULTIPLIED: len(found)} if found else {})
+        result.explained.update({reason: len(found)} if found else {})
 
 
 def gathered_through_root(

@@ -151,7 +151,7 @@ class Report:
         sized, named, anywhere = (
             sum(getattr(c, name) for c in heavy) for name in ("matched", "by_name", "of_any_group")
         )
-        without = sum(count.explained for count in heavy)
+        without = max(0, total - sized - named) if self.ok else 0  # of those captured
         who = f"{len(self.ranks):,} of {self.world:,} ranks"
         if self.ok:
             text = (
@@ -253,10 +253,12 @@ def described(facts: OpFacts) -> str:
     if facts.gemms:
         text += " " + ", ".join(f"{b}x{m}x{n}x{k}" for b, m, n, k in facts.gemms[:3])
         text += f" (batch, m, n, k) {facts.dtype}"
+        text += f" {facts.compared}" if " " in facts.compared else ""
     elif facts.kind.collective:
         if facts.parts is not None:
             buffers = f" in {len(facts.parts)} buffers" if len(facts.parts) > 1 else ""
             text += f" {facts.bytes:,} bytes{buffers} {facts.dtype}".rstrip()
+            text += f" {facts.compared}" if " " in facts.compared else ""
         if facts.group is not None:
             shown = ", ".join(map(str, facts.group[:8]))
             more = f", ... ({len(facts.group):,})" if len(facts.group) > 8 else ""

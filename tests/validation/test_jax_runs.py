@@ -37,7 +37,9 @@ def test_every_collective_and_every_dot_of_a_real_run_was_captured(name, capture
     report = validate(captures(name), [profiles[name]])
     assert report.ok, (report.verdict, report.differences[:4])
     found = totals(report)
-    assert found["matched"] == found["captured"] > 0
+    repeated = report.explained.get(DUPLICATE, 0)
+    assert found["matched"] + repeated == found["captured"] > 0
+    assert not repeated or name == "ring_attention"
     assert found["by_name"] == 0
     assert report.ranks == list(range(captures(name).mesh.size))
 

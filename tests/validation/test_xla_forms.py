@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from flint.converters.xplane_branches import taken
+from flint.converters.xplane_loops import iterations
 from flint.hlo import hlo_pb2 as pb
 from flint.validation.branches import CHOSEN, NOT_CHOSEN
 from flint.validation.classes import OpClass
@@ -23,6 +24,7 @@ from flint.validation.keys import (
     PROMOTED_8_BITS,
     SCALED,
     SCATTERED,
+    SUMMED,
     SWAPPED,
     WIDENED,
 )
@@ -35,7 +37,9 @@ pytestmark = pytest.mark.xdist_group("validation")
 RUN = (
     "vectors", "number", "float8_e5m2", "float8_e4m3fn", "int4", "accumulation", "loops",
     "branches", "exchanges", "half", "eighths", "full", "constants", "mean",
-    "choices", "both_gradients", "one_gradient", "in_bfloat16",
+    "choices", "both_gradients", "one_gradient", "in_bfloat16", "int8", "float16", "one_half",
+    "carried_narrow", "carried_wide", "sixteen_vectors", "four_vectors", "no_number",
+    "four_times", "one_time", "constant_first", "constant_second", "never_large", "once_large",
 )  # fmt: skip
 
 
@@ -73,10 +77,21 @@ def named(report):
 def test_products_of_vectors_and_outer_products_are_found_as_multiplications(compare):
     report = compare("vectors")
     assert report.ok, named(report)
-    # One, many and the outer product, and one per row of 16.
-    assert report.explained == {MULTIPLIED: (3 + 16) * 8}
+    # One and the outer product, and one per row of 16; the sum of many is one with that over all.
+    assert report.explained == {MULTIPLIED: (2 + 16) * 8, SUMMED: 8}
     gemms = report.classes[OpClass.GEMM]
-    assert (gemms.captured, gemms.executed, gemms.matched) == (20 * 8, 8, 20 * 8)
+    assert (gemms.captured, gemms.executed, gemms.matched) == (20 * 8, 8, 19 * 8)
+    assert gemms.by_name == 8  # and that is no match of sizes
+
+
+def test_a_product_of_vectors_of_another_number_is_another_one(compare):
+    report = compare("sixteen_vectors")
+    assert report.ok, named(report)
+    assert report.explained == {MULTIPLIED: 8}
+    report = compare("sixteen_vectors", "four_vectors")
+    assert report.failures == 8
+    assert "not executed dot_general 16x1x1x64 " in named(report)
+    assert not compare("one_vector", "four_vectors").ok
 
 
 def test_a_product_of_vectors_of_another_length_is_no_such_multiplication(compare):
@@ -94,6 +109,12 @@ def test_a_product_with_a_number_leaves_no_trace_and_is_no_match(compare):
     gemms = report.classes[OpClass.GEMM]
     assert gemms.captured == gemms.matched + 8
     assert "8 have no partner for a reason that is named" in report.verdict
+
+
+def test_a_product_with_a_number_that_is_not_known_before_must_run(compare):
+    report = compare("given_number", "no_number")
+    assert report.failures == 8
+    assert "not executed dot_general 1x1024x1x1 " in named(report)
 
 
 def test_an_outer_product_with_a_repeated_number_is_one_with_a_number(compare):
@@ -129,6 +150,18 @@ def test_other_numbers_are_not_what_was_sent(name, compare):
     assert "not executed all_gather" in named(report)
 
 
+@pytest.mark.parametrize(
+    ("name", "run"),
+    [("float8_e5m2", "float16"), ("float16", "float8_e5m2"), ("int4", "int8"), ("int8", "int4"),
+     ("float8_e4m3fn", "float8_e5m2")],
+)  # fmt: skip
+def test_what_is_sent_as_the_same_type_was_of_the_captured_one(name, run, compare):
+    report = compare(name, run)
+    assert report.failures == 2 * 3 * 8
+    for kind in ("all_gather", "collective_permute", "all_to_all"):
+        assert f"not executed {kind}" in named(report)
+
+
 @pytest.mark.parametrize("name", ["half", "eighths"])
 def test_products_of_narrow_floats_are_computed_in_float32(name, compare):
     report = compare(name)
@@ -137,11 +170,40 @@ def test_products_of_narrow_floats_are_computed_in_float32(name, compare):
     assert report.identified == 2 * 8  # also the product in float32 keeps its own line
 
 
-@pytest.mark.parametrize(("name", "run"), [("half", "full"), ("eighths", "half")])
+@pytest.mark.parametrize(
+    ("name", "run"), [("half", "full"), ("eighths", "half"), ("half", "one_half")]
+)
 def test_a_product_of_floats_that_never_were_so_narrow_is_another_one(name, run, compare):
     report = compare(name, run)
     assert not report.ok
     assert "not executed dot_general 1x16x32x64 (batch, m, n, k) f" in named(report)
+
+
+@pytest.mark.parametrize("name", ["carried_narrow", "carried_wide", "one_half"])
+def test_a_type_that_both_have_on_the_way_is_no_difference(name, compare):
+    report = compare(name)
+    assert report.ok, named(report)
+    assert report.classes[OpClass.GEMM].matched == report.classes[OpClass.GEMM].captured
+
+
+@pytest.mark.parametrize(
+    ("name", "run", "failures"),
+    [
+        ("full", "half", 1),  # whose products are the same, so that only what ran more is left
+        ("one_half", "half", 2),
+        ("carried_wide", "carried_narrow", 2 * 4),
+    ],
+)
+def test_a_product_of_floats_that_were_narrower_is_another_one(name, run, failures, compare):
+    report = compare(name, run)
+    assert report.failures == failures * 8
+    assert "f32 converted from f16" in named(report)
+
+
+def test_what_a_loop_changes_is_no_longer_of_the_type_that_it_began_with(compare):
+    report = compare("carried_narrow", "carried_wide")
+    assert report.failures == 2 * 4 * 8
+    assert "not executed dot_general 1x16x64x64 (batch, m, n, k) f16" in named(report)
 
 
 def test_a_program_is_called_with_the_types_of_its_capture(compare):
@@ -150,7 +212,8 @@ def test_a_program_is_called_with_the_types_of_its_capture(compare):
     assert PROMOTED in report.explained
     report = compare("in_float32", "in_bfloat16")  # computes and sends the same float32
     assert not report.ok
-    assert report.failures == 2 * 2 * 8
+    # Both parameters, and of the 5 ops the 4 that read what was bfloat16.
+    assert report.failures == 2 * (2 + 4) * 8
     assert "not executed 1 x a parameter 64x4xf32\n" in named(report)
     assert "not captured 1 x a parameter 64x4xbf16\n" in named(report)
 
@@ -169,6 +232,14 @@ def test_a_sum_of_constants_is_no_communication(compare):
     assert report.classes[OpClass.ALL_REDUCE].matched == 8
 
 
+@pytest.mark.parametrize("name", ["constant_first", "constant_second"])
+def test_of_sums_that_look_alike_as_many_may_be_missing_as_are_of_constants(name, compare):
+    report = compare(name)
+    assert report.ok, named(report)
+    assert report.explained[CONSTANT] == 8
+    assert report.classes[OpClass.ALL_REDUCE].matched == 8
+
+
 def test_a_sum_of_what_ranks_have_must_run(compare):
     report = compare("constants_changed", "constants")
     assert not report.ok
@@ -181,6 +252,7 @@ def test_a_gather_that_leaves_a_loop_runs_once_for_all_iterations(compare):
     assert set(report.explained) <= {HOISTED, SCATTERED, SWAPPED}
     gathers = report.classes[OpClass.ALL_GATHER]
     assert report.explained[HOISTED] == gathers.captured - gathers.executed > 0
+    assert gathers.matched == gathers.executed
 
 
 def test_a_gather_of_what_changes_in_a_loop_must_run_in_each_iteration(compare):
@@ -198,6 +270,18 @@ def test_what_leaves_two_loops_runs_once(compare):
     assert (reduces.captured, reduces.executed) == (15 * 8, 8)
     assert (gemms.captured, gemms.executed) == (45 * 8, 31 * 8)
     assert report.explained == {HOISTED: 28 * 8}
+    assert (reduces.matched, gemms.matched) == (8, 31 * 8)  # what did not run is no match
+
+
+def test_a_loop_that_something_leaves_runs_as_often_as_captured(compare):
+    report = compare("four_times")
+    assert report.ok, named(report)
+    assert report.explained == {HOISTED: 3 * 8}
+    report = compare("six_times", "four_times")
+    assert not report.ok
+    assert HOISTED not in report.explained
+    assert report.failures == 5 * 8
+    assert not compare("six_times", "one_time").ok  # which has no loop
 
 
 def test_what_changes_in_the_outer_loop_may_leave_the_inner_one_only(compare):
@@ -225,6 +309,21 @@ def test_of_three_branches_each_ran_as_often_as_the_trace_says(branch, not_chose
     assert report.explained.get(CHOSEN, 0) == chosen * 8
 
 
+def test_two_conditionals_of_the_same_branches_are_told_one_by_one(compare):
+    report = compare("twice_large", "never_large")
+    assert report.ok, named(report)
+    assert report.explained[NOT_CHOSEN] == report.explained[CHOSEN] == 2 * 2 * 8
+
+
+def test_the_verdict_counts_captured_ops(compare):
+    report = compare("twice_large", "once_large")
+    assert report.ok, named(report)
+    total = sum(one.captured for kind, one in report.classes.items() if kind.must_match)
+    ran = f"of {total} collectives, GEMMs, convolutions and attentions {total - 16} ran as captured"
+    assert ran in report.verdict
+    assert "captured, 16 have no partner for a reason" in report.verdict  # two products per rank
+
+
 def test_the_branch_of_the_capture_needs_no_reason_where_it_ran(compare):
     report = compare("exchanges", branch=0)  # of lax.cond the one where the predicate is false
     assert report.ok, named(report)
@@ -249,6 +348,26 @@ def test_a_branch_of_other_sizes_is_not_the_one_that_ran(name, run, branch, comp
     assert CHOSEN not in report.explained
     assert NOT_CHOSEN not in report.explained
     assert "not captured" in named(report)
+
+
+@pytest.mark.parametrize(
+    ("ran", "trips", "times"),
+    [
+        ({"loop": 1, "a": 3, "b": 3}, 0, (3,)),
+        ({"loop": 2}, 4, (8,)),  # nothing of its body is recorded: the compiler's own count
+        ({"loop": 2}, 0, ()),
+    ],
+)
+def test_how_often_a_loop_iterates_is_told_by_what_ran_of_its_body(ran, trips, times):
+    module = pb.HloModuleProto()
+    config = b'{"known_trip_count":{"n":"%d"}}' % trips if trips else b""
+    loop = module.computations.add(id=1).instructions.add(name="loop", opcode="while")
+    loop.backend_config = config
+    loop.called_computation_ids.append(2)
+    body = module.computations.add(id=2)
+    for name in "ab":
+        body.instructions.add(name=name, opcode="tanh")
+    assert [one.times for one in iterations(module, {(0, 0): Counter(ran)})] == [times]
 
 
 def conditional(*branches):

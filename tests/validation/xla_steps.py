@@ -78,8 +78,8 @@ def small(dtype):
     return step(mapped(one, P("d")), ((64, 64), ("d",)))
 
 
-float8_e5m2, float8_e4m3fn, int4, int8 = map(
-    small, (jnp.float8_e5m2, jnp.float8_e4m3fn, jnp.int4, jnp.int8)
+float8_e5m2, float8_e4m3fn, float16, int4, int8 = map(
+    small, (jnp.float8_e5m2, jnp.float8_e4m3fn, jnp.float16, jnp.int4, jnp.int8)
 )
 
 
@@ -273,3 +273,115 @@ def typed(dtype):
 
 
 in_bfloat16, in_float32 = typed(jnp.bfloat16), typed(jnp.float32)
+
+
+def half_narrow():
+    """``half``, but that one operand is rounded only and the other one never was narrow."""
+
+    def run(x, y):
+        wide = x @ y
+        return wide, x.astype(jnp.float16).astype(jnp.float32) @ y
+
+    return step(run, ((16, 64), ()), ((64, 32), ()))
+
+
+one_half = half_narrow()
+
+
+def carrying(narrow):
+    """A value that begins narrow and is wide in a loop, multiplied as it is or narrow again."""
+
+    def run(x, w):
+        def body(_, s):
+            if narrow:
+                s = (s.astype(jnp.float16) @ w.astype(jnp.float16)).astype(jnp.float32)
+            else:
+                s = s @ w
+            return jnp.sin(s)
+
+        found = lax.fori_loop(0, 4, body, x.astype(jnp.float16).astype(jnp.float32))
+        return found, x @ w @ w
+
+    return step(run, ((16, 64), ()), ((64, 64), ()))
+
+
+carried_narrow, carried_wide = carrying(True), carrying(False)
+
+
+def split(batch):
+    """A product of 16 x 64 numbers in so many vectors."""
+
+    def run(a, b, w):
+        a, b = a.reshape(batch, -1), b.reshape(batch, -1)
+        return jnp.einsum("bk,bk->b", a, b), w @ w
+
+    return step(run, ((16, 64), ()), ((16, 64), ()), ((32, 32), ()))
+
+
+sixteen_vectors, four_vectors, one_vector = map(split, (16, 4, 1))
+
+
+def by_number(rows):
+    """A product with a number that nobody knows before the run, or none."""
+
+    def run(a, b, w):
+        number, some = b[0, 0].reshape(1, 1), a[:rows].reshape(-1, 1)
+        return (some @ number if rows else a), w @ w
+
+    return step(run, ((16, 64), ()), ((16, 64), ()), ((32, 32), ()))
+
+
+given_number, no_number = by_number(16), by_number(0)
+
+
+def repeating(times):
+    """An all-reduce that leaves a loop of so many iterations."""
+
+    def one(x, u):
+        def body(_, x):
+            return jnp.tanh(x + lax.psum(u[0], "d"))
+
+        return lax.fori_loop(0, times, body, x @ x.T @ x)
+
+    return step(mapped(one, (P("d"), P("d"))), ((64, 64), ("d",)), ((8, 8, 64), ("d",)))
+
+
+four_times, six_times, one_time = map(repeating, (4, 6, 1))
+
+
+def on_one_line(first):
+    """Two sums of a line, of which the first or the second one is of ones."""
+
+    def one(x):
+        a, b = (jnp.ones_like(x), x * 2) if first else (x * 2, jnp.ones_like(x))
+        r, s = lax.psum(a, "d"), lax.psum(b, "d")
+        return x @ r.T @ s
+
+    return step(mapped(one, P("d")), ((64, 64), ("d",)))
+
+
+constant_first, constant_second = on_one_line(True), on_one_line(False)
+
+
+def deciding_twice(first, second):
+    """Two conditionals of the same branches; data says which."""
+
+    def run(w, v, x):
+        def large(c):
+            return jnp.tanh(c @ w[:, :96]) @ v[:96]
+
+        def small(c):
+            return jnp.tanh(c @ w[:, :32]) @ v[:32]
+
+        c = x @ x.T @ x
+        zero = jnp.sum(c) * 0
+        for chosen in (first, second):
+            c = lax.cond(zero + (1 if chosen else -1) > 0, large, small, jnp.sin(c))
+        return c
+
+    return step(run, ((64, 128), ()), ((128, 64), ()), ((32, 64), ("d",)))
+
+
+twice_large, once_large, never_large = (
+    deciding_twice(*chosen) for chosen in ((True, True), (True, False), (False, False))
+)
