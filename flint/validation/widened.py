@@ -70,7 +70,8 @@ def as_stored(
         if not ours:
             continue
         compared = best[0] if best else OTHER + ", ".join(narrow)
-        decided[facts] = replace(facts, compared="" if compared == facts.dtype else compared)
+        told = compared not in (facts.dtype, "bf16")  # which is not told from float32
+        decided[facts] = replace(facts, compared=compared if told else "")
     return [decided.get(facts, facts) for facts in executed]
 
 

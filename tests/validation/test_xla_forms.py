@@ -40,6 +40,7 @@ RUN = (
     "choices", "both_gradients", "one_gradient", "in_bfloat16", "int8", "float16", "one_half",
     "carried_narrow", "carried_wide", "sixteen_vectors", "four_vectors", "no_number",
     "four_times", "one_time", "constant_first", "constant_second", "never_large", "once_large",
+    "two_widths",
 )  # fmt: skip
 
 
@@ -198,6 +199,12 @@ def test_a_product_of_floats_that_were_narrower_is_another_one(name, run, failur
     report = compare(name, run)
     assert report.failures == failures * 8
     assert "f32 converted from f16" in named(report)
+
+
+def test_a_product_in_float32_of_what_was_bfloat16_is_not_called_another_type(compare):
+    report = compare("two_widths")
+    assert report.ok, named(report)
+    assert report.explained == {PROMOTED: 8}
 
 
 def test_what_a_loop_changes_is_no_longer_of_the_type_that_it_began_with(compare):

@@ -385,3 +385,18 @@ def deciding_twice(first, second):
 twice_large, once_large, never_large = (
     deciding_twice(*chosen) for chosen in ((True, True), (True, False), (False, False))
 )
+
+
+def both_widths():
+    """Products of a bfloat16 value as it is and in float32, of the same sizes on one line."""
+
+    def setup(mesh):
+        return placed(mesh, (16, 64)), placed(mesh, (64, 32), dtype=jnp.bfloat16)
+
+    def run(x, y):
+        return x.astype(jnp.bfloat16) @ y, jnp.sin(x) @ y.astype(jnp.float32)
+
+    return flint.capture(mesh=(8,), axes=("d",), framework="jax", setup=setup)(run)
+
+
+two_widths = both_widths()
