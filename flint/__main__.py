@@ -11,9 +11,8 @@ _UNFINISHED = frozenset(("ray", "matplotlib"))
 def main() -> None:
     """Run the command line and end the process."""
     try:  # imports take a moment: they are in here
-        from flint import collection, interrupts
+        from flint import interrupts
 
-        collection.collect_seldom()
         interrupts.heed()
         from flint.cli import main as run
 

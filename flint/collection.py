@@ -1,12 +1,8 @@
-"""Python's cycle collector: seldom in a command, and not at all while something large is built.
+"""Pausing Python's cycle collector while something large is built.
 
-The idea: importing jax makes a quarter of a million objects, nearly all of which stay; as Python
-sets it, the collector looks at them some four hundred times, for a fifth of the imports' time.  A
-command lives for seconds in a process of its own, and looks less often.  Reading a module makes
-hundreds of thousands of small objects that all stay and hold no cycles: paused, the same work takes
-a sixth less time.
-
-    collect_seldom()
+The idea: reading a module makes hundreds of thousands of small objects that all stay and hold no
+cycles.  The collector looks through all of them again and again as their number grows, and finds
+nothing; paused, the same work takes a sixth less time.
 
     @uncollected
     def read(...): ...
@@ -21,14 +17,6 @@ from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-#: New objects (less those that have gone) between two looks at them; Python's own is 700.
-_BETWEEN = 200_000
-
-
-def collect_seldom() -> None:
-    """Look for cycles seldom from now on, in a process that is ours alone."""
-    gc.set_threshold(_BETWEEN, *gc.get_threshold()[1:])
 
 
 def uncollected(function: Callable[P, R]) -> Callable[P, R]:

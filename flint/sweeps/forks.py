@@ -28,7 +28,6 @@ from importlib import import_module
 from typing import Any
 
 from flint import registry, spare_process
-from flint.collection import collect_seldom
 from flint.environment import import_numpy
 
 #: Modules that captures and simulations need in any case.
@@ -39,7 +38,6 @@ _PR_SET_PDEATHSIG = 1
 
 def serve() -> None:
     """Import, then fork for every request until the input ends."""
-    collect_seldom()
     gc.disable()  # what is imported stays; a fork enables it
     _import_flint()
     answers = os.dup(1)

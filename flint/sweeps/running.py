@@ -105,7 +105,8 @@ def run(
 
     Args:
         sweep: what.
-        processes: what runs the commands on this machine, should it have been started; it is ended.
+        processes: what runs the commands on this machine, should it have been started; it is ended,
+            but where ``jobs`` is refused.
         jobs: processes at a time; default: as many as cores.
         ray: a Ray cluster's address, or ``local`` for one that is started; default: no Ray.
         fresh: capture and simulate again what is there.
