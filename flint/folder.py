@@ -70,6 +70,7 @@ def save(
     ranks: str | Iterable[int] = "all",
     granularity: str = "kernel",
     passes: Iterable[str | Chosen] = (),
+    communication_order: str = "rank",
     annotate: bool = False,
     announce: Callable[[int, int], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -83,13 +84,16 @@ def save(
         ranks: the ranks that get a trace: numbers, ``"all"``, ``"0-7"`` or ``"0,3,8-11"``.
         granularity: ``"op"``, ``"kernel"`` or ``"region"``.
         passes: what-if passes that the traces are written after; the programs stay as they are.
+        communication_order: ``"rank"``: a rank issues its communications one after another, as
+            consumers with one communication stream need it; ``"communicator"``: those of each
+            communicator, for consumers with a stream for each.
         annotate: put op, layer, source, dtype and shapes into every ET node.
         announce: called with (bytes, traces) before the first trace is written.
         progress: called with (ranks written, ranks to write).
 
     Raises:
-        UsageError: unknown system or granularity, ranks outside the mesh, a folder in the way, the
-            logical level (it has no ETs).
+        UsageError: unknown system, granularity or communication order, ranks outside the mesh, a
+            folder in the way, the logical level (it has no ETs).
         FlintError: the disk is too small or fails.
     """
     if workload.level == Level.LOGICAL:
@@ -118,6 +122,7 @@ def save(
             system=described,
             ranks=None if len(chosen) == workload.mesh.size else chosen,
             annotate=annotate,
+            communication_order=communication_order,
             metadata={"granularity": granularity, "order": str(workload.order)},
             announce=announce,
             progress=progress,

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.blocks import Block, Edges, Region, add_order, carried_values, is_plain, shifted
+from flint.distinct import distinct
 from flint.errors import FlintError
 from flint.graph import EdgeKind, Loop, NodeKind, WorkloadGraph
 
@@ -87,6 +88,7 @@ def unroll(
     lookahead: Lookahead = "own",
     *,
     presence: NDArray[np.int8] | None = None,
+    chains: Ints | None = None,
 ) -> Unrolled:
     """Open all loops and the taken branches of all conditionals of a program.
 
@@ -101,13 +103,17 @@ def unroll(
             question, UNCHAINED ones do not hold back the communications after them (a lone
             receive), CHAINED ones do (the default).  An iteration is held back at its first
             CHAINED communication and the UNCHAINED ones before it.
+        chains: the chain that each of them is in, from 0 (see ``flint.execution.chains``); an
+            iteration is held back in each of them.  None: there is one.
 
     Raises:
         FlintError: too many instances, or an edge that points backwards in issue order.
     """
     if presence is None:
         presence = np.full(len(graph.tables.communications), CHAINED, np.int8)
-    builder = _Builder(lookahead, presence)
+    if chains is None:
+        chains = np.zeros(len(presence), np.int64)
+    builder = _Builder(lookahead, presence, chains)
     block = builder.block(graph)
     start = np.array([0, *np.cumsum([len(g) for g in builder.graphs])], np.int64)
     inside = block.producer >= 0
@@ -139,9 +145,10 @@ def instances_of(graph: WorkloadGraph) -> int:
 
 
 class _Builder:
-    def __init__(self, lookahead: Lookahead, presence: NDArray[np.int8]) -> None:
+    def __init__(self, lookahead: Lookahead, presence: NDArray[np.int8], chains: Ints) -> None:
         self.lookahead = lookahead
         self.presence = presence
+        self.chains = chains
         self.graphs: list[WorkloadGraph] = []
         self.templates = 0
 
@@ -246,15 +253,17 @@ class _Builder:
         edges.add(later + openers[None, :, None], earlier + sinks[None, None, :], EdgeKind.STREAM)
 
     def _openers(self, body: Block) -> Ints:
-        """The first chained communication of an iteration and the unchained ones before it."""
+        """The first chained communication of each chain and the unchained ones before it."""
         kind = np.concatenate([graph.kind for graph in self.graphs])[body.template]
         slots = np.flatnonzero(kind == NodeKind.COMMUNICATION)
         detail = np.concatenate([graph.detail for graph in self.graphs])[body.template[slots]]
-        presence = self.presence[detail]
-        chained = np.flatnonzero(presence == CHAINED)
-        if len(chained):
-            slots, presence = slots[: chained[0] + 1], presence[: chained[0] + 1]
-        found: Ints = slots[presence != ABSENT]
+        presence, chain = self.presence[detail], self.chains[detail]
+        opens = presence != ABSENT
+        for number in distinct(chain).tolist():
+            chained = np.flatnonzero((presence == CHAINED) & (chain == number))
+            if len(chained):
+                opens[chained[0] + 1 :] &= chain[chained[0] + 1 :] != number
+        found: Ints = slots[opens]
         return found
 
 

@@ -1,10 +1,11 @@
 """A small reference consumer: executes a set of traces as simulators do, and says who finishes.
 
-The idea: rules prove, this one tries.  Each rank has one compute slot and one communication slot;
-whenever a slot is free it takes the ready node with the lowest id.  COLL and SEND share the
-communication slot, RECV takes none.  A COLL ends when every member has issued one that looks the
-same; a message is matched on (tag, src, dst, size), first in first out, and a RECV ends when it is
-issued and its message has arrived.  Durations are given, so many different ones can be tried.
+The idea: rules prove, this one tries.  Each rank has one compute slot and one communication slot
+(or one for each of its communicators and one for messages); whenever a slot is free it takes the
+ready node with the lowest id.  COLL and SEND take a communication slot, RECV takes none.  A COLL
+ends when every member has issued one that looks the same; a message is matched on (tag, src, dst,
+size), first in first out, and a RECV ends when it is issued and its message has arrived.  Durations
+are given, so many different ones can be tried.
 
     result = execute(load_trace_set(Path("out")), seed=7)
     result.finished            # True for every rank, or the run hung
@@ -21,6 +22,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
@@ -31,6 +33,7 @@ from flint.converters.chakra.checker_view import Communicator, Facts, View
 from flint.converters.chakra.schema import NodeType
 from flint.converters.chakra.trace_set import TraceSet
 from flint.errors import FlintError
+from flint.execution.chains import CommunicationOrder, as_communication_order
 
 Durations: TypeAlias = Callable[[int, NDArray[np.uint64]], NDArray[np.int64]]
 """(rank, node ids) -> int64 ticks for each node, at least 0."""
@@ -70,6 +73,7 @@ def execute(
     *,
     durations: Durations | Literal["own", "random"] = "own",
     seed: int | None = None,
+    communication_order: str = CommunicationOrder.RANK,
 ) -> Execution:
     """Run all ranks.
 
@@ -78,18 +82,21 @@ def execute(
         durations: "own" (duration_micros, at least 1 tick of 1 us; communications take 1 tick),
             "random" (independent, long-tailed, for every node), or a function.
         seed: for random durations; giving it means "random".
+        communication_order: "rank": a rank has one communication slot; "communicator": one for each
+            communicator, which do not slow one another down.
 
     Raises:
         FlintError: a rank is missing, or a trace names nodes or groups that do not exist.
     """
     if seed is not None:
         durations = "random"
+    order = as_communication_order(communication_order)
     if durations == "random":
         generator = np.random.default_rng(seed)
-        return _Machine(traces, lambda rank, ids: _random(generator, len(ids))).run()
+        return _Machine(traces, lambda rank, ids: _random(generator, len(ids)), order).run()
     if durations == "own":
-        return _Machine(traces, None).run()
-    return _Machine(traces, durations).run()
+        return _Machine(traces, None, order).run()
+    return _Machine(traces, durations, order).run()
 
 
 def _random(generator: np.random.Generator, count: int) -> NDArray[np.int64]:
@@ -100,7 +107,7 @@ def _random(generator: np.random.Generator, count: int) -> NDArray[np.int64]:
 class _Program:
     """What ranks with the same trace share."""
 
-    def __init__(self, facts: Facts, view: View) -> None:
+    def __init__(self, facts: Facts, view: View, order: CommunicationOrder) -> None:
         trace = view.trace
         links = link(trace)
         if len(links.missing) or len(links.duplicate):
@@ -113,6 +120,8 @@ class _Program:
                 raise FlintError(f"{trace.path}: {what}")
         self.communicators = communicators
         self.communicator: list[int] = of_row.tolist()
+        one = order == CommunicationOrder.RANK
+        self.slot = [0] * len(trace) if one else (of_row + 1).tolist()
         self.trace = trace
         self.kind: list[int] = trace.type.tolist()
         self.ids: list[int] = trace.id.tolist()
@@ -148,10 +157,12 @@ class _Rank:
     left: int
     time: int = 0
     compute_busy: bool = False
-    comm_busy: bool = False
+    comm_busy: set[int] = field(default_factory=set)
+    """Slots that are taken."""
     compute: list[tuple[int, int]] = field(default_factory=list)
     """Heap of (id, row) of ready nodes for the compute slot."""
-    comm: list[tuple[int, int]] = field(default_factory=list)
+    comm: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    """The same for each communication slot."""
 
 
 @dataclass(slots=True)
@@ -161,11 +172,13 @@ class _Message:
 
 
 class _Machine:
-    def __init__(self, traces: TraceSet, durations: Durations | None) -> None:
+    def __init__(
+        self, traces: TraceSet, durations: Durations | None, order: CommunicationOrder
+    ) -> None:
         facts = Facts(traces)
         self.facts = facts
         self.ranks: list[_Rank] = []
-        programs = [_Program(facts, view) for view in facts.views]
+        programs = [_Program(facts, view, order) for view in facts.views]
         classes = traces.class_of_rank().tolist()
         for rank, index in enumerate(classes):
             if index < 0:
@@ -229,7 +242,8 @@ class _Machine:
         if kind == _NO_SLOT:
             self._issue_recv(rank, row)
         elif kind in _COMM:
-            heapq.heappush(state.comm, (state.program.ids[row], row))
+            waiting = state.comm.setdefault(state.program.slot[row], [])
+            heapq.heappush(waiting, (state.program.ids[row], row))
         else:
             heapq.heappush(state.compute, (state.program.ids[row], row))
 
@@ -238,9 +252,11 @@ class _Machine:
         if state.compute and not state.compute_busy:
             state.compute_busy = True
             self._schedule(rank, heapq.heappop(state.compute)[1])
-        if state.comm and not state.comm_busy:
-            state.comm_busy = True
-            row = heapq.heappop(state.comm)[1]
+        for slot, waiting in state.comm.items():
+            if not waiting or slot in state.comm_busy:
+                continue
+            state.comm_busy.add(slot)
+            row = heapq.heappop(waiting)[1]
             if state.program.kind[row] == NodeType.SEND:
                 self._schedule(rank, row)
             else:
@@ -299,7 +315,7 @@ class _Machine:
         state.time = self.now
         touched[rank] = None
         if kind in _COMM:
-            state.comm_busy = False
+            state.comm_busy.discard(state.program.slot[row])
         elif kind != _NO_SLOT:
             state.compute_busy = False
         if kind == NodeType.SEND:
@@ -328,7 +344,7 @@ class _Machine:
         for rank, state in enumerate(self.ranks):
             stuck += [
                 (rank, node, "is ready, but the communication slot is held")
-                for node, _ in sorted(state.comm)
+                for node, _ in sorted(chain.from_iterable(state.comm.values()))
             ]
             if state.left and not any(entry[0] == rank for entry in stuck):
                 row = next(row for row, count in enumerate(state.waiting) if count > 0)

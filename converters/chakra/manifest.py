@@ -63,7 +63,7 @@ class Manifest:
     groups: int
     tags: int
     system: str
-    order: str = "one chain per rank"
+    order: str
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists, dicts, numbers and texts."""

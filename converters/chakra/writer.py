@@ -44,6 +44,7 @@ from flint.cost.systems import System
 from flint.distinct import distinct
 from flint.environment import DISTRIBUTION, installed_version
 from flint.errors import FlintError, UsageError
+from flint.execution.chains import CommunicationOrder, as_communication_order, chains
 from flint.execution.emission import Emission, emit, presence_of
 from flint.execution.structures import Structure, structures, used_communications
 from flint.execution.tags import Side, Tags, side_of
@@ -69,6 +70,7 @@ def write(
     ranks: Ints | None = None,
     annotate: bool = False,
     lookahead: Lookahead = "own",
+    communication_order: str = CommunicationOrder.RANK,
     metadata: Mapping[str, str] | None = None,
     announce: Callable[[int, int], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -83,18 +85,21 @@ def write(
         ranks: ranks to write; all by default.
         annotate: put op, layer, source, phase, shapes and dtype into every node.
         lookahead: iterations that may overlap, for all loops; each loop's own by default.
+        communication_order: "rank" chains all communications of a rank, "communicator" those of
+            each communicator (for consumers that have a stream for each).
         metadata: further texts for the traces' metadata.
         announce: called with (bytes, files) once it is known that the disk has room for them,
             before the first is written.
         progress: called with (ranks written, ranks to write).
 
     Raises:
-        UsageError: ranks outside the mesh.
+        UsageError: ranks outside the mesh, an unknown communication order.
         FlintError: programs that do not fit together, a full or failing disk.
     """
     world = mesh.size
     wanted = _wanted(ranks, world)
-    plans = [_plan(graph, np.sort(members), wanted) for graph, members in programs]
+    order = as_communication_order(communication_order)
+    plans = [_plan(graph, np.sort(members), wanted, order) for graph, members in programs]
     _check_cover(plans, world)
     dims = network_dims(mesh)
     ids = GroupIds(dims, (groups for plan in plans for groups in plan.collective_groups()))
@@ -134,6 +139,7 @@ def write(
         groups=len(groups),
         tags=build.tags.count,
         system=system.name,
+        order=f"one chain per {order}",
     )
 
 
@@ -147,6 +153,7 @@ class _Plan:
         written: whose traces are written.
         used: entries of the communication table that it issues.
         structures: the written ranks by what they do.
+        chains: which communications are issued one after another.
     """
 
     graph: WorkloadGraph
@@ -154,6 +161,7 @@ class _Plan:
     written: Ints
     used: list[int]
     structures: list[Structure]
+    chains: Ints | None
 
     @property
     def communications(self) -> tuple[Communication, ...]:
@@ -164,11 +172,13 @@ class _Plan:
         return [i.groups for i in items if i.kind in COLLECTIVE_KIND and i.groups is not None]
 
 
-def _plan(graph: WorkloadGraph, members: Ints, wanted: Ints | None) -> _Plan:
+def _plan(
+    graph: WorkloadGraph, members: Ints, wanted: Ints | None, order: CommunicationOrder
+) -> _Plan:
     written = members if wanted is None else members[np.isin(members, wanted)]
     used = used_communications(graph)
     found = structures(graph.tables.communications, used, written) if len(written) else []
-    return _Plan(graph, members, written, used, found)
+    return _Plan(graph, members, written, used, found, chains(graph.tables.communications, order))
 
 
 @dataclass(slots=True)
@@ -202,7 +212,8 @@ class _Build:
         presence = presence_of(structure.parts) if structure is not None else None
         key = b"" if presence is None else presence.tobytes()
         if self._last is None or self._last[0] is not plan.graph or self._last[1] != key:
-            self._last = plan.graph, key, unroll(plan.graph, self.lookahead, presence=presence)
+            unrolled = unroll(plan.graph, self.lookahead, presence=presence, chains=plan.chains)
+            self._last = plan.graph, key, unrolled
         return self._last[2]
 
     def _program(self, number: int, plan: _Plan, side: Side) -> None:
@@ -213,7 +224,7 @@ class _Build:
             if texts is None:
                 texts = texts_of(unrolled.graphs)
                 notes = texts.notes() if self.annotate else None
-            emission = emit(unrolled, plan.communications, structure.parts)
+            emission = emit(unrolled, plan.communications, structure.parts, plan.chains)
             stamps = stamps_of(structure, plan.communications, plan.used, self.ids)
             nodes = node_columns(
                 unrolled, emission, structure.parts, stamps, tags, self.system, notes

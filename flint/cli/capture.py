@@ -16,6 +16,7 @@ from flint.cli.options import (
     AnnotateOption,
     AxesOption,
     BranchOption,
+    CommunicationOrderOption,
     FuseOption,
     GranularityOption,
     JsonOption,
@@ -88,6 +89,7 @@ def capture_command(
         float,
         typer.Option("--memory-limit", help="GiB that it may take.", callback=positive),
     ] = MEMORY_LIMIT / 2**30,
+    communication_order: CommunicationOrderOption = "rank",
     annotate: AnnotateOption = False,
     json_output: JsonOption = False,
 ) -> None:
@@ -109,6 +111,7 @@ def capture_command(
         of_traces = {
             "--ranks": ranks != "all", "--granularity": granularity != "kernel",
             "--annotate": annotate, "--system": system,
+            "--communication-order": communication_order != "rank",
         }  # fmt: skip
         refuse(of_traces, "for traces, and the logical level has none")
     with results_only_on_stdout(), stages_shown():
@@ -120,7 +123,8 @@ def capture_command(
         return
     save_and_report(
         workload, output, seconds, system=system or system_of(target), ranks=ranks,
-        granularity=granularity, annotate=annotate, json_output=json_output,
+        granularity=granularity, communication_order=communication_order, annotate=annotate,
+        json_output=json_output,
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from flint.cli.options import (
     AnnotateOption,
     AxesOption,
     BranchOption,
+    CommunicationOrderOption,
     EntryOption,
     FuseOption,
     GranularityOption,
@@ -73,6 +74,7 @@ def convert_command(
         str | None,
         typer.Option("--step", help="Step of a profile, ProfilerStep#4 or 4 [default: the last]."),
     ] = None,
+    communication_order: CommunicationOrderOption = "rank",
     annotate: AnnotateOption = False,
     json_output: JsonOption = False,
 ) -> None:
@@ -107,7 +109,8 @@ def convert_command(
         )
     save_and_report(
         workload, output, time.perf_counter() - started, system=system, ranks=ranks,
-        granularity=granularity, annotate=annotate, json_output=json_output,
+        granularity=granularity, communication_order=communication_order, annotate=annotate,
+        json_output=json_output,
     )  # fmt: skip
 
 

@@ -66,6 +66,12 @@ def _a_granularity(name: str) -> str:
     return name
 
 
+def _an_order(name: str) -> str:
+    from flint.execution.chains import as_communication_order
+
+    return as_communication_order(name)
+
+
 def positive(parameter: typer.CallbackParam, value: float | None) -> float | None:
     """A limit that is a number above 0.
 
@@ -143,6 +149,15 @@ RanksOption = Annotated[
 GranularityOption = Annotated[
     str,
     typer.Option("--granularity", help="op, kernel or region.", callback=_a_granularity),
+]
+CommunicationOrderOption = Annotated[
+    str,
+    typer.Option(
+        "--communication-order",
+        help="rank: a rank's communications are one chain; communicator: a chain for each "
+        "communicator, for consumers that have a stream for each.",
+        callback=_an_order,
+    ),
 ]
 AnnotateOption = Annotated[
     bool, typer.Option("--annotate", help="Put op, layer, source and shapes into every node.")

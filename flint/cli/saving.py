@@ -28,6 +28,7 @@ def save_and_report(
     system: str,
     ranks: str,
     granularity: str,
+    communication_order: str,
     annotate: bool,
     json_output: bool,
 ) -> None:
@@ -39,6 +40,7 @@ def save_and_report(
             system=system,
             ranks=ranks,
             granularity=granularity,
+            communication_order=communication_order,
             annotate=annotate,
             announce=announce,
             progress=report,
@@ -66,12 +68,13 @@ def save_and_report(
     count = f"{nodes[0]:,}" if len(nodes) == 1 else f"{nodes[0]:,} to {nodes[-1]:,}"
     measured = workload.options.get("measured")
     durations = "durations as measured" if measured else f"durations for {saved.system}"
+    chained = "" if communication_order == "rank" else f", {manifest['order']}"
     files = counted(manifest["distinct_files"], "distinct file")
     sys.stdout.write(
         f"{output}: {counted(saved.ranks, 'trace')} of {count} nodes, "
         f"{human_bytes(manifest['bytes'])} ({files})\n"
         f"  mesh {workload.mesh}, {counted(len(workload.programs), 'program')}, "
-        f"{saved.granularity} granularity, order {workload.order}, {durations}\n"
+        f"{saved.granularity} granularity, order {workload.order}{chained}, {durations}\n"
         f"  graph {seconds:.2f} s, writing {writing:.2f} s\n"
     )
     if saved.partial:

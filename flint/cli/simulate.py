@@ -43,6 +43,15 @@ def simulate_command(
         ),
     ] = None,
     algorithm: AlgorithmOption = None,
+    communication_order: Annotated[
+        str | None,
+        typer.Option(
+            "--communication-order",
+            help="rank: a rank's communications run one after another, as consumers of its trace "
+            "run them; communicator: those of each communicator do, and share its links "
+            "[default: communicator for PyTorch's programs, else rank].",
+        ),
+    ] = None,
     engine: EngineOption = "embedded",
     astra_sim: AstraSimOption = None,
     time_limit: TimeLimitOption = None,
@@ -92,7 +101,8 @@ def simulate_command(
     chosen = parse_passes(passes or ())
     of_embedded = {
         "--algorithm": algorithm, "--durations": durations, "--timeline": timeline, "--html": html,
-        "--network": network, "--attention-as-written": attention_as_written or None,
+        "--network": network, "--communication-order": communication_order,
+        "--attention-as-written": attention_as_written or None,
     }  # fmt: skip
     refuse_of_others(engine, "embedded", of_embedded)
     refuse_of_others(engine, "astra-sim", {"--astra-sim": astra_sim, "--time-limit": time_limit})
@@ -117,6 +127,7 @@ def simulate_command(
         kernels=durations,
         passes=chosen,
         fused_attention=not attention_as_written,
+        communication_order=communication_order,
     )
     if timeline is not None or html is not None or network is not None:
         recording = record(
@@ -127,6 +138,7 @@ def simulate_command(
             kernels=durations,
             passes=chosen,
             fused_attention=not attention_as_written,
+            communication_order=communication_order,
         )
         if timeline is not None:
             registry.converter("timeline")(recording, timeline)

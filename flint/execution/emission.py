@@ -3,8 +3,8 @@
 The idea: every instance of the unrolled program becomes the nodes of its form, numbered in issue
 order.  An edge between instances becomes edges between the nodes that its kind meets; where an
 instance has no node for an edge, the waiting instance inherits what that instance waits for.  On
-top, all COLL and SEND nodes of a rank are chained: communication has one order per workload, and
-node ids alone do not keep it.
+top, all COLL and SEND nodes of a rank are chained, or those of each communicator: communication has
+an order, and node ids alone do not keep it.
 
     program:   dot -> all_reduce -> permute -> add        (one-rank groups: the all_reduce is gone)
     emitted:   COMP -> SEND,  RECV -> COMP
@@ -76,11 +76,10 @@ def emit(
     """The ET nodes of the ranks that take these parts.
 
     Args:
-        unrolled: the program, unrolled with ``presence_of(parts)``.
+        unrolled: the program, unrolled with ``presence_of(parts)`` and the same chains.
         communications: the program's table.
         parts: what the ranks do in each of them.
-        chains: number of the chain that each of them is in, from 0, shape [communications]; None:
-            all are in one.
+        chains: the chain that each of them is in (see ``flint.execution.chains``).
     """
     forms, of_communication = _distinct(parts)
     is_communication = unrolled.kind == NodeKind.COMMUNICATION

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.errors import FlintError
+from flint.execution.chains import CommunicationOrder, chains
 from flint.execution.emission import Emission, emit, presence_of
 from flint.execution.forms import bytes_of
 from flint.execution.node_types import NodeType
@@ -82,7 +83,7 @@ def build_cast(
     *,
     costs: Callable[[Sequence[Plan]], list[Ints]] | None = None,
     broadcast_tree: bool = False,
-    slots: Callable[[WorkloadGraph], Ints] | None = None,
+    order: CommunicationOrder = CommunicationOrder.RANK,
 ) -> Cast:
     """The actors of a workload.
 
@@ -92,8 +93,8 @@ def build_cast(
         durations: ticks of an actor's nodes.
         costs: what makes ranks of one structure differ in time, as columns over ranks.
         broadcast_tree: see ``flint.simulation.behaviours.plan``.
-        slots: the communication slot that each communication of a program takes on its ranks, from
-            0; by default they have one.
+        order: whether a rank issues its communications one after another, or those of each
+            communicator, which then has a slot of its own.
 
     Raises:
         FlintError: messages that do not match, programs too large to unroll or to run.
@@ -102,9 +103,10 @@ def build_cast(
     found = behaviours(plans, world, costs(plans) if costs is not None else ())
     counts = np.bincount(found.colour, minlength=found.count)
     opened: dict[tuple[int, int], tuple[Unrolled, Emission]] = {}
+    slots = [chains(item.communications, order) for item in plans]
     for place in found.place:
         if place not in opened:
-            opened[place] = _open(plans[place[0]], place[1], opened, place[0], slots)
+            opened[place] = _open(plans[place[0]], place[1], opened, place[0], slots[place[0]])
     nodes = sum(len(opened[place][1]) for place in found.place)
     if nodes > MAX_NODES:
         raise FlintError(
@@ -131,23 +133,18 @@ def build_cast(
         actors.append(
             Actor(
                 emission.type, emission.ptr, emission.deps, ticks, channel,
-                _slots_of(item.graph, unrolled, emission, slots),
+                _slots_of(unrolled, emission, slots[number]),
             )
         )  # fmt: skip
         roles.append(Role(number, structure, rank, int(counts[colour]), unrolled, emission))
     return Cast(actors, roles, numbers.members, found)
 
 
-def _slots_of(
-    graph: WorkloadGraph,
-    unrolled: Unrolled,
-    emission: Emission,
-    slots: Callable[[WorkloadGraph], Ints] | None,
-) -> Ints | None:
+def _slots_of(unrolled: Unrolled, emission: Emission, slots: Ints | None) -> Ints | None:
     """The slot of every node; 0 where it takes none."""
     if slots is None:
         return None
-    return np.append(slots(graph), 0)[unrolled.detail[emission.instance]]
+    return np.append(slots, 0)[unrolled.detail[emission.instance]]
 
 
 def _open(
@@ -155,7 +152,7 @@ def _open(
     index: int,
     opened: dict[tuple[int, int], tuple[Unrolled, Emission]],
     number: int,
-    slots: Callable[[WorkloadGraph], Ints] | None,
+    slots: Ints | None,
 ) -> tuple[Unrolled, Emission]:
     """Instances and nodes of one structure; structures that chain alike share the instances."""
     structure = item.structures[index]
@@ -165,9 +162,8 @@ def _open(
         for (other, known), (instances, _) in opened.items()
         if other == number and np.array_equal(presence_of(item.structures[known].parts), presence)
     )
-    unrolled = next(alike, None) or unroll(item.graph, presence=presence)
-    chains = slots(item.graph) if slots is not None else None
-    return unrolled, emit(unrolled, item.communications, structure.parts, chains)
+    unrolled = next(alike, None) or unroll(item.graph, presence=presence, chains=slots)
+    return unrolled, emit(unrolled, item.communications, structure.parts, slots)
 
 
 class _Numbers:

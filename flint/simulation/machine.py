@@ -7,8 +7,9 @@ begins when every kind of member has issued its own and takes as long as the slo
 over when it is issued and its message has arrived.  Time is counted in whole ticks, so that sums
 are exact whatever their order.
 
-COLL and SEND of one rank that run at once share its links equally: with n of them each takes n
-times as long, so that nothing is over before the links could have carried all of it.  A COLL is as
+COLL and SEND of one rank that run at once share its links equally: with n of them, beyond what the
+links carry at full speed, each takes n times as long, so that nothing is over before the links
+could have carried all of it.  A COLL is as
 slow as on the busiest of its members; what a rank receives is not counted.
 
 Communication takes memory bandwidth, and on some devices units, from what is computed beside it:
@@ -95,8 +96,8 @@ class _Transfer:
 
     __slots__ = ("members", "sharing", "until")
 
-    def __init__(self, members: list[tuple[int, int]], until: int) -> None:
-        self.members, self.until, self.sharing = members, until, 1
+    def __init__(self, members: list[tuple[int, int]], until: int, sharing: int) -> None:
+        self.members, self.until, self.sharing = members, until, sharing
 
 
 class _State:
@@ -138,9 +139,12 @@ class _State:
 
 
 class _Machine:
-    def __init__(self, actors: Sequence[Actor], members: Sequence[int], beside: float) -> None:
+    def __init__(
+        self, actors: Sequence[Actor], members: Sequence[int], beside: float, lanes: int = 1
+    ) -> None:
         self.states = [_State(actor) for actor in actors]
         self.beside = beside
+        self.lanes = lanes
         self.members = members
         self.events: list[tuple[int, int, int, int]] = []
         self.sequence = 0
@@ -231,7 +235,7 @@ class _Machine:
         self.schedule(number, row, ticks)
 
     def talk(self, members: list[tuple[int, int]], ticks: int) -> None:
-        transfer = _Transfer(members, self.now + ticks)
+        transfer = _Transfer(members, self.now + ticks, self.lanes)
         for number, row in members:
             self.schedule(number, row, ticks)
             state = self.states[number]
@@ -239,7 +243,7 @@ class _Machine:
             if self.beside < 1 and ticks and not state.talking:
                 state.talking = True
                 self.change(number, 1 / self.beside)
-            if len(state.transfers) > 1:
+            if len(state.transfers) > self.lanes:
                 self.crowded[number] = None
 
     def share(self) -> None:
@@ -248,7 +252,8 @@ class _Machine:
             return
         running = (self.states[number].transfers.values() for number in self.crowded)
         for transfer in {id(item): item for some in running for item in some}.values():
-            sharing = max(len(self.states[member].transfers) for member, _ in transfer.members)
+            most = max(len(self.states[member].transfers) for member, _ in transfer.members)
+            sharing = max(most, self.lanes)
             if sharing == transfer.sharing or transfer.until <= self.now:
                 continue
             left = -((self.now - transfer.until) * sharing // transfer.sharing)
@@ -325,12 +330,15 @@ class _Machine:
                 self.ready(number, child)
 
 
-def run(actors: Sequence[Actor], members: Sequence[int], beside: float = 1.0) -> Run:
+def run(
+    actors: Sequence[Actor], members: Sequence[int], beside: float = 1.0, lanes: int = 1
+) -> Run:
     """Run all actors to the end.
 
     Args:
         actors: the kinds of ranks.
         members: how many actors take part in each meeting.
         beside: speed of kernels while their rank communicates, above 0 and at most 1.
+        lanes: how many communications a rank's links carry at full speed.
     """
-    return _Machine(actors, members, beside).run()
+    return _Machine(actors, members, beside, lanes).run()

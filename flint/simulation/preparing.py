@@ -10,18 +10,16 @@ times.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
 
 from flint.cost.collectives import check_algorithm
 from flint.cost.fitting import fit
 from flint.cost.kernels import kernel_seconds
 from flint.cost.measured import Estimator, Measured, read_measured
 from flint.cost.systems import ALGORITHMS, System, load_system
+from flint.execution.chains import CommunicationOrder, as_communication_order
 from flint.graph import WorkloadGraph
 from flint.passes import apply
 from flint.passes.attention import fuse_attention
@@ -29,8 +27,6 @@ from flint.passes.unneeded import without_unneeded
 from flint.passes.what_if import Chosen, same, stages, transform
 from flint.simulation.durations import Costs
 from flint.workload import Level, Order, Workload
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -92,26 +88,24 @@ def setting(
     return Setting(described.name, fitted, costs, tuple(notes), measured)
 
 
-def slots(workload: Workload) -> Callable[[WorkloadGraph], Ints] | None:
-    """Which communication slot each communication of a program takes (see ``build_cast``).
+def order_of(workload: Workload, communication_order: str | None) -> CommunicationOrder:
+    """Among which communications of a rank the order is kept in a simulation.
 
     PyTorch runs each process group's communications on a stream of their own (NCCL's), in the
-    order in which they were issued; compiled programs have all of them in one order.  Process
-    groups of the same ranks are one here, and messages and permutations have one slot together.
+    order in which they were issued; compiled programs have all of them in one order.
 
-    Returns:
-        The slots of a graph's communications; None where all of them share one.
+    Args:
+        workload: what runs.
+        communication_order: what was asked for, by name; None: as it really runs.
+
+    Raises:
+        UsageError: there is no such order.
     """
-    if workload.order != Order.RECORDED or workload.level != Level.PARTITIONED:
-        return None
-    return _by_communicator
-
-
-def _by_communicator(graph: WorkloadGraph) -> Ints:
-    # What a pass has put in place of another has no id yet; messages have no groups.
-    communicators = [(item.communicator, item.groups) for item in graph.tables.communications]
-    numbers = {number: slot for slot, number in enumerate(dict.fromkeys(communicators))}
-    return np.array([numbers[number] for number in communicators], np.int64)
+    if communication_order is not None:
+        return as_communication_order(communication_order)
+    if workload.order == Order.RECORDED and workload.level == Level.PARTITIONED:
+        return CommunicationOrder.COMMUNICATOR
+    return CommunicationOrder.RANK
 
 
 def _elsewhere(system: System, devices: int, algorithm: str | None) -> list[str]:

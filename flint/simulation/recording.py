@@ -27,7 +27,7 @@ from flint.passes.what_if import Chosen, parse_passes
 from flint.simulation.actors import build_cast
 from flint.simulation.machine import run
 from flint.simulation.memory import memory_by_node
-from flint.simulation.preparing import prepare, setting, slots
+from flint.simulation.preparing import order_of, prepare, setting
 from flint.unrolling import Unrolled, instances_of
 from flint.workload import Workload
 
@@ -129,11 +129,12 @@ def record(
     kernels: Estimator | str | Path | None = None,
     passes: Iterable[str | Chosen] = (),
     fused_attention: bool = True,
+    communication_order: str | None = None,
 ) -> Recording:
     """Run a step and keep when everything happened; arguments as of ``simulate``.
 
     Raises:
-        UsageError: unknown system, granularity, algorithm or pass, a mesh that does not map.
+        UsageError: unknown system, granularity, algorithm, pass or order, a mesh that does not map.
         FlintError: too many nodes, ranks that wait for each other for ever (``simulate`` says
             where).
     """
@@ -145,9 +146,8 @@ def record(
         (graph, program.ranks.array())
         for graph, program in zip(graphs, workload.programs, strict=True)
     ]
-    cast = build_cast(
-        parts, workload.mesh.size, costs.ticks, costs=costs.columns, slots=slots(workload)
-    )
+    order = order_of(workload, communication_order)
+    cast = build_cast(parts, workload.mesh.size, costs.ticks, costs=costs.columns, order=order)
     beside = fitted.accelerator.kernel.beside_communication
     happened = run(cast.actors, cast.members, beside)
     if happened.stuck:

@@ -94,6 +94,7 @@ class SimulationResult:
 
     Attributes:
         system, granularity, engine: what was simulated with what.
+        communication_order: among which communications of a rank the order was kept.
         ranks: how many, and ``behaviours`` of them had to be simulated.
         memory_bytes: what a device has.
         figures: of the whole workload.
@@ -104,6 +105,7 @@ class SimulationResult:
     system: str
     granularity: str
     engine: str
+    communication_order: str
     ranks: int
     behaviours: int
     memory_bytes: int

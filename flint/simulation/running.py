@@ -10,7 +10,7 @@ become one actor, the machine runs all actors against each other, and what happe
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from flint.cost.roofline import rate_table
 from flint.cost.systems import System
 from flint.distinct import distinct
 from flint.errors import FlintError, UsageError
+from flint.execution.chains import CommunicationOrder
 from flint.execution.forms import bytes_of
 from flint.execution.node_types import NodeType
 from flint.graph import Phase, WorkloadGraph
@@ -33,7 +34,7 @@ from flint.simulation.classes import KERNELS, kernel_classes
 from flint.simulation.durations import TICKS_PER_SECOND, Costs
 from flint.simulation.machine import Run, run
 from flint.simulation.memory import Memory, peak_memory
-from flint.simulation.preparing import prepare, setting, slots
+from flint.simulation.preparing import order_of, prepare, setting
 from flint.simulation.result import ClassRow, Figures, ProgramResult, SimulationResult
 from flint.simulation.spans import overlap, parts
 from flint.simulation.steady import Cut, Repeat, repeats, shorten
@@ -54,6 +55,7 @@ def simulate(
     kernels: Estimator | str | Path | None = None,
     passes: Iterable[str | Chosen] = (),
     fused_attention: bool = True,
+    communication_order: str | None = None,
 ) -> SimulationResult:
     """How long one step takes.
 
@@ -67,9 +69,12 @@ def simulate(
         passes: what-if passes (see ``flint.passes.what_if``), after the granularity's.
         fused_attention: attention that a partitioned program spells out runs as the fused kernel
             that training uses (see ``flint.passes.attention``); not at granularity "op".
+        communication_order: "rank": a rank issues its communications one after another, as in
+            execution traces; "communicator": those of each communicator, which share its links;
+            by default the second for what PyTorch issued, the first for compiled programs.
 
     Raises:
-        UsageError: unknown system, granularity, algorithm or pass, a program that is not
+        UsageError: unknown system, granularity, algorithm, pass or order, a program that is not
             partitioned, a mesh that does not map on the system.
         FlintError: a graph without any work, ranks that wait for each other for ever.
     """
@@ -78,6 +83,7 @@ def simulate(
             "the program is not partitioned (its shapes are global, its inputs carry shardings): "
             "simulating needs the per-device program that XLA's partitioner makes of it"
         )
+    order = order_of(workload, communication_order)
     on = setting(workload.mesh.size, system, algorithm, kernels)
     fitted = on.system
     chosen = parse_passes(passes)
@@ -86,7 +92,7 @@ def simulate(
     _check_work(workload, graphs)
     ranks = [program.ranks.array() for program in workload.programs]
     cast, happened, repeated = run_shortened(
-        list(zip(graphs, ranks, strict=True)), workload.mesh.size, on.costs, slots(workload)
+        list(zip(graphs, ranks, strict=True)), workload.mesh.size, on.costs, order
     )
     _check_finished(cast, happened, workload)
     programs = []
@@ -100,6 +106,7 @@ def simulate(
         system=on.name,
         granularity=granularity,
         engine=NAME,
+        communication_order=order,
         ranks=workload.mesh.size,
         behaviours=len(cast.actors),
         memory_bytes=fitted.accelerator.memory_bytes,
@@ -143,15 +150,15 @@ def run_shortened(
     programs: list[tuple[WorkloadGraph, Ints]],
     world: int,
     costs: Costs,
-    slots: Callable[[WorkloadGraph], Ints] | None = None,
+    order: CommunicationOrder = CommunicationOrder.RANK,
 ) -> tuple[Cast, Run, list[Repeat]]:
     """Run a workload, long loops by a few of their iterations where that is the same.
 
-    Several programs are run in full: their loops wait for one another.  So are recorded ones, which
-    have no loops.
+    Several programs are run in full: their loops wait for one another.  So is what has an order for
+    each communicator: its iterations need not be alike, and recorded programs have no loops.
 
     Args:
-        programs, world, slots: as of ``build_cast``.
+        programs, world, order: as of ``build_cast``.
         costs: on a system.
 
     Returns:
@@ -161,10 +168,10 @@ def run_shortened(
     while True:
         cuts: list[Cut] = []
         shortened = programs
-        if len(programs) == 1 and slots is None:
+        if len(programs) == 1 and order == CommunicationOrder.RANK:
             graph, cuts = shorten(programs[0][0], keep)
             shortened = [(graph, programs[0][1])]
-        cast = build_cast(shortened, world, costs.ticks, costs=costs.columns, slots=slots)
+        cast = build_cast(shortened, world, costs.ticks, costs=costs.columns, order=order)
         beside = costs.system.accelerator.kernel.beside_communication
         happened = run(cast.actors, cast.members, beside)
         if happened.stuck:

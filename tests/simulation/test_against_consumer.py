@@ -7,6 +7,7 @@ one rank per behaviour from the graph's columns.  Every rank must be done at the
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from flint.communication import Communication
 from flint.converters.chakra.consumer import execute
 from flint.converters.chakra.trace_set import load_trace_set
 from flint.converters.chakra.writer import write
 from flint.cost.systems import load_system
+from flint.execution.chains import CommunicationOrder
 from flint.groups import along_axes
 from flint.mesh import Mesh
 from flint.simulation.actors import Cast, build_cast
@@ -34,8 +37,12 @@ from tests.chakra_writer.test_programs import MESH as STAGES
 from tests.chakra_writer.test_programs import _stage as stage
 from tests.unrolling.random_graphs import programs
 
+RANK, COMMUNICATOR = CommunicationOrder
+#: So many communications at full speed that none slows another down, as in the consumer.
+LANES = 64
 
-def cast_of(programs, world: int, seed: int) -> Cast:
+
+def cast_of(programs, world: int, seed: int, order: CommunicationOrder = RANK) -> Cast:
     """The actors, with long-tailed random durations that depend on the instance only."""
     tables: dict[int, np.ndarray] = {}
 
@@ -47,18 +54,18 @@ def cast_of(programs, world: int, seed: int) -> Cast:
         )
         return table[emission.instance] + emission.part
 
-    return build_cast(programs, world, durations, broadcast_tree=True)
+    return build_cast(programs, world, durations, broadcast_tree=True, order=order)
 
 
 def simulated(cast: Cast) -> np.ndarray:
     """When each rank is done."""
-    result = run(cast.actors, cast.members)
+    result = run(cast.actors, cast.members, lanes=LANES)
     assert not result.stuck
     ends = np.array([end.max(initial=0) for end in result.end], np.int64)
     return ends[cast.behaviours.colour]
 
 
-def consumed(programs, mesh: Mesh, cast: Cast) -> np.ndarray:
+def consumed(programs, mesh: Mesh, cast: Cast, order: CommunicationOrder = RANK) -> np.ndarray:
     """When each rank is done, by files and consumer."""
 
     def durations(rank, ids):
@@ -68,8 +75,9 @@ def consumed(programs, mesh: Mesh, cast: Cast) -> np.ndarray:
         return actor.ticks[ids.astype(np.int64) - 1]
 
     with tempfile.TemporaryDirectory() as name:
-        write(programs, mesh, Path(name), system=load_system("dgx-h100"))
-        result = execute(load_trace_set(Path(name)), durations=durations)
+        write(programs, mesh, Path(name), system=load_system("dgx-h100"), communication_order=order)
+        traces = load_trace_set(Path(name))
+        result = execute(traces, durations=durations, communication_order=order)
     assert result.complete
     return result.time
 
@@ -82,12 +90,27 @@ def test_random_programs_end_at_the_same_tick_on_every_rank(graph, seed):
     assert simulated(cast).tolist() == consumed(everyone, MESH, cast).tolist()
 
 
+def no_broadcast(draw: st.DrawFn) -> Communication:
+    """A broadcast's messages take their group's slot here and that of messages there."""
+    item = any_communication(draw)
+    return replace(item, kind="all_reduce") if item.kind == "collective_broadcast" else item
+
+
+@given(programs(no_broadcast), st.integers(0, 1 << 16))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_random_programs_with_an_order_for_each_communicator_end_at_the_same_tick(graph, seed):
+    everyone = [(graph, np.arange(MESH.size))]
+    cast = cast_of(everyone, MESH.size, seed, COMMUNICATOR)
+    assert simulated(cast).tolist() == consumed(everyone, MESH, cast, COMMUNICATOR).tolist()
+
+
+@pytest.mark.parametrize("order", CommunicationOrder)
 @pytest.mark.parametrize("seed", range(4))
-def test_pipeline_stages_end_at_the_same_tick(seed):
+def test_pipeline_stages_end_at_the_same_tick(seed, order):
     both = [(stage(True, 5), np.arange(4)), (stage(False, 5), np.arange(4, 8))]
-    cast = cast_of(both, 8, seed)
+    cast = cast_of(both, 8, seed, order)
     assert len(cast.actors) == 2  # the four ranks of a stage behave alike
-    assert simulated(cast).tolist() == consumed(both, STAGES, cast).tolist()
+    assert simulated(cast).tolist() == consumed(both, STAGES, cast, order).tolist()
 
 
 def test_ranks_that_behave_alike_are_played_once():

@@ -18,14 +18,17 @@ from flint.converters.timeline import write_timeline
 from flint.cost.collectives import collective_seconds
 from flint.cost.kernels import kernel_seconds
 from flint.cost.placement import place
+from flint.errors import UsageError
+from flint.execution.chains import CommunicationOrder, chains
 from flint.execution.node_types import NodeType
 from flint.group_names import partners
 from flint.groups import along_axes
 from flint.mesh import Mesh
 from flint.passes import apply
 from flint.passes.what_if import parse_passes, transform
+from flint.simulation.durations import TICKS_PER_SECOND
 from flint.simulation.machine import Actor, Run, _Machine, run
-from flint.simulation.preparing import slots
+from flint.simulation.preparing import order_of
 from flint.simulation.recording import record
 from flint.simulation.spans import overlap, parts, union
 from flint.tensor_types import tensor_type
@@ -61,6 +64,13 @@ def test_two_communicators_share_the_links_equally() -> None:
 
 def test_three_share_in_three() -> None:
     assert alone(*((COLL, 10, (), slot) for slot in range(3))).end[0].tolist() == [30, 30, 30]
+
+
+def test_links_for_two_are_shared_by_three() -> None:
+    """All of the 10, 20 and 40 ticks at 2/3 until 15, then two of them at full speed."""
+    three = actor(*((COLL, ticks, (), slot) for slot, ticks in enumerate((10, 20, 40))))
+    assert run([three], [1] * 3, lanes=2).end[0].tolist() == [15, 25, 45]
+    assert run([three], [1] * 3, lanes=3).end[0].tolist() == [10, 20, 40]
 
 
 def test_one_communicator_stays_in_its_order() -> None:
@@ -219,14 +229,36 @@ def test_a_recorded_steps_communicators_do_not_wait_for_each_other() -> None:
     assert result.communication_seconds == pytest.approx(gather + exchange, **close)
     rows = {row.name: row.seconds for row in result.programs[0].classes if row.communicates}
     assert sum(rows.values()) == pytest.approx(gather + exchange, **close)
-    in_one = step(Order.MODELLED).simulate("dgx-h100")
+    in_one = workload.simulate("dgx-h100", communication_order="rank")
     assert in_one.step_seconds == pytest.approx(gather + exchange + 2 * kernel, **close)
+    assert result.communication_order == "communicator"
+    assert in_one.communication_order == "rank"
+
+
+def test_what_is_asked_for_holds_for_every_program() -> None:
+    recorded, modelled = step(Order.RECORDED), step(Order.MODELLED)
+    for order in CommunicationOrder:
+        one, other = (
+            workload.simulate("dgx-h100", communication_order=order)
+            for workload in (recorded, modelled)
+        )
+        assert one.step_seconds == other.step_seconds
+        assert other.to_json()["communication_order"] == order
+        assert record(modelled, "dgx-h100", communication_order=order).step == pytest.approx(
+            other.step_seconds * TICKS_PER_SECOND
+        )
+    with pytest.raises(UsageError, match="unknown communication order 'none'"):
+        modelled.simulate("dgx-h100", communication_order="none")
 
 
 def test_programs_that_are_not_pytorchs_keep_one_order() -> None:
-    assert slots(step(Order.MODELLED)) is None
-    assert slots(step(Order.COMPILED)) is None
-    assert slots(replace(step(Order.RECORDED), level=Level.OPTIMIZED)) is None
+    assert order_of(step(Order.RECORDED), None) == CommunicationOrder.COMMUNICATOR
+    for workload in (
+        step(Order.MODELLED),
+        step(Order.COMPILED),
+        replace(step(Order.RECORDED), level=Level.OPTIMIZED),
+    ):
+        assert order_of(workload, None) == CommunicationOrder.RANK
 
 
 def test_each_communicator_is_a_stream_of_the_timeline(tmp_path: Path) -> None:
@@ -243,7 +275,8 @@ def test_what_a_pass_puts_in_place_of_a_collective_stays_apart_from_other_groups
     workload = step(Order.RECORDED)
     chosen = parse_passes(["replace:kind=all_reduce,by=reduce_scatter+all_gather"])
     graph = transform(apply(workload.graph, "kernel"), chosen)
-    number = slots(workload)(graph)
+    number = chains(graph.tables.communications, order_of(workload, None))
+    assert number is not None
     found = {}
     for slot, item in zip(number.tolist(), graph.tables.communications, strict=True):
         found.setdefault(partners(item, MESH), set()).add(slot)

@@ -1,0 +1,101 @@
+"""Chains: which of a rank's communications are issued one after another.
+
+The idea: a rank issues all its communications in one order, as one communicator stream does, or
+those of each communicator in an order of their own, as NCCL does, where every process group has a
+stream.  The writer of execution traces and the simulator take the same chains, so that an edge
+means the same in both.
+
+    chains(graph.tables.communications, CommunicationOrder.COMMUNICATOR)     # [0, 1, 0, 2]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.communication import Communication
+from flint.errors import UsageError
+from flint.groups import Groups, StridedGroups
+
+Ints = NDArray[np.int64]
+
+
+class CommunicationOrder(StrEnum):
+    """Among which communications of a rank the order is kept."""
+
+    RANK = "rank"
+    COMMUNICATOR = "communicator"
+
+
+def as_communication_order(text: str) -> CommunicationOrder:
+    """The order of this name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    try:
+        return CommunicationOrder(text)
+    except ValueError:
+        known = ", ".join(CommunicationOrder)
+        raise UsageError(f"unknown communication order {text!r}: there are {known}") from None
+
+
+def chains(communications: Sequence[Communication], order: CommunicationOrder) -> Ints | None:
+    """The chain that each communication is in, from 0, shape [communications]; None: all in one.
+
+    Messages and permutations are one chain together.  Groups that are the same ranks on any rank
+    are one communicator, because that is all that a consumer of execution traces sees of them.
+
+    Args:
+        communications: a program's table.
+        order: among which of them the order is kept.
+    """
+    if order == CommunicationOrder.RANK:
+        return None
+    number = _numbers(list(dict.fromkeys(item.groups for item in communications)))
+    return np.array([number[item.groups] for item in communications], np.int64)
+
+
+def _numbers(groups: Sequence[Groups | None]) -> dict[Groups | None, int]:
+    """A number for each of them; the same one where any rank's group is the same."""
+    found: dict[Groups | None, int] = {}
+    for item in groups:
+        same = {found[other] for other in found if _meet(item, other)}
+        number = min(same, default=len(found))
+        found = {other: number if old in same else old for other, old in found.items()}
+        found[item] = number
+    numbers = {old: new for new, old in enumerate(dict.fromkeys(found.values()))}
+    return {item: numbers[old] for item, old in found.items()}
+
+
+def _meet(one: Groups | None, other: Groups | None) -> bool:
+    """Whether any rank has the same partners, in whatever order, in both."""
+    if one is None or other is None or one.world != other.world:
+        return one is other
+    if isinstance(one, StridedGroups) and isinstance(other, StridedGroups):
+        # The lowest member is where all offsets are 0, so equal sets have equal offsets.
+        return one.size == other.size > 1 and np.array_equal(
+            np.sort(one.offsets()), np.sort(other.offsets())
+        )
+    if isinstance(one, StridedGroups):
+        return _has_row_of(other, one)
+    if isinstance(other, StridedGroups):
+        return _has_row_of(one, other)
+    return not _sets(one).isdisjoint(_sets(other))
+
+
+def _has_row_of(table: Groups, strided: StridedGroups) -> bool:
+    rows = np.sort(table.table(), axis=1)  # what is padded stands in front
+    rows = rows[(rows >= 0).sum(axis=1) == strided.size][:, rows.shape[1] - strided.size :]
+    if strided.size < 2 or not len(rows):
+        return False
+    members = strided.base(rows[:, 0])[:, None] + np.sort(strided.offsets())
+    return bool((rows == members).all(axis=1).any())
+
+
+def _sets(table: Groups) -> set[bytes]:
+    rows = (np.sort(row[row >= 0]) for row in table.table())
+    return {row.tobytes() for row in rows if len(row) > 1}
