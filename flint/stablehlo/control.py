@@ -7,6 +7,7 @@ conditional node (a pass splits the ranks), one that data decides is opened behi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from flint.errors import FlintError
 from flint.graph import NodeKind
 from flint.stablehlo.causal_masks import Share
 from flint.stablehlo.conditionals import case
-from flint.stablehlo.fusions import fusion, kernel, taken_bytes
+from flint.stablehlo.fusions import accessed_bytes, copied_bytes, fusion, kernel
 from flint.stablehlo.hidden_scores import visible_shares
 from flint.stablehlo.opening import MAX_CALL_DEPTH, communicates, open_block
 from flint.stablehlo.records import Block, Op
@@ -25,6 +26,9 @@ from flint.work import Role, Work, WorkItem
 
 if TYPE_CHECKING:
     from flint.stablehlo.walker import Walker
+
+#: PyTorch's ops that write their first argument: of ``aten.index_add_.default`` the rows alone.
+_IN_PLACE = re.compile(r"aten\.\w*[^_\W]_\.")
 
 Handler = Callable[["Walker", Scope, Op, Block], None]
 
@@ -152,14 +156,14 @@ def composite(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
         for value, result in zip(decomposition.yields, op.results, strict=True):
             walker.alias(scope, value, result)
         return
-    outs = [walker.module.type_of(value) for value in op.results]
+    name = str(op.attr("name", "composite"))
     items = _inside(walker, function, 0)
-    read = walker.read_by_function.get(function)
-    if read is None:
-        read = sum(taken_bytes(walker.module, decomposition))
-        walker.read_by_function[function] = read
-    work = Work(items, read, sum(item.bytes for item in outs))
-    kernel(walker, scope, op, str(op.attr("name", "composite")), work)
+    key = function, _IN_PLACE.match(name) is not None
+    moved = walker.moved_by_function.get(key)
+    if moved is None:
+        moved_bytes = accessed_bytes if key[1] else copied_bytes
+        moved = walker.moved_by_function[key] = moved_bytes(walker.module, decomposition)
+    kernel(walker, scope, op, name, Work(items, *moved))
 
 
 def _inside(walker: Walker, function: str, depth: int) -> tuple[WorkItem, ...]:

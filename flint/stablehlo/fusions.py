@@ -64,6 +64,7 @@ def fusion(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
             walker.alias(scope, value, result)
         return
     read, written, aliased = accessed_bytes(walker.module, body)
+    read += constant_bytes(walker.module, body)
     work = Work(_inside(walker, body), read, written, aliased)
     kernel(walker, scope, op, str(op.attr("name", "fusion")), work)
     _bind_scalars(walker, scope, op, body)
@@ -120,20 +121,34 @@ def _inside(walker: Walker, body: Block) -> tuple[WorkItem, ...]:
 
 
 def accessed_bytes(module: Module, body: Block) -> tuple[int, int, int]:
-    """(read, written, aliased) bytes of a fused computation.
+    """(read, written, aliased) bytes of a kernel that updates in place what it can.
 
     Args:
         module: whose values they are.
-        body: the fused computation; its arguments are the fusion's operands.
+        body: what the kernel does; its arguments are the kernel's operands.
     """
+    if any(op.name in _CAPTURING for op in body.ops):
+        return copied_bytes(module, body)
     accesses = _Accesses(module, body, {})
-    read = sum(accesses.read(value) for value in body.args) + accesses.constants()
+    read = sum(accesses.read(value) for value in body.args)
     written = aliased = 0
     for value in body.yields:
         whole = module.type_of(value).bytes
         part = min(whole, accesses.written(value))
         written, aliased = written + part, aliased + whole - part
     return read, written, aliased
+
+
+def constant_bytes(module: Module, body: Block) -> int:
+    """Bytes of a fusion's constants that are too large to stand in the kernel's code."""
+    types = [module.type_of(op.results[0]) for op in body.ops if op.name == CONSTANT]
+    return sum(item.bytes for item in types if item.elements > IMMEDIATE_ELEMENTS)
+
+
+def copied_bytes(module: Module, body: Block) -> tuple[int, int, int]:
+    """(read, written, aliased) bytes of a kernel that writes its results elsewhere."""
+    written = sum(module.type_of(value).bytes for value in body.yields)
+    return sum(taken_bytes(module, body)), written, 0
 
 
 def taken_bytes(module: Module, body: Block) -> tuple[int, ...]:
@@ -189,11 +204,6 @@ class _Accesses:
             else:
                 parts += self._bytes(value)
         return parts
-
-    def constants(self) -> int:
-        """Bytes of constants that are too large to stand in the kernel's code."""
-        types = [self.module.type_of(op.results[0]) for op in self.body.ops if op.name == CONSTANT]
-        return sum(item.bytes for item in types if item.elements > IMMEDIATE_ELEMENTS)
 
     def written(self, value: int) -> int:
         """Bytes of a result that are written: of an argument updated in place, the update's."""

@@ -145,7 +145,7 @@ class Walker:
         self.choosing = self.deciding = 0
         #: What is known of a composite's decomposition, by function: its work, bytes that it reads.
         self.work_of_function: dict[str, tuple[WorkItem, ...]] = {}
-        self.read_by_function: dict[str, int] = {}
+        self.moved_by_function: dict[tuple[str, bool], tuple[int, int, int]] = {}
         self.communicating: dict[int, bool] = {}
         #: First result of a recorded composite that was opened -> what it became.
         self.opened: dict[int, Opened] = {}
