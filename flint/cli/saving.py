@@ -65,13 +65,14 @@ def save_and_report(
         return
     manifest = saved.manifest
     nodes = sorted({sum(structure["nodes"].values()) for structure in manifest["structures"]})
-    count = f"{nodes[0]:,}" if len(nodes) == 1 else f"{nodes[0]:,} to {nodes[-1]:,}"
+    last = counted(nodes[-1], "node")
+    count = last if len(nodes) == 1 else f"{nodes[0]:,} to {last}"
     measured = workload.options.get("measured")
     durations = "durations as measured" if measured else f"durations for {saved.system}"
     chained = "" if communication_order == "rank" else f", {manifest['order']}"
     files = counted(manifest["distinct_files"], "distinct file")
     sys.stdout.write(
-        f"{output}: {counted(saved.ranks, 'trace')} of {count} nodes, "
+        f"{output}: {counted(saved.ranks, 'trace')} of {count}, "
         f"{human_bytes(manifest['bytes'])} ({files})\n"
         f"  mesh {workload.mesh}, {counted(len(workload.programs), 'program')}, "
         f"{saved.granularity} granularity, order {workload.order}{chained}, {durations}\n"

@@ -89,8 +89,9 @@ def point_to_point(instruction: Any, _context: Context) -> dict[str, Any]:
     """Source-target pairs and channel."""
     decoded = channel(instruction)
     pairs = [(pair.source, pair.target) for pair in instruction.source_target_pairs]
-    if pairs:
-        decoded["pairs"] = np.array(pairs, dtype=np.int64)
+    # A permutation may have none: nobody sends, everybody has zeros.
+    if pairs or instruction.opcode.startswith("collective-permute"):
+        decoded["pairs"] = np.array(pairs, dtype=np.int64).reshape(-1, 2)
     return decoded
 
 
