@@ -26,6 +26,8 @@ _OLDEST, _NEWEST = (1, 0, 2), (1, 1, 1)
 _RANK = re.compile(r"(?:rank[-_.]?|[-_](?=\d+$))(\d{1,7})", re.IGNORECASE)
 _NO_STEPS = "no ProfilerStep in the trace: all of it is taken as one step"
 _AFTER = "ops that the observer puts inside of a collective, taken to follow it"
+#: Ops that are never inside of a collective.
+_AFTER_COLLECTIVES = ("aten::", "c10d::", "_c10d_functional::")
 
 
 def observe(path: Path) -> Observed:
@@ -114,14 +116,34 @@ def _parents(nodes: Nodes, order: Ints, path: Path, notes: dict[str, int]) -> In
     collectives = {nodes.id[row] for row in rows if nodes.name[row].startswith(("c10d::", "gloo:"))}
     if collectives:
         around = dict(zip(nodes.id, nodes.outer, strict=True))
+        running = _running(nodes, order, collectives)
         for i, (name, node) in enumerate(zip(names, outer, strict=True)):
-            if node in collectives and name.startswith(("aten::", "c10d::")):
+            if node in collectives and name.startswith(_AFTER_COLLECTIVES):
                 # An annotation of gloo that ends on another thread mixes up the observer's stack:
                 # what follows the collective on its own thread is said to be inside of it.
                 notes[_AFTER] = notes.get(_AFTER, 0) + 1
-                outer[i] = _outside(node, collectives, around, path)
+                outer[i] = running.get(i, _outside(node, collectives, around, path))
     found = np.array([number.get(node, -1) for node in outer], np.int64)
     found[found >= np.arange(len(found))] = -1  # what begins later is not around it
+    return found
+
+
+def _running(nodes: Nodes, order: Ints, collectives: set[int]) -> dict[int, int]:
+    """The innermost node that a row's own thread was in when it began, but for collectives.
+
+    Rows are in order of begin; the file has them as they ended: what begins later and ends earlier
+    is inside.
+    """
+    found: dict[int, int] = {}
+    stacks: dict[int, list[int]] = {}
+    for i, row in enumerate(order.tolist()):
+        stack = stacks.setdefault(nodes.thread[row], [])
+        while stack and stack[-1] < row:
+            stack.pop()
+        if stack:
+            found[i] = nodes.id[stack[-1]]
+        if nodes.id[row] not in collectives:
+            stack.append(row)
     return found
 
 
