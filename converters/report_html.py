@@ -74,11 +74,12 @@ def report(result: SimulationResult, recording: Recording) -> str:
     """The page's text."""
     ranks = f"{result.ranks:,} rank{'s' if result.ranks != 1 else ''}"
     title = f"One step on {ranks} of {result.system}"
+    overlap = "; communicators overlap" if result.communication_order == "communicator" else ""
     parts = [heading(title, 1)]
     parts.append(
         paragraph(
             f"Mesh {recording.mesh}; nodes at {result.granularity} granularity; "
-            f"{result.engine} engine. Numbers are means over ranks, where nothing else is said."
+            f"{result.engine} engine{overlap}. Numbers are means over ranks, where nothing else is said."
         )
     )
     parts += [paragraph(f"Note: {note}") for note in result.notes]

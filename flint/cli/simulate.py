@@ -183,7 +183,9 @@ def _show(result: SimulationResult) -> None:
     printer = Printer(sys.stdout)
     mesh = f"{result.ranks:,} rank{'s' if result.ranks != 1 else ''}"
     by = "" if result.engine == "embedded" else f", {result.engine}"
-    printer.line(f"one step on {mesh} of {result.system} ({result.granularity} granularity{by})")
+    overlap = ", communicators overlap" if result.communication_order == "communicator" else ""
+    how = f"{result.granularity} granularity{overlap}{by}"
+    printer.line(f"one step on {mesh} of {result.system} ({how})")
     for note in result.notes:
         printer.line(f"note: {note}")
     printer.line("")

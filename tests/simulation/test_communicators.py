@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from flint.building import GraphBuilder, TableBuilder, with_tables
 from flint.communication import Communication
-from flint.converters.report_html import layer_seconds
+from flint.converters.report_html import layer_seconds, report
 from flint.converters.timeline import write_timeline
 from flint.cost.collectives import collective_seconds
 from flint.cost.kernels import kernel_seconds
@@ -281,6 +281,14 @@ def test_what_a_pass_puts_in_place_of_a_collective_stays_apart_from_other_groups
     for slot, item in zip(number.tolist(), graph.tables.communications, strict=True):
         found.setdefault(partners(item, MESH), set()).add(slot)
     assert not found["dp"] & found["tp"]
+
+
+def test_the_report_says_that_communicators_overlap() -> None:
+    workload = step(Order.RECORDED)
+    for order, overlaps in (("communicator", True), ("rank", False)):
+        result = workload.simulate("dgx-h100", communication_order=order)
+        page = report(result, record(workload, "dgx-h100", communication_order=order))
+        assert ("communicators overlap" in page) == overlaps
 
 
 def test_layers_have_the_time_that_the_figures_have() -> None:
