@@ -79,7 +79,8 @@ def report(result: SimulationResult, recording: Recording) -> str:
     parts.append(
         paragraph(
             f"Mesh {recording.mesh}; nodes at {result.granularity} granularity; "
-            f"{result.engine} engine{overlap}. Numbers are means over ranks, where nothing else is said."
+            f"{result.engine} engine{overlap}. Numbers are means over ranks, where nothing else is "
+            "said."
         )
     )
     parts += [paragraph(f"Note: {note}") for note in result.notes]
