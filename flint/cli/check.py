@@ -53,6 +53,8 @@ def check_command(
         rules = [rule for rule, why in report.not_checked.items() if why == reason]
         sys.stdout.write(f"not checked, because {reason}: {', '.join(sorted(rules))}\n")
     verdict = "consumers can run it" if report.ok else "consumers cannot run it"
+    if {item.rule for item in report.findings if item.severity == "error"} == {"slot-order"}:
+        verdict = "consumers with one communication slot could hang"
     if report.ok and report.not_checked:
         verdict = "nothing wrong in what was checked"
     sys.stdout.write(

@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from typer.testing import CliRunner
 
 from flint.building import GraphBuilder, TableBuilder, with_tables
+from flint.cli import application
 from flint.converters.chakra.checker import check
 from flint.converters.chakra.consumer import execute
 from flint.converters.chakra.schema import NodeType
@@ -168,6 +170,28 @@ def test_each_communicator_of_a_rank_is_in_order_and_all_ranks_finish(graph):
         for seed in range(3):
             done = execute(traces, seed=seed, communication_order="communicator")
             assert done.complete
+
+
+def test_check_says_which_consumers_could_hang(tmp_path):
+    """Both wait for a kernel of their own, so that ranks may come to them in different order."""
+    tables = TableBuilder()
+    builder = GraphBuilder(tables)
+    value = builder.input(tables.type(TYPE))
+    made = [builder.compute("add", 2, (value,), (TYPE,), WORK)[0] for _ in range(2)]
+    (gathered,) = builder.communication(OVER_DATA, made[:1], (TYPE,))
+    (reduced,) = builder.communication(OVER_MODEL, made[1:], (TYPE,))
+    (last,) = builder.compute("add", 2, (gathered, reduced), (TYPE,), WORK)
+    graph = with_tables(builder.finish((last,)), tables.finish())
+    verdicts = {}
+    for order in CommunicationOrder:
+        (tmp_path / order).mkdir()
+        write_all(tmp_path / order, graph, communication_order=order)
+        done = CliRunner().invoke(application(), ["check", str(tmp_path / order)])
+        verdicts[order] = done.output.splitlines()[-1].rpartition(": ")[2]
+    assert verdicts == {
+        "rank": "consumers can run it",
+        "communicator": "consumers with one communication slot could hang",
+    }
 
 
 def test_groups_that_are_the_same_ranks_somewhere_are_one_communicator():
