@@ -11,7 +11,9 @@ import pytest
 import flint
 from flint.communication import Communication
 from flint.converters.chakra.checker import check
+from flint.cost.collectives import whole_bytes
 from flint.errors import FlintError
+from flint.passes.what_if import transform
 
 #: Rank 0 runs the first branch, the others the second.
 BRANCHES = """module @m attributes {{mhlo.num_partitions = 4 : i32}} {{
@@ -123,3 +125,24 @@ def test_what_every_member_must_have_alike_is_refused(
     """All members of an all-reduce, and of an all-gather's result, have the same bytes."""
     with pytest.raises(FlintError, match="share communicator"):
         convert(tmp_path, collective(8), collective(4))
+
+
+def after(workload: flint.Workload, text: str) -> list[list[int]]:
+    """Of each program the sizes of its collectives after a what-if pass."""
+    graphs = [transform(program.graph, [text]) for program in workload.programs]
+    return [[whole_bytes(n.communication) for n in graph if n.communication] for graph in graphs]
+
+
+def test_what_if_passes_keep_one_size_on_all_members(tmp_path: Path) -> None:
+    """Exchanges of 32 and 32 bytes on rank 0, of 16 and 32 on the others: 64 on all of them.
+
+    A limit between their 48 bytes and the 64 of rank 0 must not give them buckets of their own.
+    """
+    twice, mixed = (
+        exchange(8).replace("%part", "%q").replace("%m", "%n") + "\n" + exchange(count)
+        for count in (8, 4)
+    )
+    workload = convert(tmp_path, twice, mixed)
+    assert after(workload, "bucket:kind=all_to_all,bytes=64") == [[64], [64]]
+    assert after(workload, "bucket:kind=all_to_all,bytes=50") == [[32, 32], [32, 32]]
+    assert after(workload, "split:kind=all_to_all,chunks=2") == [[16] * 4, [16] * 4]

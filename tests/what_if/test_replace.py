@@ -114,6 +114,14 @@ def test_hierarchical_ones_give_the_same_values(world, inner, shuffled):
             assert np.array_equal(np.sort(np.concatenate(mine)), np.sort(np.concatenate(theirs)))
 
 
+def test_parts_of_one_rank_are_refused():
+    """They would be a reduce-scatter of everything to everybody."""
+    graph = one("all_reduce", everybody(4), 8, 8)
+    with pytest.raises(UsageError, match="inner=1: a part has at least 2 ranks"):
+        transform(graph, ["replace:by=hierarchical,inner=1"])
+    assert len(transform(graph, ["replace:inner=1"])) == 2  # not asked for there
+
+
 def test_times_by_hand():
     """4 nodes of 4, 100 GB/s and 1 us inside, 10 GB/s and 10 us across, rings; 1.6 GB over all 16.
 

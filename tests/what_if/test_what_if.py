@@ -233,6 +233,7 @@ def test_unknown_passes_and_options_are_one_line():
         ("bucket:bytes=many", "give a size such as"),
         ("split:kind=send", "give a collective"),
         ("scale:factor=nan", "give a number"),
+        ("hoist:by=1,by=2", "option 'by': given twice"),
     ):
         with pytest.raises(UsageError) as caught:
             parse_pass(text)

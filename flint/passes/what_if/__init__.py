@@ -141,17 +141,20 @@ def parse_pass(text: str) -> Chosen:
     if name not in WHAT_IF:
         raise UsageError(f"pass {name!r}: choose from {', '.join(WHAT_IF)}")
     known = WHAT_IF[name].options
-    options = {option: default for option, (_, _, default) in known.items()}
+    given: dict[str, Any] = {}
     for item in rest.split(",") if rest else ():
         option, equals, value = item.partition("=")
         if option not in known:
             raise UsageError(f"pass {name}, option {option!r}: choose from {', '.join(known)}")
+        if option in given:
+            raise UsageError(f"pass {name}, option {option!r}: given twice")
         read, meant, _ = known[option]
         try:
-            options[option] = read(value if equals else "")
+            given[option] = read(value if equals else "")
         except (ValueError, OverflowError):
             raise UsageError(f"pass {name}, {option}={value!r}: give {meant}") from None
-    return Chosen(name, options)
+    defaults = {option: default for option, (_, _, default) in known.items()}
+    return Chosen(name, {**defaults, **given})
 
 
 def parse_passes(passes: Iterable[str | Chosen]) -> tuple[Chosen, ...]:

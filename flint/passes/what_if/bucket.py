@@ -19,6 +19,7 @@ import numpy as np
 
 from flint.building import with_tables
 from flint.communication import Communication
+from flint.execution.forms import bytes_of
 from flint.graph import Ints, NodeKind, WorkloadGraph
 from flint.passes.columns import total_by_row, with_bodies
 from flint.passes.contract import Columns, contract
@@ -32,8 +33,9 @@ def bucket(graph: WorkloadGraph, *, kind: str, bytes: int) -> WorkloadGraph:
     Args:
         graph: at any granularity.
         kind: of the collectives (a StableHLO op name).
-        bytes: the most that a bucket holds, of the larger of operands and results; a collective
-            that is larger stays alone.
+        bytes: the most that a bucket holds, of the larger of operands and results, where members
+            move different amounts of the most that one of them does; a collective that is larger
+            stays alone.
     """
     table = list(graph.tables.communications)
     graph = _bucket(graph, kind, bytes, table)
@@ -97,7 +99,7 @@ def _buckets(
                 mask |= behind[maker]
         item = table[int(graph.detail[node])] if communicates[node] else None
         if item is not None and item.kind == kind:
-            size = max(item.bytes_in, item.bytes_out)
+            size = max(item.bytes_in, item.bytes_out, item.largest_bytes)
             key = (item.groups, item.reduction, item.process_group, item.dtypes[:1], item.origin)
             number = open_bucket.get(key, -1)
             if (
@@ -129,10 +131,12 @@ def _reaches(mask: int, before: list[int]) -> int:
 
 
 def _together(items: list[Communication]) -> Communication:
+    uneven = any(item.largest_bytes for item in items)
     return replace(
         items[0],
         operand_bytes=tuple(size for item in items for size in item.operand_bytes),
         result_bytes=tuple(size for item in items for size in item.result_bytes),
         dtypes=tuple(name for item in items for name in item.dtypes),
         exact=all(item.exact for item in items),
+        largest_bytes=sum(map(bytes_of, items)) if uneven else 0,
     )

@@ -64,8 +64,10 @@ def replace_algorithm(graph: WorkloadGraph, *, kind: str, by: str, inner: int) -
         inner: ranks of a part, of hierarchical ones.
 
     Raises:
-        UsageError: a kind that cannot be done so.
+        UsageError: a kind that cannot be done so, parts of a single rank.
     """
+    if by == "hierarchical" and inner < 2:
+        raise UsageError(f"pass replace: inner={inner}: a part has at least 2 ranks")
     if (kind, by) not in _STEPS:
         known = ", ".join(f"kind={k},by={b}" for k, b in _STEPS)
         raise UsageError(f"pass replace: kind={kind},by={by}: choose from {known}")

@@ -98,6 +98,10 @@ def _chunk(item: Communication, index: int, count: int) -> Communication:
     def part(sizes: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(s * (index + 1) // count - s * index // count for s in sizes)
 
+    (largest,) = part((item.largest_bytes,))
     return replace(
-        item, operand_bytes=part(item.operand_bytes), result_bytes=part(item.result_bytes)
+        item,
+        operand_bytes=part(item.operand_bytes),
+        result_bytes=part(item.result_bytes),
+        largest_bytes=largest,
     )
