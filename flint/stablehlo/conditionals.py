@@ -60,7 +60,7 @@ def _by_rank(walker: Walker, scope: Scope, op: Op, predicate: Scalar) -> None:
     """A conditional node; all branches get the same inputs."""
     scopes = []
     for block in op.regions:
-        inner = Scope(GraphBuilder(walker.tables), walker.module, scope, scope.level)
+        inner = Scope(GraphBuilder(walker.tables), walker.module, scope, scope.around)
         walker.block(inner, block)
         outputs = [
             walker.view(inner, op, value, walker.module.value_type[result])
@@ -149,7 +149,7 @@ def _trial(walker: Walker, scope: Scope, block: Block) -> tuple[int, tuple[objec
     """(cost, what is exchanged) of a branch, walked for comparison and thrown away."""
     before = len(walker.tables.communications)
     warnings, names, ops = walker.warnings.copy(), walker.names.copy(), walker.ops
-    inner = Scope(GraphBuilder(walker.tables), walker.module, scope, scope.level)
+    inner = Scope(GraphBuilder(walker.tables), walker.module, scope, scope.around)
     outer = [dict(s.values) for s in _chain(scope)], [list(s.captured) for s in _chain(scope)]
     inputs = [list(s.builder.input_type) for s in _chain(scope)]
     walker.block(inner, block)

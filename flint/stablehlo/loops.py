@@ -176,11 +176,11 @@ def argument_scalars(
     return scalars
 
 
-def after_loop(init: Scalar | None, step: int | None, trips: int, dtype: str) -> Scalar | None:
+def after_loop(init: Scalar | None, step: int | None, trips: Scalar, dtype: str) -> Scalar | None:
     """The expression of a carried value after ``trips`` iterations."""
     if init is None or step is None:
         return None
-    return _grown(init, step, constant(trips), dtype)
+    return _grown(init, step, trips, dtype)
 
 
 def _grown(init: Scalar, step: int, times: Scalar, dtype: str) -> Scalar | None:
@@ -190,28 +190,21 @@ def _grown(init: Scalar, step: int, times: Scalar, dtype: str) -> Scalar | None:
     return None if grown is None else wrap(combine("add", (init, grown)), dtype)
 
 
-def trip_count(
+def going_on(
     condition: Block,
     module: Module,
     arguments: list[Scalar | None],
-    level: int,
     outer: Lookup,
     arrays: Arrays,
-    describe: Callable[[], str],
-) -> int | None:
-    """Iterations until the condition is false; None when it cannot be proved.
+) -> Scalar | None:
+    """The expression of a loop's condition; None where it has none.
 
     Args:
         condition: the loop's condition.
         module: for types and callees.
         arguments: expressions of the loop's arguments.
-        level: loops around.
         outer: expressions of values from outside.
         arrays: constant arrays by value id.
-        describe: names the loop in errors.
-
-    Raises:
-        FlintError: the condition is always true.
     """
     known = {
         argument: scalar
@@ -221,8 +214,21 @@ def trip_count(
     inside = block_scalars(condition, module, known, outer, arrays)
     value = condition.yields[0]
     own = value in condition.args or any(value in op.results for op in condition.ops)
-    predicate = inside.get(value) if own else outer(value)
-    if predicate is None or depends_on_rank(predicate) or not levels(predicate) <= {level}:
+    return inside.get(value) if own else outer(value)
+
+
+def trip_count(predicate: Scalar, level: int, describe: Callable[[], str]) -> int | None:
+    """Iterations until the condition is false, everywhere; None when that cannot be proved.
+
+    Args:
+        predicate: the condition's expression.
+        level: loops around.
+        describe: names the loop in errors.
+
+    Raises:
+        FlintError: the condition is always true.
+    """
+    if depends_on_rank(predicate) or not levels(predicate) <= {level}:
         return None
     start, length = 0, 1024
     while start < MAX_TRIPS:

@@ -26,11 +26,13 @@ class Scope:
         parent: the enclosing scope.
         captured: record value ids taken from the parent, in input order.
         level: number of loops around.
+        around: the most iterations of each of them, the outermost first.
         gates: nodes that everything must wait for from here on (predicates).
         gated_from: results with this number or a greater one wait for the gates already.
     """
 
     __slots__ = (
+        "around",
         "builder",
         "captured",
         "gated_from",
@@ -43,7 +45,11 @@ class Scope:
     )
 
     def __init__(
-        self, builder: GraphBuilder, module: Module, parent: Scope | None, level: int
+        self,
+        builder: GraphBuilder,
+        module: Module,
+        parent: Scope | None,
+        around: tuple[int, ...] = (),
     ) -> None:
         self.builder = builder
         self.module = module
@@ -51,7 +57,8 @@ class Scope:
         self.scalars: dict[int, Scalar] = {}
         self.parent = parent
         self.captured: list[int] = []
-        self.level = level
+        self.around = around
+        self.level = len(around)
         self.gates: tuple[int, ...] = ()
         self.gated_from = 0
 

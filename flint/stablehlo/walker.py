@@ -160,7 +160,7 @@ class Walker:
     def run(self) -> WorkloadGraph:
         """Walk ``@main``."""
         main = self.module.functions["main"]
-        scope = Scope(GraphBuilder(self.tables), self.module, None, 0)
+        scope = Scope(GraphBuilder(self.tables), self.module, None)
         for argument in main.args:
             scope.values[argument] = scope.builder.input(self.module.value_type[argument])
         try:

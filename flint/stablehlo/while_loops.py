@@ -7,18 +7,20 @@ every iteration, in front of the body, and once more behind the last.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flint.building import GraphBuilder
 from flint.errors import FlintError, UsageError
-from flint.graph import Loop
-from flint.scalars import Scalar
-from flint.stablehlo.loops import after_loop, argument_scalars, counters, trip_count
+from flint.graph import Conditional, Loop
+from flint.scalars import Scalar, constant
+from flint.stablehlo.loops import after_loop, argument_scalars, counters, going_on, trip_count
 from flint.stablehlo.opening import behind, communicates, open_block
 from flint.stablehlo.records import Block, Op
 from flint.stablehlo.scope import Scope
 from flint.stablehlo.stacked import stacked
+from flint.stablehlo.varying_loops import Trips, varying_trips
 
 if TYPE_CHECKING:
     from flint.stablehlo.walker import Walker
@@ -39,9 +41,14 @@ def while_(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
 
     for argument in condition.args:
         walker.constants.pop(argument, None)
-    trips = trip_count(
-        condition, walker.module, arguments, level, scope.scalar, walker.constants.get, describe
-    )
+    goes_on = going_on(condition, walker.module, arguments, scope.scalar, walker.constants.get)
+    trips = None if goes_on is None else trip_count(goes_on, level, describe)
+    varying = None
+    if goes_on is not None and trips is None:
+        world = walker.world
+        varying = varying_trips(goes_on, level, scope.around, world.partitions, world.replicas)
+        if varying is not None:
+            trips = varying.counts[-1]
     known_by = "proved"
     # A condition that only counts costs nothing; others run before each iteration and once more.
     decided = trips is None or communicates(walker, condition)
@@ -52,7 +59,7 @@ def while_(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
     ]
     carried = [i for i, fixed in enumerate(invariant) if not fixed]
     fixed = [i for i, is_fixed in enumerate(invariant) if is_fixed]
-    inner = Scope(GraphBuilder(walker.tables), walker.module, scope, level + 1)
+    inner = Scope(GraphBuilder(walker.tables), walker.module, scope, (*scope.around, trips))
     for number in (*carried, *fixed):
         argument = body.args[number]
         inner.values[argument] = inner.builder.input(walker.module.value_type[argument])
@@ -71,7 +78,7 @@ def while_(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
     ]
     stacks = {
         number: None
-        if decided
+        if decided or varying is not None
         else stacked(walker.module, body, number, trips, level, inner.scalar)
         for number in carried
     }
@@ -87,13 +94,12 @@ def while_(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
         for number in (*carried, *fixed)
     ]
     operands += [scope.use(value) for value in inner.captured]
-    results = scope.builder.loop(
-        loop, operands, source=walker.source(op.loc), order=scope.order(operands)
-    )
+    results = _add(walker, scope, op, loop, varying, operands)
+    times = constant(trips) if varying is None else varying.count
     for number, result in zip(carried, results, strict=True):
         value = op.results[number]
         scope.values[value] = result
-        _bind(scope, value, after_loop(inits[number], steps[number], trips, dtypes[number]))
+        _bind(scope, value, after_loop(inits[number], steps[number], times, dtypes[number]))
         if steps[number] == 0:
             walker.keep_array(op.operands[number], value)
         walker.keep_stack(stacks[number], value)
@@ -106,6 +112,26 @@ def while_(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
         predicate = _condition(walker, scope, condition, op.results)
         if predicate >= before:
             behind(walker, scope, op, [op.results[i] for i in carried], predicate)
+
+
+def _add(
+    walker: Walker, scope: Scope, op: Op, loop: Loop, varying: Trips | None, operands: list[int]
+) -> range:
+    """Add a loop, by a conditional with a branch per number of iterations where that differs."""
+    source, order = walker.source(op.loc), scope.order(operands)
+    if varying is None or len(varying.counts) == 1:
+        return scope.builder.loop(loop, operands, source=source, order=order)
+    branches = []
+    for count in varying.counts:
+        builder = GraphBuilder(walker.tables)
+        inputs = [builder.input(int(kind)) for kind in loop.body.input_type]
+        outputs: Sequence[int] = inputs[: loop.carried]
+        if count:
+            outputs = builder.loop(replace(loop, trip_count=count), inputs, source=source)
+        branches.append(builder.finish(outputs))
+    kinds = loop.body.input_type[: loop.carried].tolist()
+    which = Conditional(tuple(branches), varying.which, len(branches) - 1, "predicate")
+    return scope.builder.conditional(which, operands, kinds, source=source, order=order)
 
 
 def _condition(walker: Walker, scope: Scope, condition: Block, values: tuple[int, ...]) -> int:
@@ -135,6 +161,6 @@ def _trips_from_outside(
     if stated is not None:
         return int(stated), "stated"
     raise FlintError(
-        f"the trip count of {describe()} depends on data, on the rank or on another loop: "
+        f"the trip count of {describe()} depends on data, or on what no rank and counter tells: "
         f"give it with --trip-count N (or --trip-count {name}=N)"
     )

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flint.errors import FlintError
 from flint.graph import WorkloadGraph
 from flint.passes.branches import split_by_rank
 from flint.verification import verify
@@ -248,16 +247,6 @@ def test_a_rank_conditional_inside_a_data_conditional_waits_for_the_data() -> No
         chosen = next(node for node in split.graph if node.op in ("tanh", "sine"))
         predicate = next(node for node in split.graph if node.op == "negate")
         assert waits_for(split.graph, chosen, predicate)
-
-
-def test_a_loop_whose_count_depends_on_the_rank_is_an_error_that_says_so() -> None:
-    text = program(
-        loop(3, f"%nexti = stablehlo.abs %v : {F}").replace("%i, %end", "%i, %rank")
-        + f"\n %r = stablehlo.abs %li#1 : {F}",
-        4,
-    )
-    with pytest.raises(FlintError, match=r"while_0 .* on the rank"):
-        walked(text)
 
 
 @given(st.data())
