@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from flint.converters.torch_ops import UNDEFINED, dtype_of, shape_of
-from flint.post_execution.storages import EVERYTHING, HIDDEN, Access, span_of
+from flint.post_execution.storages import EVERYTHING, HIDDEN, Access, reach_of
 from flint.tensor_types import DTYPE_BITS, TensorType
 
 #: c10d's ops whose first argument is where the result goes; of the others' it is changed in place.
@@ -53,15 +53,44 @@ class _Slot:
     """What is known of a tensor without its storage; equal ones are one object.
 
     Attributes:
-        shape, strides: as the file has them.
         kind: element type, as the file has it.
         use: what the op does with it.
+        shape: None where the file has none.
+        dtype: element type by its StableHLO name; "" where it has none.
+        reach: from its first element to its last one, in elements; None where that is not known.
+        types: its type by its bytes.
+        known: what is done with it by storage, offset, elements and bytes of one.
     """
 
-    shape: Any
-    strides: Any
     kind: str
     use: _Use
+    shape: tuple[int, ...] | None
+    dtype: str
+    reach: int | None
+    types: dict[int, TensorType] = field(default_factory=dict)
+    known: dict[tuple[int, int, int, int], Access] = field(default_factory=dict)
+
+    def span(self, offset: int, count: int, size: int) -> tuple[int, int]:
+        """First byte in its storage and past the last one.
+
+        Args:
+            offset, count: of elements.
+            size: bytes of one.
+        """
+        if self.reach is None:
+            return 0, EVERYTHING
+        low = offset * size
+        high = low + (self.reach + 1) * size if count else low
+        return min(low, EVERYTHING), min(high, EVERYTHING)
+
+    def type_of(self, total: int) -> TensorType:
+        """Its type if it has so many bytes."""
+        found = self.types.get(total)
+        if found is None:
+            plain = self.shape is None or self.dtype not in DTYPE_BITS
+            shape, dtype = ((total,), "ui8") if plain else (self.shape or (), self.dtype)
+            found = self.types[total] = TensorType(shape, dtype, total)
+        return found
 
 
 class _Listed(NamedTuple):
@@ -81,8 +110,9 @@ class Side(NamedTuple):
     strides: Any
 
 
+_Places: TypeAlias = tuple[tuple[int, _Slot | _Listed], ...]
 #: Where the tensors of inputs and outputs are among the values, by place: they, and lists of such.
-Plan: TypeAlias = tuple[tuple[tuple[int, _Slot | _Listed], ...], ...]
+Plan: TypeAlias = tuple[_Places, _Places]
 
 
 class AccessesBuilder:
@@ -94,7 +124,6 @@ class AccessesBuilder:
 
     def __init__(self) -> None:
         self.on_device = False
-        self._known: dict[tuple[object, ...], Access] = {}
         self._slots: dict[tuple[object, ...], _Slot] = {}
         self._schemas: dict[str, tuple[frozenset[int], frozenset[int]]] = {}
 
@@ -102,7 +131,7 @@ class AccessesBuilder:
         """The plan of ops of a name, a schema ("" where there is none), and such tensors."""
         written, only = self._marks(name, schema)
         overwrites = _OVERWRITES.match(name) is not None
-        sides: list[tuple[tuple[int, _Slot | _Listed], ...]] = []
+        sides: list[_Places] = []
         for side, is_input in ((inputs, True), (outputs, False)):
             found: list[tuple[int, _Slot | _Listed]] = []
             for place, shape, strides, kind in _tensors(side):
@@ -118,7 +147,7 @@ class AccessesBuilder:
                     kinds = tuple(_TYPES.findall(kind))
                     found.append((place, _Listed(shape, strides, kinds, use)))
             sides.append(tuple(found))
-        return tuple(sides)
+        return sides[0], sides[1]
 
     def accesses(self, plan: Plan, inputs: object, outputs: object) -> tuple[Access, ...]:
         """What an op of the plan does with memory.
@@ -127,9 +156,8 @@ class AccessesBuilder:
             plan: of its name, shapes and types.
             inputs, outputs: values of its arguments and results, as the file has them.
         """
-        known = self._known
         found: dict[int, Access] = {}  # equal ones are one object
-        for values, places in zip((inputs, outputs), plan, strict=True):
+        for values, places in ((inputs, plan[0]), (outputs, plan[1])):
             if not isinstance(values, list):
                 continue
             for place, slot in places:
@@ -139,7 +167,7 @@ class AccessesBuilder:
                     continue
                 try:
                     _, storage, offset, count, size, _ = values[place]
-                    access = known.get((slot, storage, offset, count, size))
+                    access = slot.known.get((storage, offset, count, size))
                 except (TypeError, ValueError, IndexError):
                     continue  # a value that is no tensor
                 access = access or self._new(slot, values[place])
@@ -153,7 +181,8 @@ class AccessesBuilder:
         for entry, shape, strides in _flat(value, listed.shapes, listed.strides):
             kind = kinds.pop() if kinds else ""
             slot = self._slot(shape, strides, kind, listed.use)
-            access = self._known.get((slot, *entry[1:5])) or self._new(slot, entry)
+            storage, offset, count, size = entry[1:5]
+            access = slot.known.get((storage, offset, count, size)) or self._new(slot, entry)
             if access is not None:
                 yield access
 
@@ -161,19 +190,23 @@ class AccessesBuilder:
         key = str(shape), str(strides), kind, use
         found = self._slots.get(key)
         if found is None:
-            found = self._slots[key] = _Slot(shape, strides, kind, use)
+            sizes = shape_of(shape)
+            reach = reach_of(sizes, strides)
+            found = self._slots[key] = _Slot(kind, use, sizes, dtype_of(kind), reach)
         return found
 
     def _new(self, slot: _Slot, entry: Any) -> Access | None:
         if not _is_tensor(entry) or slot.kind == UNDEFINED:
             return None
         self.on_device = self.on_device or str(entry[5]).startswith("cuda")
-        low, high, kind = _described(slot, *entry[2:5])
+        storage, offset, count, size = entry[1:5]
+        low, high = slot.span(offset, count, size)
+        kind = slot.type_of(count * size)
         taken = kind.bytes if slot.use.counted else 0
-        access = Access(entry[1], low, high, slot.use.read, slot.use.written, kind, taken)
-        if not entry[4]:  # sparse: its storages are those of other tensors
+        access = Access(storage, low, high, slot.use.read, slot.use.written, kind, taken)
+        if not size:  # sparse: its storages are those of other tensors
             access = Access(HIDDEN, 0, EVERYTHING, True, slot.use.written, kind, 0)
-        self._known[slot, *entry[1:5]] = access
+        slot.known[storage, offset, count, size] = access
         return access
 
     def _marks(self, name: str, schema: str) -> tuple[frozenset[int], frozenset[int]]:
@@ -248,17 +281,3 @@ def _flat(value: object, shape: Any, strides: Any) -> Iterator[tuple[list[Any], 
         its_shape = shape[i] if isinstance(shape, list) and i < len(shape) else None
         its_strides = strides[i] if isinstance(strides, list) and i < len(strides) else None
         yield from _flat(inner, its_shape, its_strides)
-
-
-def _described(slot: _Slot, offset: int, count: int, size: int) -> tuple[int, int, TensorType]:
-    """First byte and past the last one in its storage, and type of a tensor."""
-    shape = shape_of(slot.shape)
-    steps = slot.strides if isinstance(slot.strides, list) else None
-    if steps is not None and not all(type(step) is int for step in steps):
-        steps = None
-    low, high = span_of(offset, count, size, shape, steps)
-    dtype = dtype_of(slot.kind)
-    total = count * size
-    if dtype not in DTYPE_BITS or shape is None:
-        return low, high, TensorType((total,), "ui8", total)
-    return low, high, TensorType(shape, dtype, total)

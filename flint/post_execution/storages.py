@@ -163,24 +163,18 @@ def _together(written: list[Access]) -> TensorType:
     return TensorType((size,), "ui8", size)
 
 
-def span_of(
-    offset: int, count: int, size: int, shape: tuple[int, ...] | None, strides: list[int] | None
-) -> tuple[int, int]:
-    """First byte of a tensor in its storage and past its last one.
+def reach_of(shape: tuple[int, ...] | None, strides: object) -> int | None:
+    """From a tensor's first element in its storage to its last one, in elements.
+
+    None where it is not known, or not said by strides as PyTorch has them.
 
     Args:
-        offset, count: of elements.
-        size: bytes of one.
-        shape, strides: None where the trace does not have them.
+        shape: None where the trace does not have it.
+        strides: as the trace has them.
     """
-    if (
-        shape is None
-        or strides is None
-        or len(shape) != len(strides)
-        or min(strides, default=0) < 0
-    ):
-        return 0, EVERYTHING
-    if not count:
-        return offset * size, offset * size
-    reach = sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
-    return offset * size, (offset + reach + 1) * size
+    if shape is None or not isinstance(strides, list) or len(shape) != len(strides):
+        return None
+    if not all(type(stride) is int and stride >= 0 for stride in strides):
+        return None
+    steps: list[int] = strides
+    return sum((extent - 1) * step for extent, step in zip(shape, steps, strict=True))
