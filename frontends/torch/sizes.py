@@ -63,15 +63,30 @@ def _times(whole: int, part: int) -> Callable[[tuple[Any, ...], int], str]:
 def _split(args: tuple[Any, ...], members: int) -> str:
     outputs, inputs, given = args[0], args[1], args[3:5]
     for what, tensor, sizes in zip(("output", "input"), (outputs, inputs), given, strict=True):
-        rows = tensor.shape[0] if tensor.dim() else 1
-        if sizes and len(sizes) != members:
-            return f"{len(sizes)} {what} splits for {members} ranks"
-        if sizes and sum(sizes) != rows:
-            return f"{what} splits of {sum(sizes):,} rows for a tensor of {rows:,}"
-        if not sizes and rows % members:
-            return f"{what} of {rows:,} rows, which do not divide among {members} ranks"
+        wrong = _wrong_splits(what, tensor, sizes, members)
+        if wrong:
+            return wrong
     if not any(given) and outputs.numel() != inputs.numel():
         return f"an output of {outputs.numel():,} elements for an input of {inputs.numel():,}"
+    return ""
+
+
+def _split_functional(args: tuple[Any, ...], members: int) -> str:
+    """The output is made as large as its splits say."""
+    source, received, sent = args[:3]
+    if received and len(received) != members:
+        return f"{len(received)} output splits for {members} ranks"
+    return _wrong_splits("input", source, sent, members)
+
+
+def _wrong_splits(what: str, tensor: Any, sizes: Sequence[int], members: int) -> str:
+    rows = tensor.shape[0] if tensor.dim() else 1
+    if sizes and len(sizes) != members:
+        return f"{len(sizes)} {what} splits for {members} ranks"
+    if sizes and sum(sizes) != rows:
+        return f"{what} splits of {sum(sizes):,} rows for a tensor of {rows:,}"
+    if not sizes and rows % members:
+        return f"{what} of {rows:,} rows, which do not divide among {members} ranks"
     return ""
 
 
@@ -84,4 +99,5 @@ _RULES: Mapping[str, Callable[[tuple[Any, ...], int], str]] = {
     "c10d::_allgather_base_": _times(0, 1),
     "c10d::_reduce_scatter_base_": _times(1, 0),
     "c10d::alltoall_base_": _split,
+    "_c10d_functional::all_to_all_single": _split_functional,
 }

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 
 import flint  # noqa: E402
+from flint.errors import FlintError  # noqa: E402
 from tests.torch.in_child import record_in_child  # noqa: E402
 
 
@@ -75,3 +76,49 @@ def doubled_if_nccl(x, found):
 def test_programs_are_told_that_the_backend_is_that_of_gpus():
     [op] = record_in_child(doubled_if_nccl, backends, (4,), ("dp",)).ops
     assert op.name == "aten.mul.Tensor"
+
+
+def permuted(order, x):
+    from torch.distributed._functional_collectives import permute_tensor
+
+    return permute_tensor(x, order, dist.group.WORLD) + 1
+
+
+@pytest.mark.parametrize(
+    ("order", "programs"),
+    [([1, 2, 3, 0], 1), ([2, 3, 0, 1], 1), ([1, 0, 3, 2], 4), ([0, 3, 2, 1], 2)],
+    ids=["ring", "halves", "neighbours", "ends"],
+)
+def test_a_permutation_is_a_message_from_each_rank_to_its_target(order, programs):
+    """PyTorch's permutation is an all-to-all with one split that is not 0; NCCL sends that one."""
+    step = functools.partial(permuted, order)
+    workload = flint.capture(step, mesh=(4,), axes=("x",), setup=numbers).capture()
+    assert len(workload.programs) == programs
+    sent, received = set(), set()
+    for program in workload.programs:
+        for node in program.graph:
+            if node.communication is None:
+                continue
+            assert node.communication.kind == "collective_permute"
+            assert node.communication.operand_bytes == (4096 * 4,)
+            peers = node.communication.permutation
+            for rank in program.ranks.array().tolist():
+                sent.add((rank, int(peers.target[rank])))
+                received.add((int(peers.source[rank]), rank))
+    nobody = {(rank, -1) for rank in range(4)} | {(-1, rank) for rank in range(4)}
+    assert sent - nobody == received - nobody == set(enumerate(order))
+    assert not workload.warnings
+
+
+def numbers(mesh):
+    return (torch.ones(4096, device=mesh.device_type),)
+
+
+def sum_of_four_columns(x):
+    return permuted([1, 2, 3, 0], x.view(1024, 4))
+
+
+def test_splits_that_are_no_rows_are_refused():
+    """``permute_tensor`` takes elements for rows: a matrix of 1,024 rows has 4,096 elements."""
+    with pytest.raises(FlintError, match="input splits of 4,096 rows for a tensor of 1,024"):
+        record_in_child(sum_of_four_columns, numbers, (4,), ("x",))

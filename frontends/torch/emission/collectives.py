@@ -9,7 +9,7 @@ buffers) is reshaped around the collective, which costs nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,12 @@ class Collectives:
         if (source, target) not in self._pairs:
             self._pairs[source, target] = _integers(full_pairs(source, target, self.shape))
         return self._pairs[source, target]
+
+    def moves(self, op: Op, moves: Sequence[tuple[int, int]]) -> Any:
+        """Source-target pairs of every group, given positions in an op's process group."""
+        table = full_groups(self.recording.groups[op.group].ranks, self.shape)
+        whole = table[(table >= 0).all(1)]
+        return _integers(whole[:, np.array(moves)].reshape(-1, 2))
 
     def channel(self) -> Any:
         """A channel of its own for a collective among devices."""

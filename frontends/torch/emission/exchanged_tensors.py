@@ -1,7 +1,8 @@
 """All-to-alls and messages: what goes from one rank to another.
 
-The idea: as many rows to each member are one all-to-all along a dim; other numbers of rows are
-XLA's ragged one, whose offsets at the receivers are assumed.  A message is a permute of one pair.
+The idea: as many rows to each member are one all-to-all along a dim; all to one member and all from
+one are a permutation (``routes.py``); other numbers of rows are XLA's ragged all-to-all, whose
+offsets at the receivers are assumed.  A message is a permute of one pair.
 
     all_to_all_lists(emitter)
 """
@@ -12,49 +13,52 @@ import math
 
 from flint.errors import FlintError
 from flint.frontends.torch.emission.emitter import Emitter, flat, numbers, starts
+from flint.frontends.torch.emission.routes import Route, route, splits
 from flint.frontends.torch.lowerings import operations as build
+from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.recording import View
 
 
-def _exchange(
-    emitter: Emitter, source: View, out: View, received: list[int], sent: list[int]
-) -> None:
+def _exchange(emitter: Emitter, source: View, out: View) -> None:
     value = emitter.read(source)
-    even = len(set(sent)) <= 1 and len(set(received)) <= 1
-    if even:
+    received, sent = splits(emitter.op, emitter.size)
+    if len(set(sent)) <= 1 and len(set(received)) <= 1:
         fits = source.shape and source.shape == out.shape and not source.shape[0] % emitter.size
         moved = emitter.all_to_all(value if fits else flat(value))
         emitter.write(out, build.reshape(moved, out.shape))
-    else:
-        emitter.among.warnings["uneven all-to-all: offsets at the receivers assumed"] += 1
-        emitter.write(out, emitter.ragged_all_to_all(value, out, sent, received))
+        return
+    way = route(sent, received)
+    if way is not None:
+        emitter.write(out, build.reshape(_permuted(emitter, value, way), out.shape))
+        return
+    emitter.among.warnings["uneven all-to-all: offsets at the receivers assumed"] += 1
+    emitter.write(out, emitter.ragged_all_to_all(value, out, sent, received))
 
 
-def _splits(emitter: Emitter, source: View, out: View) -> tuple[list[int], list[int]]:
-    """Rows received from and sent to each member."""
-    lists = [
-        list(item)
-        for item in emitter.op.args
-        if isinstance(item, tuple | list) and all(isinstance(part, int) for part in item)
-    ]
-    received, sent = [*lists, [], []][:2]
-    even = [
-        [view.shape[0] // emitter.size if view.shape else 0] * emitter.size
-        for view in (out, source)
-    ]
-    return received or even[0], sent or even[1]
+def _permuted(emitter: Emitter, value: Value, way: Route) -> Value:
+    """One permute of the whole group where all shift alike, else a message each way."""
+    size = emitter.size
+    here = emitter.ranks().index(emitter.among.recording.rank)
+    step = way.shift(here, size)
+    if step:
+        return emitter.within(value, [(at, (at + step) % size) for at in range(size)])
+    sent = emitter.within(value, [(here, way.target)])
+    if way.target == here:
+        return sent
+    nothing = build.constant(0, build.shape_of(value), build.dtype_of(value))
+    return emitter.within(nothing, [(way.source, here)])
 
 
 def all_to_all_base(emitter: Emitter) -> None:
     """One tensor along dim 0, into another."""
     (out,), (source,) = emitter.views(0), emitter.views(1)
-    _exchange(emitter, source, out, *_splits(emitter, source, out))
+    _exchange(emitter, source, out)
 
 
 def all_to_all_functional(emitter: Emitter) -> None:
     """One tensor along dim 0, as a fresh one."""
     (source,), (out,) = emitter.views(0), emitter.results()
-    _exchange(emitter, source, out, *_splits(emitter, source, out))
+    _exchange(emitter, source, out)
 
 
 def all_to_all_lists(emitter: Emitter) -> None:
