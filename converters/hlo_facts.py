@@ -143,8 +143,22 @@ class ModuleFacts:
             return OpFacts(
                 kind, name, tensors, tuple(t.bytes for t in operands), dtype,
                 self._group(instruction, kind, rank), None, source, origin,
+                reduction=self._reduction(instruction, kind),
             )  # fmt: skip
         return OpFacts(kind, name, tensors, dtype=dtype, source=source, origin=origin)
+
+    def _reduction(self, instruction: Any, kind: OpClass) -> str:
+        """The op of a reduction of one op, conversions left aside."""
+        if kind not in (OpClass.ALL_REDUCE, OpClass.REDUCE_SCATTER):
+            return ""
+        names = [
+            inner.opcode
+            for number in instruction.called_computation_ids
+            if number in self._computations
+            for inner in self._computations[number].instructions
+            if inner.opcode not in ("parameter", "convert")
+        ]
+        return names[0] if len(names) == 1 else "computation" if names else ""
 
     def _place(self, instruction: Any) -> Any:
         number = self._locations.numbers.setdefault(

@@ -175,7 +175,7 @@ class _Unroller:
             dtype = item.dtypes[0] if item.dtypes else ""
             return OpFacts(
                 COMMUNICATIONS[item.kind], _name(item), operands, item.operand_bytes, dtype,
-                self._group(item), None, line, origin_of(source),
+                self._group(item), None, line, origin_of(source), reduction=item.reduction or "",
             )  # fmt: skip
         recorded = self.recorded and "." in node.op
         if self.recorded and not recorded:  # glue between kernels: no kernel of its own

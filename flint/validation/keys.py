@@ -18,6 +18,7 @@ from flint.validation.observed import Gemm, OpFacts, Tensor
 from flint.validation.selection import LIBRARY_NAMES, plain_name
 
 MESSAGES = (OpClass.SEND, OpClass.RECV)
+_REDUCING = (OpClass.ALL_REDUCE, OpClass.REDUCE_SCATTER)
 
 PROMOTED = "bfloat16 is computed and sent as float32 on the CPU"
 PROMOTED_8_BITS = "floats of 8 bits are computed and sent as float16 on the CPU"
@@ -83,6 +84,8 @@ class Rules:
         grouped: the trace tells the groups of collectives.
         addressed: the trace tells who messages go to and come from.
         rooted: the capture has reduces to one rank, which it has written as all-reduces.
+        distinct: the trace tells of every collective of an XLA program what it sends and what it
+            reduces with, so that others of the same bytes are told apart.
     """
 
     by_name: frozenset[OpClass]
@@ -93,6 +96,7 @@ class Rules:
     grouped: bool
     addressed: bool
     rooted: bool = True
+    distinct: bool = False
 
     def kind(self, facts: OpFacts) -> OpClass:
         """The class in which an op is compared."""
@@ -116,12 +120,12 @@ class Rules:
         kind = self.kind(facts)
         if kind.collective:
             group = facts.group if self.grouped else None
-            kind_of = kind, self._told_type(facts)
+            kind_of = kind, self._told_type(facts.dtype, facts.compared)
             if kind in MESSAGES:
                 return *kind_of, sum(self.parts(facts)), facts.peer if self.addressed else None
             if kind == OpClass.ALL_TO_ALL:
                 return *kind_of, sum(self.parts(facts)), group
-            return *kind_of, tuple(sorted(self.parts(facts))), group
+            return kind, self.reduction(facts), tuple(sorted(self.buffers(facts))), group
         if facts.gemms is not None and kind == OpClass.GEMM:
             # XLA may compute the transpose; what PyTorch calls is what was recorded.
             products = facts.gemms if self.recorded else map(_either_way, facts.gemms)
@@ -139,14 +143,29 @@ class Rules:
         """Whether the backend may run an op in a wider type than captured."""
         return self.promoted and (facts.kind.collective or facts.kind == OpClass.GEMM)
 
-    def _told_type(self, facts: OpFacts) -> str:
-        """The element type of a collective, where a trace of the backend tells it in any case.
+    def reduction(self, facts: OpFacts) -> str:
+        """What a collective reduces with, where it is compared by that."""
+        return facts.reduction if self.distinct else ""
+
+    def buffers(self, facts: OpFacts) -> tuple[tuple[int, str], ...]:
+        """Bytes of a collective's buffers, as the backend sends them, each with its type."""
+        parts = self.parts(facts)
+        types = [dtype for _, dtype in facts.operands or ()]
+        if len(types) != len(parts) or not facts.dtype:  # nobody knows which buffer is of which
+            types = [facts.dtype] * len(parts)
+        told = [self._told_type(dtype, facts.compared) for dtype in types]
+        return tuple(zip(parts, told, strict=True))
+
+    def _told_type(self, dtype: str, compared: str) -> str:
+        """The element type of a buffer, where a trace of the backend tells it in any case.
 
         What is converted to the wider type, and back, stays in the program, bfloat16 aside.
         """
-        dtype = facts.compared or facts.dtype
-        told = self.promoted and dtype != "bf16" and (facts.compared or dtype in _PROMOTED)
-        return dtype if told else ""
+        before = compared or dtype
+        told = self.promoted and before != "bf16" and (compared or dtype in _PROMOTED)
+        if told or not self.distinct:
+            return before if told else ""
+        return _width(self._dtype(dtype))
 
     def contradicts(self, captured: OpFacts, executed: OpFacts) -> bool:
         """Whether a trace tells something of an op that its partner's key did not have to have.
@@ -374,6 +393,11 @@ def rules_for(
         grouped=all(facts.group is not None for facts in collectives if facts.kind not in MESSAGES),
         addressed=all(facts.peer >= 0 for facts in collectives if facts.kind in MESSAGES),
         rooted=rooted,
+        distinct=not recorded
+        and all(
+            facts.dtype and (facts.reduction or facts.kind not in _REDUCING)
+            for facts in collectives
+        ),
     )
 
 

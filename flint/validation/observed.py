@@ -56,6 +56,8 @@ class OpFacts:
         stored: per operand of a contraction or a collective, narrower element types that it had
             before it was converted; () where none had any.
         compared: the element type in which it is compared, where that is not ``dtype``.
+        reduction: what an all-reduce or a reduce-scatter reduces with, by its StableHLO name;
+            "computation" for more than one op, "" unknown.
     """
 
     kind: OpClass
@@ -71,6 +73,7 @@ class OpFacts:
     members: int = -1
     stored: tuple[tuple[str, ...], ...] = ()
     compared: str = ""
+    reduction: str = ""
 
     @property
     def bytes(self) -> int:

@@ -186,14 +186,15 @@ def parted(
         whole, single = (captured, executed) if flipped else (executed, captured)
         free: dict[Hashable, deque[int]] = defaultdict(deque)
         for number in many:
-            parts = rules.parts(single[number])
-            if len(parts) == 1:
-                free[parts[0], single[number].group].append(number)
+            facts = single[number]
+            buffers = rules.buffers(facts)
+            if len(buffers) == 1:
+                free[buffers[0], facts.group, rules.reduction(facts)].append(number)
         for number in few:
-            parts = rules.parts(whole[number])
-            wanted = [(part, whole[number].group) for part in parts]
+            facts = whole[number]
+            wanted = [(one, facts.group, rules.reduction(facts)) for one in rules.buffers(facts)]
             enough = Counter(wanted)
-            if len(parts) < 2 or any(len(free[key]) < count for key, count in enough.items()):
+            if len(wanted) < 2 or any(len(free[key]) < count for key, count in enough.items()):
                 continue
             for key in wanted:
                 other = free[key].popleft()

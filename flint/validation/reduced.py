@@ -32,8 +32,8 @@ _MOST_SUMS, _MOST_BEHIND = 20_000, 256
 #: More all-reduces of each other than are looked at as one.
 _LONGEST = 4
 
-#: What buffers in one all-reduce have in common: the group and the element type.
-_Key: TypeAlias = tuple[tuple[int, ...], str]
+#: What buffers in one all-reduce have in common: the group, the element type and the reduction.
+_Key: TypeAlias = tuple[tuple[int, ...], str, str]
 _Place: TypeAlias = tuple[int, int]
 
 
@@ -94,8 +94,8 @@ def rewrite(
     result = Rewritten()
     theirs = [j for j, facts in enumerate(executed) if _reduces(facts, rules)]
     ours = [i for i, facts in enumerate(captured) if _reduces(facts, rules)]
-    alike = Counter(map(_sized, (captured[i] for i in ours))) == Counter(
-        map(_sized, (executed[j] for j in theirs))
+    alike = Counter(_sized(captured[i], rules) for i in ours) == Counter(
+        _sized(executed[j], rules) for j in theirs
     )
     if alike or OpClass.ALL_REDUCE in rules.by_name or not rules.grouped:
         return result
@@ -104,10 +104,10 @@ def rewrite(
         at[int(expected.graph[i]), int(expected.node[i])].append(i)
     surplus: Counter[_Key] = Counter()
     for facts in (executed[j] for j in theirs):
-        surplus[_key(facts)] += facts.bytes
+        surplus[_key(facts, rules)] += facts.bytes
     for facts in (captured[i] for i in ours):
-        surplus[_key(facts)] -= facts.bytes
-    units, families = _units(expected, captured, at, rank)
+        surplus[_key(facts, rules)] -= facts.bytes
+    units, families = _units(expected, captured, at, rules, rank)
     folded = _fold(units, surplus)
     absorbed = _absorb(units, families, folded, surplus)
     left: dict[_Key, list[tuple[tuple[int, ...], int]]] = defaultdict(list)
@@ -123,7 +123,7 @@ def rewrite(
             left[key] += [(positions, unit.size) for positions in together]
             if len(members) > 1:
                 result.reasons[FOLDED] += len(together) * len(members)
-    _side_by_side(left, executed, theirs, result)
+    _side_by_side(left, executed, theirs, rules, result)
     return result
 
 
@@ -131,17 +131,21 @@ def _reduces(facts: OpFacts, rules: Rules) -> bool:
     return rules.kind(facts) == OpClass.ALL_REDUCE and bool(facts.group) and facts.bytes > 0
 
 
-def _key(facts: OpFacts) -> _Key:
+def _key(facts: OpFacts, rules: Rules) -> _Key:
     assert facts.group is not None
-    return facts.group, facts.dtype
+    return facts.group, facts.dtype, facts.reduction if rules.distinct else ""
 
 
-def _sized(facts: OpFacts) -> Hashable:
-    return _key(facts), facts.bytes
+def _sized(facts: OpFacts, rules: Rules) -> Hashable:
+    return _key(facts, rules), facts.bytes
 
 
 def _units(
-    expected: Expected, captured: Sequence[OpFacts], at: dict[_Place, list[int]], rank: int
+    expected: Expected,
+    captured: Sequence[OpFacts],
+    at: dict[_Place, list[int]],
+    rules: Rules,
+    rank: int,
 ) -> tuple[list[_Unit], list[list[int]]]:
     """All-reduces with those that feed them alone, and families whose results are added up."""
     units: list[_Unit] = []
@@ -164,13 +168,14 @@ def _units(
             while chain[0] in inner:
                 chain.insert(0, inner[chain[0]])
             facts = [captured[at[number, one][0]] for one in chain]
-            forms = _forms(graph, chain, facts, rank)
+            keys = [_key(one, rules) for one in facts]
+            forms = _forms(graph, chain, facts, keys, rank)
             for part in [chain] if forms else [[one] for one in chain]:
                 unit_of.update(dict.fromkeys(part, len(units)))
                 units.append(
                     _Unit(
                         tuple((number, one) for one in part),
-                        tuple(_key(captured[at[number, one][0]]) for one in part),
+                        tuple(key for one, key in zip(chain, keys, strict=True) if one in part),
                         forms, facts[-1].bytes, len(at[number, part[0]]),
                     )
                 )  # fmt: skip
@@ -180,7 +185,7 @@ def _units(
 
 
 def _forms(
-    graph: WorkloadGraph, chain: list[int], facts: list[OpFacts], rank: int
+    graph: WorkloadGraph, chain: list[int], facts: list[OpFacts], keys: list[_Key], rank: int
 ) -> tuple[_Form, ...]:
     """How a chain may run with some of its members, next to each other, as one."""
     items = [graph[node].communication for node in chain]
@@ -201,7 +206,7 @@ def _forms(
         together = [_product([groups[n] for n in part], rank) for part in parts]
         if len(parts) < len(chain) and all(together):
             form = zip(parts, together, strict=True)
-            found.append(tuple((tuple(part), (group, facts[0].dtype)) for part, group in form))
+            found.append(tuple((tuple(part), (group, *keys[0][1:])) for part, group in form))
     return tuple(sorted(found, key=len))
 
 
@@ -296,11 +301,12 @@ def _side_by_side(
     left: dict[_Key, list[tuple[tuple[int, ...], int]]],
     executed: Sequence[OpFacts],
     theirs: list[int],
+    rules: Rules,
     result: Rewritten,
 ) -> None:
     """Give executed all-reduces the captured ones whose bytes they hold."""
     for key, items in left.items():
-        wanted = sorted((executed[j].bytes, j) for j in theirs if _key(executed[j]) == key)
+        wanted = sorted((executed[j].bytes, j) for j in theirs if _key(executed[j], rules) == key)
         for exact in (True, False):
             for size, j in list(wanted):
                 chosen = _adding_up([item[1] for item in items], size, exact)

@@ -259,6 +259,7 @@ def described(facts: OpFacts) -> str:
             buffers = f" in {len(facts.parts)} buffers" if len(facts.parts) > 1 else ""
             text += f" {facts.bytes:,} bytes{buffers} {facts.dtype}".rstrip()
             text += f" {facts.compared}" if " " in facts.compared else ""
+        text += f" {facts.reduction}" if facts.reduction not in ("", "add") else ""
         if facts.group is not None:
             shown = ", ".join(map(str, facts.group[:8]))
             more = f", ... ({len(facts.group):,})" if len(facts.group) > 8 else ""

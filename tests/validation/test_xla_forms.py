@@ -40,7 +40,7 @@ RUN = (
     "choices", "both_gradients", "one_gradient", "in_bfloat16", "int8", "float16", "one_half",
     "carried_narrow", "carried_wide", "sixteen_vectors", "four_vectors", "no_number",
     "four_times", "one_time", "constant_first", "constant_second", "never_large", "once_large",
-    "two_widths",
+    "two_widths", "narrow_beside", "by_maximum", "four_sums",
 )  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def test_a_product_with_a_number_leaves_no_trace_and_is_no_match(compare):
 
 def test_a_product_with_a_number_that_is_not_known_before_must_run(compare):
     report = compare("given_number", "no_number")
-    assert report.failures == 8
+    assert report.failures == 2 * 8  # the product, and the parameter that nothing else reads
     assert "not executed dot_general 1x1024x1x1 " in named(report)
 
 
@@ -223,6 +223,28 @@ def test_a_program_is_called_with_the_types_of_its_capture(compare):
     assert report.failures == 2 * (2 + 4) * 8
     assert "not executed 1 x a parameter 64x4xf32\n" in named(report)
     assert "not captured 1 x a parameter 64x4xbf16\n" in named(report)
+
+
+def test_a_program_is_called_with_the_shapes_of_its_capture(compare):
+    assert compare("narrow_beside").ok
+    report = compare("wide_beside", "narrow_beside")  # whose products are the same
+    assert not report.ok
+    assert "not executed 1 x a parameter 4x16xf32\n" in named(report)
+    assert "not captured 1 x a parameter 4x8xf32\n" in named(report)
+
+
+def test_what_an_all_reduce_reduces_with_is_compared(compare):
+    assert compare("by_maximum").ok
+    report = compare("by_sum", "by_maximum")
+    assert not report.ok
+    assert report.failures == 2 * 8
+    assert "256 bytes f32 maximum among" in named(report)
+
+
+def test_all_reduces_of_as_many_bytes_are_told_apart_by_type_and_reduction(compare):
+    report = compare("four_sums")
+    assert report.ok, named(report)
+    assert report.classes[OpClass.ALL_REDUCE].matched == 4 * 8
 
 
 def test_two_products_of_the_same_values_over_other_dims_are_two(compare):

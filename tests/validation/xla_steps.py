@@ -400,3 +400,35 @@ def both_widths():
 
 
 two_widths = both_widths()
+
+
+def beside(width):
+    """A product, and a tensor of some width that is only added to."""
+
+    def run(x, y):
+        return x @ x.T, y + 1
+
+    return step(run, ((64, 64), ()), ((32, width), ("d",)))
+
+
+wide_beside, narrow_beside = beside(16), beside(8)
+
+
+def reducing(reduce):
+    """One all-reduce, by this reduction."""
+    return step(mapped(lambda x: reduce(x @ x.T, "d") @ x, P("d")), ((64, 64), ("d",)))
+
+
+by_sum, by_maximum = reducing(lax.psum), reducing(lax.pmax)
+
+#: All-reduces on one line of as many bytes, of two types and by two reductions.
+four_sums = step(
+    mapped(
+        lambda x: (
+            lax.psum(x, "d") * lax.psum((x * 9).astype(jnp.int32), "d") * lax.psum(x * 2, "d")
+            * lax.pmax(x * 4, "d")
+        ),
+        P("d"),
+    ),
+    ((64, 64), ("d",)),
+)  # fmt: skip
