@@ -40,11 +40,9 @@ def _permuted(emitter: Emitter, value: Value, way: Route) -> Value:
     size = emitter.size
     here = emitter.ranks().index(emitter.among.recording.rank)
     step = way.shift(here, size)
-    if step:
+    if step is not None:
         return emitter.within(value, [(at, (at + step) % size) for at in range(size)])
-    sent = emitter.within(value, [(here, way.target)])
-    if way.target == here:
-        return sent
+    emitter.within(value, [(here, way.target)])
     nothing = build.constant(0, build.shape_of(value), build.dtype_of(value))
     return emitter.within(nothing, [(way.source, here)])
 
