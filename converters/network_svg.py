@@ -262,7 +262,7 @@ def _block(tier: int, start: int, end: int, members: Ints, look: _Look) -> _Draw
     """The ranks ``start .. end`` of one block of a tier, with the tier as a bar above them."""
     described = look.system.network[tier]
     here = members[(members >= start) & (members < end)]
-    if described.topology == "Ring":
+    if described.topology == "Ring" and tier == 0:
         return _boxed(_planes(described, start, end, here, look), described, look, len(here) > 1)
     row: list[_Drawn | int] = []
     if tier == 0:

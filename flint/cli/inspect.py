@@ -126,7 +126,7 @@ def inspect_command(
     if perfetto is not None:
         registry.converter("perfetto")(
             workload, perfetto, program=program, granularity=granularity or "kernel", rank=rank,
-            system=system or (traced_system(path) if path.is_dir() else DEFAULT_SYSTEM),
+            system=_system_of(path) if system is None else system,
         )  # fmt: skip
     if json_output:
         document = summary.to_json()
@@ -195,6 +195,11 @@ def _node_tables(workload: Workload, program: str | None, top: int | None) -> li
         ]  # fmt: skip
         tables.append(Table(f"nodes of program {name}", columns, rows, len(listed) - len(rows)))
     return tables
+
+
+def _system_of(path: Path) -> str:
+    """What the folder's traces are for; of a file the default."""
+    return traced_system(path) if path.is_dir() else DEFAULT_SYSTEM
 
 
 def register(app: typer.Typer) -> None:

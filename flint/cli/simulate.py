@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -106,6 +107,7 @@ def simulate_command(
     }  # fmt: skip
     refuse_of_others(engine, "embedded", of_embedded)
     refuse_of_others(engine, "astra-sim", {"--astra-sim": astra_sim, "--time-limit": time_limit})
+    _refuse_one_for_two({"--timeline": timeline, "--html": html, "--network": network})
     workload = load(folder)
     if engine == "astra-sim":
         limit = {} if time_limit is None else {"time_limit": time_limit}
@@ -116,7 +118,8 @@ def simulate_command(
         )  # fmt: skip
         _say(workload, result, json_output, ())
         return
-    system, granularity = system or traced_system(folder), granularity or "kernel"
+    system = traced_system(folder) if system is None else system
+    granularity = "kernel" if granularity is None else granularity
     if attention_as_written:
         _refuse_as_written(workload, granularity)
     result = workload.simulate(
@@ -147,6 +150,20 @@ def simulate_command(
         if network is not None:
             registry.converter("network")(recording, network)
     _say(workload, result, json_output, (timeline, html, network))
+
+
+def _refuse_one_for_two(files: Mapping[str, Path | None]) -> None:
+    """Refuse one file for two pictures.
+
+    Raises:
+        UsageError: so it is.
+    """
+    taken: dict[Path, str] = {}
+    for option, path in files.items():
+        if path is not None:
+            first = taken.setdefault(path.absolute(), option)
+            if first != option:
+                raise UsageError(f"{first} and {option} name the same file, {path}")
 
 
 def _refuse_as_written(workload: Workload, granularity: str) -> None:

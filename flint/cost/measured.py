@@ -13,6 +13,7 @@ Any function of a graph and a system can stand in the same place, a systolic mod
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -70,10 +71,11 @@ def read_measured(path: Path) -> Measured:
         UsageError: no such file, another heading, or a line that is no duration.
     """
     try:
-        if path.stat().st_size > _MAX_BYTES:
+        with path.open("rb") as file:  # a pipe, whose size nobody knows, is fine
+            content = file.read(_MAX_BYTES + 1)
+        if len(content) > _MAX_BYTES:
             raise UsageError(f"{path}: too large for a table of durations")
-        with path.open(newline="", encoding="utf-8") as file:
-            lines = list(csv.reader(file))
+        lines = list(csv.reader(io.StringIO(content.decode("utf-8"), newline="")))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from error
     if not lines or [name.strip() for name in lines[0]] != _COLUMNS:

@@ -3,6 +3,7 @@
 The idea: ranks fill the network in order, so blocks of consecutive ranks are nodes, racks and pods.
 Of a group only counts matter: how many members share a block, how many blocks there are, and in a
 torus how far the members reach along each of its dims.  Groups with the same counts cost the same.
+A torus that joins nodes is one of nodes, with the links of each of their devices side by side.
 
     placement = place(StridedGroups(512, ((64, 8),)), load_system("dgx-h100"))
     placement.profiles[0]      # 1 member per node, 64 nodes
@@ -84,18 +85,18 @@ def place(groups: Groups, system: System) -> Placement:
     table = np.sort(groups.table(), axis=1)
     columns: list[Ints] = []
     inner = 1
-    cuts: dict[str, tuple[float, float]] = {}
+    cuts: dict[Tier, tuple[float, float]] = {}
     for tier in system.network:
         columns += _counts(table, inner, tier.size)
         if tier.topology == "Ring":
-            columns += _reaches(table, tier, groups.world)
-            cuts[tier.name] = _cuts(table, tier, groups.world)
+            columns += _reaches(table, tier, groups.world, inner)
+            cuts[tier] = _cuts(table, tier, groups.world, inner)
         inner = tier.size
     key = np.stack(columns, axis=1)
     _, first, of_group = np.unique(key, axis=0, return_index=True, return_inverse=True)
     profiles = tuple(
         tuple(
-            replace(level, cuts=cuts.get(level.tier.name, level.cuts))
+            replace(level, cuts=cuts.get(level.tier, level.cuts))
             for level in _profile(table[row], system, groups.world)
         )
         for row in first.tolist()
@@ -106,12 +107,17 @@ def place(groups: Groups, system: System) -> Placement:
     return Placement(profiles, found)
 
 
-def torus(tier: Tier, world: int) -> tuple[int, ...]:
+def torus(tier: Tier, world: int, inner: int = 1) -> tuple[int, ...]:
     """The torus that ``world`` ranks get: as near to a cube as their number allows.
 
     Ranks run along its last dim first.
+
+    Args:
+        tier: of arrangement Ring.
+        world: number of ranks.
+        inner: size of the tier below, 1 where there is none: a place of the torus has so many.
     """
-    left = min(world, tier.size) if tier.size else world
+    left = -(-(min(world, tier.size) if tier.size else world) // inner)
     shape = []
     for dims in range(tier.rings, 0, -1):
         side = round(left ** (1 / dims))
@@ -139,11 +145,11 @@ def hops(permutation: Permutation, system: System) -> tuple[Ints, list[tuple[Tie
         tier_of[near] = index
         links[near] = 1
         if tier.topology == "Ring":
-            shape = torus(tier, permutation.world)
+            inner = system.network[index - 1].size if index else 1
+            shape = torus(tier, permutation.world, inner)
             total = np.zeros(len(ranks), np.int64)
-            for a, b, side in zip(
-                _coordinates(ranks, shape), _coordinates(target, shape), shape, strict=True
-            ):
+            here, there = (_coordinates(side // inner, shape) for side in (ranks, target))
+            for a, b, side in zip(here, there, shape, strict=True):
                 apart = np.abs(a - b)
                 total += apart if side % tier.closed else np.minimum(apart, side - apart)
             links[near] = np.maximum(total, 1)[near]
@@ -196,36 +202,36 @@ def _lengths(
     return found
 
 
-def _reaches(table: Ints, tier: Tier, world: int) -> list[Ints]:
+def _reaches(table: Ints, tier: Tier, world: int, inner: int) -> list[Ints]:
     """Distinct coordinates and spacing of each group along each dim of the torus."""
     columns = []
-    for coordinate in _coordinates(table, torus(tier, world)):
+    for coordinate in _coordinates(table // inner, torus(tier, world, inner)):
         sorted_ = np.sort(np.where(table >= 0, coordinate, -1), axis=1)
         step = np.diff(sorted_, axis=1, prepend=-1)
         fresh = (sorted_ >= 0) & (step > 0)
         fresh[:, 0] = sorted_[:, 0] >= 0
         columns.append(fresh.sum(axis=1))
-        inner = np.where(fresh[:, 1:] & (sorted_[:, :-1] >= 0), step[:, 1:], 1 << 40)
-        columns.append(inner.min(axis=1, initial=1 << 40))
+        spacing = np.where(fresh[:, 1:] & (sorted_[:, :-1] >= 0), step[:, 1:], 1 << 40)
+        columns.append(spacing.min(axis=1, initial=1 << 40))
     return columns
 
 
-def _cuts(table: Ints, tier: Tier, world: int) -> tuple[float, float]:
+def _cuts(table: Ints, tier: Tier, world: int, inner: int) -> tuple[float, float]:
     """What the links of a torus' busiest cut carry each, of one buffer (see ``Level.cuts``).
 
     A slab of the torus with i of a group's n members takes in (n - i)/n of a buffer that the group
     gathers, i (n - i)/n of one that each of them exchanges, over the links at its two faces.  Slabs
     of every width are tried at every place, of long dims a half, a third and a quarter.
     """
-    shape = torus(tier, world)
-    ranks = math.prod(shape)
+    shape = torus(tier, world, inner)
+    ranks = math.prod(shape) * inner
     here = (table >= 0) & (table < ranks)  # one pod: the others are like it
     met = here.any(axis=1)
     table, here = table[met], here[met]
     members = here.sum(axis=1)
     group = np.nonzero(here)[0]
     gathers = exchanges = 0.0
-    for coordinate, side in zip(_coordinates(table[here], shape), shape, strict=True):
+    for coordinate, side in zip(_coordinates(table[here] // inner, shape), shape, strict=True):
         if side < 2:
             continue
         closed = side > 2 and side % tier.closed == 0
@@ -258,24 +264,24 @@ def _profile(row: Ints, system: System, world: int) -> Profile:
     for tier in system.network:
         counts = _counts(members[None], inner, tier.size)
         parties, fewest, reached = (int(column[0]) for column in counts)
-        inner = tier.size
+        below, inner = inner, tier.size
         if parties > 1:
-            levels.append(_level(Level(tier, parties, fewest, reached), members, world))
+            levels.append(_level(Level(tier, parties, fewest, reached), members, world, below))
     return tuple(levels)
 
 
-def _level(level: Level, members: Ints, world: int) -> Level:
+def _level(level: Level, members: Ints, world: int, inner: int) -> Level:
     """A level with the links that its tier's arrangement gives it."""
     tier = level.tier
     if tier.topology == "FullyConnected":
         return replace(level, lanes=(level.parties - 1) / (tier.size - 1))
     if tier.topology != "Ring":
         return level
-    shape = torus(tier, world)
+    shape = torus(tier, world, inner)
     block = members // tier.size if tier.size else np.zeros_like(members)
     mine = members[block == block[0]]
     reach = []
-    for coordinate, side in zip(_coordinates(mine, shape), shape, strict=True):
+    for coordinate, side in zip(_coordinates(mine // inner, shape), shape, strict=True):
         places = distinct(coordinate)
         if len(places) > 1:
             spacing = int(np.diff(places).min())

@@ -129,7 +129,8 @@ class Tier:
         bandwidth: bytes per second and direction: per device; of a Ring per link.
         latency: seconds per message.
         efficiency: attainable share of the bandwidth, at most 1.
-        rings: of a Ring the dims of the torus: a device has two links in each.
+        rings: of a Ring the dims of the torus: a device has two links in each, above a smaller tier
+            to the devices of its place in the neighbouring nodes.
         algorithms: how collectives can run on it.
         closed: of a Ring: a dim of the torus is closed to a ring where its size is a multiple of
             this, else it is an open row.
@@ -219,9 +220,11 @@ def load_system(name_or_path: str | Path) -> System:
 
 def _content(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > _MAX_BYTES:
+        with path.open("rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+        if len(content) > _MAX_BYTES:
             raise UsageError(f"{path}: too large for a system description")
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(content.decode("utf-8"))
     except FileNotFoundError:
         raise
     except (OSError, UnicodeDecodeError) as error:
@@ -346,6 +349,9 @@ def _tier(table: Description) -> Tier:
         protocols=_protocols(table),
     )
     table.done()
+    for name, default in (("rings", 1), ("closed", 1)):
+        if tier.topology != "Ring" and getattr(tier, name) != default:
+            raise Unfit(f"{table.where}{name} is for a Ring, this is a {tier.topology}")
     if tier.topology != "Switch" and tier.oversubscription != 1:
         raise Unfit(f"{table.where}oversubscription is for a Switch, this is a {tier.topology}")
     for name in tier.algorithms:

@@ -162,6 +162,42 @@ def test_all_to_all_on_a_torus_loads_its_links_as_routes_do(name, world, dims):
     assert cost.seconds - latency == pytest.approx(max(load.values()) / tier.rate, rel=1e-6)
 
 
+def nodes_on_a_torus(rings: int = 1) -> System:
+    """Nodes of 4 with 100 GB/s inside; each device has two links of 10 GB/s in each dim."""
+    node = Tier("links", 4, "Switch", 100e9, 1e-6)
+    # The tiers' names are the user's: nothing is told apart by them.
+    torus_ = Tier("links", 0, "Ring", 10e9, 10e-6, rings=rings)
+    return replace(H100, network=(node, torus_))
+
+
+def test_a_ring_of_nodes_by_hand():
+    """8 nodes of 4: the devices of one place in their nodes form a ring of 8, with two links each.
+
+    One member per node gathers 7/8 of 800 MB over two links: 35 ms, 4 hops both ways around.
+    All 32: 3/4 inside, 6 ms, and 7/8 of the 200 MB that are left across, 8.75 ms; on one flat ring
+    31/32 of 800 MB over 4 x 2 links, 9.6875 ms, and 7 steps across, 8 x 3 inside.
+    Everybody to everybody: 16 ranks send half of 800 MB each over the 2 x 4 links of the cut.
+    """
+    system = nodes_on_a_torus()
+    [column] = levels(StridedGroups(32, ((8, 4),)), system)
+    assert collective_cost("all_gather", 800e6, (column,)).seconds == pytest.approx(35e-3 + 40e-6)
+    whole = levels(everybody(32), system)
+    hierarchical = collective_cost("all_gather", 800e6, whole, "hierarchical")
+    assert hierarchical.seconds == pytest.approx(6e-3 + 3e-6 + 8.75e-3 + 40e-6)
+    flat = collective_cost("all_gather", 800e6, whole, "flat ring")
+    assert flat.seconds == pytest.approx(9.6875e-3 + 70e-6 + 24e-6)
+    spread = collective_cost("all_to_all", 800e6, whole)
+    assert spread.seconds == pytest.approx(16 * 400e6 / 80e9 + 40e-6)
+
+
+def test_messages_between_nodes_of_a_torus_take_links_between_nodes():
+    """Nodes of 4 on a torus of 4 x 4: ranks 0 and 17 are neighbours along the first dim."""
+    pairs = np.array([[0, 17], [1, 2], [2, 42]])  # nodes 0 to 4, 0 to 0, 0 to 10 = (2, 2)
+    number, ways = hops(permutation(64, pairs), nodes_on_a_torus(2))
+    found = [(ways[n][0].size, ways[n][1]) for n in number[[0, 1, 2]]]
+    assert found == [(0, 1), (4, 1), (0, 4)]
+
+
 def test_a_full_mesh_of_links_gives_a_pair_one_link():
     """MI300X: 448 GB/s in 7 links; two members share one of them, four have three each."""
     system = load_system("mi300x-8")
@@ -284,13 +320,14 @@ def test_groups_of_any_shape_are_never_below_what_a_nodes_ports_must_take_in(cas
 
 @st.composite
 def groups_on_a_torus(draw):
-    name = draw(st.sampled_from(["tpu-v5e-pod", "tpu-v5p-pod", "tpu-v6e-pod"]))
-    world = draw(st.sampled_from([6, 8, 12, 16, 48, 64, 96, 128, 192, 256]))
+    name = draw(st.sampled_from(["tpu-v5e-pod", "tpu-v5p-pod", "tpu-v6e-pod", "nodes"]))
+    world = draw(st.sampled_from([6, 8, 12, 16, 48, 64, 96, 128, 192, 256][name == "nodes" :]))
     size = draw(st.sampled_from([n for n in range(2, world + 1) if world % n == 0]))
     stride = draw(
         st.sampled_from([s for s in range(1, world // size + 1) if world % (s * size) == 0])
     )
-    return load_system(name), StridedGroups(world, canonical([(size, stride)]))
+    system = nodes_on_a_torus(2) if name == "nodes" else load_system(name)
+    return system, StridedGroups(world, canonical([(size, stride)]))
 
 
 @given(groups_on_a_torus(), st.sampled_from(KINDS), st.integers(1 << 20, 1 << 34))
@@ -301,15 +338,16 @@ def test_groups_on_a_torus_are_never_below_what_passes_its_cuts(case, kind, size
     faces, or one where it lies at the end of a dim that does not close.
     """
     system, groups = case
-    tier = system.network[0]
-    shape = torus(tier, groups.world)
+    at = [tier.topology for tier in system.network].index("Ring")
+    tier, inner = system.network[at], system.network[at - 1].size if at else 1
+    shape = torus(tier, groups.world, inner)
     table = groups.table()
     placement = place(groups, system)
     seconds = max(
         collective_cost(kind, size, placement.profiles[n]).seconds
         for n in np.unique(placement.number).tolist()
     )
-    places = np.stack(np.unravel_index(table, shape))
+    places = np.stack(np.unravel_index(table // inner, shape))
     total = table.shape[1]
     for dim, side in enumerate(shape):
         closed = side > 2 and side % tier.closed == 0

@@ -81,6 +81,10 @@ def test_a_users_file_has_the_same_form(tmp_path):
         (("size = [8,", f"size = [{10**30},"), r"network\[0\].size must be at most 1000000000"),
         (('topology = "Switch"', 'topology = "Ring"'), "tree does not run on a Ring"),
         (('topology = "Switch"', 'topology = "Switch"\nports = "below"'), "no tier below"),
+        (
+            ('topology = "Switch"', 'topology = "Switch"\nrings = 3'),
+            r"network\[0\].rings is for a Ring, this is a Switch",
+        ),
         (("matmul_efficiency = [0.", "matmul_efficiency = [8."), "at most 1"),
         (('["ring", "tree", "in-network"]', '["star"]'), "algorithms must be some of ring, tree"),
         (

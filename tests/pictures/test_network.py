@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 
 from flint.cli import main
 from flint.converters.network_svg import network, write_network
+from flint.cost.systems import Tier, load_system
 from flint.mesh import Mesh
 from flint.simulation.recording import record
 from tests.pictures.browser import misplaced, needs_browser
@@ -52,6 +54,16 @@ def test_a_group_along_the_first_axis_has_one_rank_per_node():
     assert len(ranks(elements)) == 24
     assert "8 over InfiniBand NDR" in words(elements)
     assert "\u2026 5" in words(elements)
+
+
+def test_nodes_on_a_ring_are_drawn_as_nodes():
+    tiers = (
+        Tier("node", 8, "Switch", 450e9, 1e-6),
+        Tier("ring of nodes", 0, "Ring", 50e9, 1e-6),
+    )
+    _, elements = drawn(overlapped(MESH, "data"), replace(load_system("dgx-h100"), network=tiers))
+    assert {rank for rank, member in ranks(elements).items() if member} == {0, 8, 56}
+    assert {"node", "ring of nodes"} <= set(words(elements))
 
 
 def test_what_is_drawn_and_what_is_left_out_are_all_ranks():

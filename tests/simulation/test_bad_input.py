@@ -89,6 +89,11 @@ def test_a_system_on_which_a_step_takes_for_ever_is_one_line(folder, tmp_path, c
         (("--system", "dgx-h200"), 2, "no system is called 'dgx-h200'"),
         (("--system", "dgx-h10"), 2, "did you mean dgx-h100?"),
         (("--system", "."), 2, "cannot be read"),
+        (("--system", ""), 2, "cannot be read"),  # of a variable that nobody has set
+        (("--granularity", ""), 2, "granularity ''"),
+        (("--system", "/dev/zero"), 2, "too large"),
+        (("--durations", "/dev/zero"), 2, "too large"),
+        (("--html", "page", "--network", "./page"), 2, "--html and --network name the same file"),
         (("--durations", "absent.csv"), 2, "absent.csv: cannot be read"),
         (("--pass", "hoist:by=0"), 2, "hoist"),
         (("--timeline", "absent/step.json"), 2, "there is no folder"),
