@@ -22,6 +22,7 @@ from flint.errors import FlintError, UsageError
 from flint.mesh import Mesh
 from flint.post_execution.answering import answering
 from flint.post_execution.exchanges import communication_of, meet
+from flint.post_execution.flows import flows_of
 from flint.post_execution.graphs import Flows, graph_of, phases_of
 from flint.post_execution.order import edges_of
 from flint.post_execution.recorded import (
@@ -30,7 +31,6 @@ from flint.post_execution.recorded import (
     read_recorded,
     sorted_files,
 )
-from flint.post_execution.storages import flows_of
 from flint.post_execution.units import Units
 from flint.ranks import from_mask
 from flint.uneven import uneven_remarks, with_largest_sizes
