@@ -75,7 +75,9 @@ def parse_mesh(text: str, axes: str | None = None) -> Mesh:
         UsageError: not a list of positive integers, or names that do not match.
     """
     try:
-        shape = tuple(int(part) for part in text.replace("x", ",").split(",") if part.strip())
+        # A comma behind the last size is Python's; any other gap is a size that is missing.
+        sizes = text.strip().removesuffix(",").replace("x", ",").split(",")
+        shape = tuple(int(part) for part in sizes)
     except ValueError:
         raise UsageError(f"--mesh {text!r}: expected sizes such as 64,8") from None
     names = tuple(part.strip() for part in axes.split(",")) if axes else ()

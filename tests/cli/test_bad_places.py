@@ -117,7 +117,7 @@ def test_what_a_step_prints_is_not_on_stdout(tmp_path):
         (["check", "out", "--npus-count", "x"], "--npus-count 'x'"),
         (["convert", str(TINY), "-o", "o", "--trip-count", "-4"], "from 0 on"),
         (["convert", str(TINY), "-o", "o", "--branch", "main=-1"], "from 0 on"),
-        (["convert", str(TINY), "-o", "o", "--mesh", ""], "at least 1 device"),
+        (["convert", str(TINY), "-o", "o", "--mesh", ""], "expected sizes such as 64,8"),
         (["simulate", str(TINY)], "is a file, no workload folder"),
         (["diff", "out", str(TINY)], "is a file, no workload folder"),
         (["simulate", "out", "--time-limit", "0"], "--time-limit 0"),

@@ -99,6 +99,8 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
         (("convert", "absent.mlir", "-o", "out"), 2, "no such file"),
         (("convert", TINY, "-o", "out", "--mesh", "3,3"), 2, "module is for 8"),
         (("convert", TINY, "-o", "out", "--mesh", "4,two"), 2, "--mesh"),
+        (("convert", TINY, "-o", "out", "--mesh", "8,x"), 2, "--mesh '8,x': expected sizes"),
+        (("convert", TINY, "-o", "out", "--mesh", "4,,2"), 2, "--mesh '4,,2': expected sizes"),
         (("convert", TINY, "-o", "out", "--mesh", "4,2", "--axes", "a"), 2, "2 axes"),
         (("convert", TINY, "-o", "out", "--ranks", "0-8"), 2, "0 to 7"),
         (("convert", TINY, "-o", "out", "--ranks", "some"), 2, "--ranks"),
