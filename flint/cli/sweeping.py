@@ -62,6 +62,8 @@ def carry_out(
         printer = Printer(sys.stdout)
         again = f", {cached} of them from an earlier run" if cached else ""
         printer.line(f"{output}: {len(good)} of {len(results)} points simulated{again}")
+        for note in rows.remarks(results) if not sweep.simulation else ():
+            printer.line(f"note: {note}")
         if good:
             printer.table(_table(good, _varying(results)))
         failed = [row for row in results if row["error"] is not None]

@@ -16,7 +16,7 @@ from typing import Final
 
 from flint.readable import human_bytes, human_seconds
 from flint.sweeps.description import NO_PASS, Sweep
-from flint.sweeps.rows import Row
+from flint.sweeps.rows import Row, remarks
 from flint.writing import replacing
 
 _STYLE: Final = """
@@ -78,6 +78,8 @@ def page(sweep: Sweep, rows: Sequence[Row], image: Path | None) -> str:
         "step time, peak memory and device-seconds. Exposed: communication while nothing is "
         "computed.</p>",
     ]
+    if not sweep.simulation:
+        parts += [f"<p>Note: {escape(note)}.</p>" for note in remarks(rows)]
     if image is not None:
         data = base64.b64encode(image.read_bytes()).decode()
         parts.append(

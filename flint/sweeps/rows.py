@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flint.sweeps.description import Sweep
+from flint.sweeps.description import NO_PASS, Sweep
 from flint.sweeps.running import Outcome
 from flint.writing import replacing
 
@@ -29,7 +29,7 @@ _FIGURES = (
 OBJECTIVES = ("step_seconds", "peak_memory_bytes", "device_seconds")
 COLUMNS = (
     "step", "mesh", "axes", "ranks", "system", "pass", *_FIGURES, "device_seconds", "pareto",
-    "workload", "error",
+    "workload", "notes", "error",
 )  # fmt: skip
 
 
@@ -38,7 +38,8 @@ def to_rows(outcomes: Sequence[Outcome]) -> list[Row]:
 
     ``device_seconds`` is what a step costs: its seconds times the ranks.  ``pareto``: it fits, and
     no point that fits is at least as good in step time, peak memory and device-seconds and better
-    in one of them.  ``workload`` is the folder that ``flint simulate`` takes.
+    in one of them.  ``workload`` is the folder that ``flint simulate`` takes, ``notes`` what it
+    remarks.
     """
     rows = [_row(outcome) for outcome in outcomes]
     for row in _best(rows, OBJECTIVES):
@@ -63,6 +64,7 @@ def _row(outcome: Outcome) -> Row:
         row["device_seconds"] = result["step_seconds"] * point.mesh.size
         row["pareto"] = False
         row["workload"] = str(point.workload)
+        row["notes"] = list(result["notes"] or ())
     return row
 
 
@@ -87,6 +89,29 @@ def _beats(one: Row, other: Row, objectives: Sequence[str]) -> bool:
 def front(rows: Sequence[Row], across: str, up: str) -> list[Row]:
     """The rows that fit and that none beats in two columns, by the first of them."""
     return _best(rows, (across, up))
+
+
+def remarks(rows: Sequence[Row]) -> list[str]:
+    """What is noted of points, once each, with what its points have and others have not.
+
+    That a pass was applied is said by the point's name.
+    """
+    good = [row for row in rows if row["error"] is None]
+    noted: dict[str, list[Row]] = {}
+    for row in good:
+        for note in row["notes"] or ():
+            if not note.startswith("after pass "):
+                noted.setdefault(note, []).append(row)
+    return [note + _whose(some, good) for note, some in noted.items()]
+
+
+def _whose(some: Sequence[Row], every: Sequence[Row]) -> str:
+    told = []
+    for name in ("step", "mesh", "system", "pass"):
+        mine = dict.fromkeys(row[name] or NO_PASS for row in some)
+        if len(mine) < len({row[name] for row in every}):
+            told.append(f"{name} {', '.join(mine)}")
+    return f" ({'; '.join(told)})" if told else ""
 
 
 def document(sweep: Sweep, rows: Sequence[Row]) -> dict[str, Any]:
@@ -118,4 +143,4 @@ def _write_csv(path: Path, rows: Sequence[Row]) -> None:
     with path.open("w", newline="") as out:
         writer = csv.DictWriter(out, COLUMNS)
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows(row | {"notes": "; ".join(row["notes"] or ())} for row in rows)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from flint.mesh import Mesh
 from flint.sweeps import page, picture
 from flint.sweeps.description import Sweep
 from flint.sweeps.points import Point
-from flint.sweeps.rows import COLUMNS, front, to_rows
+from flint.sweeps.rows import COLUMNS, front, remarks, to_rows, write
 from flint.sweeps.running import Outcome
 
 
@@ -56,6 +58,31 @@ def test_the_front_in_two_columns_goes_down():
     rows = to_rows([outcome(1, 1.0, 9), outcome(1, 2.0, 5), outcome(1, 3.0, 7)])
     best = front(rows, "step_seconds", "peak_memory_bytes")
     assert [(row["step_seconds"], row["peak_memory_bytes"]) for row in best] == [(1.0, 9), (2.0, 5)]
+
+
+def test_what_simulations_note_is_said_of_whose_points(tmp_path):
+    def noted(ranks, system, *notes):
+        one = outcome(ranks, 1.0, 1)
+        point = replace(one.point, system_name=system)
+        return Outcome(point, one.result | {"notes": notes})
+
+    rows = to_rows(
+        [
+            noted(72, "a", "fused"),
+            noted(64, "a", "fused", "after pass hoist:by=1"),
+            noted(72, "b", "fused"),
+            noted(64, "b", "fused", "64 of 72 are used"),
+            Outcome(outcome(3, 1.0, 1).point, reason="no"),
+        ]
+    )
+    assert remarks(rows) == ["fused", "64 of 72 are used (mesh 64; system b)"]
+    sweep = Sweep(("t.py:f",), ("72", "64"), ("a", "b"), tmp_path)
+    write(sweep, rows)
+    assert json.loads((tmp_path / "results.json").read_text())["rows"][3]["notes"] == [
+        "fused", "64 of 72 are used"
+    ]  # fmt: skip
+    assert ",fused; 64 of 72 are used," in (tmp_path / "results.csv").read_text()
+    assert "Note: 64 of 72 are used (mesh 64; system b)." in page.page(sweep, rows, None)
 
 
 def test_the_picture_is_a_png(tmp_path):
