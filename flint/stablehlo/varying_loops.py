@@ -31,7 +31,7 @@ from flint.scalars import (
 )
 
 #: More distinct counts than this are not told apart.
-MAX_COUNTS = 1024
+MAX_COUNTS = 4096
 #: Kinds of ranks x outer iterations that are evaluated.
 _MAX_PLACES = 2**22
 #: Entries of the table from a place's integers to its count.

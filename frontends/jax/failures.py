@@ -20,6 +20,8 @@ _MEANINGS = {
     "NonConcreteBooleanIndexError": "indexes by the values of a traced boolean array",
     "UnexpectedTracerError": "keeps a traced array from another trace",
 }
+#: What JAX says of a shard_map over another mesh than the one in context.
+OTHER_MESH = "should match the mesh passed to shard_map"
 _ADVICE = "a capture holds for all values: use jax.lax.cond, jax.numpy.where or a static argument"
 
 
@@ -41,6 +43,17 @@ def explained(error: BaseException, step: str, doing: str = "be traced") -> Flin
     text = one_line(error)
     if kind == "IndivisibleError" or "does not evenly divide" in str(error):
         return UsageError(f"{where}: the mesh does not divide a dim: {text}")
+    if OTHER_MESH in text:
+        return UsageError(
+            f"{where}: {step} maps over another mesh than the capture's (jax.pmap has one of its "
+            "own): leave out shard_map's mesh, or take the one that setup is given; axes must "
+            f"have the same names, sizes and types: {text}"
+        )
+    if "mesh_shape" in text and "Number of devices" in text:
+        return UsageError(
+            f"{where}: {step} builds a mesh of more devices than this process has: take the mesh "
+            f"that setup is given, or capture by the command, flint capture: {text}"
+        )
     if "_device_assignment is not implemented" in text:
         return UsageError(
             f"{where}: {step} uses a mesh of devices of another size than the capture's: take the "

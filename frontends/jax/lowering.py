@@ -25,9 +25,9 @@ from flint import registry
 from flint.capturing import Arguments, Request
 from flint.errors import UsageError
 from flint.frontends.jax.arguments import is_array, mesh_of, on_mesh
-from flint.frontends.jax.failures import explained
+from flint.frontends.jax.failures import OTHER_MESH, explained
 from flint.frontends.jax.host_calls import without_client
-from flint.frontends.jax.internals import mesh_context
+from flint.frontends.jax.internals import mesh_context, of_devices
 from flint.frontends.jax.manual_bodies import name_bodies
 from flint.frontends.jax.mlir_interface import Interface, interface_of
 from flint.frontends.jax.partitioning_rules import without_devices
@@ -112,14 +112,12 @@ def lower(
         try:
             lowered, warnings = attempt(mesh_context(mesh))
         except ValueError as error:
-            if "with_sharding_constraint" not in str(error):
+            if OTHER_MESH in str(error):
+                lowered, warnings = attempt(mesh_context(of_devices(mesh)))
+            elif "with_sharding_constraint" not in str(error):
                 raise
-            # Annotations that do not fit are constraints only where a mesh is in context (flax).
-            try:
-                lowered, warnings = attempt(contextlib.nullcontext())
-            except Exception:  # it needs the mesh, so the first error is the one to mend
-                raise error from None
-            warnings[NO_MESH] = 1
+            else:
+                lowered, warnings = _without_context(attempt, error)
     except Exception as error:
         raise explained(error, request.name) from error
     module = lowered.compiler_ir("stablehlo")
@@ -140,6 +138,18 @@ def lower(
         bool(jax.config.values["jax_use_shardy_partitioner"]),
         warnings,
     )
+
+
+def _without_context(
+    attempt: Callable[[AbstractContextManager[None]], tuple[Any, dict[str, int]]],
+    error: ValueError,
+) -> tuple[Any, dict[str, int]]:
+    """The step with annotations that do not fit: constraints only with a mesh in context (flax)."""
+    try:
+        lowered, warnings = attempt(contextlib.nullcontext())
+    except Exception:  # it needs the mesh, so the first error is the one to mend
+        raise error from None
+    return lowered, warnings | {NO_MESH: 1}
 
 
 def _bytecode(module: Any) -> bytes:
@@ -222,6 +232,11 @@ def _jitted(
             )
         return function, args, kwargs
     if hasattr(function, "lower") and hasattr(function, "__wrapped__"):
+        if "pmap" in f"{type(function).__module__} {function.lower.__module__}":
+            raise UsageError(
+                "jax.pmap maps over the devices of one process, not over a mesh: use "
+                "jax.shard_map over the mesh's axis"
+            )
         # A jit that cannot trace on an abstract mesh (equinox's) leaves its function to ours.
         names = ["donate_first"] + ["donate_rest"] * (len(args) - 1)
         donated = tuple(n for n, name in enumerate(names) if getattr(function, name, False))

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from flint.folder import load
+
 HERE = Path(__file__).parent
 STEPS = HERE / "steps.py"
 
@@ -80,6 +82,27 @@ def setup(_):
 def step(x):
     y = jax.lax.with_sharding_constraint(jnp.sin(x), NamedSharding(mesh, P("data", "model")))
     return jax.lax.with_sharding_constraint(y, P("data")).sum()
+
+
+@jax.jit
+def mapped(x):
+    part = jax.shard_map(
+        lambda x: jax.lax.psum(x @ x.T, "model"), mesh=mesh, in_specs=P("data", "model"),
+        out_specs=P("data"),
+    )
+    return jax.lax.with_sharding_constraint(part(x), NamedSharding(mesh, P("data")))
+
+
+def elsewhere(x):
+    other = Mesh(mesh.devices, ("rows", "columns"))
+    return jax.shard_map(jnp.sin, mesh=other, in_specs=P("rows"), out_specs=P("rows"))(x)
+
+
+def per_device(x):
+    return jax.pmap(jnp.sin)(x)
+
+
+each = jax.pmap(jnp.sin)
 """
 
 
@@ -162,6 +185,38 @@ def test_code_that_builds_its_own_mesh_finds_that_many_devices(mesh, folder, tmp
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     assert list(json.loads(run.stdout)["mesh"]) == ["data", "model"]
+
+
+@pytest.mark.parametrize("mesh", [(4, 2), (4096, 4)])
+def test_a_shard_map_over_a_mesh_of_its_own_devices_is_over_the_captures(mesh, folder, tmp_path):
+    (folder / "own_axes.py").write_text(OWN_MESH.replace("(-1, 2)", f"(-1, {mesh[1]})"))
+    run = flint(
+        "capture", "own_axes.py:mapped", "--setup", "setup", "--mesh", f"{mesh[0]},{mesh[1]}",
+        "--ranks", "0", "--granularity", "op", "-o", tmp_path / "out", cwd=folder,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    [program] = load(tmp_path / "out").programs
+    [reduced] = [node for node in program.graph if node.communication is not None]
+    assert reduced.communication.kind == "all_reduce"
+    assert reduced.communication.groups.table()[0].tolist() == list(range(mesh[1]))
+    rows = 16384 // mesh[0]  # a rank's rows times all of its rows
+    assert reduced.communication.operand_bytes == (rows * rows * 4,)
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        ("elsewhere", "elsewhere maps over another mesh than the capture's"),
+        ("per_device", "jax.pmap has one of its own"),
+        ("each", "jax.pmap maps over the devices of one process"),
+    ],
+)
+def test_maps_over_other_meshes_are_one_line(step, said, folder, tmp_path):
+    run = flint(
+        "capture", f"own.py:{step}", "--setup", "setup", "--mesh", "4,2", "-o", tmp_path / "out",
+        cwd=folder,
+    )  # fmt: skip
+    assert said in failed(run, 2)
 
 
 def test_another_trip_count_is_another_capture(folder, tmp_path):
