@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from flint.cost.collectives import check_algorithm
-from flint.cost.systems import load_system
+from flint.cost.systems import System, load_system
 from flint.errors import UsageError
 from flint.mesh import Mesh, parse_mesh
 from flint.passes import check_granularity
@@ -26,6 +29,8 @@ from flint.sweeps.description import NO_PASS, Sweep
 
 #: Digits of a key that name a file: 96 bits.
 _DIGITS = 24
+#: What joins passes; ``reduce-scatter+all-gather`` is an algorithm of one.
+_JOINS: Final = re.compile(r"\+(?!all[-_]gather\b)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ class Point:
         mesh: device grid.
         axes: names of its axes as given; None: the step's.
         system: as given.
-        system_name: what the system calls itself.
+        system_name: what the system calls itself, or as given where others call themselves so too.
         passes: what-if passes.
         workload: its capture's folder, which points of the same step and mesh share.
         result: file of the simulation's result.
@@ -69,15 +74,18 @@ def points(sweep: Sweep) -> list[Point]:
     if not sweep.steps or not sweep.meshes or not sweep.systems or not sweep.passes:
         raise UsageError("a sweep needs at least one step, one --mesh and one --system")
     meshes = list(dict.fromkeys(parse_mesh(text, sweep.axes) for text in sweep.meshes))
-    described = [(load_system(text), text) for text in sweep.systems]
-    systems = list({repr(system): (system, text) for system, text in described}.values())
+    systems: dict[str, tuple[System, str]] = {}
+    for text in sweep.systems:
+        system = load_system(text)
+        systems.setdefault(repr(system), (system, text))
+    names = Counter(system.name for system, _ in systems.values())
     variants = list(dict.fromkeys(map(_variant, sweep.passes)))
     found = []
     for step in dict.fromkeys(sweep.steps):
         content, name = _content(step)
         for mesh in meshes:
             capture = _key(content, *name, mesh.shape, sweep.axes, sweep.setup, sweep.capture)
-            for system, text in systems:
+            for system, text in systems.values():
                 for passes in variants:
                     result = _key(
                         capture, repr(system), sweep.granularity, sweep.algorithm, passes,
@@ -85,7 +93,8 @@ def points(sweep: Sweep) -> list[Point]:
                     )  # fmt: skip
                     found.append(
                         Point(
-                            step, mesh, sweep.axes, text, system.name, passes,
+                            step, mesh, sweep.axes, text,
+                            system.name if names[system.name] == 1 else text, passes,
                             sweep.folder / "workloads" / capture,
                             sweep.folder / "points" / f"{result}.json",
                         )
@@ -105,7 +114,7 @@ def _content(step: str) -> tuple[str, tuple[str, str]]:
 
 def _variant(text: str) -> tuple[str, ...]:
     """``hoist:by=1+scale:factor=2`` as its passes; ``none`` is no pass."""
-    passes = () if text == NO_PASS else tuple(part.strip() for part in text.split("+"))
+    passes = () if text == NO_PASS else tuple(part.strip() for part in _JOINS.split(text))
     parse_passes(passes)
     return passes
 

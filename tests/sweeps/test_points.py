@@ -1,0 +1,36 @@
+"""Points: what is told apart, and how passes are joined."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flint.cost import systems
+from flint.sweeps.description import Sweep
+from flint.sweeps.points import points
+
+
+def sweep(folder: Path, **options: object) -> Sweep:
+    (folder / "step.py").write_text("def f(): ...\n")
+    given = {"meshes": ("4,2",), "systems": ("dgx-h100",), **options}
+    return Sweep((f"{folder / 'step.py'}:f",), folder=folder, **given)  # type: ignore[arg-type]
+
+
+def test_systems_that_call_themselves_alike_are_told_apart(tmp_path: Path) -> None:
+    """Two changed copies of a known system keep its name."""
+    known = Path(systems.__file__).with_name("systems") / "dgx-h100.toml"
+    files = [tmp_path / name for name in ("slow.toml", "slower.toml", "same.toml")]
+    for file, rate in zip(files, ("200 Gb/s", "100 Gb/s", "400 Gb/s"), strict=True):
+        file.write_text(known.read_text().replace('"400 Gb/s"', f'"{rate}"'))
+    found = points(sweep(tmp_path, systems=("dgx-h100", *map(str, files), "dgx-a100")))
+    assert [point.system_name for point in found] == [
+        "dgx-h100", str(files[0]), str(files[1]), "dgx-a100"
+    ]  # fmt: skip
+
+
+def test_an_algorithms_name_is_no_two_passes(tmp_path: Path) -> None:
+    joined = "hoist:by=1 + replace:by=reduce_scatter+all_gather+split"
+    texts = ("replace:by=reduce-scatter+all-gather", joined)
+    assert [point.passes for point in points(sweep(tmp_path, passes=texts))] == [
+        ("replace:by=reduce-scatter+all-gather",),
+        ("hoist:by=1", "replace:by=reduce_scatter+all_gather", "split"),
+    ]
