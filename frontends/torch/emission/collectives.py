@@ -18,7 +18,7 @@ from flint.errors import FlintError
 from flint.frontends.torch.emission import exchanged_tensors as exchanged
 from flint.frontends.torch.emission import shared_tensors as shared
 from flint.frontends.torch.emission.emitter import Emitter
-from flint.frontends.torch.emission.replica_groups import Table, full_groups, full_pairs
+from flint.frontends.torch.emission.replica_groups import Table, evenly, full_groups, full_pairs
 from flint.frontends.torch.emission.rooted import barrier, gather_to_root, scatter_from_root
 from flint.frontends.torch.emission.storages import Storages
 from flint.frontends.torch.recording import Op, Recording
@@ -44,7 +44,7 @@ class Collectives:
         self.warnings: Counter[str] = Counter()
         self.shape = tuple(size for _, size in recording.mesh) or (recording.world_size,)
         self._channel = 0
-        self._tables: dict[tuple[int, int], Any] = {}
+        self._tables: dict[tuple[int, str, int], Any] = {}
         self._pairs: dict[tuple[int, int], Any] = {}
 
     def emit(self, op: Op, attributes: dict[str, Any], location: Any) -> None:
@@ -64,16 +64,40 @@ class Collectives:
             raise FlintError("this communication cannot be written as a StableHLO collective")
         handler(Emitter(self, op, attributes, location))
 
-    def groups(self, op: Op, root: int) -> Any:
-        """Replica groups of an op's process group, every rank's; ``root`` (a position) first."""
+    def groups(self, op: Op) -> Any:
+        """Replica groups of an op's process group, every rank's, lone ones filled up with -1."""
+        return self._attribute(op, full_groups)
+
+    def even_groups(self, op: Op) -> Any:
+        """The same in groups of one size, which all collectives but all-reduces want.
+
+        Ranks of whose groups nothing is known are put together in order: their programs, if they
+        communicate, are others.  None where that does not go.
+        """
+        return self._attribute(op, lambda ranks, shape: evenly(full_groups(ranks, shape)))
+
+    def rooted_groups(self, op: Op, root: int) -> Any:
+        """The same with ``root`` (a position) first, without lone ranks."""
+
+        def table(ranks: Sequence[int], shape: Sequence[int]) -> Table:
+            found = full_groups((ranks[root], *ranks[:root], *ranks[root + 1 :]), shape)
+            whole: Table = found[(found >= 0).all(1)]
+            return whole
+
+        return self._attribute(op, table, root)
+
+    def _attribute(
+        self,
+        op: Op,
+        table: Callable[[Sequence[int], Sequence[int]], Table | None],
+        root: int = -1,
+    ) -> Any:
         if op.group < 0:
             raise FlintError("the recording names no process group")
-        key = (op.group, root)
+        key = (op.group, table.__qualname__, root)
         if key not in self._tables:
-            ranks = self.recording.groups[op.group].ranks
-            if root:
-                ranks = (ranks[root], *ranks[:root], *ranks[root + 1 :])
-            self._tables[key] = _integers(full_groups(ranks, self.shape))
+            found = table(self.recording.groups[op.group].ranks, self.shape)
+            self._tables[key] = None if found is None else _integers(found)
         return self._tables[key]
 
     def size(self, op: Op) -> int:

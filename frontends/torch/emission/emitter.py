@@ -71,15 +71,37 @@ class Emitter:
             loc=self.location,
         )
 
-    def grouped(self, root: int = 0, ids: bool = True) -> dict[str, Any]:
-        """Groups and channel as attributes."""
-        found = {
-            "replica_groups": self.among.groups(self.op, root),
-            "channel_handle": self.among.channel(),
+    def evenly(
+        self,
+        name: str,
+        operands: Sequence[Value],
+        results: Sequence[Any],
+        extra: dict[str, Any],
+        regions: int = 0,
+    ) -> Any:
+        """A collective that StableHLO has for groups of one size only, which have all ranks.
+
+        Where the ranks do not divide into such groups, a custom call stands for it.
+        """
+        groups = self.among.even_groups(self.op)
+        if groups is None:
+            return self.called(name, operands, results)
+        channel = self.among.channel()
+        known = {"replica_groups": groups, "channel_handle": channel, **extra}
+        return self.made(name, operands, results, known, regions)
+
+    def called(self, name: str, operands: Sequence[Value], results: Sequence[Any]) -> Any:
+        """A custom call that stands for a collective of this name."""
+        groups = {
+            "replica_groups": self.among.groups(self.op),
+            "channel_id": build.number(int(hlo.ChannelHandle(self.among.channel()).handle)),
         }
-        if ids:
-            found["use_global_device_ids"] = ir.UnitAttr.get()
-        return found
+        extra = {
+            "call_target_name": ir.StringAttr.get(name),
+            "backend_config": ir.DictAttr.get(groups),
+            "api_version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 4),
+        }
+        return self.made("custom_call", operands, results, extra)
 
     def kind(self) -> str:
         """The reduction as the name of an op; unknown ones are taken for sums."""
@@ -107,7 +129,12 @@ class Emitter:
         if len(kinds) != 1:
             raise FlintError(f"one all-reduce of several dtypes: {', '.join(kinds)}")
         types = [value.type for value in values]
-        op = self.made("all_reduce", values, types, self.grouped(), regions=1)
+        extra = {
+            "replica_groups": self.among.groups(self.op),
+            "channel_handle": self.among.channel(),
+            "use_global_device_ids": ir.UnitAttr.get(),
+        }
+        op = self.made("all_reduce", values, types, extra, regions=1)
         build.body_of(op.regions[0], kinds, kind or self.kind())
         return [self.averaged(result) for result in op.results]
 
@@ -120,16 +147,17 @@ class Emitter:
             )
             for value in values
         ]
-        extra = self.grouped() | {"all_gather_dim": build.number(0)}
-        return list(self.made("all_gather", values, types, extra).results)
+        extra = {"all_gather_dim": build.number(0), "use_global_device_ids": ir.UnitAttr.get()}
+        return list(self.evenly("all_gather", values, types, extra).results)
 
     def reduce_scatter(self, value: Value) -> Value:
         """Along dim 0, which the group's size divides."""
         shape = build.shape_of(value)
         kind = build.tensor((shape[0] // self.size, *shape[1:]), build.dtype_of(value))
-        extra = self.grouped() | {"scatter_dimension": build.number(0)}
-        op = self.made("reduce_scatter", [value], [kind], extra, regions=1)
-        build.body_of(op.regions[0], [build.dtype_of(value)], self.kind())
+        extra = {"scatter_dimension": build.number(0), "use_global_device_ids": ir.UnitAttr.get()}
+        op = self.evenly("reduce_scatter", [value], [kind], extra, regions=1)
+        if len(op.regions):
+            build.body_of(op.regions[0], [build.dtype_of(value)], self.kind())
         return self.averaged(op.results[0])
 
     def all_to_all(self, value: Value, split: int = 0, concat: int = 0) -> Value:
@@ -139,13 +167,13 @@ class Emitter:
             raise FlintError(f"dim {split} of {shape} does not divide among {self.size} ranks")
         shape[split] //= self.size
         shape[concat] *= self.size
-        extra = self.grouped(ids=False) | {
+        extra = {
             "split_dimension": build.number(split),
             "concat_dimension": build.number(concat),
             "split_count": build.number(self.size),
         }
         kind = build.tensor(shape, build.dtype_of(value))
-        return self.made("all_to_all", [value], [kind], extra).results[0]
+        return self.evenly("all_to_all", [value], [kind], extra).results[0]
 
     def ragged_all_to_all(
         self, value: Value, out: View, sent: Sequence[int], received: Sequence[int]
@@ -158,24 +186,15 @@ class Emitter:
         target = build.constant(0, out.shape, out.dtype)
         vectors = [starts(sent), list(sent), starts(received), list(received)]
         literals = [build.literal(np.array(vector, np.int64), "int64") for vector in vectors]
-        groups = {
-            "replica_groups": self.among.groups(self.op, 0),
-            "channel_id": build.number(self._channel_number()),
-        }
-        extra = {
-            "call_target_name": ir.StringAttr.get("ragged_all_to_all"),
-            "backend_config": ir.DictAttr.get(groups),
-            "api_version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 4),
-        }
         kind = build.tensor(out.shape, out.dtype)
-        return self.made("custom_call", [value, target, *literals], [kind], extra).results[0]
-
-    def _channel_number(self) -> int:
-        return int(hlo.ChannelHandle(self.among.channel()).handle)
+        return self.called("ragged_all_to_all", [value, target, *literals], [kind]).results[0]
 
     def broadcast(self, value: Value, root: int) -> Value:
         """From the group's member ``root``."""
-        extra = self.grouped(root, ids=False)
+        extra = {
+            "replica_groups": self.among.rooted_groups(self.op, root),
+            "channel_handle": self.among.channel(),
+        }
         return self.made("collective_broadcast", [value], [value.type], extra).results[0]
 
     def permute(self, value: Value, source: int, target: int) -> Value:

@@ -104,6 +104,21 @@ def _with_lone(table: Table, world: int) -> Table:
     return np.concatenate([table[np.argsort(table.min(1), kind="stable")], rows])
 
 
+def evenly(table: Table) -> Table | None:
+    """Groups of which lone ranks are put together, in order, to groups as large as the others.
+
+    Args:
+        table: as ``full_groups`` returns it.
+
+    Returns:
+        int64 [groups, members] without -1; None where the lone ranks do not divide.
+    """
+    lone = table[:, -1] < 0 if table.shape[1] > 1 else np.zeros(len(table), bool)
+    if int(lone.sum()) % table.shape[1]:
+        return None
+    return np.concatenate([table[~lone], table[lone, 0].reshape(-1, table.shape[1])])
+
+
 def full_pairs(source: int, target: int, shape: Sequence[int]) -> Table:
     """A message and its translates along the mesh axes that it does not cross, int64 [pairs, 2].
 
