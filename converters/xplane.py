@@ -21,17 +21,18 @@ from google.protobuf.message import DecodeError
 
 from flint.converters.hlo_facts import ModuleFacts, module_facts
 from flint.converters.json_traces import read_bytes
-from flint.converters.xplane_branches import taken
+from flint.converters.xplane_branches import in_branches, taken
 from flint.converters.xplane_devices import Devices, fields, hosts_of, messages
 from flint.converters.xplane_loops import iterations
 from flint.converters.xplane_products import Multiplied
 from flint.converters.xplane_program import Program
 from flint.converters.xplane_types import narrower, parameters
 from flint.errors import FlintError
+from flint.hlo import hlo_pb2 as pb
 from flint.hlo.messages import parse_module
 from flint.hlo.shapes import TypeTable
 from flint.validation.classes import OpClass, hlo_class
-from flint.validation.observed import Fault, Observed, ObservedRows, OpFacts
+from flint.validation.observed import Fault, Observed, ObservedRows, OpFacts, Taken
 
 #: jax versions whose ``jax.profiler.ProfileData`` is known to work.
 _KNOWN = "0.10"
@@ -92,7 +93,7 @@ def observe(path: Path) -> Observed:
         world=module.devices,
         steps=tuple(f"run {number}" for number in range(steps)),
         faults=tuple(_uneven(profile, known, runs)),
-        taken=tuple(taken(proto, ran)),
+        taken=tuple(_taken(profile, proto, ran, known)),
         iterated=iterations(proto, ran) if profile.backend == "cpu" else (),
         parameters=parameters(program, profile.module.entry, types),
     )
@@ -104,6 +105,27 @@ def _facts_of(
     if (name, rank) not in known:
         known[name, rank] = profile.module.of(name, rank)
     return known[name, rank]
+
+
+def _taken(
+    profile: Profile,
+    proto: pb.HloModuleProto,
+    ran: dict[tuple[int, int], Counter[str]],
+    known: dict[tuple[str, int], tuple[OpFacts, ...]],
+) -> Iterator[Taken]:
+    """What each conditional chose, and what it could choose from."""
+    names = in_branches(proto)
+    inside: dict[tuple[str, int], tuple[OpFacts, ...]] = {}
+    for one in taken(proto, ran):
+        key = one.name, one.rank
+        if key not in inside:
+            facts = (
+                facts
+                for name in names[one.name]
+                for facts in _facts_of(profile, known, name, one.rank)
+            )
+            inside[key] = tuple(dict.fromkeys(item for item in facts if item.kind.must_match))
+        yield one._replace(inside=inside[key])
 
 
 def _converted(

@@ -42,3 +42,25 @@ def taken(
                 times[silent[0]] = counts[name] - sum(times)
             if sum(times):
                 yield Taken(rank, step, name, tuple(times))
+
+
+def in_branches(module: pb.HloModuleProto) -> dict[str, tuple[str, ...]]:
+    """The instructions in the branches of each conditional, and in all that these call."""
+    computations = {item.id: item for item in module.computations}
+    found: dict[str, tuple[str, ...]] = {}
+    for item in module.computations:
+        for one in item.instructions:
+            if one.opcode != "conditional":
+                continue
+            left, seen = list(one.called_computation_ids), set[int]()
+            names: list[str] = []
+            while left:
+                number = left.pop()
+                if number in seen or number not in computations:
+                    continue
+                seen.add(number)
+                for inner in computations[number].instructions:
+                    names.append(inner.name)
+                    left += inner.called_computation_ids
+            found[one.name] = tuple(names)
+    return found

@@ -13,7 +13,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -106,12 +106,12 @@ class OtherBranches:
         """
         left = [i for i in found.unmatched_captured if captured[i].kind.must_match]
         over = [j for j in found.unmatched_executed if executed[j].kind.must_match]
-        unused = [one for one in taken if sum(one.times)]
+        unused = [one for one in taken if sum(one.times) and one.inside]
         if not unused or not (left or over):
             return
         ours = _counted(captured, rules)
         for branches in self._others:
-            example: dict[Hashable, OpFacts] = {}
+            example = {rules.key(facts): facts for facts in captured if facts.kind.must_match}
             changes = []
             for other in branches:
                 expected = expected_of(other, rank)
@@ -122,8 +122,12 @@ class OtherBranches:
                 changes.append(change)
             for one in unused:
                 difference = _in_all(changes, one)
-                if difference and self._account(
-                    captured, executed, *difference, example, found, rules
+                if (
+                    difference
+                    and _stands_for(
+                        [example[key] for part in difference for key in part], one, rules
+                    )
+                    and self._account(captured, executed, *difference, example, found, rules)
                 ):
                     unused.remove(one)
                     break
@@ -174,6 +178,23 @@ class _Asked(dict[str, int]):
 
     def __deepcopy__(self, _memo: Any) -> dict[str, int]:
         return dict(self)
+
+
+def _stands_for(ops: Sequence[OpFacts], one: Taken, rules: Rules) -> bool:
+    """Whether the branches of an executed conditional have ops of these sizes, of whatever type.
+
+    Products that may run as multiplications are not looked for.
+    """
+
+    def size(facts: OpFacts) -> Hashable:
+        return rules.sized_key(replace(facts, dtype="", stored=(), compared=""))
+
+    there = set(map(size, one.inside))
+    return all(
+        size(facts) in there
+        for facts in ops
+        if not (rules.multiplication(facts) or rules.multiplied_in_all(facts))
+    )
 
 
 def _counted(ops: Sequence[OpFacts], rules: Rules) -> Counter[Hashable]:

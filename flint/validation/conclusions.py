@@ -17,7 +17,7 @@ from flint.errors import FlintError
 from flint.validation.classes import OpClass
 from flint.validation.clocks import Clock, Meetings, Presence
 from flint.validation.observed import Ints, Observed, OpFacts
-from flint.validation.pairing import Matching
+from flint.validation.pairing import Matching, without
 from flint.validation.report import WARNED, Report
 from flint.validation.widened import OTHER
 from flint.workload import Workload
@@ -36,16 +36,19 @@ def check_alike(
 ) -> None:
     """Refuse what is of another model or another mesh.
 
+    What has no partner for a reason that is named is no evidence of either.
+
     Raises:
         FlintError: it is.
     """
-    heavy = sum(facts.kind.must_match for facts in captured)
-    theirs = sum(facts.kind.must_match for facts in executed)
-    known = {i for i, _, _ in found.pairs}.union(found.without_captured)
-    paired = sum(captured[i].kind.must_match for i in known)
+    ours_left = without(list(range(len(captured))), found.without_captured)
+    theirs_left = without(list(range(len(executed))), found.without_executed)
+    heavy = sum(captured[i].kind.must_match for i in ours_left)
+    theirs = sum(executed[j].kind.must_match for j in theirs_left)
+    paired = sum(captured[i].kind.must_match for i in {i for i, _, _ in found.pairs})
     # Another type is no other model.
     other = sum(facts.compared.startswith(OTHER) for facts in executed)
-    if heavy and not theirs and not paired:
+    if any(facts.kind.must_match for facts in captured) and not theirs and not paired:
         raise FlintError(f"{trace.path}: none of the step's ops is one that can be compared")
     ours, run = _groups(captured), _groups(executed)
     if ours and run and not ours & run:

@@ -134,7 +134,7 @@ class Rules:
         if kind == OpClass.CONVOLUTION and not self.recorded:
             sizes = sorted(math.prod(shape) for shape, _ in facts.operands or ())
             return kind, self._dtype(facts.dtype), tuple(sizes)
-        shapes = _shapes(facts.operands)
+        shapes = _arguments(facts)
         if kind == OpClass.ATTENTION:  # what else kernels keep for the backward pass is their own
             shapes = tuple(item for item in shapes if len(item[0]) > 3)
         return kind, plain_name(facts.name), shapes
@@ -270,7 +270,7 @@ class Rules:
         convolution may list more, its weight, and attention keys and values of grouped heads,
         which other kernels want repeated.
         """
-        ours, theirs = set(_shapes(captured.operands)), set(_shapes(executed.operands))
+        ours, theirs = set(_arguments(captured)), set(_arguments(executed))
         untyped = {shape for shape, dtype in theirs if not dtype}
         more = {shape for shape, _ in theirs} - {shape for shape, _ in ours}
         results = {batch * m * n for batch, m, n, _ in captured.gemms or ()}
@@ -344,6 +344,21 @@ def _grouped(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
 def _shapes(operands: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
     """Distinct operands but numbers: an op that reads a tensor twice lists it once or twice."""
     return tuple(sorted({tensor for tensor in operands or () if tensor[0]}))
+
+
+def _arguments(facts: OpFacts) -> tuple[Tensor, ...]:
+    """Distinct operands; PyTorch runs a convolution over one dim as one over two, the first 1.
+
+    (``view1d_as_2d`` in aten/src/ATen/native/Convolution.cpp)
+    """
+    if facts.kind != OpClass.CONVOLUTION:
+        return _shapes(facts.operands)
+    return _shapes(
+        tuple(
+            ((*shape[:2], 1, *shape[2:]) if len(shape) == 3 else shape, dtype)
+            for shape, dtype in facts.operands or ()
+        )
+    )
 
 
 def _names(captured: str, executed: str) -> list[str]:

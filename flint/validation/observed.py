@@ -101,12 +101,16 @@ class Fault(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """How often a conditional took each of its branches."""
+    """How often a conditional took each of its branches.
+
+    ``inside`` is what must match one by one of all that stands in its branches, whether it ran.
+    """
 
     rank: int
     step: int
     name: str
     times: tuple[int, ...]
+    inside: tuple[OpFacts, ...] = ()
 
 
 class Iterated(NamedTuple):

@@ -32,7 +32,8 @@ RATIO = (
 #: Heading, and whether it is a number.
 CLASS_COLUMNS = (
     ("class", False), ("captured", True), ("executed", True), ("matched", True),
-    ("by name", True), ("in order", True), ("captured bytes", True), ("executed bytes", True),
+    ("by name", True), ("explained", True), ("in order", True), ("captured bytes", True),
+    ("executed bytes", True),
 )  # fmt: skip
 _TIME_COLUMNS = (
     ("class", False), ("measured", True), ("of matched ops", True), ("waiting", True),
@@ -53,6 +54,7 @@ def class_rows(report: Report) -> list[list[str]]:
                 f"{count.executed:,}",
                 f"{count.matched:,}" if compared else "-",
                 f"{count.by_name:,}" if compared else "-",
+                f"{count.explained_captured:,}" if compared else "-",
                 f"{count.in_order:,}" if compared else "-",
                 f"{count.captured_bytes:,}" if kind.collective else "-",
                 f"{count.executed_bytes:,}" if kind.collective else "-",

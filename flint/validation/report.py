@@ -34,6 +34,7 @@ class ClassCount:
         of_any_group: of those, communications of which the trace does not tell among whom they
             ran.
         explained: ops of either side that have no partner for a known reason.
+        explained_captured: of those, captured ones.
         captured_bytes, executed_bytes: what collectives send per rank, summed; -1 unknown.
     """
 
@@ -44,6 +45,7 @@ class ClassCount:
     in_order: int = 0
     of_any_group: int = 0
     explained: int = 0
+    explained_captured: int = 0
     captured_bytes: int = 0
     executed_bytes: int = 0
 

@@ -52,7 +52,9 @@ def add_counts(
         (executed, found.without_executed),
     ):
         for i in positions:
-            report.of(ops[i].kind).explained += 1
+            count = report.of(ops[i].kind)
+            count.explained += 1
+            count.explained_captured += ops is captured
     for reason, number in found.explained.items():
         report.explained[reason] = report.explained.get(reason, 0) + number
     for kind in rules.by_name:

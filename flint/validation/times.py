@@ -89,7 +89,8 @@ class Times:
         for number, facts in enumerate(executed):
             time = self.of(facts.kind)
             if measured[number] < 0:
-                time.unknown += 1
+                # A product that was made a multiplication is timed with what it is fused with.
+                time.unknown += facts.kind != OpClass.ELEMENTWISE or facts.gemms is None
             else:
                 time.measured += int(measured[number]) * _NANO
         left: set[int] = set()

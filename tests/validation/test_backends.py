@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from flint.converters.torch_ops import op_facts
+from flint.errors import FlintError
 from flint.validation.backends import (
     CAST,
     DECOMPOSED,
@@ -18,9 +20,11 @@ from flint.validation.backends import (
     explanations,
 )
 from flint.validation.classes import OpClass, aten_class
+from flint.validation.conclusions import check_alike
 from flint.validation.keys import BARRIER, COMBINED, ROOTED, rules_for
 from flint.validation.matching import match
 from flint.validation.observed import OpFacts
+from flint.validation.pairing import Matching
 
 X, ONE, W = (2, 16, 64), (2, 16, 1), (64,)
 
@@ -201,6 +205,7 @@ def heavy(name, kind, *shapes, gemms=None):
 
 
 FLASH = "aten._flash_attention_backward.default"
+LIBRARYS, SOUND, TAPS = "aten.mkldnn_convolution.default", (4, 4, 12), (16, 4, 3)
 IMAGES, GRADIENT, WEIGHT, KEYS = (2, 3, 32, 32), (2, 8, 16, 16), (8, 3, 7, 7), (1, 8, 32, 8)
 
 
@@ -216,6 +221,10 @@ IMAGES, GRADIENT, WEIGHT, KEYS = (2, 3, 32, 32), (2, 8, 16, 16), (8, 3, 7, 7), (
         (heavy(FLASH, OpClass.ATTENTION, KEYS), (KEYS, (2, *KEYS[1:])), False),
         (heavy(FLASH, OpClass.ATTENTION, KEYS), (KEYS, (1, 2, 32, 8)), True),  # 4 heads a group
         (heavy(FLASH, OpClass.ATTENTION, KEYS), (KEYS, (1, 3, 32, 8)), False),
+        (heavy(LIBRARYS, OpClass.CONVOLUTION, SOUND, TAPS),
+         ((4, 4, 1, 12), (16, 4, 1, 3)), True),  # over one dim as over two
+        (heavy(LIBRARYS, OpClass.CONVOLUTION, SOUND, TAPS), ((4, 4, 1, 12), (16, 4, 1, 5)), False),
+        (heavy(LIBRARYS, OpClass.CONVOLUTION, SOUND, TAPS), ((4, 4, 2, 12), (16, 4, 1, 3)), False),
     ],
 )  # fmt: skip
 def test_ops_that_must_match_list_nothing_that_is_not_theirs(captured, listed, agrees):
@@ -224,3 +233,18 @@ def test_ops_that_must_match_list_nothing_that_is_not_theirs(captured, listed, a
     rules = rules_for([captured], [executed], recorded=True, backend="cpu")
     found = match([captured], [executed], rules)
     assert bool(found.pairs) == agrees
+
+
+@pytest.mark.parametrize("explained", [0, 6])
+def test_what_is_explained_is_no_evidence_that_a_trace_is_of_the_step(explained):
+    ours = [heavy("dot", OpClass.GEMM, gemms=((1, 8, 8, 8),))] * 8
+    theirs = [heavy("dot", OpClass.GEMM, gemms=((1, 9, 9, 9),))] * 8
+    found = Matching(without_captured=list(range(explained)))
+    with pytest.raises(FlintError, match="of another model"):
+        check_alike(SimpleNamespace(path="trace"), 0, ours, theirs, found)
+
+
+def test_of_a_step_of_which_nothing_ran_nothing_is_concluded():
+    ours = [heavy("dot", OpClass.GEMM, gemms=((1, 8, 8, 8),))]
+    with pytest.raises(FlintError, match="can be compared"):
+        check_alike(SimpleNamespace(path="trace"), 0, ours, [], Matching(without_captured=[0]))

@@ -28,6 +28,7 @@ from flint.validation.keys import (
     SWAPPED,
     WIDENED,
 )
+from flint.validation.page import CLASS_COLUMNS, class_rows
 from flint.validation.validating import validate
 from tests.capture.comparing import child_environment
 from tests.validation import xla_steps
@@ -41,6 +42,7 @@ RUN = (
     "carried_narrow", "carried_wide", "sixteen_vectors", "four_vectors", "no_number",
     "four_times", "one_time", "constant_first", "constant_second", "never_large", "once_large",
     "two_widths", "narrow_beside", "by_maximum", "four_sums",
+    "decided", "undecided",
 )  # fmt: skip
 
 
@@ -342,6 +344,30 @@ def test_two_conditionals_of_the_same_branches_are_told_one_by_one(compare):
     report = compare("twice_large", "never_large")
     assert report.ok, named(report)
     assert report.explained[NOT_CHOSEN] == report.explained[CHOSEN] == 2 * 2 * 8
+
+
+def test_a_conditional_of_other_ops_tells_nothing_of_what_was_chosen(compare):
+    report = compare("decided")
+    assert report.ok, named(report)
+    assert report.explained[NOT_CHOSEN] == report.explained[CHOSEN] == 2 * 8
+    report = compare("decided", "undecided")  # where only the light ops are conditional
+    assert not report.ok
+    assert report.failures == (2 + 2) * 8
+    assert CHOSEN not in report.explained
+
+
+def test_the_table_accounts_for_every_captured_op(compare):
+    report = compare("constants")
+    rows = [dict(zip((name for name, _ in CLASS_COLUMNS), row, strict=True))
+            for row in class_rows(report)]  # fmt: skip
+    [sums] = [row for row in rows if row["class"] == "all-reduce"]
+    assert [sums[name] for name in ("captured", "matched", "by name", "explained")] == [
+        "16", "8", "0", "8"
+    ]  # fmt: skip
+
+
+def test_a_multiplication_that_was_a_product_has_its_time_where_it_was_fused(compare):
+    assert compare("vectors").times.classes[OpClass.ELEMENTWISE].unknown == 0
 
 
 def test_the_verdict_counts_captured_ops(compare):

@@ -432,3 +432,24 @@ four_sums = step(
     ),
     ((64, 64), ("d",)),
 )  # fmt: skip
+
+
+def deciding_first(real):
+    """Products that data decides about, or those that it would choose; then light ops by data."""
+
+    def run(w, v, x):
+        def large(c):
+            return jnp.tanh(c @ w[:, :96]) @ v[:96]
+
+        def small(c):
+            return jnp.tanh(c @ w[:, :32]) @ v[:32]
+
+        c = x @ x.T @ x
+        zero = jnp.sum(c) * 0
+        c = lax.cond(zero > 1, large, small, c) if real else small(c)
+        return lax.cond(zero > 1, lambda c: lax.sort(jnp.sin(c)), lambda c: lax.sort(c * 2), c)
+
+    return step(run, ((64, 128), ()), ((128, 64), ()), ((32, 64), ("d",)))
+
+
+decided, undecided = deciding_first(True), deciding_first(False)
