@@ -128,14 +128,21 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(_run(arguments, debug))
 
 
+def _commands_for(first: str) -> Sequence[str]:
+    """The commands that are imported for what the first argument says."""
+    if first == "--version":
+        return ()
+    return (first,) if first in COMMANDS else COMMANDS
+
+
 def _run(arguments: list[str], debug: bool) -> int:
     if not arguments:
         _run(["--help"], debug)
         return UsageError.exit_status
     try:
         refuse_namesake()
-        named = arguments[:1] if arguments[0] in COMMANDS else COMMANDS
-        if arguments[0] not in _WITHOUT_NUMPY:
+        named = _commands_for(arguments[0])
+        if named and arguments[0] not in _WITHOUT_NUMPY:
             import_numpy()
         app = application(named)
         arguments = _with_values(arguments)

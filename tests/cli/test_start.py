@@ -40,6 +40,10 @@ def test_without_a_known_command_all_are_there(arguments):
     assert {"flint.cli.check", "flint.cli.sweep"} <= imported(*arguments)
 
 
+def test_the_version_needs_no_command():
+    assert not {"numpy", "flint.workload", "flint.cli.check"} & imported("--version")
+
+
 def test_an_interrupt_while_the_command_line_is_imported_is_a_line(tmp_path):
     (tmp_path / "typer.py").write_text("raise KeyboardInterrupt\n")
     run = subprocess.run(
