@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flint import registry
-from flint.compiler_report import CompilerReport
 from flint.cost.systems import System, load_system, system_names
 from flint.errors import FlintError, UsageError
 from flint.graph_io import graph_from_bytes, graph_to_bytes
@@ -33,6 +32,7 @@ from flint.tensor_types import TensorType
 from flint.workload import Level, Order, Program, ProgramInput, Workload
 
 if TYPE_CHECKING:
+    from flint.compiler_report import CompilerReport
     from flint.passes.what_if import Chosen
 
 SCHEMA = 1
@@ -259,7 +259,11 @@ def _document(workload: Workload) -> dict[str, Any]:
 
 
 def _compiled(document: dict[str, Any] | None) -> CompilerReport | None:
-    return CompilerReport.from_json(document) if document is not None else None
+    if document is None:
+        return None
+    from flint.compiler_report import CompilerReport  # few programs have one
+
+    return CompilerReport.from_json(document)
 
 
 def _traces_document(saved: Saved) -> dict[str, Any]:

@@ -21,7 +21,6 @@ import numpy as np
 from flint import registry
 from flint.building import with_tables
 from flint.communication import Communication, Communicator
-from flint.compiler_report import CompilerReport
 from flint.errors import FlintError
 from flint.graph import WorkloadGraph
 from flint.mesh import Mesh
@@ -31,6 +30,7 @@ from flint.tensor_types import TensorType
 from flint.verification import verify
 
 if TYPE_CHECKING:
+    from flint.compiler_report import CompilerReport
     from flint.cost.systems import System
     from flint.simulation.result import SimulationResult
 

@@ -14,7 +14,6 @@ from typing import Annotated, Final
 
 import typer
 
-from flint import targets
 from flint.errors import UsageError
 from flint.mesh import Mesh, parse_mesh
 
@@ -199,7 +198,11 @@ def system_of(target: str | None) -> str:
     Raises:
         UsageError: there is no such target.
     """
-    return DEFAULT_SYSTEM if target is None else targets.target(target).system
+    if target is None:
+        return DEFAULT_SYSTEM
+    from flint.targets import target as named  # most commands are given none
+
+    return named(target).system
 
 
 def grid(mesh: str | None, axes: str | None) -> tuple[Mesh | None, list[str] | None]:
