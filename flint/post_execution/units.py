@@ -338,20 +338,37 @@ def _within_library(trace: Observed, links: Links | None) -> NDArray[np.bool_]:
     return inside
 
 
+def _of_numbers(fact: OpFacts) -> bool:
+    """Whether all that an op is known to read are single numbers."""
+    return bool(fact.operands) and not _of_tensors(fact)
+
+
+def _of_tensors(fact: OpFacts) -> bool:
+    """Whether an op is known to read more than single numbers."""
+    return any(shape for shape, _ in fact.operands or ())
+
+
 def _host_ops(trace: Observed, links: Links | None, rows: Ints) -> Units:
     works = _by_fact(trace.facts, lambda fact: fact.kind not in (OpClass.FREE, OpClass.OTHER))
     talks = _by_fact(trace.facts, lambda fact: fact.kind.collective)
     unknown = _by_fact(trace.facts, _may_be_kernel)
     parent, op = trace.parent, trace.op
+    # A number that an op on tensors is given is made a tensor inside of it: no work by itself.
+    numbers = works & _by_fact(trace.facts, _of_numbers)
+    tensors = _by_fact(trace.facts, _of_tensors)
     below_works = np.zeros(len(trace), bool)
+    below_numbers = np.zeros(len(trace), bool)
     below_talks = np.zeros(len(trace), bool)
     has_parts = np.zeros(len(trace), bool)
     for row in rows[::-1].tolist():
         outer = int(parent[row])
         if outer >= 0:
             has_parts[outer] = True
-            below_works[outer] |= below_works[row] or works[op[row]]
+            kind = op[row]
+            below_works[outer] |= below_works[row] or (works[kind] and not numbers[kind])
+            below_numbers[outer] |= below_numbers[row] or numbers[kind]
             below_talks[outer] |= below_talks[row] or talks[op[row]]
+    below_works[rows] |= below_numbers[rows] & ~tensors[op[rows]]
     taken = np.where(
         talks[op[rows]],
         ~below_talks[rows],

@@ -187,3 +187,22 @@ def test_collectives_that_traces_do_not_have_stay_kernels_and_are_counted(tmp_pa
     assert not graph.tables.communications
     assert graph.measured_by_node().tolist() == [5000, 10000]
     assert workload.warnings[NO_EXCHANGE] == 1
+
+
+def test_an_op_on_tensors_is_not_taken_for_the_number_that_it_is_given(tmp_path):
+    """``x * 0.5`` on a CPU, as PyTorch 2.13 records it: 100 us, in which 0.5 becomes a tensor."""
+    profile = Profile(0, 1)
+    types = {"Input type": ["float", "double"]}
+    profile.op("aten::mul", 0, 100, **{"Input Dims": [[4, 4], []], **types})
+    profile.op("aten::to", 10, 60, **{"Input Dims": [[]], "Input type": ["double"]})
+    profile.op("aten::_to_copy", 15, 50, **{"Input Dims": [[]], "Input type": ["double"]})
+    profile.op("aten::copy_", 20, 15, **{"Input Dims": [[], []], **types})
+    # A number's copy that is inside of nothing on tensors stays an op, the innermost as ever.
+    profile.op("aten::_to_copy", 200, 50, **{"Input Dims": [[]], "Input type": ["double"]})
+    profile.op("aten::copy_", 210, 15, **{"Input Dims": [[], []], **types})
+    # A cast of a tensor is the copy in it.
+    profile.op("aten::_to_copy", 300, 50, **{"Input Dims": [[4, 4]], "Input type": ["float"]})
+    profile.op("aten::copy_", 310, 30, **{"Input Dims": [[4, 4], [4, 4]], **types})
+    graph = converted(profile, tmp_path).graph
+    assert [node.op for node in graph] == ["aten::mul", "aten::copy_", "aten::copy_"]
+    assert graph.measured_by_node().tolist() == [100_000, 15_000, 30_000]
