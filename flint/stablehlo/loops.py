@@ -5,7 +5,8 @@ constant each iteration.  The counters are found by following what the body yiel
 argument plus a constant; the condition is then evaluated for iteration 0, 1, 2 ... at once with
 numpy, and the first false one is the trip count.  Nothing is matched by shape, so ``i != n``,
 counting down and compound conditions work as well as JAX's ``i < n``.  Counters wrap around at
-their width, as they do when the program runs.
+their width, as they do when the program runs.  Integers that change otherwise, but from what is
+known at first, are computed one iteration after the other, for a while.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from flint.tensor_types import TensorType
 
 #: Iterations that are evaluated to find the last one; a longer loop counts as not proved.
 MAX_TRIPS = 2**25
+#: Iterations that are run one by one: enough to double or halve any integer.
+MAX_STEPS = 128
 _SAME_VALUE = frozenset({"convert", "reshape", "mhlo.copy"})
 
 
@@ -241,4 +244,38 @@ def trip_count(predicate: Scalar, level: int, describe: Callable[[], str]) -> in
         if not levels(predicate):
             raise FlintError(f"{describe()} never ends: its condition is always true")
         start, length = start + length, min(length * 4, 2**20)
+    return None
+
+
+def stepped_trips(
+    condition: Block,
+    body: Block,
+    module: Module,
+    inits: list[Scalar | None],
+    outer: Lookup,
+    arrays: Arrays,
+) -> int | None:
+    """Iterations of a loop whose integers, known at first, do not grow by a constant.
+
+    A bound that is doubled, say: the integers of the body are computed iteration by iteration.
+
+    Args:
+        condition, body: the loop's.
+        module: for types and callees.
+        inits: expressions of the loop's initial values.
+        outer: expressions of values from outside.
+        arrays: constant arrays by value id.
+    """
+    state = list(inits)
+    for trips in range(MAX_STEPS):
+        holds = going_on(condition, module, state, outer, arrays)
+        if holds is None or holds.op != "constant":
+            return None
+        if not holds.value:
+            return trips
+        known = {a: s for a, s in zip(body.args, state, strict=True) if s is not None}
+        inside = block_scalars(body, module, known, outer, arrays)
+        own = {*body.args, *(value for op in body.ops for value in op.results)}
+        found = [inside.get(value) if value in own else outer(value) for value in body.yields]
+        state = [item if item is not None and item.op == "constant" else None for item in found]
     return None

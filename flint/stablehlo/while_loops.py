@@ -15,7 +15,14 @@ from flint.building import GraphBuilder
 from flint.errors import FlintError, UsageError
 from flint.graph import Conditional, Loop
 from flint.scalars import Scalar, constant
-from flint.stablehlo.loops import after_loop, argument_scalars, counters, going_on, trip_count
+from flint.stablehlo.loops import (
+    after_loop,
+    argument_scalars,
+    counters,
+    going_on,
+    stepped_trips,
+    trip_count,
+)
 from flint.stablehlo.opening import behind, communicates, open_block
 from flint.stablehlo.records import Block, Op
 from flint.stablehlo.scope import Scope
@@ -49,6 +56,9 @@ def while_(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
         varying = varying_trips(goes_on, level, scope.around, world.partitions, world.replicas)
         if varying is not None:
             trips = varying.counts[-1]
+    if goes_on is None:
+        tables = walker.constants.get
+        trips = stepped_trips(condition, body, walker.module, inits, scope.scalar, tables)
     known_by = "proved"
     # A condition that only counts costs nothing; others run before each iteration and once more.
     decided = trips is None or communicates(walker, condition)

@@ -81,6 +81,41 @@ def resolved(text: str) -> dict[int, WorkloadGraph]:
     return found
 
 
+def changing(start: int, op: str, by: int, direction: str, bound: int) -> str:
+    """``while value DIRECTION bound: value = OP(value, by)``, and how often that runs."""
+    return f"""func.func @main() -> {I} {{
+      {constants({"start": start, "by": by, "bound": bound, "one": 1, "zero": 0})}
+      %r:2 = stablehlo.while(%v = %start, %n = %zero) : {I}, {I}
+      cond {{
+        %p = stablehlo.compare {direction}, %v, %bound : ({I}, {I}) -> tensor<i1>
+        stablehlo.return %p : tensor<i1>
+      }} do {{
+        %w = stablehlo.{op} %v, %by : {I}
+        %m = stablehlo.add %n, %one : {I}
+        stablehlo.return %w, %m : {I}, {I}
+      }}
+      return %r#1 : {I}
+    }}"""
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 9), st.integers(2, 5), st.integers(-2, 10**6), st.booleans())
+def test_counters_that_double_or_halve(low: int, by: int, high: int, grows: bool) -> None:
+    text = (
+        changing(low, "multiply", by, "LT", high)
+        if grows
+        else changing(high, "divide", by, "GT", low)
+    )
+    [ran] = interpreted(text)
+    [loop] = walked(text).graph.loops
+    assert (loop.trip_count, loop.known_by) == (int(ran), "proved")
+
+
+def test_a_counter_that_stays_where_it_is_has_no_end_that_can_be_told() -> None:
+    with pytest.raises(FlintError, match="give it with --trip-count N"):
+        walked(changing(0, "multiply", 2, "LT", 5))
+
+
 numbers = st.integers(-3, 6)
 
 
