@@ -37,6 +37,9 @@ class _Side(msgspec.Struct, gc=False):
     strides: msgspec.Raw = _NOTHING
 
 
+_NO_SIDE = _Side()
+
+
 class _Attribute(msgspec.Struct, gc=False):
     name: str = ""
     value: Any = None
@@ -108,18 +111,18 @@ def read_nodes(trace: JsonTrace) -> Nodes:
     """
     found, builder = Nodes(), AccessesBuilder()
     facts: dict[OpFacts, int] = {}
-    alike: dict[tuple[object, ...], _Alike] = {}
+    alike: dict[tuple[str, str, bytes], _Alike] = {}
     # Kept whole until the process groups are known, which any node may list.
     untold: list[tuple[int, str, dict[str, Any], dict[str, Any]]] = []
     for node in trace.records("nodes", _Node, _EXPECTED):
         attributes = {entry.name: entry.value for entry in node.attrs}
         schema = attributes.get("op_schema")
-        inputs, outputs = node.inputs, node.outputs or _Side()
-        key = (
-            node.name, str(schema) if schema else "",
-            bytes(inputs.shapes), bytes(inputs.types), bytes(inputs.strides),
-            bytes(outputs.shapes), bytes(outputs.types), bytes(outputs.strides),
+        inputs, outputs = node.inputs, node.outputs or _NO_SIDE
+        texts = (
+            inputs.shapes, inputs.types, inputs.strides,
+            outputs.shapes, outputs.types, outputs.strides,
         )  # fmt: skip
+        key = node.name, str(schema) if schema else "", b"\n".join(texts)
         shared = alike.get(key)
         if shared is None:
             shared = alike[key] = _alike(key[0], key[1], inputs, outputs, builder, facts)
