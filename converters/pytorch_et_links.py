@@ -166,13 +166,15 @@ class AccessesBuilder:
                         found[id(inner)] = inner
                     continue
                 try:
-                    _, storage, offset, count, size, _ = values[place]
+                    _, storage, offset, count, size, _ = entry = values[place]
                     access = slot.known.get((storage, offset, count, size))
                 except (TypeError, ValueError, IndexError):
                     continue  # a value that is no tensor
-                access = access or self._new(slot, values[place])
-                if access is not None:
-                    found[id(access)] = access
+                if access is None:
+                    access = self._new(slot, entry)
+                    if access is None:
+                        continue
+                found[id(access)] = access
         return tuple(found.values())
 
     def _of_list(self, listed: _Listed, values: list[Any], place: int) -> Iterator[Access]:
