@@ -43,6 +43,7 @@ SUMMED = (
     "a matrix product of vectors whose sum the trace does not name: only how many numbers are "
     "multiplied is compared"
 )
+RAGGED = "a ragged product, which runs as a dense one of all groups, with zeros in between"
 SCALED = "a matrix product with a single number, which is element-wise work: fused or folded"
 #: Per class of collectives.
 COMBINED = {

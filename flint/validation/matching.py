@@ -23,6 +23,7 @@ from flint.validation.other_forms import (
     multiplied,
     parted,
     pointwise,
+    ragged,
     spread,
     wider,
 )
@@ -60,6 +61,7 @@ def match(
         for kind in [kind for kind in kinds if not kind.must_match]:
             _match_class(kind, captured, executed, ours, theirs, rules, address, result)
     else:  # XLA fuses light ops: counted, not compared
+        ragged(captured, executed, rules, result)
         pointwise(captured, executed, rules, result)
         multiplied(captured, executed, rules, result)
     if gloo is not None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 
 from flint.validation.backends import shapes_of
 from flint.validation.classes import OpClass
@@ -22,6 +23,7 @@ from flint.validation.keys import (
     PARTED,
     POINTWISE,
     PROMOTED,
+    RAGGED,
     SUMMED,
     Rules,
 )
@@ -121,6 +123,37 @@ def pointwise(
         result.explained[POINTWISE] += 1
         if captured[i].dtype != executed[j].dtype:
             result.explained[PROMOTED] += 1
+
+
+def ragged(
+    captured: Sequence[OpFacts], executed: Sequence[OpFacts], rules: Rules, result: Matching
+) -> None:
+    """Ragged products that ran as dense ones, from the same line.
+
+    XLA expands them (xla/hlo/transforms/expanders/ragged_dot_rewriter.cc): rows of other groups
+    are zeros, in a sum that is longer by the number of groups, or in a product per group where the
+    rows themselves are summed.
+    """
+    left = [i for i in result.unmatched_captured if captured[i].name.endswith("ragged_dot")]
+    over = [j for j in result.unmatched_executed if executed[j].kind == OpClass.GEMM]
+    keys = [(_dense(captured[i], rules), captured[i].source) for i in left]
+    others = [(rules.sized_key(executed[j]), executed[j].source) for j in over]
+    for x, y in equal(keys, others):
+        result.pairs.append((left[x], over[y], Evidence.SIZES))
+        result.unmatched_captured.remove(left[x])
+        result.unmatched_executed.remove(over[y])
+        result.explained[RAGGED] += 1
+
+
+def _dense(facts: OpFacts, rules: Rules) -> Hashable:
+    """The key of the dense product in place of a ragged one; None of what is none."""
+    shapes = [shape for shape, _ in facts.operands or ()]
+    if len(shapes) != 3 or not shapes[2] or facts.gemms is None or len(facts.gemms) != 1:
+        return None
+    [(batch, m, n, k)], groups = facts.gemms, shapes[2][-1]
+    rows_summed = len(shapes[0]) == len(shapes[1])  # else the second operand is one per group
+    size = (batch * groups, m, n, k) if rows_summed else (batch, m, n, k * groups)
+    return rules.sized_key(replace(facts, gemms=(size,)))
 
 
 def multiplied(

@@ -22,6 +22,7 @@ from flint.validation.keys import (
     PROMOTED,
     PROMOTED_4_BITS,
     PROMOTED_8_BITS,
+    RAGGED,
     SCALED,
     SCATTERED,
     SUMMED,
@@ -42,7 +43,7 @@ RUN = (
     "carried_narrow", "carried_wide", "sixteen_vectors", "four_vectors", "no_number",
     "four_times", "one_time", "constant_first", "constant_second", "never_large", "once_large",
     "two_widths", "narrow_beside", "by_maximum", "four_sums",
-    "decided", "undecided",
+    "decided", "undecided", "four_groups",
 )  # fmt: skip
 
 
@@ -247,6 +248,16 @@ def test_all_reduces_of_as_many_bytes_are_told_apart_by_type_and_reduction(compa
     report = compare("four_sums")
     assert report.ok, named(report)
     assert report.classes[OpClass.ALL_REDUCE].matched == 4 * 8
+
+
+def test_a_ragged_product_runs_as_a_dense_one_of_all_its_groups(compare):
+    """Of 32 x 16 by 16 x 24 in 4 groups: sums of 4 * 16 and 4 * 24, and 4 products of 32 rows."""
+    report = compare("four_groups")
+    assert report.ok, named(report)
+    assert report.explained[RAGGED] == 3 * 8
+    report = compare("eight_groups", "four_groups")
+    assert report.failures == 2 * 3 * 8
+    assert RAGGED not in report.explained
 
 
 def test_two_products_of_the_same_values_over_other_dims_are_two(compare):

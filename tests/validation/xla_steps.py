@@ -453,3 +453,20 @@ def deciding_first(real):
 
 
 decided, undecided = deciding_first(True), deciding_first(False)
+
+
+def in_groups(groups):
+    """A ragged product of 32 rows in so many groups of equal size, and its gradients."""
+
+    def run(x, w):
+        sizes = jnp.full(groups, 32 // groups, jnp.int32)
+
+        def loss(x, w):
+            return jnp.sum(lax.ragged_dot(x, w[:groups], sizes) ** 2)
+
+        return jax.grad(loss, argnums=(0, 1))(x, w)
+
+    return step(run, ((32, 16), ()), ((8, 16, 24), ()))
+
+
+four_groups, eight_groups = in_groups(4), in_groups(8)
