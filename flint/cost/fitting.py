@@ -37,7 +37,8 @@ def fit(system: System, world: int) -> tuple[System, list[str]]:
             )
         if used < tier.size:
             notes.append(f"{used} of {tier.size} devices are used per {tier.name}")
-            share = (used - 1) / (tier.size - 1) if tier.topology == "FullyConnected" else 1.0
+            full = tier.topology == "FullyConnected" and tier.size >= 2 * inner
+            share = (used // inner - 1) / (tier.size // inner - 1) if full else 1.0
             tier = replace(tier, size=used, bandwidth=tier.bandwidth * share)
         tiers.append(tier)
         inner = tier.size

@@ -3,7 +3,7 @@
 The idea: ranks fill the network in order, so blocks of consecutive ranks are nodes, racks and pods.
 Of a group only counts matter: how many members share a block, how many blocks there are, and in a
 torus how far the members reach along each of its dims.  Groups with the same counts cost the same.
-A torus that joins nodes is one of nodes, with the links of each of their devices side by side.
+A torus or a full mesh of nodes has the links of each of their devices side by side.
 
     placement = place(StridedGroups(512, ((64, 8),)), load_system("dgx-h100"))
     placement.profiles[0]      # 1 member per node, 64 nodes
@@ -133,19 +133,23 @@ def hops(permutation: Permutation, system: System) -> tuple[Ints, list[tuple[Tie
 
     Returns:
         The number of each rank's way (-1 for none), and per way its tier and how many links of it.
+        A full mesh of nodes has the size of one with a device for each node.
     """
     ranks = np.arange(permutation.world, dtype=np.int64)
     target = permutation.target
     sends = (target >= 0) & (target != ranks)
     tier_of = np.full(len(ranks), -1, np.int64)
     links = np.ones(len(ranks), np.int64)
-    for index in range(len(system.network) - 1, -1, -1):
+    tiers = list(system.network)
+    for index in range(len(tiers) - 1, -1, -1):
         tier = system.network[index]
+        inner = system.network[index - 1].size if index else 1
+        if tier.topology == "FullyConnected":
+            tiers[index] = replace(tier, size=-(-tier.size // inner))
         near = sends if tier.size == 0 else sends & (ranks // tier.size == target // tier.size)
         tier_of[near] = index
         links[near] = 1
         if tier.topology == "Ring":
-            inner = system.network[index - 1].size if index else 1
             shape = torus(tier, permutation.world, inner)
             total = np.zeros(len(ranks), np.int64)
             here, there = (_coordinates(side // inner, shape) for side in (ranks, target))
@@ -157,7 +161,7 @@ def hops(permutation: Permutation, system: System) -> tuple[Ints, list[tuple[Tie
     ways = distinct(key[key >= 0])
     number = np.where(key >= 0, np.searchsorted(ways, key), -1)
     span = len(ranks) + 1
-    return number, [(system.network[way // span], way % span) for way in ways.tolist()]
+    return number, [(tiers[way // span], way % span) for way in ways.tolist()]
 
 
 def _counts(table: Ints, inner: int, size: int) -> list[Ints]:
@@ -274,7 +278,7 @@ def _level(level: Level, members: Ints, world: int, inner: int) -> Level:
     """A level with the links that its tier's arrangement gives it."""
     tier = level.tier
     if tier.topology == "FullyConnected":
-        return replace(level, lanes=(level.parties - 1) / (tier.size - 1))
+        return replace(level, lanes=(level.parties - 1) / (-(-tier.size // inner) - 1))
     if tier.topology != "Ring":
         return level
     shape = torus(tier, world, inner)

@@ -126,7 +126,9 @@ class Tier:
         name: what it is.
         size: devices reached through it; 0 is any number.
         topology: one of ``TOPOLOGIES``.
-        bandwidth: bytes per second and direction: per device; of a Ring per link.
+        bandwidth: bytes per second and direction: per device; of a Ring per link.  The device's
+            links of a FullyConnected share it: one to each other device or, above a smaller tier,
+            to that of its place in each other node.
         latency: seconds per message.
         efficiency: attainable share of the bandwidth, at most 1.
         rings: of a Ring the dims of the torus: a device has two links in each, above a smaller tier

@@ -190,6 +190,26 @@ def test_a_ring_of_nodes_by_hand():
     assert spread.seconds == pytest.approx(16 * 400e6 / 80e9 + 40e-6)
 
 
+def test_a_full_mesh_of_nodes_by_hand():
+    """8 nodes of 4; a device has 70 GB/s in 7 links, one to each device of its place.
+
+    All 8 of a place gather 7/8 of 800 MB over all links, two of them half of it over one.
+    """
+    node = Tier("node", 4, "Switch", 100e9, 0.0)
+    mesh = Tier("mesh", 32, "FullyConnected", 70e9, 0.0)
+    outside = Tier("outside", 0, "Switch", 1e9, 0.0)
+    system = replace(H100, network=(node, mesh, outside))
+    [column] = levels(StridedGroups(32, ((8, 4),)), system)
+    assert collective_cost("all_gather", 800e6, (column,)).seconds == pytest.approx(10e-3)
+    [pair] = levels(StridedGroups(32, ((2, 4),)), system)
+    assert collective_cost("all_gather", 800e6, (pair,)).seconds == pytest.approx(40e-3)
+    _, [way] = hops(permutation(32, np.array([[0, 4]])), system)
+    assert message_seconds(80e6, *way) == pytest.approx(8e-3)
+    # 48 ranks take 6 of the 8 nodes of each mesh: 5 of the 7 links are used.
+    used = fit(system, 48)[0].network[1]
+    assert (used.size, used.bandwidth) == (24, pytest.approx(50e9))
+
+
 def test_messages_between_nodes_of_a_torus_take_links_between_nodes():
     """Nodes of 4 on a torus of 4 x 4: ranks 0 and 17 are neighbours along the first dim."""
     pairs = np.array([[0, 17], [1, 2], [2, 42]])  # nodes 0 to 4, 0 to 0, 0 to 10 = (2, 2)
