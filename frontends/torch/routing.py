@@ -147,6 +147,12 @@ def know(tensor: torch.Tensor, element: torch.Tensor, origin: str) -> None:
         _state.known[tensor] = _Known(element.expand(tensor.shape), origin)
 
 
+def given(tensor: torch.Tensor) -> None:
+    """A real tensor's value is known, every rank's alike, and what is computed from it."""
+    if _state is not None and tensor.numel() <= _MOST_ALIKE:
+        _state.known[tensor] = _Known(tensor)
+
+
 def _see(op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     for kind in types:
         if kind not in _PLAIN:

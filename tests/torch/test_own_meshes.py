@@ -60,3 +60,30 @@ def test_receiving_from_any_rank_is_refused_by_line():
 
     with pytest.raises(FlintError, match=r"recv at .*test_own_meshes\.py:\d+ .*name it: src="):
         record_in_child(step, vector, (2,), ("x",))
+
+
+def groups_by_numbers(mesh, x):
+    """Sums over the first column of the mesh, and over the columns of one made of numbers."""
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import DeviceMesh
+
+    turned = DeviceMesh(mesh.device_type, mesh.mesh.t().contiguous(), mesh_dim_names=("b", "a"))
+    counted = DeviceMesh(mesh.device_type, torch.arange(4).view(2, 2).flip(1))
+    first = mesh.mesh[:, 0].tolist()
+    group = dist.new_group(first)
+    if dist.get_rank() in first:
+        dist.all_reduce(x, group=group)
+    dist.all_reduce(x, group=turned.get_group("b"))
+    dist.all_reduce(x, group=counted.get_group(0))
+
+
+@pytest.mark.parametrize(("rank", "groups"), [(0, [[0, 2], [0, 1], [0, 2]]), (3, [[2, 3], [1, 3]])])
+def test_ranks_that_a_mesh_tells_are_known(rank, groups):
+    """The mesh is 0 1 / 2 3; turned 0 2 / 1 3; counted and flipped 1 0 / 3 2."""
+    recording = record_in_child(groups_by_numbers, with_numbers, (2, 2), ("a", "b"), rank)
+    found = [sorted(recording.groups[op.group].ranks) for op in recording.ops if op.group >= 0]
+    assert found == groups
+
+
+def with_numbers(mesh):
+    return mesh, torch.ones(4, device=mesh.device_type)

@@ -61,6 +61,18 @@ def accumulating_step(model, optimizer, x):
     optimizer.zero_grad()
 
 
+def kept_by_two(mesh):
+    """After the forward pass parameters stay in halves, on two ranks beside each other."""
+    from torch.distributed.fsdp import fully_shard
+
+    with torch.device("meta"):
+        model = nn.Sequential(mlp(), mlp())
+    for layer in model:
+        fully_shard(layer, mesh=mesh, reshard_after_forward=2)
+    fully_shard(model, mesh=mesh)
+    return started(model, mesh), sgd(model.parameters()), rows_on(mesh)
+
+
 class LowRank(nn.Module):
     """A frozen weight and a learned product of two small ones."""
 
@@ -239,3 +251,13 @@ def samples_step(model, optimizer, x, labels):
         parameter.grad = torch.einsum("b,b...->...", share, each[name])
     optimizer.step()
     optimizer.zero_grad()
+
+
+def tangents(mesh):
+    return mlp().to(mesh.device_type), rows_on(mesh)
+
+
+def tangents_step(model, x):
+    """Derivatives along a direction, which forward mode gives, and second ones over reverse."""
+    directed = torch.func.jvp(model, (x,), (torch.ones_like(x),))[1]
+    return directed.sum() + torch.func.hessian(lambda row: model(row).square().sum())(x[0]).sum()

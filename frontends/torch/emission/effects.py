@@ -43,8 +43,11 @@ _FORWARDING = frozenset(
 #: Ops that tell the host or the allocator something, or check a value.
 _QUESTIONS = frozenset(
     f"aten.{name}"
-    for name in ("_assert_async", "_assert_scalar", "_local_scalar_dense", "record_stream")
-)
+    for name in (
+        "_assert_async", "_assert_scalar", "_has_same_storage_numel", "_local_scalar_dense",
+        "is_same_size", "record_stream",
+    )
+)  # fmt: skip
 
 #: Batch norms that update running statistics in training though their schema does not say so.
 _HIDDEN = {

@@ -47,9 +47,7 @@ def _adam(
 
     ``state_steps`` are counted up before, by an op of their own.
     """
-    if amsgrad:
-        raise Unsupported(f"{call.name} with amsgrad")
-    new: list[list[Value]] = [[], [], [], []]
+    new: list[list[Any]] = [[], [], [], [], []]
     for at, param in enumerate(self):
         spec = param.spec
         dtype = Call(call.name, (spec,)).compute
@@ -74,14 +72,47 @@ def _adam(
         first = op.subtract(one, op.power(op.like(beta1, step), step))
         second = op.sqrt(op.subtract(one, op.power(op.like(beta2, step), step)))
         size = value_at(op.divide(rate, first), spec.shape, dtype)
-        root = op.divide(op.sqrt(v), value_at(second, spec.shape, dtype))
+        largest = v
+        if amsgrad:
+            largest = op.maximum(value_at(max_exp_avg_sqs[at], spec.shape, dtype), v)
+            new[4].append(_unless(found_inf, max_exp_avg_sqs[at], largest))
+        root = op.divide(op.sqrt(largest), value_at(second, spec.shape, dtype))
         update = op.divide(op.multiply(size, m), op.add(root, op.like(eps, root)))
         given = (param, grads[at], exp_avgs[at], exp_avg_sqs[at])
         made = (op.subtract(p, update), raw, m, v)
-        for values, before, value in zip(new, given, made, strict=True):
+        for values, before, value in zip(new[:4], given, made, strict=True):
             values.append(_unless(found_inf, before, value))
     if grad_scale is None:
         new[1] = [None] * len(new[1])
+    return _targets(call, list(enumerate(new)))
+
+
+@lowers("aten._fused_adagrad")
+def _adagrad(
+    call: Call, self: Any, grads: Any, state_sums: Any, state_steps: Any, *, lr: Any,
+    lr_decay: float, weight_decay: float, eps: float, maximize: bool, grad_scale: Any = None,
+    found_inf: Any = None,
+) -> list[Value | None]:  # fmt: skip
+    """``state_steps``, which the schema says are written, are counted up before."""
+    new: list[list[Any]] = [[], [], [], [None] * len(state_steps)]
+    for at, param in enumerate(self):
+        spec = param.spec
+        dtype = Call(call.name, (spec,)).compute
+        p = value_at(param, spec.shape, dtype)
+        raw = _gradient(grads[at], spec, dtype, False, grad_scale)
+        new[1].append(None if grad_scale is None else _unless(found_inf, grads[at], raw))
+        grad = op.negate(raw) if maximize else raw
+        if weight_decay:
+            grad = op.add(grad, op.multiply(p, op.like(weight_decay, p)))
+        total = op.add(value_at(state_sums[at], spec.shape, dtype), op.multiply(grad, grad))
+        step, rate = value_at(state_steps[at], (), "float32"), value_at(lr, (), "float32")
+        one = op.like(1, step)
+        decay = op.multiply(op.subtract(step, one), op.like(lr_decay, step))
+        size = value_at(op.divide(rate, op.add(one, decay)), spec.shape, dtype)
+        root = op.sqrt(total)
+        update = op.divide(op.multiply(size, grad), op.add(root, op.like(eps, root)))
+        new[0].append(_unless(found_inf, param, op.subtract(p, update)))
+        new[2].append(_unless(found_inf, state_sums[at], total))
     return _targets(call, list(enumerate(new)))
 
 

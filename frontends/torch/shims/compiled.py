@@ -2,16 +2,21 @@
 
 Under fake tensors nothing is compiled, and which kernels a compiler would fuse is its own affair:
 the ops are those of the eager program, which is told.  TorchScript runs the same ops; it reads the
-source of what it is given, which functions that a capture has replaced have none of.
+source of what it is given, which functions that a capture has replaced have none of.  Forward-mode
+derivatives (``torch.func.jvp``) need decompositions that PyTorch scripts when it first uses them:
+those are its own.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
+from flint.frontends.torch.shims.mesh import really
 from flint.frontends.torch.shims.values import assumed
 from flint.frontends.torch.tracking import users_line
 from flint.user_frames import short_path
@@ -34,6 +39,24 @@ def apply() -> None:
     package.compile = compile_
     module.compile = compile_method
     torch.jit._state.disable()  # as PYTORCH_JIT=0: decorated functions are left as they are
+    derivatives: Any = forward_ad
+    derivatives._maybe_load_decompositions = _scripting(derivatives._maybe_load_decompositions)
+
+
+def _scripting(load: Any) -> Any:
+    """Within it, functions are scripted."""
+
+    @functools.wraps(load)
+    def call() -> None:
+        if "torch._decomp.decompositions_for_jvp" in sys.modules:
+            return
+        torch.jit._state.enable()
+        try:
+            really(load)()
+        finally:
+            torch.jit._state.disable()
+
+    return call
 
 
 def _tell() -> None:

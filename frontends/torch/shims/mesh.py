@@ -1,7 +1,8 @@
 """DeviceMesh under fake tensors.
 
 A mesh computes with a tensor of rank numbers (``nonzero``, ``tolist``); under FakeTensorMode those
-are data dependent.  Its methods run with real CPU tensors instead.  So does the placement that
+are data dependent.  Its methods run with real CPU tensors instead; what programs compute from
+``mesh.mesh`` is known, and meshes are made of it.  So does the placement that
 ``fully_shard`` gives to tensor-parallel parameters, which finds a shard's size and offset by
 splitting a tensor of indices.
 """
@@ -17,6 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._python_dispatch import _disable_current_modes
 
 from flint.errors import FlintError
+from flint.frontends.torch import routing
 from flint.frontends.torch.shims.values import place
 
 #: Every tuple of ranks that a mesh has, once.
@@ -37,6 +39,7 @@ def apply() -> None:
             setattr(device_mesh.DeviceMesh, name, really(method))
     mesh: Any = device_mesh.DeviceMesh
     mesh.__init__ = _with_one_map(_with_real_ranks(mesh.__init__))
+    mesh.mesh = property(_known_ranks(mesh.mesh.fget))
     mesh.__eq__ = _equal(mesh.__eq__)
     for name in ("get_local_rank", "get_group"):
         setattr(mesh, name, _of_members(getattr(mesh, name)))
@@ -45,7 +48,8 @@ def apply() -> None:
 
 
 def _with_real_ranks(init: Any) -> Any:
-    """``__init__`` as ``init_device_mesh`` calls it, which counts ranks from 0 in fake tensors."""
+    """``__init__`` as ``init_device_mesh`` calls it, which counts ranks from 0 in fake tensors, and
+    as programs call it, with a tensor of ranks."""
 
     @functools.wraps(init)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -53,9 +57,28 @@ def _with_real_ranks(init: Any) -> Any:
         if isinstance(ranks, FakeTensor):
             with unset_fake_temporarily(), _disable_current_modes(), torch.device("cpu"):
                 kwargs["_rank_map"] = torch.arange(ranks.numel(), dtype=torch.int)
-        return init(*args, **kwargs)
+        kwargs = {key: _value_of(item) for key, item in kwargs.items()}
+        return init(*map(_value_of, args), **kwargs)
 
     return call
+
+
+def _value_of(item: Any) -> Any:
+    """A known tensor's value; everything else as it is."""
+    found = routing.known_value(item) if isinstance(item, FakeTensor) else None
+    return item if found is None else found
+
+
+def _known_ranks(ranks: Any) -> Any:
+    """The property ``mesh``, of which and of whose parts the values are known."""
+
+    @functools.wraps(ranks)
+    def mesh(self: Any) -> Any:
+        found = really(ranks)(self)
+        routing.given(found)
+        return found
+
+    return mesh
 
 
 def _with_one_map(init: Any) -> Any:

@@ -24,6 +24,22 @@ def fused_adam(p, g, m, v, step):
     return [p, m, v]
 
 
+def fused_amsgrad(p, g, m, v, largest, step):
+    aten._fused_adamw_.default(
+        [p], [g], [m], [v], [largest], [step], lr=1e-2, beta1=0.9, beta2=0.99, weight_decay=0.1,
+        eps=1e-8, amsgrad=True, maximize=False,
+    )  # fmt: skip
+    return [p, m, v, largest]
+
+
+def fused_adagrad(p, g, total, step, scale=None, found=None):
+    aten._fused_adagrad_.default(
+        [p], [g], [total], [step], lr=1e-2, lr_decay=0.1, weight_decay=0.1, eps=1e-8,
+        maximize=True, grad_scale=scale, found_inf=found,
+    )  # fmt: skip
+    return [p, total]
+
+
 def scaled_adamw(p, g, m, v, step, lr, scale, found):
     aten._fused_adamw_.tensor_lr(
         [p], [g], [m], [v], [], [step], lr=lr, beta1=0.9, beta2=0.99, weight_decay=0.1,
@@ -151,6 +167,13 @@ CASES = {
     ),
     "_fused_adam_": (
         fused_adam, [normal(4), normal(4), normal(4), positive(4), torch.tensor(3.0)],
+    ),
+    "_fused_adamw_ amsgrad": (
+        fused_amsgrad,
+        [normal(4), normal(4), normal(4), positive(4), positive(4), torch.tensor(3.0)],
+    ),
+    "_fused_adagrad_": (
+        fused_adagrad, [normal(4), normal(4), positive(4), torch.tensor(3.0)],
     ),
     # FSDP2's own.
     "chunk_cat": (fsdp_chunk_cat, [normal(3, 2), normal(2, 2)]),
