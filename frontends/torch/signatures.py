@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from flint.frontends.torch.emission.replica_groups import full_groups
-from flint.frontends.torch.emission.routes import route_of
-from flint.frontends.torch.recording import Group, Op, Recording, View
+from flint.frontends.torch.recording import Group, Recording, View
 
 
 def signature(recording: Recording) -> str:
@@ -35,7 +34,6 @@ def signature(recording: Recording) -> str:
             _form(op.results, own),
             groups[op.group] if op.group >= 0 else None,
             peer,
-            _route(op, recording, shape),
             op.reduction,
             op.stream,
             op.after,
@@ -55,19 +53,6 @@ def _step(rank: int, peer: int, shape: tuple[int, ...]) -> Any:
     """
     ends = np.stack(np.unravel_index(np.array([rank, peer]), shape))
     return [(axis, *ends[axis].tolist()) for axis in np.flatnonzero(ends[:, 0] != ends[:, 1])]
-
-
-def _route(op: Op, recording: Recording, shape: tuple[int, ...]) -> Any:
-    """Of an exchange with one member: a shift of the group, or whom it is with, as in ``_step``."""
-    if op.group < 0:
-        return None
-    group = recording.groups[op.group]
-    way = route_of(op, group)
-    if way is None:
-        return None
-    step = way.shift(group.ranks.index(recording.rank), len(group.ranks))
-    ends = group.ranks[way.target], group.ranks[way.source]
-    return [_step(recording.rank, end, shape) for end in ends] if step is None else step
 
 
 def _form(argument: Any, group: str | None = None) -> Any:

@@ -84,30 +84,16 @@ def permuted(order, x):
     return permute_tensor(x, order, dist.group.WORLD) + 1
 
 
-@pytest.mark.parametrize(
-    ("order", "programs"),
-    [([1, 2, 3, 0], 1), ([2, 3, 0, 1], 1), ([1, 0, 3, 2], 4), ([0, 3, 2, 1], 2)],
-    ids=["ring", "halves", "neighbours", "ends"],
-)
-def test_a_permutation_is_a_message_from_each_rank_to_its_target(order, programs):
-    """PyTorch's permutation is an all-to-all with one split that is not 0; NCCL sends that one."""
+@pytest.mark.parametrize("order", [[1, 2, 3, 0], [0, 2, 3, 1]], ids=["ring", "mixed"])
+def test_a_permutation_is_the_all_to_all_that_pytorch_calls(order):
+    """With one split that is not 0: its size is told, and that the others' are not."""
     step = functools.partial(permuted, order)
     workload = flint.capture(step, mesh=(4,), axes=("x",), setup=numbers).capture()
-    assert len(workload.programs) == programs
-    sent, received = set(), set()
     for program in workload.programs:
-        for node in program.graph:
-            if node.communication is None:
-                continue
-            assert node.communication.kind == "collective_permute"
-            assert node.communication.operand_bytes == (4096 * 4,)
-            peers = node.communication.permutation
-            for rank in program.ranks.array().tolist():
-                sent.add((rank, int(peers.target[rank])))
-                received.add((int(peers.source[rank]), rank))
-    nobody = {(rank, -1) for rank in range(4)} | {(-1, rank) for rank in range(4)}
-    assert sent - nobody == received - nobody == set(enumerate(order))
-    assert not workload.warnings
+        [item] = [node.communication for node in program.graph if node.communication]
+        assert (item.kind, item.operand_bytes) == ("ragged_all_to_all", (4096 * 4,))
+        assert not item.exact
+    assert "uneven all-to-all: offsets at the receivers assumed" in workload.warnings
 
 
 def numbers(mesh):

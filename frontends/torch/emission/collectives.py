@@ -112,12 +112,6 @@ class Collectives:
             self._pairs[source, target] = _integers(full_pairs(source, target, self.shape))
         return self._pairs[source, target]
 
-    def moves(self, op: Op, moves: Sequence[tuple[int, int]]) -> Any:
-        """Source-target pairs of every group, given positions in an op's process group."""
-        table = full_groups(self.recording.groups[op.group].ranks, self.shape)
-        whole = table[(table >= 0).all(1)]
-        return _integers(whole[:, np.array(moves)].reshape(-1, 2))
-
     def channel(self) -> Any:
         """A channel of its own for a collective among devices."""
         self._channel += 1

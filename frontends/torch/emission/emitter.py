@@ -205,14 +205,6 @@ class Emitter:
         }
         return self.made("collective_permute", [value], [value.type], extra).results[0]
 
-    def within(self, value: Value, moves: Sequence[tuple[int, int]]) -> Value:
-        """Messages from one position to another in every group."""
-        extra = {
-            "source_target_pairs": self.among.moves(self.op, moves),
-            "channel_handle": self.among.channel(),
-        }
-        return self.made("collective_permute", [value], [value.type], extra).results[0]
-
 
 def starts(sizes: Sequence[int]) -> list[int]:
     """Where parts of these sizes start, one behind the other."""

@@ -1,8 +1,7 @@
 """All-to-alls and messages: what goes from one rank to another.
 
-The idea: as many rows to each member are one all-to-all along a dim; all to one member and all from
-one are a permutation (``routes.py``); other numbers of rows are XLA's ragged all-to-all, whose
-offsets at the receivers are assumed.  A message is a permute of one pair.
+The idea: as many rows to each member are one all-to-all along a dim; other numbers of rows are
+XLA's ragged one, whose offsets at the receivers are assumed.  A message is a permute of one pair.
 
     all_to_all_lists(emitter)
 """
@@ -13,38 +12,41 @@ import math
 
 from flint.errors import FlintError
 from flint.frontends.torch.emission.emitter import Emitter, flat, numbers, starts
-from flint.frontends.torch.emission.routes import Route, route, splits
 from flint.frontends.torch.lowerings import operations as build
-from flint.frontends.torch.lowerings.operations import Value
-from flint.frontends.torch.recording import View
+from flint.frontends.torch.recording import Op, View
 
 
 def _exchange(emitter: Emitter, source: View, out: View) -> None:
     value = emitter.read(source)
-    received, sent = splits(emitter.op, emitter.size)
+    received, sent = _splits(emitter.op, emitter.size)
     if len(set(sent)) <= 1 and len(set(received)) <= 1:
         fits = source.shape and source.shape == out.shape and not source.shape[0] % emitter.size
         moved = emitter.all_to_all(value if fits else flat(value))
         emitter.write(out, build.reshape(moved, out.shape))
-        return
-    way = route(sent, received)
-    if way is not None:
-        emitter.write(out, build.reshape(_permuted(emitter, value, way), out.shape))
-        return
-    emitter.among.warnings["uneven all-to-all: offsets at the receivers assumed"] += 1
-    emitter.write(out, emitter.ragged_all_to_all(value, out, sent, received))
+    else:
+        emitter.among.warnings["uneven all-to-all: offsets at the receivers assumed"] += 1
+        emitter.write(out, emitter.ragged_all_to_all(value, out, sent, received))
 
 
-def _permuted(emitter: Emitter, value: Value, way: Route) -> Value:
-    """One permute of the whole group where all shift alike, else a message each way."""
-    size = emitter.size
-    here = emitter.ranks().index(emitter.among.recording.rank)
-    step = way.shift(here, size)
-    if step is not None:
-        return emitter.within(value, [(at, (at + step) % size) for at in range(size)])
-    emitter.within(value, [(here, way.target)])
-    nothing = build.constant(0, build.shape_of(value), build.dtype_of(value))
-    return emitter.within(nothing, [(way.source, here)])
+def _splits(op: Op, size: int) -> tuple[list[int], list[int]]:
+    """Rows of dim 0 that an all-to-all of one tensor receives from and sends to each member.
+
+    Args:
+        op: ``c10d.alltoall_base_`` or a functional ``all_to_all_single``.
+        size: of its group.
+    """
+    if op.name.startswith("c10d."):
+        out, source = op.args[0], op.args[1]
+        given = op.args[3:5]
+    else:
+        out, source = op.results[0], op.args[0]
+        given = op.args[1:3]
+    out, source = (item if isinstance(item, View) else item[0] for item in (out, source))
+    received, sent = (
+        list(rows) if rows else [view.shape[0] // size if view.shape else 0] * size
+        for view, rows in zip((out, source), given, strict=True)
+    )
+    return received, sent
 
 
 def all_to_all_base(emitter: Emitter) -> None:
