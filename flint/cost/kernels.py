@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from flint.cost.roofline import Seconds, as_measured, rate_table, slowest_unit
 from flint.cost.systems import Accelerator, System
+from flint.distinct import distinct
 from flint.graph import NodeKind, WorkloadGraph
 from flint.work import Role, Unit
 
@@ -107,13 +108,16 @@ def matmul_stretch(
     Returns:
         At least 1, for the items asked for.
     """
-    pairs = np.stack([gemm[sized].astype(np.float64), rates[sized]], axis=1)
-    distinct, of_item = np.unique(pairs, axis=0, return_inverse=True)
-    b, m, n, k = np.maximum(sizes[distinct[:, 0].astype(np.int64)], 1.0).T
-    peak = distinct[:, 1]
+    bits = rates[sized].view(np.int64)
+    peaks = distinct(bits)  # few, whatever the number of items
+    pair = gemm[sized] * len(peaks) + np.searchsorted(peaks, bits)
+    pairs = distinct(pair)
+    product, number = np.divmod(pairs, max(1, len(peaks)))
+    b, m, n, k = np.maximum(sizes[product], 1.0).T
+    peak = peaks.view(np.float64)[number]
     ideal = 2 * b * m * n * k / peak
     model = accelerator.kernel
-    best = np.full(len(distinct), np.inf)
+    best = np.full(len(pairs), np.inf)
     # A product is as good as its transpose: the wider side may lie along either side of a tile.
     sides = {(t.m, t.n, t.efficiency) for t in model.tiles}
     sides |= {(t.n, t.m, t.efficiency) for t in model.tiles}
@@ -128,5 +132,5 @@ def matmul_stretch(
             # The sum is cut to give every unit something to do, not to fill the last wave.
             allowed = (cut == 1) | (tiles < model.units)
             best = np.where(allowed, np.minimum(best, seconds), best)
-    stretched: Seconds = np.maximum(best / ideal, 1.0)[of_item.reshape(-1)]
+    stretched: Seconds = np.maximum(best / ideal, 1.0)[np.searchsorted(pairs, pair)]
     return stretched
