@@ -143,7 +143,7 @@ class Walker:
         #: Branches chosen for conditionals while an enclosing one is being decided.
         self.choices: dict[int, int] = {}
         self.choosing = self.deciding = 0
-        #: What is known of a composite's decomposition, by function: its work, bytes that it reads.
+        #: What is known of a composite's decomposition, by function: its work, what it moves.
         self.work_of_function: dict[str, tuple[WorkItem, ...]] = {}
         self.moved_by_function: dict[tuple[str, bool], tuple[int, int, int]] = {}
         self.communicating: dict[int, bool] = {}

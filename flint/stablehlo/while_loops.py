@@ -46,8 +46,7 @@ def while_(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
     def describe() -> str:
         return f"loop {name} ({walker.where(op)})"
 
-    for argument in condition.args:
-        walker.constants.pop(argument, None)
+    _forget(walker, condition)
     goes_on = going_on(condition, walker.module, arguments, scope.scalar, walker.constants.get)
     trips = None if goes_on is None else trip_count(goes_on, level, describe)
     varying = None
@@ -57,6 +56,10 @@ def while_(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
         if varying is not None:
             trips = varying.counts[-1]
     if goes_on is None:
+        _forget(walker, body)
+        for number, argument in enumerate(body.args):
+            if steps[number] == 0 and body.yields[number] == argument:
+                walker.keep_array(op.operands[number], argument)
         tables = walker.constants.get
         trips = stepped_trips(condition, body, walker.module, inits, scope.scalar, tables)
     known_by = "proved"
@@ -148,6 +151,17 @@ def _condition(walker: Walker, scope: Scope, condition: Block, values: tuple[int
     """Walk a loop condition on ``values``; the number of its result."""
     open_block(walker, scope, condition, values)
     return scope.use(condition.yields[0])
+
+
+def _forget(walker: Walker, block: Block) -> None:
+    """Arrays that a block had when it was walked before, called from somewhere else."""
+    for op in block.ops:
+        for value in op.results:
+            walker.constants.pop(value, None)
+        for region in op.regions:
+            _forget(walker, region)
+    for value in block.args:
+        walker.constants.pop(value, None)
 
 
 def _bind(scope: Scope, value: int, scalar: Scalar | None) -> None:
