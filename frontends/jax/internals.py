@@ -20,9 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
-from jax.sharding import AbstractMesh, Mesh
+from jax.sharding import AbstractMesh
 
 from flint.environment import check_version
 
@@ -52,18 +50,6 @@ def mesh_context(mesh: AbstractMesh) -> Iterator[None]:
     finally:
         for setting, value in zip(settings, before, strict=True):
             setting.set_local(value)
-
-
-def of_devices(mesh: AbstractMesh) -> AbstractMesh:
-    """``mesh`` as the meshes that code builds of ``jax.devices()`` are in abstract.
-
-    They say what kind of device they are of, and a mesh that does not is another one: shard_map
-    takes none but the mesh in context.
-    """
-    device = Mesh(np.array(jax.devices()[:1]), ("device",)).abstract_mesh.abstract_device
-    return AbstractMesh(
-        mesh.axis_sizes, mesh.axis_names, axis_types=mesh.axis_types, abstract_device=device
-    )
 
 
 def use_devices_of_another_process(devices: int) -> None:

@@ -27,9 +27,10 @@ from flint.errors import UsageError
 from flint.frontends.jax.arguments import is_array, mesh_of, on_mesh
 from flint.frontends.jax.failures import OTHER_MESH, explained
 from flint.frontends.jax.host_calls import without_client
-from flint.frontends.jax.internals import mesh_context, of_devices
+from flint.frontends.jax.internals import mesh_context
 from flint.frontends.jax.manual_bodies import name_bodies
 from flint.frontends.jax.mlir_interface import Interface, interface_of
+from flint.frontends.jax.own_meshes import in_order, of_devices
 from flint.frontends.jax.partitioning_rules import without_devices
 from flint.frontends.jax.platform_forms import LEFT_OUT, lower_for
 from flint.frontends.jax.platforms import PLATFORMS, on_first
@@ -103,17 +104,21 @@ def lower(
     args, kwargs = on_mesh(arguments, mesh, parameters_of(request.function))
     asked = None if request.level is Level.LOGICAL else mesh
 
-    def attempt(context: AbstractContextManager[None]) -> tuple[Any, dict[str, int]]:
+    def attempt(
+        context: AbstractContextManager[None], check: Callable[[Any], None] = lambda traced: None
+    ) -> tuple[Any, dict[str, int]]:
         with context, without_client(), without_devices(asked, capability):
             jitted, given, named = _jitted(request.function, args, kwargs, settings)
-            return _lowered(jitted.trace(*given, **named), platforms)
+            traced = jitted.trace(*given, **named)
+            check(traced)
+            return _lowered(traced, platforms)
 
     try:
         try:
             lowered, warnings = attempt(mesh_context(mesh))
         except ValueError as error:
             if OTHER_MESH in str(error):
-                lowered, warnings = attempt(mesh_context(of_devices(mesh)))
+                lowered, warnings = attempt(mesh_context(of_devices(mesh)), in_order)
             elif "with_sharding_constraint" not in str(error):
                 raise
             else:
@@ -232,7 +237,7 @@ def _jitted(
             )
         return function, args, kwargs
     if hasattr(function, "lower") and hasattr(function, "__wrapped__"):
-        if "pmap" in f"{type(function).__module__} {function.lower.__module__}":
+        if _is_pmap(function):
             raise UsageError(
                 "jax.pmap maps over the devices of one process, not over a mesh: use "
                 "jax.shard_map over the mesh's axis"
@@ -252,6 +257,12 @@ def _jitted(
         return jax.jit(function, **settings), args, kwargs
     except TypeError as error:
         raise UsageError(f"settings of flint.capture: {one_line(error)}") from error
+
+
+def _is_pmap(function: Any) -> bool:
+    """Whether it is ``jax.pmap``'s, or equinox's of it, whose modules are named for it."""
+    modules = type(function).__module__, str(getattr(function.lower, "__module__", ""))
+    return any(name.startswith(("jax.", "equinox.")) and "pmap" in name for name in modules)
 
 
 def _jit_of_mutable(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -49,7 +49,7 @@ def lower_for(traced: Any, platform: str) -> tuple[Any, dict[str, int]]:
     """
     while not isinstance(traced, jax.stages.Traced) and hasattr(traced, "traced"):
         traced = traced.traced  # flax's
-    found = list(_equations(traced.jaxpr.jaxpr)) if platform == "cpu" else []
+    found = list(equations(traced.jaxpr.jaxpr)) if platform == "cpu" else []
     rules: Any = None
     warnings: dict[str, int] = {}
     if any(one.primitive is lax.ragged_dot_general_p for one in found) and _has_instruction():
@@ -92,7 +92,7 @@ def _moves_to_or_from_host(one: Any) -> bool:
     return jax.memory.Space.Host in spaces
 
 
-def _equations(jaxpr: Any) -> Iterator[Any]:
+def equations(jaxpr: Any) -> Iterator[Any]:
     """All equations of a jaxpr and of those inside, each jaxpr once."""
     known: set[int] = set()
     open_ = [jaxpr]

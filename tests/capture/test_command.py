@@ -103,6 +103,18 @@ def per_device(x):
 
 
 each = jax.pmap(jnp.sin)
+
+
+def backwards(x):
+    other = Mesh(mesh.devices[::-1], ("data", "model"))
+    return jax.shard_map(jnp.sin, mesh=other, in_specs=P("data"), out_specs=P("data"))(x)
+
+
+def swapped(x):
+    other = Mesh(np.array(jax.devices()).reshape(2, 2).T, ("data", "model"))
+    return jax.jit(
+        jax.shard_map(jnp.sin, mesh=other, in_specs=P("data"), out_specs=P("data"))
+    )(x)
 """
 
 
@@ -209,11 +221,13 @@ def test_a_shard_map_over_a_mesh_of_its_own_devices_is_over_the_captures(mesh, f
         ("elsewhere", "elsewhere maps over another mesh than the capture's"),
         ("per_device", "jax.pmap has one of its own"),
         ("each", "jax.pmap maps over the devices of one process"),
+        ("backwards", "shard_map is over a mesh of devices in another order than jax.devices()"),
+        ("swapped", "shard_map is over a mesh of devices in another order than jax.devices()"),
     ],
 )
 def test_maps_over_other_meshes_are_one_line(step, said, folder, tmp_path):
     run = flint(
-        "capture", f"own.py:{step}", "--setup", "setup", "--mesh", "4,2", "-o", tmp_path / "out",
+        "capture", f"own.py:{step}", "--setup", "setup", "--mesh", "2,2", "-o", tmp_path / "out",
         cwd=folder,
     )  # fmt: skip
     assert said in failed(run, 2)
