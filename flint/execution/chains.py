@@ -10,7 +10,7 @@ means the same in both.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from flint.communication import Communication
 from flint.errors import UsageError
-from flint.groups import Groups, StridedGroups
+from flint.groups import Groups, StridedGroups, TableGroups
 
 Ints = NDArray[np.int64]
 
@@ -62,8 +62,9 @@ def chains(communications: Sequence[Communication], order: CommunicationOrder) -
 def _numbers(groups: Sequence[Groups | None]) -> dict[Groups | None, int]:
     """A number for each of them; the same one where any rank's group is the same."""
     found: dict[Groups | None, int] = {}
+    sets = {item: _sets(item) for item in groups if isinstance(item, TableGroups)}
     for item in groups:
-        same = {found[other] for other in found if _meet(item, other)}
+        same = {found[other] for other in found if _meet(item, other, sets)}
         number = min(same, default=len(found))
         found = {other: number if old in same else old for other, old in found.items()}
         found[item] = number
@@ -71,23 +72,24 @@ def _numbers(groups: Sequence[Groups | None]) -> dict[Groups | None, int]:
     return {item: numbers[old] for item, old in found.items()}
 
 
-def _meet(one: Groups | None, other: Groups | None) -> bool:
+def _meet(one: Groups | None, other: Groups | None, sets: Mapping[Groups, set[bytes]]) -> bool:
     """Whether any rank has the same partners, in whatever order, in both."""
     if one is None or other is None or one.world != other.world:
         return one is other
-    if isinstance(one, StridedGroups) and isinstance(other, StridedGroups):
-        # The lowest member is where all offsets are 0, so equal sets have equal offsets.
-        return one.size == other.size > 1 and np.array_equal(
-            np.sort(one.offsets()), np.sort(other.offsets())
-        )
-    if isinstance(one, StridedGroups):
+    if isinstance(one, TableGroups) and isinstance(other, TableGroups):
+        return not sets[one].isdisjoint(sets[other])
+    if isinstance(one, TableGroups):
+        one, other = other, one
+    assert isinstance(one, StridedGroups)
+    if isinstance(other, TableGroups):
         return _has_row_of(other, one)
-    if isinstance(other, StridedGroups):
-        return _has_row_of(one, other)
-    return not _sets(one).isdisjoint(_sets(other))
+    # The lowest member is where all offsets are 0, so equal sets have equal offsets.
+    return one.size == other.size > 1 and np.array_equal(
+        np.sort(one.offsets()), np.sort(other.offsets())
+    )
 
 
-def _has_row_of(table: Groups, strided: StridedGroups) -> bool:
+def _has_row_of(table: TableGroups, strided: StridedGroups) -> bool:
     rows = np.sort(table.table(), axis=1)  # what is padded stands in front
     rows = rows[(rows >= 0).sum(axis=1) == strided.size][:, rows.shape[1] - strided.size :]
     if strided.size < 2 or not len(rows):
@@ -96,6 +98,7 @@ def _has_row_of(table: Groups, strided: StridedGroups) -> bool:
     return bool((rows == members).all(axis=1).any())
 
 
-def _sets(table: Groups) -> set[bytes]:
-    rows = (np.sort(row[row >= 0]) for row in table.table())
-    return {row.tobytes() for row in rows if len(row) > 1}
+def _sets(table: TableGroups) -> set[bytes]:
+    rows = np.sort(table.table(), axis=1)
+    several = rows[(rows >= 0).sum(axis=1) > 1]
+    return {row[row >= 0].tobytes() for row in several}
