@@ -62,7 +62,9 @@ def chains(communications: Sequence[Communication], order: CommunicationOrder) -
 def _numbers(groups: Sequence[Groups | None]) -> dict[Groups | None, int]:
     """A number for each of them; the same one where any rank's group is the same."""
     found: dict[Groups | None, int] = {}
-    sets = {item: _sets(item) for item in groups if isinstance(item, TableGroups)}
+    sets: dict[Groups, set[bytes]] = {
+        item: _sets(item) for item in groups if isinstance(item, TableGroups)
+    }
     for item in groups:
         same = {found[other] for other in found if _meet(item, other, sets)}
         number = min(same, default=len(found))

@@ -47,7 +47,8 @@ def explained(error: BaseException, step: str, doing: str = "be traced") -> Flin
         return UsageError(
             f"{where}: {step} maps over another mesh than the capture's (jax.pmap has one of its "
             "own): leave out shard_map's mesh, or take the one that setup is given; axes must "
-            f"have the same names, sizes and types: {text}"
+            "have the same names, sizes and types, and jax.devices() are as many as the mesh has "
+            f"only where the command line gives it (--mesh): {text}"
         )
     if "mesh_shape" in text and "Number of devices" in text:
         return UsageError(
