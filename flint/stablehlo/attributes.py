@@ -234,6 +234,8 @@ def _custom_call(op: Any, reader: Any) -> dict[str, Any]:
             decoded["groups"] = ReplicaGroups(table=groups)
         decoded["channel_id"] = config.get("channel_id", 0)
         decoded["use_global_device_ids"] = True
+        if isinstance(config.get("reduction"), str):
+            decoded["reduction"] = config["reduction"]
     return decoded
 
 

@@ -64,7 +64,7 @@ class Exchange:
         carried = operands or results
         return Communication(
             kind=kind,
-            reduction=_reduction(op.regions[0]) if op.regions else None,
+            reduction=_reduction(op.regions[0]) if op.regions else op.attr("reduction"),
             groups=groups,
             permutation=peers,
             operand_bytes=tuple(t.bytes for t in operands),

@@ -29,7 +29,9 @@ Attributes by op (all plain Python; absent means the default of the StableHLO sp
     constant             value: numpy array, only when it has at most 2**20 elements, else absent;
                          splats and scalars are 0-d arrays
     custom_call          target, api_version, backend_config (str or dict), has_side_effect,
-                         aliases ((output_index, operand_index), ...)
+                         aliases ((output_index, operand_index), ...); of a collective for groups of
+                         several sizes also groups, channel_id, use_global_device_ids and reduction
+                         ("add", ...)
     composite            name, decomposition (function name), plus its attributes under "attributes"
     call                 callee
     all_reduce ...       groups (``ReplicaGroups``), channel_id, use_global_device_ids

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 
 import flint  # noqa: E402
+from flint.stablehlo.bindings import parse  # noqa: E402
 
 
 def gather(x, group):
@@ -79,3 +80,36 @@ def test_a_collective_is_among_the_members_of_its_group(kind, lists):
         rank: (kind, sorted(ranks), sizes(len(ranks))) for ranks in lists for rank in ranks
     }
     assert workload.simulate(system="dgx-h100").step_seconds > 0
+
+
+REDUCTIONS = {"SUM": "add", "MAX": "maximum", "AVG": "add"}
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_a_reduce_scatter_says_what_it_reduces_with_whatever_its_group(name, tmp_path):
+    """A pair leaves a pair, which is StableHLO's op; three of four leave one: a custom call."""
+
+    def scatter_with(x, group):
+        part = x.new_empty(x.numel() // dist.get_world_size(group))
+        dist.reduce_scatter_tensor(part, x, group=group, op=getattr(dist.ReduceOp, name))
+
+    found = {}
+    for form, ranks in {"reduce_scatter": [1, 2], "custom_call": [0, 1, 3]}.items():
+        step = functools.partial(within, scatter_with, [ranks])
+        workload = flint.capture(step, mesh=(4,), axes=("x",), setup=twelve).capture()
+        workload.save(tmp_path / form)
+        modules = list((tmp_path / form / "programs").glob("*.mlirbc"))
+        texts = [str(parse(path.read_bytes())) for path in modules]
+        assert sum(f"stablehlo.{form}" in text for text in texts) == 1
+        read = [flint.convert(path, mesh=workload.mesh) for path in modules]
+        found[form] = [
+            reductions(workload), reductions(flint.load(tmp_path / form)), reductions(*read),
+        ]  # fmt: skip
+    regular = {("reduce_scatter", REDUCTIONS[name])}
+    assert found == {form: [regular] * 3 for form in found}
+
+
+def reductions(*workloads):
+    graphs = [program.graph for workload in workloads for program in workload.programs]
+    found = [node.communication for graph in graphs for node in graph]
+    return {(item.kind, item.reduction) for item in found if item}

@@ -77,28 +77,41 @@ class Emitter:
         operands: Sequence[Value],
         results: Sequence[Any],
         extra: dict[str, Any],
-        regions: int = 0,
+        reduction: str = "",
     ) -> Any:
         """A collective that StableHLO has for groups of one size only, which have all ranks.
 
         Where the ranks do not divide into such groups, a custom call stands for it.
+
+        Args:
+            name: of the op, without its dialect.
+            operands, results: values that go in, types of those that come out.
+            extra: attributes besides groups and channel.
+            reduction: name of the op that it reduces with, "" where it does not reduce.
         """
         groups = self.among.even_groups(self.op)
         if groups is None:
-            return self.called(name, operands, results)
+            return self.called(name, operands, results, reduction)
         channel = self.among.channel()
         known = {"replica_groups": groups, "channel_handle": channel, **extra}
-        return self.made(name, operands, results, known, regions)
+        op = self.made(name, operands, results, known, regions=1 if reduction else 0)
+        if reduction:
+            build.body_of(op.regions[0], [build.dtype_of(value) for value in operands], reduction)
+        return op
 
-    def called(self, name: str, operands: Sequence[Value], results: Sequence[Any]) -> Any:
-        """A custom call that stands for a collective of this name."""
-        groups = {
+    def called(
+        self, name: str, operands: Sequence[Value], results: Sequence[Any], reduction: str = ""
+    ) -> Any:
+        """A custom call that stands for a collective of this name; it says what it reduces with."""
+        config = {
             "replica_groups": self.among.groups(self.op),
             "channel_id": build.number(int(hlo.ChannelHandle(self.among.channel()).handle)),
         }
+        if reduction:
+            config["reduction"] = ir.StringAttr.get(reduction)
         extra = {
             "call_target_name": ir.StringAttr.get(name),
-            "backend_config": ir.DictAttr.get(groups),
+            "backend_config": ir.DictAttr.get(config),
             "api_version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 4),
         }
         return self.made("custom_call", operands, results, extra)
@@ -155,9 +168,7 @@ class Emitter:
         shape = build.shape_of(value)
         kind = build.tensor((shape[0] // self.size, *shape[1:]), build.dtype_of(value))
         extra = {"scatter_dimension": build.number(0), "use_global_device_ids": ir.UnitAttr.get()}
-        op = self.evenly("reduce_scatter", [value], [kind], extra, regions=1)
-        if len(op.regions):
-            build.body_of(op.regions[0], [build.dtype_of(value)], self.kind())
+        op = self.evenly("reduce_scatter", [value], [kind], extra, self.kind())
         return self.averaged(op.results[0])
 
     def all_to_all(self, value: Value, split: int = 0, concat: int = 0) -> Value:
