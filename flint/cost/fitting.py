@@ -10,9 +10,14 @@ NVLink domain.  A mesh that would leave most of every node empty does not fit.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from flint.cost.systems import System, Tier
 from flint.errors import UsageError
+
+#: Arrangements that have links from place to place, each the place of a device or of a tier below:
+#: as many as are described, however many devices of each are used.
+_OF_PLACES: Final = ("Ring", "FullyConnected")
 
 
 def fit(system: System, world: int) -> tuple[System, list[str]]:
@@ -23,23 +28,26 @@ def fit(system: System, world: int) -> tuple[System, list[str]]:
     """
     tiers: list[Tier] = []
     notes: list[str] = []
-    inner = 1
+    inner = described = 1  # size of the tier below: as it is used, as it is described
     for tier in system.network:
-        if tier.size == 0 or world <= tier.size:
-            tiers.append(tier)
-            continue
-        used = max(n for n in range(inner, tier.size + 1, inner) if world % n == 0)
-        if 2 * used < tier.size:
-            raise UsageError(
-                f"{world} ranks do not map on {system.name}: {tier.name} joins {tier.size} "
-                f"devices, and the most that share {world} ranks out evenly are {used}; choose a "
-                f"mesh size that is a multiple of {tier.size} or of a number close below"
-            )
-        if used < tier.size:
-            notes.append(f"{used} of {tier.size} devices are used per {tier.name}")
-            full = tier.topology == "FullyConnected" and tier.size >= 2 * inner
-            share = (used // inner - 1) / (tier.size // inner - 1) if full else 1.0
-            tier = replace(tier, size=used, bandwidth=tier.bandwidth * share)
-        tiers.append(tier)
-        inner = tier.size
+        places = -(-tier.size // described)
+        most = min(tier.size, places * inner) if tier.topology in _OF_PLACES else tier.size
+        if tier.size == 0 or world <= most:
+            used, share = most, 1.0
+        else:
+            used = max(n for n in range(inner, most + 1, inner) if world % n == 0)
+            if 2 * used < tier.size:
+                each = f", {inner} of every {described}," if inner < described else ""
+                raise UsageError(
+                    f"{world} ranks do not map on {system.name}: {tier.name} joins {tier.size} "
+                    f"devices, and the most that share {world} ranks out evenly{each} are {used}; "
+                    f"choose a mesh size that is a multiple of {tier.size} or of a number close "
+                    "below"
+                )
+            if used < tier.size:
+                notes.append(f"{used} of {tier.size} devices are used per {tier.name}")
+            fewer = tier.topology == "FullyConnected" and inner < used < most
+            share = (used // inner - 1) / (places - 1) if fewer else 1.0
+        tiers.append(replace(tier, size=used, bandwidth=tier.bandwidth * share))
+        inner, described = used, tier.size
     return replace(system, network=tuple(tiers)), notes
