@@ -36,7 +36,8 @@ def check_alike(
 ) -> None:
     """Refuse what is of another model or another mesh.
 
-    What has no partner for a reason that is named is no evidence of either.
+    What has no partner for a reason that is named is no evidence of either, nor that anything is
+    wrong: a conditional may hold all products of a step, and take the branch not captured.
 
     Raises:
         FlintError: it is.
@@ -48,7 +49,8 @@ def check_alike(
     paired = sum(captured[i].kind.must_match for i in {i for i, _, _ in found.pairs})
     # Another type is no other model.
     other = sum(facts.compared.startswith(OTHER) for facts in executed)
-    if any(facts.kind.must_match for facts in captured) and not theirs and not paired:
+    asked, ran = (any(facts.kind.must_match for facts in ops) for ops in (captured, executed))
+    if asked and not ran and not paired:
         raise FlintError(f"{trace.path}: none of the step's ops is one that can be compared")
     ours, run = _groups(captured), _groups(executed)
     if ours and run and not ours & run:

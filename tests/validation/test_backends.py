@@ -244,6 +244,13 @@ def test_what_is_explained_is_no_evidence_that_a_trace_is_of_the_step(explained)
         check_alike(SimpleNamespace(path="trace"), 0, ours, theirs, found)
 
 
+def test_a_step_of_which_every_op_is_explained_is_not_another_one():
+    ours = [heavy("dot", OpClass.GEMM, gemms=((1, 8, 8, 8),))] * 8
+    theirs = [heavy("dot", OpClass.GEMM, gemms=((1, 9, 9, 9),))] * 8
+    found = Matching(without_captured=list(range(8)), without_executed=list(range(8)))
+    check_alike(SimpleNamespace(path="trace"), 0, ours, theirs, found)
+
+
 def test_of_a_step_of_which_nothing_ran_nothing_is_concluded():
     ours = [heavy("dot", OpClass.GEMM, gemms=((1, 8, 8, 8),))]
     with pytest.raises(FlintError, match="can be compared"):

@@ -11,6 +11,7 @@ import pytest
 
 from flint.converters.xplane_branches import taken
 from flint.converters.xplane_loops import iterations
+from flint.errors import FlintError
 from flint.hlo import hlo_pb2 as pb
 from flint.validation.branches import CHOSEN, NOT_CHOSEN
 from flint.validation.classes import OpClass
@@ -43,7 +44,7 @@ RUN = (
     "carried_narrow", "carried_wide", "sixteen_vectors", "four_vectors", "no_number",
     "four_times", "one_time", "constant_first", "constant_second", "never_large", "once_large",
     "two_widths", "narrow_beside", "by_maximum", "four_sums",
-    "decided", "undecided", "four_groups",
+    "decided", "undecided", "four_groups", "alone", "alone_changed",
 )  # fmt: skip
 
 
@@ -338,6 +339,17 @@ def test_a_branch_that_data_did_not_choose_is_told_and_the_other_one_compared(co
     assert report.explained[NOT_CHOSEN] == 2 * 4 * 8
     assert report.explained[CHOSEN] == 2 * 2 * 8
     assert report.classes[OpClass.GEMM].matched == (2 + 2 * 4) * 8  # and x @ x.T @ x
+
+
+def test_a_step_of_which_only_the_branch_that_was_not_captured_has_products(compare):
+    report = compare("alone")  # 4 products in each branch
+    assert report.ok, named(report)
+    assert report.explained == {NOT_CHOSEN: 4 * 8, CHOSEN: 4 * 8}
+    report = compare("alone", branch=0)  # the one that ran
+    assert report.ok, named(report)
+    assert not report.explained
+    with pytest.raises(FlintError, match="only 0 match"):
+        compare("alone", "alone_changed")
 
 
 @pytest.mark.parametrize(

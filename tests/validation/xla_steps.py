@@ -164,6 +164,18 @@ def communicating(size):
     return step(mapped(one, P("d")), ((64, 64), ("d",)))
 
 
+def deciding_alone(small):
+    """All products are in one of two branches, and the run takes the one of smaller products."""
+
+    def run(p, a, b):
+        return lax.cond(
+            jnp.sum(p) * 0 > 1, lambda: (a @ a @ a @ a @ a).sum(), lambda: (b @ b @ b @ b @ b).sum()
+        )
+
+    return step(run, ((8,), ()), ((96, 96), ()), ((small, small), ()))
+
+
+alone, alone_changed = deciding_alone(64), deciding_alone(48)
 branches, branches_changed = deciding(96), deciding(80)
 exchanges, exchanges_changed = communicating(8), communicating(4)
 
