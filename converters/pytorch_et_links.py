@@ -77,11 +77,12 @@ class _Slot:
             offset, count: of elements.
             size: bytes of one.
         """
+        low = min(offset * size, EVERYTHING)
+        if not count:
+            return low, low
         if self.reach is None:
             return 0, EVERYTHING
-        low = offset * size
-        high = low + (self.reach + 1) * size if count else low
-        return min(low, EVERYTHING), min(high, EVERYTHING)
+        return low, min(low + (self.reach + 1) * size, EVERYTHING)
 
     def type_of(self, total: int) -> TensorType:
         """Its type if it has so many bytes."""

@@ -67,7 +67,8 @@ class Accesses:
 def reach_of(shape: tuple[int, ...] | None, strides: object) -> int | None:
     """From a tensor's first element in its storage to its last one, in elements.
 
-    None where it is not known, or not said by strides as PyTorch has them.
+    None where it is not known, or not said by strides as PyTorch has them; also of no elements,
+    which have no first one.
 
     Args:
         shape: None where the trace does not have it.
@@ -76,6 +77,8 @@ def reach_of(shape: tuple[int, ...] | None, strides: object) -> int | None:
     if shape is None or not isinstance(strides, list) or len(shape) != len(strides):
         return None
     if not all(type(stride) is int and stride >= 0 for stride in strides):
+        return None
+    if any(extent < 1 for extent in shape):
         return None
     steps: list[int] = strides
     return sum((extent - 1) * step for extent, step in zip(shape, steps, strict=True))

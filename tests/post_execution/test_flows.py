@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,3 +82,30 @@ def test_strides_beyond_all_memory_are_taken_as_the_rest_of_the_storage(tmp_path
     execution.mm(tensor(10), tensor(11), tensor(20, rows=1, offset=8))
     execution.mm(far, tensor(11), tensor(12))
     assert data_edges(converted(execution, tmp_path).graph) == {(0, 1)}
+
+
+def emptied(shape, strides, count):
+    """A tensor in storage 20 of a shape without elements."""
+    return [20, 20, 0, count, 4, "cpu"], shape, strides
+
+
+EMPTY = [([0, 4], [10**30, 1]), ([4, 0], [4, 2**62]), ([0, 4], [4, 1])]
+
+
+@pytest.mark.parametrize(("shape", "strides"), EMPTY)
+def test_elements_of_a_shape_that_has_none_may_be_anywhere_in_the_storage(shape, strides, tmp_path):
+    """The shape says none and the entry 16: a trace that contradicts itself loses no edge."""
+    execution = Execution()
+    execution.mm(tensor(10), tensor(11), tensor(20, offset=16))
+    execution.mm(emptied(shape, strides, 16), tensor(11), tensor(12))
+    assert data_edges(converted(execution, tmp_path).graph) == {(0, 1)}
+
+
+@pytest.mark.parametrize(("shape", "strides"), [*EMPTY, ([0, 4], [-1, 1]), ([0, 4], [])])
+def test_no_elements_are_no_part_of_a_storage(shape, strides, tmp_path):
+    execution = Execution()
+    execution.mm(tensor(10), tensor(11), tensor(20))
+    execution.mm(emptied(shape, strides, 0), tensor(11), tensor(12))
+    graph = converted(execution, tmp_path).graph
+    assert data_edges(graph) == set()
+    assert graph.bytes_read.tolist() == [128, 64]  # 4 x 4 floats each
