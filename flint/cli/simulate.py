@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -153,15 +154,15 @@ def simulate_command(
 
 
 def _refuse_one_for_two(files: Mapping[str, Path | None]) -> None:
-    """Refuse one file for two pictures.
+    """Refuse one file for two pictures, by whatever path or link.
 
     Raises:
         UsageError: so it is.
     """
-    taken: dict[Path, str] = {}
+    taken: dict[str, str] = {}
     for option, path in files.items():
         if path is not None:
-            first = taken.setdefault(path.absolute(), option)
+            first = taken.setdefault(os.path.realpath(path), option)
             if first != option:
                 raise UsageError(f"{first} and {option} name the same file, {path}")
 

@@ -94,6 +94,7 @@ def test_a_system_on_which_a_step_takes_for_ever_is_one_line(folder, tmp_path, c
         (("--system", "/dev/zero"), 2, "too large"),
         (("--durations", "/dev/zero"), 2, "too large"),
         (("--html", "page", "--network", "./page"), 2, "--html and --network name the same file"),
+        (("--timeline", "page", "--html", "out/../page"), 2, "--timeline and --html name the same"),
         (("--durations", "absent.csv"), 2, "absent.csv: cannot be read"),
         (("--pass", "hoist:by=0"), 2, "hoist"),
         (("--timeline", "absent/step.json"), 2, "there is no folder"),
@@ -107,6 +108,22 @@ def test_a_faulty_option_is_one_line(folder, capsys, monkeypatch, options, statu
     found, out, error = run(capsys, "simulate", "out", *options)
     assert (found, out) == (status, "")
     assert message in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("linked", ["page", "pages"])
+def test_two_pictures_in_one_file_by_way_of_a_link_are_refused(folder, tmp_path, capsys, linked):
+    """A link is written through, so that the second picture would be all that is left."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "page").touch()
+    (tmp_path / "page").symlink_to(tmp_path / "real" / "page")
+    (tmp_path / "pages").symlink_to(tmp_path / "real")
+    link = {"page": tmp_path / "page", "pages": tmp_path / "pages" / "page"}[linked]
+    status, out, error = run(
+        capsys, "simulate", folder, "--html", tmp_path / "real" / "page", "--network", link
+    )
+    assert (status, out) == (2, "")
+    assert "--html and --network name the same file" in error
+    assert not (tmp_path / "real" / "page").read_text()
 
 
 @pytest.mark.parametrize(
