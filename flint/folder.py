@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from flint import registry
 from flint.cost.systems import System, load_system, system_names
 from flint.errors import FlintError, UsageError
+from flint.execution.chains import CommunicationOrder
 from flint.graph_io import graph_from_bytes, graph_to_bytes
 from flint.mesh import Mesh
 from flint.passes import apply
@@ -196,6 +197,13 @@ def traced_system(folder: Path) -> str:
             "--system"
         )
     return stated
+
+
+def chained_by(document: dict[str, Any]) -> CommunicationOrder:
+    """How traces chain communications by a folder's document; one chain per rank without traces."""
+    said = str((document.get("et") or {}).get("order", ""))
+    by_communicator = said.endswith(f" {CommunicationOrder.COMMUNICATOR}")
+    return CommunicationOrder.COMMUNICATOR if by_communicator else CommunicationOrder.RANK
 
 
 def read_document(folder: Path) -> dict[str, Any]:

@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 from flint.converters.chakra.astra_sim_run import AstraSimRun, astra_sim_binary, run_astra_sim
 from flint.cost.systems import System, load_system, system_names
 from flint.errors import UsageError
-from flint.execution.chains import CommunicationOrder
-from flint.folder import is_workload_folder, read_document, save, traced_system
+from flint.folder import chained_by, is_workload_folder, read_document, save, traced_system
 from flint.graph import WorkloadGraph
 from flint.passes.what_if import Chosen, parse_passes
 from flint.simulation.preparing import as_it_runs
@@ -80,7 +79,7 @@ def simulate(
     reusable = folder is not None and _fits(written, system, granularity) and not chosen
     ours = simulate_embedded(
         workload, described, granularity=level, passes=chosen,
-        communication_order=_order(written) if reusable else CommunicationOrder.RANK,
+        communication_order=chained_by(written if reusable and written else {}),
     )  # fmt: skip
     with _traces(
         workload, described, level, chosen, Path(folder) if reusable and folder else None, announce
@@ -126,15 +125,6 @@ def _fits(
         return False
     same_system = system is None or (system in system_names() and system == written.get("system"))
     return same_system and granularity in (None, written.get("granularity"))
-
-
-def _order(written: dict[str, Any] | None) -> CommunicationOrder:
-    """How the traces chain communications; a folder that does not say so has one order."""
-    said = str((written or {}).get("et", {}).get("order", ""))
-    return next(
-        (order for order in CommunicationOrder if said.endswith(f" {order}")),
-        CommunicationOrder.RANK,
-    )
 
 
 @contextmanager

@@ -18,7 +18,8 @@ from flint.cli.saving import announce
 from flint.cli.shared import print_json, print_warnings
 from flint.cli.tables import Printer, Table
 from flint.errors import UsageError
-from flint.folder import load, traced_system
+from flint.execution.chains import CommunicationOrder
+from flint.folder import chained_by, load, read_document, traced_system
 from flint.passes.what_if import parse_passes
 from flint.readable import human_bytes, human_flops, human_seconds, percentage
 from flint.simulation.recording import record
@@ -51,7 +52,8 @@ def simulate_command(
             "--communication-order",
             help="rank: a rank's communications run one after another, as consumers of its trace "
             "run them; communicator: those of each communicator do, and share its links "
-            "[default: communicator for PyTorch's programs, else rank].",
+            "[default: communicator for PyTorch's programs and where the folder's traces have a "
+            "chain for each, else rank].",
         ),
     ] = None,
     engine: EngineOption = "embedded",
@@ -121,6 +123,9 @@ def simulate_command(
         return
     system = traced_system(folder) if system is None else system
     granularity = "kernel" if granularity is None else granularity
+    written = chained_by(read_document(folder))
+    if communication_order is None and written == CommunicationOrder.COMMUNICATOR:
+        communication_order = written
     if attention_as_written:
         _refuse_as_written(workload, granularity)
     result = workload.simulate(

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from typer.testing import CliRunner
 
+import flint
 from flint.building import GraphBuilder, TableBuilder, with_tables
 from flint.cli import application
 from flint.converters.chakra.checker import check
@@ -36,6 +37,16 @@ from tests.unrolling.random_graphs import TYPE, WORK, programs
 PER_COMMUNICATOR = CommunicationOrder.COMMUNICATOR
 OVER_DATA = communication("all_gather", groups=along_axes(MESH, ("data",)))
 OVER_MODEL = communication("all_reduce", groups=along_axes(MESH, ("model",)))
+
+
+PLAIN = """
+module @m attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 1 : i32} {
+  func.func public @main(%a: tensor<8xf32>) -> tensor<8xf32> {
+    %0 = stablehlo.add %a, %a : tensor<8xf32>
+    return %0 : tensor<8xf32>
+  }
+}
+"""
 
 
 def independent(*items) -> WorkloadGraph:
@@ -170,6 +181,25 @@ def test_each_communicator_of_a_rank_is_in_order_and_all_ranks_finish(graph):
         for seed in range(3):
             done = execute(traces, seed=seed, communication_order="communicator")
             assert done.complete
+
+
+def test_a_folder_is_simulated_in_the_order_of_its_traces(tmp_path):
+    """Compiled programs have one order unless the folder, or the command, says another one."""
+    (tmp_path / "step.mlir").write_text(PLAIN)
+    found = {}
+    for order in CommunicationOrder:
+        folder = tmp_path / order
+        flint.convert(tmp_path / "step.mlir").save(folder, communication_order=order)
+        for options in ((), ("--communication-order", "rank")):
+            done = CliRunner().invoke(application(), ["simulate", str(folder), "--json", *options])
+            assert done.exit_code == 0, done.output
+            found[order, options[1:]] = json.loads(done.stdout)["communication_order"]
+    assert found == {
+        ("rank", ()): "rank",
+        ("rank", ("rank",)): "rank",
+        ("communicator", ()): "communicator",
+        ("communicator", ("rank",)): "rank",
+    }
 
 
 def test_check_says_which_consumers_could_hang(tmp_path):
