@@ -87,6 +87,19 @@ def _adam(
     return _targets(call, list(enumerate(new)))
 
 
+def _decayed(
+    param: Any, given: Any, dtype: str, weight_decay: float, maximize: bool, grad_scale: Any
+) -> tuple[Value, Value, Value]:
+    """A parameter, its gradient as it is, and the gradient of what is minimised with its decay."""
+    spec = param.spec
+    p = value_at(param, spec.shape, dtype)
+    raw = _gradient(given, spec, dtype, False, grad_scale)
+    grad = op.negate(raw) if maximize else raw
+    if weight_decay:
+        grad = op.add(grad, op.multiply(p, op.like(weight_decay, p)))
+    return p, raw, grad
+
+
 @lowers("aten._fused_adagrad")
 def _adagrad(
     call: Call, self: Any, grads: Any, state_sums: Any, state_steps: Any, *, lr: Any,
@@ -98,12 +111,8 @@ def _adagrad(
     for at, param in enumerate(self):
         spec = param.spec
         dtype = Call(call.name, (spec,)).compute
-        p = value_at(param, spec.shape, dtype)
-        raw = _gradient(grads[at], spec, dtype, False, grad_scale)
+        p, raw, grad = _decayed(param, grads[at], dtype, weight_decay, maximize, grad_scale)
         new[1].append(None if grad_scale is None else _unless(found_inf, grads[at], raw))
-        grad = op.negate(raw) if maximize else raw
-        if weight_decay:
-            grad = op.add(grad, op.multiply(p, op.like(weight_decay, p)))
         total = op.add(value_at(state_sums[at], spec.shape, dtype), op.multiply(grad, grad))
         step, rate = value_at(state_steps[at], (), "float32"), value_at(lr, (), "float32")
         one = op.like(1, step)
@@ -126,12 +135,8 @@ def _sgd(
     for at, param in enumerate(self):
         spec = param.spec
         dtype = Call(call.name, (spec,)).compute
-        p = value_at(param, spec.shape, dtype)
-        raw = _gradient(grads[at], spec, dtype, False, grad_scale)
+        p, raw, grad = _decayed(param, grads[at], dtype, weight_decay, maximize, grad_scale)
         new[1].append(None if grad_scale is None else _unless(found_inf, grads[at], raw))
-        grad = op.negate(raw) if maximize else raw
-        if weight_decay:
-            grad = op.add(grad, op.multiply(p, op.like(weight_decay, p)))
         if momentum:
             if is_first_step:
                 buffer = grad
