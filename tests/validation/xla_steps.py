@@ -375,16 +375,23 @@ def on_one_line(first):
 constant_first, constant_second = on_one_line(True), on_one_line(False)
 
 
+def large_and_small(w, v):
+    """Two of the same form whose products tell them apart."""
+
+    def large(c):
+        return jnp.tanh(c @ w[:, :96]) @ v[:96]
+
+    def small(c):
+        return jnp.tanh(c @ w[:, :32]) @ v[:32]
+
+    return large, small
+
+
 def deciding_twice(first, second):
     """Two conditionals of the same branches; data says which."""
 
     def run(w, v, x):
-        def large(c):
-            return jnp.tanh(c @ w[:, :96]) @ v[:96]
-
-        def small(c):
-            return jnp.tanh(c @ w[:, :32]) @ v[:32]
-
+        large, small = large_and_small(w, v)
         c = x @ x.T @ x
         zero = jnp.sum(c) * 0
         for chosen in (first, second):
@@ -450,12 +457,7 @@ def deciding_first(real):
     """Products that data decides about, or those that it would choose; then light ops by data."""
 
     def run(w, v, x):
-        def large(c):
-            return jnp.tanh(c @ w[:, :96]) @ v[:96]
-
-        def small(c):
-            return jnp.tanh(c @ w[:, :32]) @ v[:32]
-
+        large, small = large_and_small(w, v)
         c = x @ x.T @ x
         zero = jnp.sum(c) * 0
         c = lax.cond(zero > 1, large, small, c) if real else small(c)
