@@ -32,7 +32,9 @@ MAX_BYTES = 16 << 30
 MAX_WHOLE = 4 << 30
 #: More characters than one object of the list, and all entries around the list, may have.
 _MAX_ITEM, _MAX_AROUND = 64 << 20, 256 << 20
-_PIECE = 1 << 20
+#: Bytes that are unpacked and decoded at once: memory of larger blocks goes back to the system and
+#: comes again page by page, for longer than it takes to decode them.
+_PIECE = 1 << 17
 #: So close to the end of what has been read an error may mean that the rest is still to come:
 #: literals and escapes are shorter.
 _NEAR = 16

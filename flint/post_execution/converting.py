@@ -96,7 +96,7 @@ def convert_traces(
             )
         recorded[rank] = item
     for file in (*files, *beside):
-        digest.update(hashlib.sha256(file.read_bytes()).digest())
+        digest.update(_digest(file))
     unused = sorted(set(memory) - set(recorded))
     if unused:
         raise UsageError(
@@ -125,6 +125,11 @@ def convert_traces(
     )
     workload.verify()
     return workload
+
+
+def _digest(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 def _is_jax_profile(path: Path) -> bool:
