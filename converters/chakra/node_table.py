@@ -8,18 +8,20 @@ columns keyed by (structure, node id).  `--annotate` puts the same texts into th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from flint.converters.chakra.parquet_process import parquet_file
 from flint.converters.chakra.records import note
 from flint.distinct import distinct
 from flint.execution.emission import Emission
 from flint.graph import NodeKind, WorkloadGraph
 from flint.unrolling import Unrolled
+
+if TYPE_CHECKING:
+    from flint.converters.chakra.parquet import Column
 
 Ints = NDArray[np.int64]
 
@@ -133,48 +135,24 @@ def _add_own_bytes(
 
 
 class NodeTable:
-    """Collects ``nodes.parquet`` in memory, one row group per structure."""
+    """Collects ``nodes.parquet``, one row group per structure."""
 
     def __init__(self) -> None:
-        self._sink = pa.BufferOutputStream()
-        self._writer: pq.ParquetWriter | None = None
+        self._file = parquet_file()
 
     def add(self, structure: int, unrolled: Unrolled, emission: Emission, texts: Texts) -> None:
         """Append the nodes of a structure."""
         template = unrolled.template[emission.instance]
-        columns: dict[str, pa.Array] = {
-            "structure": _numbers(np.full(len(emission), structure, np.int32)),
-            "node": _numbers(np.arange(1, len(emission) + 1, dtype=np.int64)),
-            "kind": _dictionary(emission.type.astype(np.int64), list(_KINDS)),
+        columns: dict[str, Column] = {
+            "structure": (np.full(len(emission), structure, np.int32), None),
+            "node": (np.arange(1, len(emission) + 1, dtype=np.int64), None),
+            "kind": (emission.type.astype(np.int32), list(_KINDS)),
         }
         for name, values in texts.values.items():
-            columns[name] = _dictionary(texts.index[name][template], values)
-        columns["iteration"] = _numbers(unrolled.iteration[emission.instance])
-        table = pa.Table.from_arrays(list(columns.values()), names=list(columns))
-        if self._writer is None:
-            self._writer = pq.ParquetWriter(self._sink, table.schema, compression="zstd")
-        self._writer.write_table(table)
+            columns[name] = texts.index[name].astype(np.int32)[template], values
+        columns["iteration"] = unrolled.iteration[emission.instance], None
+        self._file.add(columns)
 
-    def content(self) -> memoryview:
+    def content(self) -> bytes | memoryview:
         """The finished file."""
-        if self._writer is not None:
-            self._writer.close()
-        return memoryview(self._sink.getvalue())
-
-
-def _dictionary(index: Ints, values: list[str]) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(_numbers(index.astype(np.int32)), _texts(values))
-
-
-def _numbers(values: NDArray[np.signedinteger[Any]]) -> pa.Array:
-    """An Arrow array over numpy's memory (``pa.array`` would import pandas where it can)."""
-    values = np.ascontiguousarray(values)
-    kind = pa.int32() if values.dtype == np.int32 else pa.int64()
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
-
-
-def _texts(values: list[str]) -> pa.Array:
-    encoded = [value.encode() for value in values]
-    ends = np.cumsum([0, *map(len, encoded)]).astype(np.int32)
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
-    return pa.Array.from_buffers(pa.string(), len(values), buffers)
+        return self._file.content()

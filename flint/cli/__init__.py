@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import typer
 
-from flint import interrupts
+from flint import interrupts, registry
 from flint.environment import DISTRIBUTION, import_numpy, installed_version, refuse_namesake
 from flint.errors import FlintError, UsageError
 
@@ -43,6 +43,8 @@ COMMANDS = (
 
 #: Commands whose modules do not import numpy; they do it themselves, later.
 _WITHOUT_NUMPY = frozenset({"sweep"})
+#: Commands that soon write traces.
+_WRITING = frozenset({"convert"})
 
 
 def application(commands: Sequence[str] = COMMANDS) -> typer.Typer:
@@ -144,6 +146,8 @@ def _run(arguments: list[str], debug: bool) -> int:
         named = _commands_for(arguments[0])
         if named and arguments[0] not in _WITHOUT_NUMPY:
             import_numpy()
+        if named and arguments[0] in _WRITING:
+            registry.converter("chakra-ahead")()
         app = application(named)
         arguments = _with_values(arguments)
         status = app(args=arguments, prog_name="flint", standalone_mode=False)

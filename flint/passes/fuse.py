@@ -62,17 +62,22 @@ def fuse_kernels(graph: WorkloadGraph) -> WorkloadGraph:
     return contract(seen.graph, kernel, Columns(hero[roots], read, written, aliased))
 
 
-def _users(seen: SeenThrough) -> list[list[int]]:
-    """Nodes that wait for each node, by data and by order edges."""
+def _users(seen: SeenThrough, of: NDArray[np.bool_]) -> dict[int, list[int]]:
+    """Nodes that wait for each of some nodes, by data and by order edges.
+
+    Args:
+        seen: the graph.
+        of: which nodes, shape [nodes].
+    """
     graph = seen.graph
     producer = graph.producer[graph.operand]
     waits = row_of_entry(graph.order_ptr)
     before = np.concatenate([producer, graph.order_node])
     after = np.concatenate([graph.consumer, waits])
-    real = (before >= 0) & ~seen.dropped[after]
-    users: list[list[int]] = [[] for _ in range(len(graph))]
+    real = (before >= 0) & of[before] & ~seen.dropped[after]
+    users: dict[int, list[int]] = {}
     for node, user in zip(before[real].tolist(), after[real].tolist(), strict=True):
-        users[node].append(user)
+        users.setdefault(node, []).append(user)
     return users
 
 
@@ -81,15 +86,15 @@ def _assign(seen: SeenThrough) -> tuple[Ints, Ints]:
     graph = seen.graph
     role, elements = graph.role.tolist(), _elements(graph)
     compute = (graph.kind == NodeKind.COMPUTE).tolist()
-    joins = _may_join(seen).tolist()
+    joins = _may_join(seen)
+    users_of = _users(seen, joins)
     loads = _loads(graph).tolist()
     root = list(range(len(graph)))
     hero = root[:]
     # Whether a node lies on the operand side of a contraction of its kernel.
     prologue = (graph.role == Role.CONTRACTION).tolist()
-    for node, users in zip(range(len(graph) - 1, -1, -1), reversed(_users(seen)), strict=True):
-        if not joins[node] or not users:
-            continue
+    for node in sorted(users_of, reverse=True):
+        users = users_of[node]
         target = root[users[0]]
         if not compute[target] or role[target] not in _ROOTS:
             continue

@@ -23,7 +23,7 @@ No edge contradicts the measured times: what began before the other was over did
 from __future__ import annotations
 
 from collections.abc import Set
-from itertools import pairwise, product
+from itertools import pairwise, product, repeat
 
 import numpy as np
 
@@ -77,8 +77,13 @@ def edges_of(units: Units, trace: Observed, links: Links | None, linked: Set[int
 
 def _within_streams(found: Found, streams: dict[int, Queue]) -> None:
     """Rule 1."""
+    communicates = found.units.collective
     for queue in streams.values():
-        for earlier, later in pairwise(_batches(found.units, queue.units.tolist())):
+        members = queue.units.tolist()
+        if not communicates[queue.units].any():
+            found.kind.update(zip(pairwise(members), repeat(int(EdgeKind.STREAM))))
+            continue
+        for earlier, later in pairwise(_batches(found.units, members)):
             for before, after in product(earlier, later):
                 found.kind[before, after] = int(EdgeKind.STREAM)
 
@@ -112,6 +117,8 @@ def _turns(found: Found) -> None:
 def _producers(found: Found, streams: dict[int, Queue], resolved: set[int]) -> None:
     """What each collective waits for: rule 3, where no resolved wait says it (rule 2)."""
     units = found.units
+    if not units.collective.any():
+        return
     last: dict[int, int] = {}
     latest = -1
     place = np.zeros(len(units), np.int64)

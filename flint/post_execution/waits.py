@@ -195,6 +195,8 @@ def left_over(found: Found, results: list[int]) -> None:
 
 def _unawaited(found: Found, results: list[int]) -> list[int]:
     """Collectives for which nobody waits, nor for a later one of their stream."""
+    if not results:
+        return []
     units = found.units
     last: dict[int, int] = {}  # stream -> its last unit that is waited for, or works itself
     for unit in found.awaited:
