@@ -313,6 +313,9 @@ class _Spent:
 
     Attributes:
         times: how often each node runs, shape [nodes].
+        ticks: how long each takes the first time, 0 for RECVs, shape [nodes].
+        spent: ticks of each node, whenever it runs; of communications that run at once each has an
+            equal part, shape [nodes].
         compute, communication, exposed_ticks: ticks.
         exposed: ticks of each node that no kernel covers, whenever it runs; 0 for kernels, shape
             [nodes].  Of communications that run at once each has an equal part.
@@ -326,10 +329,15 @@ class _Spent:
         self.talks = (types == NodeType.COLL) | (types == NodeType.SEND)
         self.ticks: NDArray[Any] = np.where(types == NodeType.RECV, 0, end - start)
         self.times = np.ones(len(types), np.int64)
+        self.spent: NDArray[Any] = self.ticks.copy()
         for item in repeated:
             self.times[(end > item.start) & (end <= item.end)] += item.times
-        self.compute = int((self.ticks * self.times)[self.computes].sum())
-        self.communication = int((self.ticks * self.times)[self.talks].sum())
+            # Not ``ticks`` by ``times``: what crosses the begin of what happens again may have run
+            # more slowly before it than it does each time again.
+            within = np.clip(end, item.start, item.end) - np.clip(start, item.start, item.end)
+            self.spent += item.times * np.where(self.ticks > 0, within, 0)
+        self.compute = int(self.spent[self.computes].sum())
+        self.communication = int(self.spent[self.talks].sum())
         order = np.argsort(start[self.computes], kind="stable")
         begins, ends = start[self.computes][order], end[self.computes][order]
         before = np.concatenate([[0], np.cumsum(ends - begins)])
@@ -358,11 +366,11 @@ class _Spent:
     def _share(self, start: Ints, end: Ints) -> None:
         """Give each communication its part of the time in which several run."""
         talks, kernels = self.talks, (start[self.computes], end[self.computes])
-        self.ticks = self.ticks.astype(np.float64)
-        self.ticks[talks] = parts(start[talks], end[talks])
+        self.spent = self.spent.astype(np.float64)
+        self.spent[talks] = parts(start[talks], end[talks])
         self.exposed = np.zeros(len(start))
         self.exposed[talks] = parts(start[talks], end[talks], kernels)
-        self.communication = round(float(self.ticks[talks].sum()))
+        self.communication = round(float(self.spent[talks].sum()))
         self.exposed_ticks = round(float(self.exposed.sum()))
 
     def rows(self, workload: Workload) -> dict[tuple[str, bool], NDArray[np.float64]]:
@@ -392,7 +400,7 @@ class _Spent:
         counted = (emission.type != NodeType.RECV) & ~(self.computes & talks & (self.ticks == 0))
         columns: list[NDArray[Any]] = [
             counted * self.times,
-            self.ticks * self.times,
+            self.spent,
             self.exposed,
             np.where(talks, 0.0, flops[template]) * self.times,
             np.where(talks, np.where(self.talks, sent[detail], 0.0), moved[template]) * self.times,
