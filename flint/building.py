@@ -72,7 +72,9 @@ class OrderEdges(Protocol):
 class TableBuilder:
     """Interns what the columns of one program point into, and the rows of its nodes."""
 
-    __slots__ = ("_gemms", "_ops", "_row_number", "_sources", "_types", "communications", "rows")
+    __slots__ = (
+        "_entry", "_gemms", "_ops", "_row_number", "_sources", "_types", "communications", "rows",
+    )  # fmt: skip
 
     def __init__(self, tables: Tables | None = None) -> None:
         self._types: dict[TensorType, int] = {}
@@ -82,6 +84,7 @@ class TableBuilder:
         self._row_number: dict[Row, int] = {}
         self.rows: list[Row] = []
         self.communications: list[Communication] = []
+        self._entry: dict[int, int] = {}
         if tables is not None:
             self._types = {item: i for i, item in enumerate(tables.types)}
             self._ops = {item: i for i, item in enumerate(tables.ops)}
@@ -107,6 +110,15 @@ class TableBuilder:
     def gemm(self, dims: tuple[int, int, int, int] | None) -> int:
         """Index of a GEMM size, -1 for None."""
         return -1 if dims is None else self._gemms.setdefault(dims, len(self._gemms))
+
+    def communication(self, item: Communication) -> int:
+        """Index of a communication: the same object is the same entry, equal ones need not be."""
+        number = self._entry.get(id(item), -1)
+        # The last entries may have been taken away again, and an id given to something else.
+        if not (0 <= number < len(self.communications) and self.communications[number] is item):
+            number = self._entry[id(item)] = len(self.communications)
+            self.communications.append(item)
+        return number
 
     def source(self, item: Source) -> int:
         """Index of an origin."""
@@ -267,7 +279,6 @@ class GraphBuilder:
         work: Work = NO_WORK,
     ) -> range:
         """Add a communication node."""
-        self.tables.communications.append(item)
         return self.node(
             NodeKind.COMMUNICATION,
             self.tables.op(item.kind),
@@ -275,7 +286,7 @@ class GraphBuilder:
             [self.tables.type(t) for t in result_types],
             role=Role.COLLECTIVE,
             work=work,
-            detail=len(self.tables.communications) - 1,
+            detail=self.tables.communication(item),
             source=source,
             order=order,
         )

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 
 from flint.building import GraphBuilder, TableBuilder
+from flint.communication import Communication
 from flint.graph import EdgeKind, Loop, NodeKind, WorkloadGraph
+from flint.groups import everybody
 from flint.mesh import Mesh
 from flint.ranks import all_ranks
 from flint.tensor_types import tensor_type
@@ -58,6 +60,19 @@ def test_inputs_may_be_added_after_nodes() -> None:
     assert graph[0].operands == (0,)
     assert graph[1].operands == (1, 2)
     assert graph.outputs.tolist() == [1, 2]
+
+
+def test_a_communication_is_an_entry_of_its_own_where_earlier_ones_were_taken_away() -> None:
+    """One that was taken away is entered anew; what has come in its place keeps its number."""
+    tables = TableBuilder()
+    items = [
+        Communication("all_reduce", "add", everybody(2), None, (size,), (size,), ("f32",))
+        for size in (4, 8)
+    ]
+    assert [tables.communication(item) for item in (*items, items[0])] == [0, 1, 0]
+    del tables.communications[0:]
+    assert [tables.communication(item) for item in (items[1], items[0], items[1])] == [0, 1, 0]
+    assert tables.communications == [items[1], items[0]]
 
 
 def test_a_node_reads_like_an_object() -> None:

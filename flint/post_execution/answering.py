@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.building import GraphBuilder, TableBuilder
-from flint.communication import Communication
 from flint.graph import WorkloadGraph
-from flint.post_execution.exchanges import Exchange, Meetings, communication_of
+from flint.post_execution.exchanges import Communications, Exchange, Meetings
 from flint.ranks import from_mask
 from flint.workload import Program
 
@@ -78,11 +77,9 @@ def _first(missing: NDArray[np.bool_]) -> str:
 
 def _answer(sequence: list[Exchange], rank: int, world: int) -> WorkloadGraph:
     builder = GraphBuilder(TableBuilder())
-    known: dict[Exchange, Communication] = {}
+    communications = Communications(world)
     for item in sequence:
         if item.message:
             item = replace(item, kind="send" if item.group[0] == rank else "recv")
-        if item not in known:
-            known[item] = communication_of(item, world)
-        builder.communication(known[item], (), ())
+        builder.communication(communications.of(item), (), ())
     return builder.finish(())

@@ -21,7 +21,7 @@ from flint.distinct import distinct
 from flint.errors import FlintError, UsageError
 from flint.mesh import Mesh
 from flint.post_execution.answering import answering
-from flint.post_execution.exchanges import communication_of, meet
+from flint.post_execution.exchanges import Communications, meet
 from flint.post_execution.flows import flows_of
 from flint.post_execution.graphs import Flows, graph_of, phases_of
 from flint.post_execution.order import edges_of
@@ -180,8 +180,9 @@ def _traced(rank: int, item: Recorded, world: int, warnings: dict[str, int]) -> 
         for text, count in found.items():
             warnings[text] = warnings.get(text, 0) + count
     _say_idle(units, warnings)
+    described = Communications(world)
     communications = {
-        unit: communication_of(exchange, world)
+        unit: described.of(exchange)
         for unit, exchange in enumerate(item.exchanges)
         if exchange is not None
     }

@@ -14,7 +14,7 @@ import heapq
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -22,7 +22,7 @@ import numpy as np
 from flint.communication import Communication
 from flint.errors import FlintError
 from flint.groups import Groups, StridedGroups, TableGroups, canonical, everybody
-from flint.permutation import permutation
+from flint.permutation import Permutation, permutation
 from flint.post_execution.units import Units, around
 from flint.validation.classes import COMMUNICATIONS, OpClass
 from flint.validation.observed import Observed
@@ -257,30 +257,46 @@ def _common_order(chains: list[list[int]], found: Sequence[Exchange]) -> list[in
     return order
 
 
-def communication_of(item: Exchange, world: int) -> Communication:
-    """The exchange in the words of a workload graph."""
-    sent = item.parts
-    got = sent
-    if item.kind == "all_gather":
-        got = tuple(size * len(item.group) for size in sent)
-    elif item.kind == "reduce_scatter":
-        got = tuple(size // len(item.group) for size in sent)
-    base = Communication(
-        kind=item.kind,
-        reduction="add" if item.kind in _REDUCES else None,
-        groups=None,
-        permutation=None,
-        operand_bytes=sent,
-        result_bytes=got,
-        dtypes=(item.dtype,) * len(sent),
-    )
-    if not item.message:
-        return replace(base, groups=groups_of(item.group, world))
-    source, target = item.group
-    pair = permutation(world, np.array([[source, target]]))
-    if item.kind == "recv":
-        return replace(base, permutation=pair, operand_bytes=())
-    return replace(base, permutation=pair, result_bytes=())
+class Communications:
+    """Exchanges in the words of a workload graph: equal ones are one object, as are their groups.
+
+    What is one object stands once in a program's table, and is looked at once.
+    """
+
+    def __init__(self, world: int) -> None:
+        """For a run with ``world`` ranks."""
+        self._world = world
+        self._known: dict[Exchange, Communication] = {}
+        self._groups: dict[tuple[int, ...], Groups] = {}
+        self._pairs: dict[tuple[int, ...], Permutation] = {}
+
+    def of(self, item: Exchange) -> Communication:
+        """The communication of an exchange."""
+        found = self._known.get(item)
+        if found is None:
+            found = self._known[item] = self._message(item) if item.message else self._shared(item)
+        return found
+
+    def _shared(self, item: Exchange) -> Communication:
+        groups = self._groups.get(item.group)
+        if groups is None:
+            groups = self._groups[item.group] = groups_of(item.group, self._world)
+        got = item.parts
+        if item.kind == "all_gather":
+            got = tuple(size * len(item.group) for size in item.parts)
+        elif item.kind == "reduce_scatter":
+            got = tuple(size // len(item.group) for size in item.parts)
+        reduction = "add" if item.kind in _REDUCES else None
+        dtypes = (item.dtype,) * len(item.parts)
+        return Communication(item.kind, reduction, groups, None, item.parts, got, dtypes)
+
+    def _message(self, item: Exchange) -> Communication:
+        pair = self._pairs.get(item.group)
+        if pair is None:
+            pair = self._pairs[item.group] = permutation(self._world, np.array([item.group]))
+        sent, got = ((), item.parts) if item.kind == "recv" else (item.parts, ())
+        dtypes = (item.dtype,) * len(item.parts)
+        return Communication(item.kind, None, None, pair, sent, got, dtypes)
 
 
 def groups_of(group: tuple[int, ...], world: int) -> Groups:

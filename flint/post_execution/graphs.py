@@ -82,9 +82,9 @@ def graph_of(
     """
     tables = TableBuilder()
     builder = GraphBuilder(tables)
-    tables.communications += communications.values()
     exchange = np.full(len(units), -1, np.int64)
-    exchange[list(communications)] = np.arange(len(communications))
+    for unit, item in communications.items():
+        exchange[unit] = tables.communication(item)
     sources = [tables.source(Source(phase=Phase(phase))) for phase in range(len(Phase))]
     data = flows if flows is not None else _untold(units)
     for given in data.inputs:

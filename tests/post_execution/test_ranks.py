@@ -9,6 +9,7 @@ from flint.converters.chakra.checker import check
 from flint.converters.chakra.consumer import execute
 from flint.converters.chakra.trace_set import load_trace_set
 from flint.errors import FlintError, UsageError
+from flint.graph import NodeKind
 from flint.post_execution.converting import convert_traces
 from flint.post_execution.exchanges import REDUCES
 from tests.post_execution.traces import Profile, edges
@@ -50,6 +51,20 @@ def test_sizes_are_bytes_of_what_a_rank_puts_in(tmp_path, name, kind, sent, got)
     workload, _ = written([step(rank, 2, (0, 1), name=name) for rank in (0, 1)], tmp_path)
     [item] = workload.programs[0].graph.tables.communications
     assert (item.kind, item.bytes_in, item.bytes_out) == (kind, sent, got)
+
+
+@pytest.mark.parametrize("times", [2, 4])
+def test_equal_collectives_are_described_once(tmp_path, times):
+    """However often it runs: two sizes, so two entries, in traced and untraced ranks' programs."""
+    profile = Profile(0, 2)
+    for number in range(times):
+        profile.collective(100 * number, 100 * number + 20, 10, count=1000)
+        profile.collective(100 * number + 50, 100 * number + 70, 10, count=3000)
+    workload, _ = written([profile], tmp_path)
+    for program in workload.programs:
+        graph = program.graph
+        assert [item.bytes_in for item in graph.tables.communications] == [4000, 12000]
+        assert graph.detail[graph.kind == NodeKind.COMMUNICATION].tolist() == [0, 1] * times
 
 
 def test_a_reduce_to_one_rank_is_an_all_reduce_and_it_is_said(tmp_path):
