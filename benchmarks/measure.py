@@ -112,6 +112,20 @@ def measure(
     )
 
 
+def together(runs: Sequence[Measured]) -> Measured:
+    """Runs that were measured one by one, as if at once."""
+    return Measured(
+        median(item.wall for item in runs),
+        median(item.user for item in runs),
+        median(item.system for item in runs),
+        max(item.peak for item in runs),
+        min(item.fastest for item in runs),
+        max(item.slowest for item in runs),
+        sum(item.runs for item in runs),
+        tuple(text for item in runs for text in item.said),
+    )
+
+
 def slope(sizes: Sequence[float], values: Sequence[float]) -> float:
     """Exponent of the power law that fits best: least squares on logarithms.
 

@@ -1,33 +1,40 @@
 """How long ``flint convert`` takes on profiles: read, linked, converted, written.
 
-Kineto traces of growing size (``kineto_trace.py`` makes them) show time and memory; an execution
-trace of 10,000 nodes of the simplest kind stands against MLCommons Chakra's converter, whose time
-for as many is known from a machine like ours (the package registry has no such package, so that it
-cannot run here).
+Kineto traces of growing size (``kineto_trace.py`` makes them) show time and memory; execution
+traces of the simplest nodes stand against MLCommons Chakra's converter.  The package registry has
+no such package; where ``CHAKRA`` names a folder with a checkout of mlcommons/chakra called
+``chakra`` (its ``schema/protobuf/et_def.proto`` compiled), its command runs on the same files by
+turns with ours.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import kineto_trace
 from cases import FLINT, remover
-from measure import measure, slope
+from measure import Measured, measure, slope, together
 
 Results = dict[str, Any]
 
 MEGABYTES = (25, 50, 100)
-#: Chakra's converter on a trace of 10,000 nodes (seconds), on a machine like ours.
-PEER_SECONDS, NODES = 1.7, 10_000
+#: Chakra's converter on a trace of 10,000 nodes (seconds), as measured once on another machine.
+PEER_SECONDS, NODES = 1.7, (10_000, 20_000, 40_000)
+#: What its console script ``chakra_converter`` runs.
+_PEER = "import sys; from chakra.src.converter.converter import main; sys.exit(main())"
 
 
 def conversions(folder: Path, runs: int, *, quick: bool = False) -> Results:
-    """Kineto traces by size, and the execution trace that the peer was measured with."""
+    """Kineto traces by size, and execution traces like the one that the peer was measured with."""
     sizes = MEGABYTES[:1] if quick else MEGABYTES
     found = {str(size): _kineto(folder, size, runs) for size in sizes}
-    result: Results = {"kineto": found, "nodes": _nodes(folder, runs), "peer": PEER_SECONDS}
+    counts = NODES[:1] if quick else NODES
+    nodes = {str(count): _nodes(folder, count, 2 * runs + 1) for count in counts}
+    result: Results = {"kineto": found, "nodes": nodes, "peer": PEER_SECONDS}
     if not quick:
         last = [found[str(size)] for size in sizes[-2:]]
         for what in ("wall", "peak"):
@@ -45,18 +52,43 @@ def _kineto(folder: Path, megabytes: int, runs: int) -> Results:
     return {**found, "events": events, "bytes": size}
 
 
-def _nodes(folder: Path, runs: int) -> Results:
+def _nodes(folder: Path, count: int, runs: int) -> Results:
     trace = folder / "et_rank0.json"
-    trace.write_text(json.dumps(execution_trace(NODES)))
-    found = _converted(trace, folder / "out", runs)
+    trace.write_text(json.dumps(for_both(count)))
+    checkout = os.environ.get("CHAKRA")
+    if checkout is None:
+        found = _converted(trace, folder / "out", runs)
+    else:
+        written = folder / "peer.et"
+        peer = [
+            "env", "-C", str(folder), f"PYTHONPATH={checkout}", sys.executable, "-c", _PEER,
+            "PyTorch", "--input", str(trace), "--output", str(written),
+        ]  # fmt: skip
+        # By turns: what else the machine does meets both.
+        turns = [
+            (_run(trace, folder / "out", 1), measure(peer, runs=1, warm=False))
+            for _ in range(runs + 1)
+        ][1:]
+        found = _described(together([ours for ours, _ in turns]))
+        found["peer"] = together([theirs for _, theirs in turns]).to_json()
+        found["peer"]["bytes"] = written.stat().st_size
+        written.unlink()
     trace.unlink()
     return found
 
 
 def _converted(trace: Path, out: Path, runs: int) -> Results:
+    return _described(_run(trace, out, runs))
+
+
+def _run(trace: Path, out: Path, runs: int) -> Measured:
     command = [*FLINT, "convert", str(trace), "-o", str(out), "--json"]
-    measured = measure(command, runs=runs, before=remover(out))
+    measured = measure(command, runs=runs, warm=runs > 1, before=remover(out))
     remover(out)()
+    return measured
+
+
+def _described(measured: Measured) -> Results:
     structures = json.loads(measured.said[-1])["et"]["structures"]
     return {
         **measured.to_json(),
@@ -92,3 +124,22 @@ def execution_trace(nodes: int) -> dict[str, Any]:
         }
 
     return {"schema": "1.1.1-chakra.0.0.4", "nodes": [node(number) for number in range(nodes)]}
+
+
+def for_both(nodes: int) -> dict[str, Any]:
+    """The same chain in the form that Chakra's converter takes, too.
+
+    A schema that it knows, the header that it reads, and a root around the ops.
+    """
+    nothing: dict[str, Any] = {"values": [], "shapes": [], "types": [], "strides": []}
+    attributes = {
+        "rf_id": 0, "fw_parent": 0, "seq_id": -1, "scope": 7, "tid": 1, "fw_tid": 0,
+        "op_schema": "",
+    }  # fmt: skip
+    root = {
+        "id": 1, "name": "[pytorch|profiler|execution_trace|thread]", "ctrl_deps": 0,
+        "inputs": nothing, "outputs": nothing,
+        "attrs": [{"name": k, "type": "", "value": v} for k, v in attributes.items()],
+    }  # fmt: skip
+    header = {"schema": "1.1.0-chakra.0.0.4", "pid": 1, "time": "", "start_ts": 1, "finish_ts": 2}
+    return {**header, "nodes": [root, *execution_trace(nodes)["nodes"]]}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +41,15 @@ def test_a_command_is_measured_and_its_failure_said() -> None:
     assert measured.document("a", "b") == 3
     with pytest.raises(RuntimeError, match="broken"):
         measure.measure([sys.executable, "-c", "raise SystemExit('broken')"], runs=1, warm=False)
+
+
+def test_runs_that_are_measured_by_turns_are_summed_up_as_one_series() -> None:
+    command = [sys.executable, "-c", "print(7)"]
+    single = [measure.measure(command, runs=1, warm=False) for _ in range(3)]
+    walls = sorted(item.wall for item in single)
+    found = measure.together(single)
+    assert (found.fastest, found.wall, found.slowest) == tuple(walls)
+    assert (found.runs, found.said) == (3, ("7\n",) * 3)
 
 
 def test_before_is_called_in_front_of_every_run() -> None:
@@ -154,9 +165,12 @@ def test_a_command_that_fails_has_no_memory() -> None:
         captures.peak_of_tree([sys.executable, "-c", "raise SystemExit(3)"])
 
 
-def test_the_execution_trace_of_the_benchmark_is_a_chain_of_products(tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [post_execution.execution_trace, post_execution.for_both])
+def test_the_execution_trace_of_the_benchmark_is_a_chain_of_products(
+    tmp_path: Path, make: Callable[[int], dict[str, Any]]
+) -> None:
     path = tmp_path / "et_rank0.json"
-    path.write_text(json.dumps(post_execution.execution_trace(30)))
+    path.write_text(json.dumps(make(30)))
     graph = convert_traces([path]).graph
     assert len(graph) == 30
     # Every product but the first reads what the one before it wrote; flops are 2 x 1024^3 each.
