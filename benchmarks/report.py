@@ -329,8 +329,8 @@ def _post_execution(results: Results) -> str:
         "## Post-execution traces\n\n`flint convert` on what profilers wrote. The target for "
         f"10,000 nodes of the simplest kind is a fifth of the {results['peer']} s that the "
         "converter of MLCommons Chakra was measured with once, on another machine. It is on no "
-        "package registry; its rows are its own source and command line (`chakra_converter PyTorch`, "
-        "which always writes a debug log), by turns with ours.\n\n"
+        "package registry; its rows are its own source and command line, by turns with ours "
+        "(`chakra_converter PyTorch`, which always writes a debug log).\n\n"
         + table(HEAD, rows)
         + "\n"
         + growth
