@@ -1,7 +1,8 @@
 """The events of a Kineto trace, as far as they are needed, column by column of the file.
 
 The idea: one pass over the file keeps ops, kernels, calls of the runtime, steps and gloo's own
-work; what ops say (shapes, types, groups) is kept once, because steps repeat themselves.
+work.  An event's arguments stay text until its category says which of them are wanted; what ops say
+(shapes, types, groups) is compared as text and decoded once, because steps repeat themselves.
 
     events = read_events(JsonTrace.read(Path("rank0.json.gz")))
     events.said[events.ops[0].said]["Input Dims"]
@@ -9,13 +10,19 @@ work; what ops say (shapes, types, groups) is kept once, because steps repeat th
 
 from __future__ import annotations
 
+import json
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import msgspec
 
 from flint.converters.json_traces import JsonTrace
 from flint.converters.torch_ops import dtype_of
 from flint.errors import FlintError
-from flint.post_execution.links import LinksBuilder
+from flint.post_execution.links import CALLS, RESOLVED, LinksBuilder
 
 #: Categories of libkineto's ActivityType.cpp, and those of older versions.
 _OPS = frozenset({"cpu_op", "operator"})
@@ -86,14 +93,86 @@ class Events(NamedTuple):
     links: LinksBuilder | None
 
 
-#: What is kept of an op's arguments; most ops say what others have said.
-_KEPT = frozenset(
-    {
-        "Input Dims", "Input type", "Concrete Inputs", "Collective name", "dtype", "In msg nelems",
-        "Group size", "Process Group Ranks", "Process Group Name", "Global rank start",
-        "Global rank stride", "Src Rank", "Dst Rank",
-    }
-)  # fmt: skip
+_STEP = "ProfilerStep"
+_ABSENT: Final = msgspec.Raw(b"")
+
+
+Kind = TypeVar("Kind")
+
+
+class _Event(msgspec.Struct, gc=False):
+    ph: Any = None
+    cat: Any = ""
+    name: Any = ""
+    ts: Any = None
+    dur: Any = 0
+    tid: Any = None
+    args: msgspec.Raw = _ABSENT
+
+
+class _OpArguments(msgspec.Struct, gc=False):
+    external: Any = msgspec.field(name="External id", default=msgspec.UNSET)
+    old_external: Any = msgspec.field(name="external id", default=None)
+    record: Any = msgspec.field(name="Record function id", default=None)
+    dims: msgspec.Raw = msgspec.field(name="Input Dims", default=_ABSENT)
+    types: msgspec.Raw = msgspec.field(name="Input type", default=_ABSENT)
+    concrete: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=_ABSENT)
+    collective: msgspec.Raw = msgspec.field(name="Collective name", default=_ABSENT)
+    dtype: msgspec.Raw = _ABSENT
+    elements: msgspec.Raw = msgspec.field(name="In msg nelems", default=_ABSENT)
+    size: msgspec.Raw = msgspec.field(name="Group size", default=_ABSENT)
+    ranks: msgspec.Raw = msgspec.field(name="Process Group Ranks", default=_ABSENT)
+    group: msgspec.Raw = msgspec.field(name="Process Group Name", default=_ABSENT)
+    start: msgspec.Raw = msgspec.field(name="Global rank start", default=_ABSENT)
+    stride: msgspec.Raw = msgspec.field(name="Global rank stride", default=_ABSENT)
+    source: msgspec.Raw = msgspec.field(name="Src Rank", default=_ABSENT)
+    target: msgspec.Raw = msgspec.field(name="Dst Rank", default=_ABSENT)
+
+
+class _KernelArguments(msgspec.Struct, gc=False):
+    external: Any = msgspec.field(name="External id", default=msgspec.UNSET)
+    old_external: Any = msgspec.field(name="external id", default=None)
+    correlation: Any = None
+    stream: Any = None
+
+
+#: What is kept of an op's arguments, as the file calls it; most ops say what others have said.
+_SAID: Final = {
+    field.encode_name: field.name
+    for field in msgspec.structs.fields(_OpArguments)
+    if field.type is msgspec.Raw
+}
+_said = attrgetter(*_SAID.values())
+
+
+class _Arguments(Generic[Kind]):
+    """Decodes the arguments of events of one kind."""
+
+    def __init__(self, path: Path, kind: Callable[[], Kind]) -> None:
+        self._path, self._nothing = path, kind
+        self._decode: Callable[[Any], Kind] = msgspec.json.Decoder(kind).decode
+
+    def of(self, event: _Event) -> Kind:
+        """The event's; those of a damaged file that are no object say nothing.
+
+        Raises:
+            FlintError: they cannot be decoded.
+        """
+        if event.args is _ABSENT:
+            return self._nothing()
+        try:
+            return self._decode(event.args)
+        except msgspec.MsgspecError:
+            return self._again(bytes(event.args))
+
+    def _again(self, text: bytes) -> Kind:
+        """By the decoder that takes any number, and explains."""
+        try:
+            found = json.loads(text)
+            return self._decode(msgspec.json.encode(found if isinstance(found, dict) else {}))
+        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+            shown = text[:80].decode(errors="replace")
+            raise FlintError(f"{self._path}: damaged arguments ({error}): {shown}") from error
 
 
 def read_events(trace: JsonTrace, links: LinksBuilder | None) -> Events:
@@ -108,60 +187,92 @@ def read_events(trace: JsonTrace, links: LinksBuilder | None) -> Events:
     """
     found = Events([], [], {}, [], [], [], links)
     names: dict[str, str] = {}
-    numbers: dict[str, int] = {}
-    for event in trace.items("traceEvents"):
-        if event.get("ph") != "X":
+    numbers: dict[bytes, int] = {}
+    of_op = _Arguments(trace.path, _OpArguments)
+    of_kernel = _Arguments(trace.path, _KernelArguments)
+    of_other = _Arguments(trace.path, dict[str, Any])
+    for event in trace.records("traceEvents", _Event, "an event"):
+        if event.ph != "X":
             continue
-        category = str(event.get("cat", "")).lower()
-        try:
-            start = round(float(event["ts"]) * 1000)
-            duration = max(0, round(float(event.get("dur", 0)) * 1000))
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise FlintError(f"{trace.path}: an event without times: {str(event)[:80]}") from error
-        if not 0 <= start < LATEST or duration >= LATEST:
-            raise FlintError(f"{trace.path}: an event with a time that is none: {str(event)[:80]}")
-        args = event.get("args")
-        args = args if isinstance(args, dict) else {}
-        name = str(event.get("name", ""))
+        category = str(event.cat).lower()
+        start, duration = _times(event, trace.path)
+        name = str(event.name)
         name = names.setdefault(name, name)
-        if links is not None and category not in _OPS and category not in _DEVICE:
-            links.event(category, name, _hashable(event.get("tid")), start, duration, args)
-        if category in _MARKS and name.startswith("ProfilerStep"):
-            found.steps.append((start, start + duration, name))
-        elif category in _OPS:
-            kept = {key: value for key, value in args.items() if key in _KEPT}
-            number = numbers.setdefault(repr(kept), len(found.said))
+        if category in _OPS and not name.startswith(_STEP):
+            op = of_op.of(event)
+            parts = _said(op)
+            key = b"\n".join(parts)
+            number = numbers.setdefault(key, len(found.said))
             if number == len(found.said):
-                found.said.append(kept)
-            record = args.get("Record function id")
+                found.said.append(_decoded(parts, trace.path))
+            external = op.old_external if op.external is msgspec.UNSET else op.external
+            record = op.record if type(op.record) is int else -1
             found.ops.append(
-                Op(
-                    start, duration, _hashable(event.get("tid")), name,
-                    _hashable(args.get("External id", args.get("external id"))),
-                    record if type(record) is int else -1, number,
-                )
-            )  # fmt: skip
-        elif category in _DEVICE:
+                Op(start, duration, _hashable(event.tid), name, _hashable(external), record, number)
+            )
+            continue
+        if category in _DEVICE:
+            kernel = of_kernel.of(event)
+            external = kernel.old_external if kernel.external is msgspec.UNSET else kernel.external
             found.kernels.append(
                 Kernel(
-                    start, duration, str(args.get("stream")), name,
-                    _hashable(args.get("External id", args.get("external id"))),
-                    _hashable(args.get("correlation")),
+                    start, duration, str(kernel.stream), name, _hashable(external),
+                    _hashable(kernel.correlation),
                 )
             )  # fmt: skip
-        elif category in _RUNTIME:
-            found.runtime[_hashable(args.get("correlation"))] = _hashable(event.get("tid")), start
-        elif category == "user_annotation" and name.startswith("gloo:"):
-            record, types, dims = (
-                args.get(key) for key in ("Record function id", "Input type", "Input Dims")
-            )
-            dtype = dtype_of(types[0]) if isinstance(types, list) and types else ""
-            if type(record) is int:
-                work = GloosWork(start, start + duration, dtype, _elements(dims))
-                found.gloo.append((record, work))
+            continue
+        if category in _MARKS and name.startswith(_STEP):
+            found.steps.append((start, start + duration, name))
+        if category == "user_annotation" or category in RESOLVED or category.endswith(CALLS):
+            args = of_other.of(event)
+            if links is not None:
+                links.event(category, name, _hashable(event.tid), start, duration, args)
+            if category in _RUNTIME:
+                found.runtime[_hashable(args.get("correlation"))] = _hashable(event.tid), start
+            elif category == "user_annotation" and name.startswith("gloo:"):
+                _add_gloo(found, start, start + duration, args)
     found.steps.sort()
     found.gloo.sort()
     return found
+
+
+def _times(event: _Event, path: Path) -> tuple[int, int]:
+    """Begin and duration in nanoseconds.
+
+    Raises:
+        FlintError: it has none.
+    """
+    try:
+        start = round(float(event.ts) * 1000)
+        duration = max(0, round(float(event.dur) * 1000))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise FlintError(f"{path}: an event without times: {_shown(event)}") from error
+    if not 0 <= start < LATEST or duration >= LATEST:
+        raise FlintError(f"{path}: an event with a time that is none: {_shown(event)}")
+    return start, duration
+
+
+def _shown(event: _Event) -> str:
+    return msgspec.json.encode(event).decode(errors="replace")[:80]
+
+
+def _decoded(parts: Sequence[msgspec.Raw], path: Path) -> dict[str, Any]:
+    """What an op says, by the names that the file has for it."""
+    given = (pair for pair in zip(_SAID, parts, strict=True) if pair[1] is not _ABSENT)
+    try:
+        return {name: json.loads(bytes(part)) for name, part in given}
+    except (ValueError, RecursionError) as error:
+        raise FlintError(f"{path}: damaged arguments of an op ({error})") from error
+
+
+def _add_gloo(found: Events, start: int, end: int, args: Mapping[str, Any]) -> None:
+    """Gloo's own work, if the annotation says for which record."""
+    record, types, dims = (
+        args.get(key) for key in ("Record function id", "Input type", "Input Dims")
+    )
+    dtype = dtype_of(types[0]) if isinstance(types, list) and types else ""
+    if type(record) is int:
+        found.gloo.append((record, GloosWork(start, end, dtype, _elements(dims))))
 
 
 def _hashable(value: object) -> object:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Protocol
@@ -59,7 +60,9 @@ class ParquetProcess:
         entry, columns = os.pipe()
         answer, result = os.pipe()
         try:
-            self.pid = os.fork()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of libraries that have no threads here yet
+                self.pid = os.fork()
         except OSError:
             for descriptor in (entry, columns, answer, result):
                 os.close(descriptor)

@@ -23,7 +23,9 @@ Ints = NDArray[np.int64]
 _STREAM_WAIT = re.compile(r"^(cuda|hip|cu)StreamWaitEvent")
 _HOST_WAIT = re.compile(r"^(cuda|hip)DeviceSynchronize")
 #: Synchronisation as the profiler has resolved it (``enable_cuda_sync_events``).
-_RESOLVED = frozenset({"cuda_sync", "hip_sync"})
+RESOLVED = frozenset({"cuda_sync", "hip_sync"})
+#: How categories of calls of a runtime or driver end.
+CALLS = ("runtime", "driver")
 #: More characters of a kernel's name than are kept: templates run over pages.
 _LONGEST_NAME = 120
 #: Beyond this no number is believed.
@@ -173,10 +175,10 @@ class LinksBuilder:
         args: Mapping[str, Any],
     ) -> None:
         """Anything that is neither an op nor ran on the device."""
-        if category.endswith(("runtime", "driver")):
+        if category.endswith(CALLS):
             call = _Call(name, self._thread(thread), start, start + duration)
             self._calls[_number(args.get("correlation"))] = call
-        elif category in _RESOLVED:
+        elif category in RESOLVED:
             self._waits.append((name, start, duration, dict(args)))
         elif category == "user_annotation":
             record = _number(args.get("Record function id"))
