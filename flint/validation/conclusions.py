@@ -37,7 +37,8 @@ def check_alike(
     """Refuse what is of another model or another mesh.
 
     What has no partner for a reason that is named is no evidence of either, nor that anything is
-    wrong: a conditional may hold all products of a step, and take the branch not captured.
+    wrong: a conditional may hold all products of a step, or communicate over other axes, and take
+    the branch not captured.
 
     Raises:
         FlintError: it is.
@@ -52,7 +53,8 @@ def check_alike(
     asked, ran = (any(facts.kind.must_match for facts in ops) for ops in (captured, executed))
     if asked and not ran and not paired:
         raise FlintError(f"{trace.path}: none of the step's ops is one that can be compared")
-    ours, run = _groups(captured), _groups(executed)
+    ours = _groups([captured[i] for i in ours_left])
+    run = _groups([executed[j] for j in theirs_left])
     if ours and run and not ours & run:
         raise FlintError(
             f"{trace.path}: rank {rank} communicates among {_shown(run)}; in the capture it does "

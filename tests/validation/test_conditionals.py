@@ -1,0 +1,79 @@
+"""Conditionals by data whose branches communicate over different axes, against real runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flint.errors import FlintError
+from flint.validation.branches import CHOSEN, NOT_CHOSEN
+from flint.validation.classes import OpClass
+from flint.validation.validating import validate
+from tests.capture.comparing import child_environment
+from tests.validation import xla_conditionals
+
+pytestmark = pytest.mark.xdist_group("validation")
+
+RUN = ("over_x", "over_y", "wide_x", "wide_y", "turned_x", "turned_y")
+
+
+@pytest.fixture(scope="module")
+def profiles(tmp_path_factory):
+    """Step name -> profile folder of a real run on host devices."""
+    folder = tmp_path_factory.mktemp("profiles")
+    places = [f"{name}=tests.validation.xla_conditionals:{name}" for name in RUN]
+    run = subprocess.run(
+        [sys.executable, str(Path(__file__).parent / "profiling.py"), str(folder), *places],
+        capture_output=True, text=True, env=child_environment(), timeout=600, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    return {name: folder / name for name in RUN}
+
+
+@pytest.fixture(scope="module")
+def compare(profiles):
+    """Report of a step's capture, of one branch, against the run of a step."""
+    captures = {}
+
+    def report(name, run, branch):
+        if (name, branch) not in captures:
+            step = getattr(xla_conditionals, name)
+            captures[name, branch] = step.capture(options={"branch": branch})
+        return validate(captures[name, branch], [profiles[run]])
+
+    return report
+
+
+@pytest.mark.parametrize(("name", "ran"), [("over_x", 1), ("over_y", 0), ("wide_x", 1),
+                                           ("wide_y", 0)])  # fmt: skip
+@pytest.mark.parametrize("branch", [0, 1])
+def test_a_sum_over_other_axes_than_captured_is_what_data_chose(name, ran, branch, compare):
+    report = compare(name, name, branch)
+    assert report.ok, report.verdict
+    reduces = report.classes[OpClass.ALL_REDUCE]
+    other = 8 if branch != ran else 0  # one on each device, and never called a match
+    assert (reduces.captured, reduces.matched, reduces.explained_captured) == (8, 8 - other, other)
+    assert report.explained == ({NOT_CHOSEN: 8, CHOSEN: 8} if other else {})
+
+
+@pytest.mark.parametrize(
+    ("name", "run"),
+    [
+        ("over_x", "wide_x"),  # what ran is in neither branch
+        ("over_y", "wide_y"),
+        ("over_x", "turned_x"),
+        ("over_y", "turned_y"),
+    ],
+)
+@pytest.mark.parametrize("branch", [0, 1])
+def test_a_sum_over_axes_of_no_branch_that_ran_is_of_another_mesh(name, run, branch, compare):
+    try:
+        report = compare(name, run, branch)
+    except FlintError as error:
+        assert "another mesh" in str(error)
+    else:
+        assert not report.ok
+        assert CHOSEN not in report.explained
