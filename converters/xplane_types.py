@@ -5,7 +5,7 @@ converts what is narrower before; the conversions stand in the executed HLO, may
 or in front of a loop.  What the
 program is called with keeps its type.
 
-    narrower(program, program.by_name["dot.3"])      # (("f16", "f8E4M3FN"), ("f16",))
+    narrower(program, program.by_name["dot.3"])      # (("f16", "f8E4M3FN"), ())
 """
 
 from __future__ import annotations
@@ -38,10 +38,9 @@ def narrower(program: Program, reader: Any, types: TypeTable) -> tuple[tuple[str
         types: for shapes.
 
     Returns:
-        Per operand, sorted; () where none had any.
+        Per operand, sorted.
     """
-    found = [_on_its_way(program, number, types) for number in reader.operand_ids]
-    return tuple(found) if any(found) else ()
+    return tuple(_on_its_way(program, number, types) for number in reader.operand_ids)
 
 
 def _on_its_way(program: Program, number: int, types: TypeTable) -> tuple[str, ...]:

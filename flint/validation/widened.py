@@ -9,9 +9,10 @@ operand was of that type, and had no narrower one that the capture does not have
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from flint.graph import NodeKind, WorkloadGraph
 from flint.tensor_types import DTYPE_BITS
@@ -24,6 +25,8 @@ from flint.work import Role
 
 #: What stands for the type of an op that is of no captured one.
 OTHER = "converted from "
+#: The same for one whose operands never had a narrower type.
+ITSELF = "never narrower"
 _MAX_STEPS = 256
 #: What only moves a value, by its first operand.
 _MOVES = frozenset(
@@ -32,6 +35,9 @@ _MOVES = frozenset(
         "dynamic_slice", "gather", "all_gather", "collective_permute", "all_to_all",
     }
 )  # fmt: skip
+
+#: What is compared of an op but its type, and its line; None for all lines.
+_Place: TypeAlias = tuple[Hashable, str | None]
 
 
 def as_stored(
@@ -47,32 +53,49 @@ def as_stored(
     """
     if not any(facts.stored for facts in executed):
         return list(executed)
-    known: dict[Hashable, dict[tuple[int, int, OpFacts], None]] = defaultdict(dict)
+    known: dict[_Place, dict[tuple[int, int, OpFacts], None]] = defaultdict(dict)
+    left: Counter[tuple[_Place, str]] = Counter()
     for i, facts in enumerate(captured):
         if rules.typed(facts):
-            place = int(expected.graph[i]), int(expected.node[i]), facts
-            for source in (facts.source, None):
-                known[_alike(facts, rules), source].setdefault(place)
-    decided: dict[OpFacts, OpFacts] = {}
+            address = int(expected.graph[i]), int(expected.node[i]), facts
+            places: list[_Place] = [(_alike(facts, rules), one) for one in (facts.source, None)]
+            for place in places:
+                known[place].setdefault(address)
+                left[place, facts.dtype] += 1
+    fitting: dict[OpFacts, tuple[_Place, set[str]]] = {}
+    found = []
     for facts in executed:
-        if not facts.stored or facts in decided:
+        if not facts.stored:
+            found.append(facts)
             continue
-        key = _alike(facts, rules)
-        ours = known.get((key, facts.source)) or known.get((key, None), {})
-        fitting = {
-            one.dtype
-            for graph, node, one in ours
-            if _fits(expected, graph, node, one, facts, rules)
-        }
+        if facts not in fitting:
+            key = _alike(facts, rules)
+            place = key, facts.source if (key, facts.source) in known else None
+            types = {
+                one.dtype
+                for graph, node, one in known.get(place, ())
+                if _fits(expected, graph, node, one, facts, rules)
+            }
+            fitting[facts] = place, types
+        place, types = fitting[facts]
+        if place not in known:
+            found.append(facts)
+            continue
         # Of several types the one that the backend would have widened.
-        best = sorted(fitting, key=lambda one: (one == facts.dtype, one))
+        best = sorted(types, key=lambda one: (one == facts.dtype, one))[:1]
+        if len(types) == 1:  # and of each type as many as there are
+            left[place, best[0]] -= 1
+            others = [one for one in _types(known[place]) if one != best[0]]
+            best = best if left[place, best[0]] >= 0 or not others else []
         narrow = sorted({one for operand in facts.stored for one in operand})
-        if not ours:
-            continue
-        compared = best[0] if best else OTHER + ", ".join(narrow)
+        compared = best[0] if best else OTHER + ", ".join(narrow) if narrow else ITSELF
         told = compared not in (facts.dtype, "bf16")  # which is not told from float32
-        decided[facts] = replace(facts, compared=compared if told else "")
-    return [decided.get(facts, facts) for facts in executed]
+        found.append(replace(facts, compared=compared) if told else facts)
+    return found
+
+
+def _types(captured: Iterable[tuple[int, int, OpFacts]]) -> set[str]:
+    return {facts.dtype for _, _, facts in captured}
 
 
 def _alike(facts: OpFacts, rules: Rules) -> Hashable:
@@ -93,7 +116,7 @@ def _fits(
         for (_, dtype), stored in zip(executed.operands or (), executed.stored, strict=False)
     ]
     if captured.kind != OpClass.GEMM:  # buffers may have been parted, and are of one type
-        return bool(ours) and all(_was(*ours[0], *one, rules) for one in theirs)
+        return all(any(_was(*mine, *one, rules) for mine in ours) for one in theirs)
     if len(ours) != 2 or len(theirs) != 2:
         return False
     return any(
@@ -102,24 +125,40 @@ def _fits(
     )
 
 
-def _was(captured: str, before: set[str], executed: str, stored: set[str], rules: Rules) -> bool:
+def _was(captured: str, way: list[str], executed: str, stored: set[str], rules: Rules) -> bool:
     """Whether an operand was of the captured type, and of none before that the capture lacks.
 
-    That bfloat16 is rounded to need not be seen: compilers may leave it out.  On the way from a
-    captured type to the one that is computed with, wider ones lose nothing.
+    That what is computed in bfloat16 is rounded to it need not be seen: the backend computes it in
+    float32, and leaves out what it would convert back.  What the step itself converts to it is
+    rounded.  On the way from a captured type to the one that is computed with, wider ones lose
+    nothing.
+
+    Args:
+        captured: its type.
+        way: captured types back to where it begins.
+        executed, stored: the type that it ran with, and the narrower ones before.
+        rules: of ``rules_for``.
     """
+    before = set(way)
     if captured not in (executed, "bf16") and captured not in stored:
+        return False
+    if captured == "bf16" and _rounded(way) and captured not in (executed, *stored):
         return False
     between = {one for one in stored if DTYPE_BITS[one] > DTYPE_BITS.get(captured, 0)}
     return stored - between <= before.union(map(rules.computed_as, before))
 
 
-def _upstream(expected: Expected, number: int, value: int) -> set[str]:
-    """The element types that a value had on its way."""
-    found: set[str] = set()
+def _rounded(way: list[str]) -> bool:
+    """Whether a value begins as a wider float than bfloat16, and was not one before."""
+    return way[-1] in ("f32", "f64")
+
+
+def _upstream(expected: Expected, number: int, value: int) -> list[str]:
+    """The element types that a value had on its way back to where it begins."""
+    found: list[str] = []
     for _ in range(_MAX_STEPS):
         graph = expected.graphs[number]
-        found.add(graph.type_of(value).dtype)
+        found.append(graph.type_of(value).dtype)
         if value >= graph.inputs:
             before = _before(graph, value)
             if before is None:
