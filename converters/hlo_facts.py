@@ -18,13 +18,15 @@ from google.protobuf.message import DecodeError
 
 from flint.errors import FlintError
 from flint.hlo import hlo_pb2 as pb
-from flint.hlo.attributes import backend_config
+from flint.hlo.attributes import backend_config, convolution
 from flint.hlo.collectives import replica_groups
 from flint.hlo.context import Context
 from flint.hlo.locations import Locations
 from flint.hlo.messages import parse_module
 from flint.hlo.shapes import Tree, TypeTable
 from flint.phases import source_of
+from flint.stablehlo.records import Op
+from flint.stablehlo.rules.contraction import convolution_item
 from flint.stablehlo.world import World
 from flint.tensor_types import TensorType
 from flint.validation.classes import OpClass, hlo_class
@@ -51,6 +53,7 @@ class ModuleFacts:
     Attributes:
         name: the module's.
         entry: instructions of its entry computation, which run once per run.
+        root: the id of the one that this ends with; -1 without an entry.
         devices: number of ranks that its device assignment names; None where it has none.
     """
 
@@ -69,6 +72,7 @@ class ModuleFacts:
         self.entry = frozenset(
             instruction.name for instruction in (entry.instructions if entry is not None else ())
         )
+        self.root = entry.root_id if entry is not None else -1
         self._by_name: dict[str, Any] = {}
         self._by_id: dict[int, Any] = {}
         for computation in proto.computations:
@@ -145,7 +149,19 @@ class ModuleFacts:
                 self._group(instruction, kind, rank), None, source, origin,
                 reduction=self._reduction(instruction, kind),
             )  # fmt: skip
-        return OpFacts(kind, name, tensors, dtype=dtype, source=source, origin=origin)
+        return OpFacts(
+            kind, name, tensors, dtype=dtype, source=source, origin=origin,
+            convolved=self._convolved(instruction, operands),
+        )  # fmt: skip
+
+    def _convolved(self, instruction: Any, operands: Sequence[TensorType]) -> tuple[int, ...]:
+        """What a convolution makes and its FLOPs; () of a library's, whose window is elsewhere."""
+        if instruction.opcode != "convolution":
+            return ()
+        op = Op("convolution", (), (), convolution(instruction, self._context))
+        [result] = self._tensors(instruction.shape)
+        flops = convolution_item(op, operands[0], operands[1], result).flops
+        return math.prod(result.shape), flops
 
     def _reduction(self, instruction: Any, kind: OpClass) -> str:
         """The op of a reduction of one op, conversions left aside."""

@@ -26,7 +26,7 @@ from flint.converters.xplane_devices import Devices, fields, hosts_of, messages
 from flint.converters.xplane_loops import iterations
 from flint.converters.xplane_products import Multiplied
 from flint.converters.xplane_program import Program
-from flint.converters.xplane_types import narrower, parameters
+from flint.converters.xplane_types import narrower, parameters, results
 from flint.errors import FlintError
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.messages import parse_module
@@ -96,6 +96,7 @@ def observe(path: Path) -> Observed:
         taken=tuple(_taken(profile, proto, ran, known)),
         iterated=iterations(proto, ran) if profile.backend == "cpu" else (),
         parameters=parameters(program, profile.module.entry, types),
+        results=results(program, profile.module.root, types),
     )
 
 

@@ -1,9 +1,8 @@
 """Element types that an executed program has beside those that it computes with.
 
-The idea: XLA's CPU backend multiplies matrices in float32, sends floats of 8 bits as float16, and
-converts what is narrower before; the conversions stand in the executed HLO, maybe in another fusion
-or in front of a loop.  What the
-program is called with keeps its type.
+The idea: XLA's CPU backend multiplies matrices in float32 and int32, sends floats of 8 bits as
+float16, and converts what is narrower before; the conversions stand in the executed HLO, maybe in
+another fusion or in front of a loop.  What the program is called with and returns keeps its type.
 
     narrower(program, program.by_name["dot.3"])      # (("f16", "f8E4M3FN"), ())
 """
@@ -26,7 +25,7 @@ _MOVES = frozenset(
         "dynamic-slice", "gather", "all-gather", "collective-permute", "all-to-all",
     }
 )  # fmt: skip
-_CONVERTED = ("f8", "f16", "bf16", "f32", "f64", "i4", "ui4")
+_CONVERTED = ("f8", "f16", "bf16", "f32", "f64", "i4", "ui4", "i8", "ui8", "i16", "ui16")
 
 
 def narrower(program: Program, reader: Any, types: TypeTable) -> tuple[tuple[str, ...], ...]:
@@ -67,7 +66,22 @@ def parameters(program: Program, entry: Collection[str], types: TypeTable) -> tu
         types: for shapes.
     """
     found = [program.by_name[name] for name in entry]
-    trees = [types.tree(one.shape) for one in found if one.opcode == "parameter"]
+    return _tensors([one for one in found if one.opcode == "parameter"], types)
+
+
+def results(program: Program, root: int, types: TypeTable) -> tuple[Tensor, ...]:
+    """The tensors that a module returns.
+
+    Args:
+        program: where from.
+        root: the instruction that its entry ends with; -1 unknown.
+        types: for shapes.
+    """
+    return _tensors([program.by_id[root]] if root in program.by_id else [], types)
+
+
+def _tensors(instructions: Collection[Any], types: TypeTable) -> tuple[Tensor, ...]:
+    trees = [types.tree(one.shape) for one in instructions]
     tensors = [types.types[leaf] for tree in trees for leaf in flatten(tree)]
     return tuple(sorted((one.shape, one.dtype) for one in tensors))
 

@@ -116,23 +116,25 @@ class Comparison:
                 )
 
     def _add_types(self) -> None:
-        """Report a program that is called with other tensors.
+        """Report a program that is called with other tensors, or that returns others.
 
         What a backend fuses is not compared, and what it computes and sends in wider types looks
-        alike; what it is given does not.
+        alike; what it is given and gives does not.
         """
-        if not self.trace.parameters:
-            return
         graph = self.expected.graphs[0]
-        types = [graph.type_of(value) for value in range(graph.inputs)]
-        ours = Counter((one.shape, one.dtype) for one in types)
-        theirs = Counter(self.trace.parameters)
-        for what, more in (("not executed", ours - theirs), ("not captured", theirs - ours)):
-            for (shape, dtype), count in sorted(more.items()):
-                op = f"{count} x a parameter {'x'.join([*map(str, shape), dtype])}"
-                self.report.add(
-                    Difference(what, OpClass.OTHER, self.rank, 0, op, "the program's inputs", True)
-                )
+        for name, place, tensors, values in (
+            ("parameter", "the program's inputs", self.trace.parameters, range(graph.inputs)),
+            ("result", "the program's outputs", self.trace.results, graph.outputs.tolist()),
+        ):
+            if not tensors:
+                continue
+            types = [graph.type_of(value) for value in values]
+            ours = Counter((one.shape, one.dtype) for one in types)
+            theirs = Counter(tensors)
+            for what, more in (("not executed", ours - theirs), ("not captured", theirs - ours)):
+                for (shape, dtype), count in sorted(more.items()):
+                    op = f"{count} x a {name} {'x'.join([*map(str, shape), dtype])}"
+                    self.report.add(Difference(what, OpClass.OTHER, self.rank, 0, op, place, True))
 
     def _with_kernels(self, rows: Ints, time: Ints) -> tuple[Ints, Ints]:
         """Report collectives that were asked for and have no kernel in a trace of a device.

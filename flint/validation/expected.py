@@ -9,6 +9,7 @@ readers make; (instance, node) keeps every op's address in its graph, so that ed
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -184,9 +185,13 @@ class _Unroller:
         matmul = [item for item in node.work.items if item.unit == Unit.MATMUL]
         gemms = tuple(item.dims for item in matmul if item.dims is not None)
         dtype = matmul[0].dtype if matmul else (operands[0][1] if operands else "")
+        convolved: tuple[int, ...] = ()
+        if kind == OpClass.CONVOLUTION and not recorded:
+            made = sum(math.prod(one.shape) for one in node.result_types)
+            convolved = made, sum(item.flops for item in matmul)
         return OpFacts(
             kind, node.op, operands, dtype=dtype, gemms=gemms or None, source=line,
-            origin=origin_of(source),
+            origin=origin_of(source), convolved=convolved,
         )  # fmt: skip
 
     def _group(self, item: Communication) -> tuple[int, ...] | None:

@@ -23,6 +23,7 @@ _REDUCING = (OpClass.ALL_REDUCE, OpClass.REDUCE_SCATTER)
 PROMOTED = "bfloat16 is computed and sent as float32 on the CPU"
 PROMOTED_8_BITS = "floats of 8 bits are computed and sent as float16 on the CPU"
 WIDENED = "a matrix product of narrower floats, which the CPU converts to float32 before"
+WIDENED_INTEGERS = "a matrix product of narrower integers, which the CPU converts to int32 before"
 PROMOTED_4_BITS = "integers of 4 bits are computed and sent as 8 bits on the CPU"
 SCATTERED = "a reduce-scatter runs as the all-reduce and slice that the program has in its place"
 SWAPPED = "a matrix product with its operands swapped: the transpose of the result"
@@ -87,6 +88,7 @@ class Rules:
         rooted: the capture has reduces to one rank, which it has written as all-reduces.
         distinct: the trace tells of every collective of an XLA program what it sends and what it
             reduces with, so that others of the same bytes are told apart.
+        convolved: the trace tells how much every convolution of an XLA program computes.
     """
 
     by_name: frozenset[OpClass]
@@ -98,6 +100,7 @@ class Rules:
     addressed: bool
     rooted: bool = True
     distinct: bool = False
+    convolved: bool = False
 
     def kind(self, facts: OpFacts) -> OpClass:
         """The class in which an op is compared."""
@@ -134,7 +137,8 @@ class Rules:
             return kind, dtype, tuple(sorted(products))
         if kind == OpClass.CONVOLUTION and not self.recorded:
             sizes = sorted(math.prod(shape) for shape, _ in facts.operands or ())
-            return kind, self._dtype(facts.dtype), tuple(sizes)
+            made = facts.convolved if self.convolved else ()
+            return kind, self._dtype(facts.dtype), tuple(sizes), made
         shapes = _arguments(facts)
         if kind == OpClass.ATTENTION:  # what else kernels keep for the backward pass is their own
             shapes = tuple(item for item in shapes if len(item[0]) > 3)
@@ -294,7 +298,8 @@ class Rules:
             if executed.dtype == dtype:
                 found.append(reason)
         if executed.compared and captured.kind == OpClass.GEMM and not found:
-            found.append(WIDENED)
+            whole = captured.dtype.startswith(("i", "ui"))
+            found.append(WIDENED_INTEGERS if whole else WIDENED)
         if captured.kind != executed.kind:
             found.append(SCATTERED)
         if captured.gemms and executed.gemms and not _same(captured.gemms, executed.gemms):
@@ -414,6 +419,8 @@ def rules_for(
             facts.dtype and (facts.reduction or facts.kind not in _REDUCING)
             for facts in collectives
         ),
+        convolved=not recorded
+        and all(facts.convolved for facts in executed if facts.kind == OpClass.CONVOLUTION),
     )
 
 

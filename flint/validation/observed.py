@@ -58,6 +58,9 @@ class OpFacts:
         compared: the element type in which it is compared, where that is not ``dtype``.
         reduction: what an all-reduce or a reduce-scatter reduces with, by its StableHLO name;
             "computation" for more than one op, "" unknown.
+        convolved: of a convolution of XLA's how many numbers it makes, and its FLOPs by XLA's cost
+            analysis, so that windows that begin, step or spread otherwise are told apart; ()
+            unknown.
     """
 
     kind: OpClass
@@ -74,6 +77,7 @@ class OpFacts:
     stored: tuple[tuple[str, ...], ...] = ()
     compared: str = ""
     reduction: str = ""
+    convolved: tuple[int, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -148,6 +152,7 @@ class Observed:
         taken: what conditionals chose, as far as the trace tells.
         iterated: how often the bodies of loops ran, as far as the trace tells.
         parameters: what the executed program is called with on one rank; () where it does not say.
+        results: what it returns, likewise.
     """
 
     path: str
@@ -170,6 +175,7 @@ class Observed:
     faults: tuple[Fault, ...] = ()
     taken: tuple[Taken, ...] = ()
     parameters: tuple[Tensor, ...] = ()
+    results: tuple[Tensor, ...] = ()
     iterated: tuple[Iterated, ...] = ()
 
     def __len__(self) -> int:
@@ -249,6 +255,7 @@ class ObservedRows:
         faults: tuple[Fault, ...] = (),
         taken: tuple[Taken, ...] = (),
         parameters: tuple[Tensor, ...] = (),
+        results: tuple[Tensor, ...] = (),
         iterated: tuple[Iterated, ...] = (),
     ) -> Observed:
         """The columns; known starts and ends count from ``base``, nanoseconds."""
@@ -261,5 +268,6 @@ class ObservedRows:
             path=self.path, form=form, backend=backend, world=world, facts=tuple(self.facts),
             steps=steps, whole=whole if whole is not None else (True,) * len(steps),
             notes=self.notes, faults=faults, taken=taken, parameters=parameters,
+            results=results,
             iterated=iterated, **columns,
         )  # fmt: skip

@@ -274,4 +274,6 @@ def described(facts: OpFacts) -> str:
     elif facts.operands:
         shapes = ["x".join([*map(str, shape), dtype]) for shape, dtype in facts.operands[:4]]
         text += f" ({', '.join(shapes)}{', ...' if len(facts.operands) > 4 else ''})"
+        if facts.convolved:
+            text += " to {:,} numbers in {:,} FLOPs".format(*facts.convolved)
     return text
