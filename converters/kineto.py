@@ -48,6 +48,7 @@ _LOOKED_BACK = 256
 _GLOO_WITHIN = 64
 #: The stream of kernels of collectives that no op launched.
 _LIBRARY_STREAM = 999
+DEVICES = "kernels of {} devices in one trace: taken as one rank's, which computes one at a time"
 _RANK = re.compile(r"rank[-_.]?(\d{1,7})", re.IGNORECASE)
 
 
@@ -186,6 +187,9 @@ def _add_ops(
         thread.rows.append(number)
     by_external.pop(None, None)
     orphans = _add_kernels(rows, events, by_external, per_thread)
+    devices = len({kernel.device for kernel in events.kernels})
+    if devices > 1:
+        rows.note(DEVICES.format(devices))
     if events.links is None:
         for kernel in orphans:
             named = _NCCL.match(kernel.name)
@@ -364,14 +368,14 @@ def _add_kernels(
             number = _enclosing(*events.runtime[kernel.correlation], per_thread)
         if events.links is not None:
             events.links.kernel(
-                kernel.name, kernel.start, kernel.duration, kernel.stream, kernel.correlation,
-                number,
+                kernel.name, kernel.start, kernel.duration, kernel.device, kernel.stream,
+                kernel.correlation, number,
             )  # fmt: skip
         if number is None:
             rows.note("kernels that no op of the trace launched")
             orphans.append(kernel)
             continue
-        stream = numbers.setdefault(kernel.stream, len(numbers))
+        stream = numbers.setdefault((kernel.device, kernel.stream), len(numbers))
         if launches[number] == 0:
             starts[number], durations[number] = kernel.start, 0
             streams[number] = 1000 + stream

@@ -22,7 +22,7 @@ import msgspec
 from flint.converters.json_traces import JsonTrace
 from flint.converters.torch_ops import dtype_of
 from flint.errors import FlintError
-from flint.post_execution.links import CALLS, RESOLVED, LinksBuilder
+from flint.post_execution.links import CALLS, RESOLVED, LinksBuilder, device_of
 
 #: Categories of libkineto's ActivityType.cpp, and those of older versions.
 _OPS = frozenset({"cpu_op", "operator"})
@@ -53,10 +53,14 @@ class Op(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """A kernel or a copy on a device: nanoseconds, stream, and what names its op."""
+    """A kernel or a copy on a device: nanoseconds, stream, and what names its op.
+
+    Each device has streams of its own, and their numbers are the same on all.
+    """
 
     start: int
     duration: int
+    device: int  # -1 where the trace does not say
     stream: object
     name: str
     external: object
@@ -133,6 +137,7 @@ class _KernelArguments(msgspec.Struct, gc=False):
     external: Any = msgspec.field(name="External id", default=msgspec.UNSET)
     old_external: Any = msgspec.field(name="external id", default=None)
     correlation: Any = None
+    device: Any = None
     stream: Any = None
 
 
@@ -216,8 +221,8 @@ def read_events(trace: JsonTrace, links: LinksBuilder | None) -> Events:
             external = kernel.old_external if kernel.external is msgspec.UNSET else kernel.external
             found.kernels.append(
                 Kernel(
-                    start, duration, str(kernel.stream), name, _hashable(external),
-                    _hashable(kernel.correlation),
+                    start, duration, device_of(kernel.device), str(kernel.stream), name,
+                    _hashable(external), _hashable(kernel.correlation),
                 )
             )  # fmt: skip
             continue

@@ -92,12 +92,25 @@ def queues_of(units: Units, key: Ints, chosen: NDArray[np.bool_] | None = None) 
     return found
 
 
+def batches_of(units: Units) -> list[list[int]]:
+    """Messages that one kernel ran, of each kernel that ran several, in order of issue."""
+    numbers = np.flatnonzero(units.collective & (units.stream != NO_STREAM))
+    stream, start = units.stream[numbers], units.start[numbers]
+    order = np.lexsort((numbers, start, stream))
+    other = (np.diff(stream[order]) != 0) | (np.diff(start[order]) != 0)
+    parts = np.split(numbers[order], np.flatnonzero(other) + 1)
+    return [part.tolist() for part in parts if len(part) > 1]
+
+
 class Found:
     """Edges as they are found, each once, and which collectives somebody waits for.
 
+    Who waits for one message of a batch waits for the kernel, hence for all of them.
+
     Attributes:
         units: what they are between.
-        start, end: of each unit, ns.
+        start, end: of each unit, ns; of messages of a batch those of their kernel.
+        together: unit -> the batch that it is in.
         kind: (before, after) -> ``EdgeKind``.
         awaited: collectives that some work waits for.
         notes: text -> count.
@@ -106,6 +119,12 @@ class Found:
     def __init__(self, units: Units, awaited: Set[int]) -> None:
         self.units = units
         self.start, self.end = units.start.tolist(), units.end.tolist()
+        self.together: dict[int, list[int]] = {}
+        for batch in batches_of(units):
+            over = max(self.end[unit] for unit in batch)
+            for unit in batch:
+                self.end[unit] = over
+                self.together[unit] = batch
         self.kind: dict[tuple[int, int], int] = {}
         self.awaited = set(awaited)
         self.notes: dict[str, int] = defaultdict(int)
@@ -115,9 +134,11 @@ class Found:
         if before >= after or (self.units.timed and self.end[before] > self.start[after] + JITTER):
             self.notes[CONTRADICTED] += 1
             return False
-        self.kind.setdefault((before, after), int(kind))
-        if self.units.collective[before] and not self.units.collective[after]:
-            self.awaited.add(before)
+        for unit in self.together.get(before, (before,)):
+            if unit < after:
+                self.kind.setdefault((unit, after), int(kind))
+                if self.units.collective[unit] and not self.units.collective[after]:
+                    self.awaited.add(unit)
         return True
 
     def finish(self) -> Edges:

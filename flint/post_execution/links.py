@@ -32,6 +32,16 @@ _LONGEST_NAME = 120
 _LARGEST = 1 << 62
 
 
+#: Streams of a device have smaller numbers.
+_DEVICE = 1 << 40
+_MOST_DEVICES = 1 << 20
+
+
+def device_of(device: object) -> int:
+    """The number of a device as the trace has it; -1 where it has none."""
+    return device if type(device) is int and 0 <= device < _MOST_DEVICES else -1
+
+
 class StreamWait(NamedTuple):
     """A stream waits for what another one has been given so far.
 
@@ -92,7 +102,8 @@ class Links:
         kernel_start, kernel_duration: ns on the device.
         kernel_launch: begin of the call that launched it, ns on the host; -1 unknown.
         kernel_thread: the thread that called, -1 unknown.
-        kernel_stream: its stream's number in the trace, as the profiler writes it.
+        kernel_stream: its stream's number in the trace, as the profiler writes it; those of
+            further devices, from ``_DEVICE`` on, device by device.
         stream_waits, host_waits: synchronisation, in order of time.
         spans: annotations, in order of time.
         groups: process group's name -> ranks.
@@ -133,9 +144,11 @@ class LinksBuilder:
 
     Attributes:
         threads: host thread -> number.
+        devices: device that ran something -> number.
     """
 
     threads: dict[object, int] = field(default_factory=dict)
+    devices: dict[int, int] = field(default_factory=dict)
     _ops: list[tuple[int, int, int, int]] = field(default_factory=list)
     _names: dict[str, int] = field(default_factory=dict)
     _kernels: list[tuple[int, int, int, int, object, int]] = field(default_factory=list)
@@ -153,6 +166,7 @@ class LinksBuilder:
         name: str,
         start: int,
         duration: int,
+        device: int,
         stream: object,
         correlation: object,
         row: int | None,
@@ -160,7 +174,7 @@ class LinksBuilder:
         """Something that ran on the device, and the row that launched it."""
         number = self._names.setdefault(name[:_LONGEST_NAME], len(self._names))
         text = str(stream)
-        place = int(text) if text.isdecimal() and len(text) < 18 else -1
+        place = self._stream(int(text) if text.isdecimal() and len(text) < 12 else -1, device)
         self._kernels.append(
             (number, -1 if row is None else row, start, duration, correlation, place)
         )
@@ -227,11 +241,22 @@ class LinksBuilder:
     def _thread(self, thread: object) -> int:
         return self.threads.setdefault(thread, len(self.threads))
 
+    def _stream(self, number: int, device: int) -> int:
+        """A stream's number among those of all devices, -1 for none.
+
+        Where the device is not said it is the first.
+        """
+        if not 0 <= number < _DEVICE:
+            return -1
+        place = self.devices.setdefault(device, len(self.devices)) if device >= 0 else 0
+        return number + _DEVICE * place
+
     def _stream_waits(self) -> list[StreamWait]:
         """Those that name their streams; where there is none such, the calls as they stand."""
         found = []
         for name, start, _, args in self._waits:
-            awaited = _number(args.get("wait_on_stream"))
+            device = device_of(args.get("device"))
+            awaited = self._stream(_number(args.get("wait_on_stream")), device)
             if not name.startswith("Stream Wait") or awaited < 0:
                 continue
             call = self._calls.get(_number(args.get("correlation")))
@@ -239,7 +264,7 @@ class LinksBuilder:
             found.append(
                 StreamWait(
                     call.start if call else start,
-                    _number(args.get("stream")),
+                    self._stream(_number(args.get("stream")), device),
                     awaited,
                     event.start if event else -1,
                     call.thread if call else -1,
@@ -258,7 +283,8 @@ class LinksBuilder:
             if _HOST_WAIT.match(call.name)
         ]
         for name, start, duration, args in self._waits:
-            stream = _number(args.get("wait_on_stream", args.get("stream")))
+            number = _number(args.get("wait_on_stream", args.get("stream")))
+            stream = self._stream(number, device_of(args.get("device")))
             if name.startswith(("Event Sync", "Stream Sync")) and stream >= 0:
                 found.append(HostWait(start, start + duration, stream))
         return found

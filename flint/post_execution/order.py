@@ -83,23 +83,18 @@ def _within_streams(found: Found, streams: dict[int, Queue]) -> None:
         if not communicates[queue.units].any():
             found.kind.update(zip(pairwise(members), repeat(int(EdgeKind.STREAM))))
             continue
-        for earlier, later in pairwise(_batches(found.units, members)):
+        for earlier, later in pairwise(_batches(found, members)):
             for before, after in product(earlier, later):
                 found.kind[before, after] = int(EdgeKind.STREAM)
 
 
-def _batches(units: Units, members: list[int]) -> list[list[int]]:
+def _batches(found: Found, members: list[int]) -> list[list[int]]:
     """A stream's units, those together that one kernel ran: messages of one batch."""
-    batches: list[list[int]] = []
-    last = -1
-    for unit, start, communicates in zip(
-        members, units.start[members].tolist(), units.collective[members].tolist(), strict=True
-    ):
-        if communicates and start == last:
-            batches[-1].append(unit)
-        else:
-            batches.append([unit])
-        last = start if communicates else -1
+    batches = []
+    for unit in members:
+        batch = found.together.get(unit, [unit])
+        if not batches or batches[-1] is not batch:
+            batches.append(batch)
     return batches
 
 

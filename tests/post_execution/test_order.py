@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flint.converters.kineto import DEVICES
 from flint.post_execution.converting import convert_traces
 from flint.post_execution.edges import CONTRADICTED
 from flint.post_execution.units import NO_EXCHANGE
@@ -23,6 +24,19 @@ def test_kernels_of_one_stream_run_one_after_another(tmp_path):
     workload = converted(profile, tmp_path)
     assert edges(workload.graph) == {(0, 1), (1, 3)}
     assert workload.graph.measured_by_node().tolist() == [5000, 5000, 50000, 5000]
+
+
+def test_streams_of_two_devices_have_the_same_numbers_and_nothing_to_do_with_each_other(tmp_path):
+    """Two products on each device at once; the last one on device 3 waits within its device."""
+    profile = Profile(0, 1)
+    for ts, device, start, stream in (
+        (0, 3, 10, WORK), (10, 4, 12, WORK), (20, 3, 30, 8), (30, 4, 32, WORK), (40, 3, 60, 8),
+    ):  # fmt: skip
+        profile.kernel(profile.op("aten::mm", ts, 4), ts + 2, start, 15, "k", stream, device=device)
+    profile.waits(38, 8, WORK, 37, device=3)
+    workload = converted(profile, tmp_path)
+    assert edges(workload.graph) == {(1, 3), (2, 4), (0, 4)}
+    assert DEVICES.format(2) in workload.warnings
 
 
 def test_kernels_that_no_call_launched_belong_to_the_op_that_their_number_names(tmp_path):

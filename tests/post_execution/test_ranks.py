@@ -12,7 +12,8 @@ from flint.errors import FlintError, UsageError
 from flint.graph import NodeKind
 from flint.post_execution.converting import convert_traces
 from flint.post_execution.exchanges import REDUCES
-from tests.post_execution.traces import Profile, edges
+from flint.post_execution.waits import UNAWAITED
+from tests.post_execution.traces import COMMS, WORK, Profile, edges
 
 
 def written(profiles, tmp_path):
@@ -141,6 +142,31 @@ def test_messages_of_one_batch_do_not_wait_for_each_other(tmp_path):
     assert [node.op for node in graph][1:3] == ["recv", "send"]
     assert (1, 2) not in edges(graph)
     assert graph.measured_by_node().tolist() == [5000, 0, 10000, 5000]
+
+
+@pytest.mark.parametrize("resolved", [True, False])
+def test_who_waits_for_a_batch_waits_for_all_of_its_messages(resolved, tmp_path):
+    """Received first and sent last, in one kernel until 40; the product at 41 needs what came.
+
+    An event that is recorded behind the batch is one behind its last message, the one sent.
+    """
+    profiles = []
+    for rank in (0, 1):
+        profile = Profile(rank, 2)
+        profile.work(0, 10, 5)
+        message(profile, "recv", 10, None, 1 - rank)
+        message(profile, "send", 16, None, 1 - rank)
+        batch = profile.op("record_param_comms", 22, 4, **{"Collective name": "coalesced"})
+        profile.kernel(batch, 23, 30, 10, "ncclDevKernel_SendRecv", COMMS)
+        if resolved:
+            profile.waits(28, WORK, COMMS, 27)
+        profile.work(30, 41, 5)
+        profiles.append(profile)
+    workload, _ = written(profiles, tmp_path)
+    for program in workload.programs:
+        assert [node.op for node in program.graph][1:3] == ["recv", "send"]
+        assert {(1, 3), (2, 3)} <= edges(program.graph)
+    assert UNAWAITED not in workload.warnings
 
 
 def test_ranks_without_a_trace_answer_and_it_is_said(tmp_path):

@@ -28,11 +28,11 @@ class Profile:
         self._add("cpu_op", name, ts, dur, tid, args)
         return self.count
 
-    def kernel(self, op, launch, ts, dur, name="gemm", stream=WORK, tid=1):
+    def kernel(self, op, launch, ts, dur, name="gemm", stream=WORK, tid=1, **more):
         """A kernel and the call that launched it."""
         self.count += 1
         self.call("cudaLaunchKernel", launch, tid, self.count)
-        args = {"External id": op, "correlation": self.count, "stream": stream}
+        args = {"External id": op, "correlation": self.count, "stream": stream} | more
         self._add("kernel", name, ts, dur, stream, args)
 
     def call(self, name, ts, tid=1, correlation=None):
@@ -59,14 +59,14 @@ class Profile:
             kernel = f"ncclDevKernel_{name}"
             self.kernel(op, ts + 2, start, dur, kernel, COMMS, tid)
 
-    def waits(self, ts, stream, awaited, recorded):
+    def waits(self, ts, stream, awaited, recorded, **more):
         """A resolved wait: at ``ts`` one stream waits for an event of another."""
         record = self.call("cudaEventRecord", recorded)
         call = self.call("cudaStreamWaitEvent", ts)
         args = {
             "stream": stream, "wait_on_stream": awaited, "correlation": call,
             "wait_on_cuda_event_record_corr_id": record,
-        }  # fmt: skip
+        } | more  # fmt: skip
         self._add("cuda_sync", "Stream Wait Event", ts, 0, stream, args)
 
     def span(self, name, ts, dur, tid=1):
