@@ -211,7 +211,7 @@ def _group(args: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]) -> An
 
 
 def ranks_of(text: object) -> tuple[int, ...]:
-    """Ranks written as a list or as its text; () where they are cut short or are none."""
+    """Ranks written as a list or as its text; () where they are cut short, or are no group."""
     if isinstance(text, str):
         try:
             text = json.loads(text)
@@ -220,7 +220,7 @@ def ranks_of(text: object) -> tuple[int, ...]:
     if not isinstance(text, list) or len(text) > _MAX_GROUP:
         return ()
     whole = all(type(rank) is int and rank >= 0 for rank in text)
-    return tuple(sorted(text)) if whole else ()
+    return tuple(sorted(text)) if whole and len(set(text)) == len(text) else ()
 
 
 def groups_of(config: object) -> dict[str, tuple[int, ...]]:

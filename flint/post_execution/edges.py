@@ -141,6 +141,11 @@ class Found:
                     self.awaited.add(unit)
         return True
 
+    def note(self, text: str, count: int) -> None:
+        """Count what was concluded; nothing is no note."""
+        if count:
+            self.notes[text] += count
+
     def finish(self) -> Edges:
         """The columns."""
         pairs = np.array(list(self.kind), np.int64).reshape(-1, 2)

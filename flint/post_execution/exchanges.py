@@ -108,6 +108,11 @@ def exchanges_of(
             untold[f"process group of {fact.name} (gloo's own ops do not name it)"] += 1
             found.append(None)
             continue
+        if units.rank not in group:
+            raise FlintError(
+                f"{trace.path}: {fact.name} among the ranks {_shown(group)} in a trace that is, by "
+                f"its distributedInfo or its file's name, of rank {units.rank}"
+            )
         if _TO_ONE.fullmatch(fact.name):
             units.notes[REDUCES] = units.notes.get(REDUCES, 0) + 1
         found.append(Exchange(kind, group, fact.parts, fact.dtype))

@@ -167,7 +167,7 @@ def by_time(found: Found, work: list[Queue], results: list[int]) -> None:
             ready = units.issued[after] < end or not units.device
             soon = found.start[after] - end <= patience
             if unit < after and other and idle and ready and soon:
-                found.notes[BY_TIME] += found.add(unit, after, EdgeKind.STREAM)
+                found.note(BY_TIME, found.add(unit, after, EdgeKind.STREAM))
 
 
 def by_optimizer(found: Found, work: list[Queue], links: Links | None, results: list[int]) -> None:
@@ -183,7 +183,7 @@ def by_optimizer(found: Found, work: list[Queue], links: Links | None, results: 
             after = queue.issued_from(spans[at].start)
             inside = after >= 0 and units.issued[after] < spans[at].end
             if inside and units.stream[unit] != units.stream[after]:
-                found.notes[BY_OPTIMIZER] += found.add(unit, after, EdgeKind.STREAM)
+                found.note(BY_OPTIMIZER, found.add(unit, after, EdgeKind.STREAM))
 
 
 def left_over(found: Found, results: list[int]) -> None:

@@ -169,6 +169,18 @@ def test_who_waits_for_a_batch_waits_for_all_of_its_messages(resolved, tmp_path)
     assert UNAWAITED not in workload.warnings
 
 
+def test_a_collective_that_the_traces_rank_is_none_of_is_refused(tmp_path):
+    path = step(0, 4, (1, 2)).write(tmp_path / "rank0.json")
+    with pytest.raises(FlintError, match=r"allreduce among the ranks 1, 2 in a trace.*of rank 0"):
+        convert_traces([path])
+
+
+def test_a_group_with_a_rank_twice_is_no_group(tmp_path):
+    path = step(0, 4, (0, 0)).write(tmp_path / "rank0.json")
+    with pytest.raises(FlintError, match="does not tell the process group of allreduce"):
+        convert_traces([path])
+
+
 def test_ranks_without_a_trace_answer_and_it_is_said(tmp_path):
     """Rank 0 of 4 in a group with 2, and one of everybody: 1 and 3 meet it once, 2 twice."""
     profile = step(0, 4, (0, 2))
