@@ -103,10 +103,11 @@ def _key(name: str, *shapes: Shape) -> _Key:
 def _decomposed(
     captured: Ops, executed: Ops, pairs: Pairs, left: Sequence[int], over: Sequence[int]
 ) -> Iterable[Explained]:
-    """Root mean square norms, which the CPU has no kernel for."""
+    """Root mean square norms and dropouts, which the CPU has no kernels for."""
     free = _Free(executed, over)
     for i in left:
         choices, casts = _norm(captured[i])
+        choices += _dropout(captured[i])
         for choice in choices:
             if free.has(choice):
                 yield Explained(DECOMPOSED, [i], free.take(choice) + free.take(casts))
@@ -146,6 +147,20 @@ def _norm(facts: OpFacts) -> tuple[list[Counter[_Key]], Counter[_Key]]:
         )  # fmt: skip
         return [parts], _casts([tensors[1], tensors[3]])
     return [], Counter()
+
+
+def _dropout(facts: OpFacts) -> list[Counter[_Key]]:
+    """What must have run in place of a dropout: noise, its scale, and a product with it.
+
+    ``_dropout_impl`` in aten/src/ATen/native/Dropout.cpp; the gradient is a product with the noise.
+    """
+    base = base_name(facts.name)
+    shapes = [shape for shape, _ in facts.operands or () if shape]
+    if base == "native_dropout" and shapes:
+        return [Counter(_key(name, shapes[0]) for name in ("bernoulli", "div", "mul"))]
+    if base == "native_dropout_backward" and shapes:
+        return [Counter([_key("mul", shapes[0])])]
+    return []
 
 
 def _casts(tensors: Sequence[Tensor]) -> Counter[_Key]:

@@ -33,6 +33,7 @@ IN_PLACE = "in place, or into a new tensor: autograd decides by who else holds i
 ATTENTION = "another library's attention kernel than the one captured"
 UNREAD = "the profiler lists arguments that the op does not read, or lists without element types"
 UNTOLD = "the profiler does not list the tensors of an optional list, as indices are"
+LONG_LIST = "the profiler does not write out lists of more than 30 tensors: only names are compared"
 FOREACH = "one kernel for a list of tensors on accelerators, one op per tensor on the CPU"
 DUPLICATE = "the same op on the same values as another one, which the compiler runs once"
 HOISTED = "the same op on the same values in all iterations of a loop, run once before it"
@@ -67,6 +68,9 @@ _PROMOTED = (
     )
     | {"i4": ("i8", PROMOTED_4_BITS), "ui4": ("ui8", PROMOTED_4_BITS)}
 )
+
+#: Tensors of a list that Kineto still writes out (kTruncatLength in torch/csrc/profiler/util.cpp).
+_LONGEST_LIST = 30
 
 _OTHER_COLLECTIVES = {
     "reduce_": ROOTED, "reduce": ROOTED, "_reduce_oop": ROOTED, "barrier": BARRIER,
@@ -276,6 +280,8 @@ class Rules:
         which other kernels want repeated.
         """
         ours, theirs = set(_arguments(captured)), set(_arguments(executed))
+        if not theirs and len(captured.operands or ()) > _LONGEST_LIST:
+            return LONG_LIST
         untyped = {shape for shape, dtype in theirs if not dtype}
         more = {shape for shape, _ in theirs} - {shape for shape, _ in ours}
         results = {batch * m * n for batch, m, n, _ in captured.gemms or ()}

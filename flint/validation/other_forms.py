@@ -19,6 +19,7 @@ from flint.validation.classes import OpClass
 from flint.validation.keys import (
     COMBINED,
     FOREACH,
+    LONG_LIST,
     MULTIPLIED,
     PARTED,
     POINTWISE,
@@ -67,7 +68,8 @@ def wider(
             placed = bisect_left(ours, i) == bisect_left(theirs, j)
             if reason and (placed or shapes_of(captured[i])):
                 candidates.remove(j)
-                found.append((i, j, Evidence.SIZES))
+                told = Evidence.NAME if reason == LONG_LIST else Evidence.SIZES
+                found.append((i, j, told))
                 result.explained[reason] += 1
                 break
     return found

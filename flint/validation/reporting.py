@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import numpy as np
 
+from flint.validation.classes import OpClass
 from flint.validation.dependencies import contradictions
 from flint.validation.expected import Expected
 from flint.validation.keys import MESSAGES, Rules
 from flint.validation.observed import Ints, Observed, OpFacts
 from flint.validation.pairing import Evidence, Matching
 from flint.validation.report import Difference, Report, described
+from flint.validation.selection import plain_name
 
 _LISTED_EDGES = 20
+#: Light classes whose ops are what the program asks for; copies are also made by backends.
+_TELLING = frozenset({OpClass.ELEMENTWISE, OpClass.REDUCTION})
+#: Forms of traces that have PyTorch's names of ops.
+_WITH_NAMES = ("kineto", "pytorch-et")
 
 
 def add_counts(
@@ -72,21 +78,25 @@ def add_differences(
     trace: Observed,
     rows: Ints,
 ) -> None:
-    """Add what has no partner, and what ran in another order."""
-    for what, ops, positions in (
-        ("not executed", captured, found.unmatched_captured),
-        ("not captured", executed, found.unmatched_executed),
+    """Add what has no partner, and what ran in another order.
+
+    Of light ops a few may come and go with the backend.  One whose name the other side has nowhere
+    is another program: another activation, optimizer or loss.
+    """
+    named = report.comparable and trace.form in _WITH_NAMES
+    ours, theirs = ({_name(facts) for facts in set(ops)} for ops in (captured, executed))
+    for what, ops, positions, others in (
+        ("not executed", captured, found.unmatched_captured, theirs),
+        ("not captured", executed, found.unmatched_executed, ours),
     ):
         for i in positions:
             facts = ops[i]
             place = facts.source or facts.origin
             if what == "not captured":
                 place = facts.source or f"row {int(rows[i])} of {trace.path}"
-            report.add(
-                Difference(
-                    what, facts.kind, rank, i, described(facts), place, facts.kind.must_match
-                )
-            )
+            strange = named and facts.kind in _TELLING and _name(facts) not in others
+            counts = facts.kind.must_match or strange
+            report.add(Difference(what, facts.kind, rank, i, described(facts), place, counts))
     for i, _ in found.reordered:
         facts = captured[i]
         place = facts.source or facts.origin
@@ -96,6 +106,11 @@ def add_differences(
                 facts.kind.must_match,
             )
         )  # fmt: skip
+
+
+def _name(facts: OpFacts) -> str:
+    """An op's name, the same for one tensor and for a list of them."""
+    return plain_name(facts.name).removeprefix("_foreach_")
 
 
 def add_edges(

@@ -139,6 +139,9 @@ CUDA = {
     "one more collective that no op launched": (
         with_op(RECORD, op=False), "not captured ncclDevKernel_Generic"
     ),
+    "an activation": (
+        with_op("aten::relu", Input_Dims=[[16, 8]], Input_type=["float"]), "not captured aten::relu"
+    ),
     "collectives in the other order": (exchanged, "but began before it"),
     "a collective before what it sends": (early, "but began before it"),
 }  # fmt: skip
@@ -330,6 +333,9 @@ ET = {
     "one more product": (lambda nodes: nodes.append(nodes[0]), "not captured aten::mm"),
     "one more collective": (lambda nodes: nodes.append(nodes[1]), "not captured _allgather_base"),
     "the other order": (lambda nodes: nodes.reverse(), "another order"),
+    "an activation": (
+        lambda nodes: nodes.insert(0, ("aten::relu", [[16, 8]], {})), "not captured aten::relu"
+    ),
 }  # fmt: skip
 
 
@@ -347,8 +353,8 @@ def test_a_defect_in_an_execution_trace_is_named(defect, step, tmp_path):
 
 def test_an_op_that_cannot_be_where_the_observer_has_it_is_put_right_and_counted(step, tmp_path):
     def change(nodes):
-        nodes.insert(0, ("aten::add", [[4, 4], [4, 4]], {}))
-        nodes[1] = ("aten::mm", nodes[1][1], {"inside": 2})  # no addition multiplies matrices
+        nodes.insert(0, ("aten::clone", [[4, 4]], {}))
+        nodes[1] = ("aten::mm", nodes[1][1], {"inside": 2})  # no copy multiplies matrices
 
     path = tmp_path / "et_rank0.json"
     path.write_text(observer(change))

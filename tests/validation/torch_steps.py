@@ -6,6 +6,7 @@ import functools
 from dataclasses import replace
 
 import torch
+from torch import nn
 
 import flint
 from flint.models.torch import llama3, moe, resnet
@@ -74,6 +75,26 @@ def _fused(mesh):
     return model, torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True), *batch
 
 
+def perceptrons(mesh, act=nn.GELU, dropout=0.1, optimizer=torch.optim.AdamW, count=16):
+    """DDP over layers with dropout; two parameters each, which is more than a profiler lists."""
+    layers = [nn.Sequential(nn.Linear(8, 8), act(), nn.Dropout(dropout)) for _ in range(count)]
+    if not dropout:
+        layers = [layer[:2] for layer in layers]
+    model = nn.parallel.DistributedDataParallel(nn.Sequential(*layers).to(mesh.device_type))
+    x = torch.ones(4, 8, device=mesh.device_type)
+    return model, optimizer(model.parameters(), lr=0.1, foreach=True), x
+
+
+def _squared(model, optimizer, x):
+    model(x).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def dropped(**changes):
+    return _captured(_squared, functools.partial(perceptrons, **changes), (2,), ("dp",))
+
+
 #: Those that need a GPU's kernels in real runs: ring attention knows no other.
 ATTENTION = {"cp", "fsdp_cp", "pp_cp"}
 
@@ -81,6 +102,7 @@ STEPS = {
     "ddp_resnet": resnet.train_tiny,
     "ddp_resnet_autocast": resnet.training(replace(resnet.TINY, autocast=torch.bfloat16)),
     "ddp_buckets": _captured(steps.step, steps.ddp, (4,), ("dp",)),
+    "ddp_dropout": dropped(),
     "ddp_accumulated": _captured(_accumulated_ddp, steps.ddp, (4,), ("dp",)),
     "ddp_one_by_one": _captured(steps.step, _one_by_one, (4,), ("dp",)),
     "fsdp": _llama((4,), ("dp",)),
