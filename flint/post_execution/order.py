@@ -90,7 +90,7 @@ def _within_streams(found: Found, streams: dict[int, Queue]) -> None:
 
 def _batches(found: Found, members: list[int]) -> list[list[int]]:
     """A stream's units, those together that one kernel ran: messages of one batch."""
-    batches = []
+    batches: list[list[int]] = []
     for unit in members:
         batch = found.together.get(unit, [unit])
         if not batches or batches[-1] is not batch:
