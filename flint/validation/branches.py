@@ -29,6 +29,7 @@ from flint.validation.keys import Rules
 from flint.validation.matching import match
 from flint.validation.observed import OpFacts, Taken
 from flint.validation.pairing import Matching
+from flint.validation.widened import UNKNOWN, as_stored
 from flint.workload import Workload
 
 NOT_CHOSEN = "ops of a conditional's captured branch that data did not choose"
@@ -40,6 +41,8 @@ _MOST = 16
 
 #: A program with each of the branches of one of its conditionals.
 _Branches: TypeAlias = list[Workload]
+#: What is counted as one.
+_Key: TypeAlias = Callable[[OpFacts], Hashable]
 
 
 class OtherBranches:
@@ -109,28 +112,58 @@ class OtherBranches:
         unused = [one for one in taken if sum(one.times) and one.inside]
         if not unused or not (left or over):
             return
-        ours = _counted(captured, rules)
+        bare = [replace(facts, compared="") if facts.compared else facts for facts in executed]
         for branches in self._others:
-            example = {rules.key(facts): facts for facts in captured if facts.kind.must_match}
-            changes = []
-            for other in branches:
-                expected = expected_of(other, rank)
-                theirs = [expected.facts[number] for number in expected.op.tolist()]
-                example.update((rules.key(facts), facts) for facts in theirs)
-                change = _counted(theirs, rules)
-                change.subtract(ours)
-                changes.append(change)
-            for one in unused:
-                difference = _in_all(changes, one)
-                if (
-                    difference
-                    and _stands_for(
-                        [example[key] for part in difference for key in part], one, rules
-                    )
-                    and self._account(captured, executed, *difference, example, found, rules)
-                ):
-                    unused.remove(one)
+            every = [expected_of(other, rank) for other in branches]
+            ops = [[one.facts[number] for number in one.op.tolist()] for one in every]
+            # Of another type than captured is what another branch has of that type.
+            typed = list(executed)
+            for expected, theirs in zip(every, ops, strict=True):
+                found_in = as_stored(expected, theirs, bare, rules)
+                typed = [
+                    told if facts.compared.startswith(UNKNOWN) else facts
+                    for facts, told in zip(typed, found_in, strict=True)
+                ]
+            for key, run in ((_with_type(rules), typed), (rules.key, executed)):
+                if self._choose(captured, run, ops, unused, key, found, rules):
                     break
+
+    def _choose(
+        self,
+        captured: Sequence[OpFacts],
+        executed: Sequence[OpFacts],
+        branches: list[list[OpFacts]],
+        unused: list[Taken],
+        key: _Key,
+        found: Matching,
+        rules: Rules,
+    ) -> bool:
+        """Explain what differs by the first executed conditional that does; whether one does.
+
+        Args:
+            captured, executed, found, rules: as of ``explain``.
+            branches: a rank's ops with each branch of a captured conditional.
+            unused: executed conditionals; without it afterwards.
+            key: by which ops are counted.
+        """
+        example = {key(facts): facts for facts in captured if facts.kind.must_match}
+        changes = []
+        for theirs in branches:
+            example.update((key(facts), facts) for facts in theirs)
+            change = _counted(theirs, key)
+            change.subtract(_counted(captured, key))
+            changes.append(change)
+        for one in unused:
+            difference = _in_all(changes, one)
+            if difference is None:
+                continue
+            ops = [example[name] for part in difference for name in part]
+            if _stands_for(ops, one, rules) and self._account(
+                captured, executed, *difference, example, key, found, rules
+            ):
+                unused.remove(one)
+                return True
+        return False
 
     @staticmethod
     def _account(
@@ -139,19 +172,20 @@ class OtherBranches:
         added: Counter[Hashable],
         gone: Counter[Hashable],
         example: dict[Hashable, OpFacts],
+        key: _Key,
         found: Matching,
         rules: Rules,
     ) -> bool:
         """Explain these ops if all of them are there; whether they are."""
         missing: list[int] = []
         for i in found.unmatched_captured:
-            key = rules.key(captured[i])
-            if gone[key] > 0:
-                gone[key] -= 1
+            name = key(captured[i])
+            if gone[name] > 0:
+                gone[name] -= 1
                 missing.append(i)
         paired = {j for _, j, _ in found.pairs}.union(found.without_executed)
         free = [j for j in range(len(executed)) if j not in paired]
-        wanted = [example[key] for key, count in added.items() for _ in range(count)]
+        wanted = [example[name] for name, count in added.items() for _ in range(count)]
         inner = match(wanted, [executed[j] for j in free], rules)
         if any(gone.values()) or any(wanted[i].kind.must_match for i in inner.unmatched_captured):
             return False
@@ -197,8 +231,13 @@ def _stands_for(ops: Sequence[OpFacts], one: Taken, rules: Rules) -> bool:
     )
 
 
-def _counted(ops: Sequence[OpFacts], rules: Rules) -> Counter[Hashable]:
-    return Counter(rules.key(facts) for facts in ops if facts.kind.must_match)
+def _with_type(rules: Rules) -> _Key:
+    """What must be equal of two ops, and the element type that the capture has."""
+    return lambda facts: (rules.key(facts), facts.dtype)
+
+
+def _counted(ops: Sequence[OpFacts], key: _Key) -> Counter[Hashable]:
+    return Counter(key(facts) for facts in ops if facts.kind.must_match)
 
 
 def _in_all(

@@ -27,6 +27,8 @@ from flint.work import Role
 OTHER = "converted from "
 #: The same for one whose operands never had a narrower type.
 ITSELF = "never narrower"
+#: How both begin.
+UNKNOWN = (OTHER, ITSELF)
 _MAX_STEPS = 256
 #: What only moves a value, by its first operand.
 _MOVES = frozenset(

@@ -37,3 +37,29 @@ wide_x, wide_y = over_axes(("x", "y"), "y", True), over_axes("x", ("x", "y"), Fa
 turned_x, turned_y = (
     over_axes("x", "y", chosen, mesh=(2, 4), axes=("y", "x")) for chosen in (True, False)
 )
+
+
+def in_type(first, second, chosen):
+    """Two products of a type where data says so, else one of the other type, of the same sizes."""
+
+    def run(w, x):
+        def product(c, dtype):
+            return (c.astype(dtype) @ w.astype(dtype)).astype(jnp.float32)
+
+        def twice(c):
+            return product(product(jnp.sin(c), first), first)
+
+        c = jnp.tanh(x[:, :4] @ w[:4])
+        truth = jnp.sum(c) * 0 + (1 if chosen else -1) > 0
+        return lax.cond(truth, twice, lambda c: product(jnp.cos(c), second), c)
+
+    return step(run, ((32, 32), ()), ((64, 32), ("d",)))
+
+
+TYPES = {"bf16": jnp.bfloat16, "f16": jnp.float16, "f32": jnp.float32}
+typed = {
+    f"{a}_{b}_{chosen}": in_type(TYPES[a], TYPES[b], chosen)
+    for a, b in (("bf16", "f32"), ("f32", "bf16"), ("f16", "f32"), ("f32", "f16"), ("bf16", "f16"))
+    for chosen in (0, 1)
+}
+globals().update(typed)
