@@ -57,9 +57,11 @@ class OtherBranches:
 
     @cached_property
     def _others(self) -> list[_Branches]:
-        if len(self.workload.programs) != 1 or self.workload.programs[0].module is None:
+        # Programs that were split by rank are of one module, which the first of them keeps.
+        modules = [one.module for one in self.workload.programs if one.module is not None]
+        if len(modules) != 1:
             return []
-        data, suffix = self.workload.programs[0].module
+        data, suffix = modules[0]
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / f"program{suffix}"
             path.write_bytes(data)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import flint
 from flint.errors import FlintError
 from flint.validation.branches import CHOSEN, NOT_CHOSEN
 from flint.validation.classes import OpClass
@@ -17,7 +18,10 @@ from tests.validation import xla_conditionals
 
 pytestmark = pytest.mark.xdist_group("validation")
 
-RUN = ("over_x", "over_y", "wide_x", "wide_y", "turned_x", "turned_y", *xla_conditionals.typed)
+RUN = (
+    "over_x", "over_y", "wide_x", "wide_y", "turned_x", "turned_y", "behind", "within",
+    *xla_conditionals.typed,
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -87,3 +91,20 @@ def test_a_branch_of_another_type_than_captured_is_compared_as_the_program_has_i
     # Two products are captured of the dearer branch, which is not executed.
     chosen = name.endswith("1")
     assert report.classes[OpClass.GEMM].explained_captured == (0 if chosen else 2 * 8)
+
+
+@pytest.mark.parametrize(("name", "ranks"), [("behind", 8), ("within", 2)])
+def test_what_data_chose_of_several_programs_of_one_module_is_told(name, ranks, compare):
+    report = compare(name, name)
+    assert report.ok, report.verdict
+    assert report.explained == {NOT_CHOSEN: 2 * ranks, CHOSEN: 2 * ranks}
+    report = compare(f"{name}_changed", name)
+    assert report.failures == 2 * 2 * ranks
+    assert CHOSEN not in report.explained
+
+
+def test_what_data_chose_is_told_of_a_saved_capture(tmp_path, profiles):
+    xla_conditionals.within.capture().save(tmp_path)
+    report = validate(flint.load(tmp_path), [profiles["within"]])
+    assert report.ok, report.verdict
+    assert CHOSEN in report.explained

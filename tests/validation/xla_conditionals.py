@@ -63,3 +63,38 @@ typed = {
     for chosen in (0, 1)
 }
 globals().update(typed)
+
+
+def by_rank_and_data(chosen, width, inside):
+    """Ranks of which the first two run two products, the others one; and what data decides.
+
+    Inside of what the first two run, or behind it for all.
+    """
+
+    def one(x, w):
+        def decided(c):
+            def of(width):
+                return lambda c: jnp.tanh(c @ w[:, :width]) @ w[:width]
+
+            truth = jnp.sum(c) * 0 + (1 if chosen else -1) > 0
+            return lax.cond(truth, of(width), of(24), c)
+
+        def twice(c):
+            return jnp.tanh(jnp.tanh(c @ w) @ w)
+
+        first = lax.axis_index("x") == 0
+        y = lax.cond(first, decided if inside else twice, lambda c: jnp.tanh(c @ w), x)
+        y = y if inside else decided(y)
+        return lax.psum(y, "y") @ w
+
+    every = P(("x", "y"))
+
+    def run(x, w):
+        return jax.shard_map(one, in_specs=(every, P()), out_specs=every, check_vma=False)(x, w)
+
+    return step(run, ((64, 32), (("x", "y"),)), ((32, 32), ()), mesh=(4, 2), axes=("x", "y"))
+
+
+#: The branch that runs is the cheaper one, which is not captured.
+behind, behind_changed = by_rank_and_data(True, 16, False), by_rank_and_data(True, 8, False)
+within, within_changed = by_rank_and_data(True, 16, True), by_rank_and_data(True, 8, True)
