@@ -18,6 +18,9 @@ from flint.permutation import Permutation
 #: Kinds whose peers are a permutation; all others have groups.
 POINT_TO_POINT = frozenset({"collective_permute", "send", "recv"})
 
+#: How sizes that depend on data are counted, in words.
+UPPER_BOUND = "its upper bound, with 1 for a dim that has no bound"
+
 #: Collective kinds, by their StableHLO names.
 COLLECTIVES = (
     "all_reduce",

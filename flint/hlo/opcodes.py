@@ -66,7 +66,7 @@ _WITH_ATTRIBUTES: dict[str, Row] = {
     "concatenate": Row("concatenate", read.dimension),
     "constant": Row("constant", read.CONSTANT),
     "convolution": Row("convolution", read.convolution),
-    "custom-call": Row("custom_call", read.custom_call),
+    "custom-call": Row("custom_call", read.custom_call, True),
     "dot": Row("dot_general", read.DOT),
     "dynamic-slice": Row("dynamic_slice", read.dynamic_slice),
     "fft": Row("fft", read.fft),

@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.communication import UPPER_BOUND
 from flint.cost.measured import Estimator
 from flint.cost.roofline import rate_table
 from flint.cost.systems import System
@@ -143,7 +144,7 @@ def _remarks(workload: Workload) -> list[str]:
     )
     if not bounds:
         return []
-    return [f"{bounds} communications have sizes that depend on data; upper bounds are taken"]
+    return [f"{bounds} communications have sizes that depend on data: each at {UPPER_BOUND}"]
 
 
 def run_shortened(

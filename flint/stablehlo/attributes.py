@@ -211,6 +211,11 @@ def plain(attribute: Any) -> Any:
     return str(attribute)
 
 
+def _listed(op: Any, name: str) -> Any:
+    """The items of an array attribute, none where it is not given."""
+    return ir.ArrayAttr(op.attributes[name]) if name in op.attributes else ()
+
+
 def _custom_call(op: Any, reader: Any) -> dict[str, Any]:
     attributes = op.attributes
     decoded: dict[str, Any] = {"target": attribute_text(attributes["call_target_name"])}
@@ -227,6 +232,10 @@ def _custom_call(op: Any, reader: Any) -> dict[str, Any]:
             output = list(alias.output_tuple_indices)
             aliases.append((output[0] if output else 0, alias.operand_index))
         decoded["aliases"] = tuple(aliases)
+    called = [str(ir.FlatSymbolRefAttr(item).value) for item in _listed(op, "called_computations")]
+    if called:
+        reader.pending += called
+        decoded["called"] = tuple(called)
     config = decoded.get("backend_config")
     if isinstance(config, dict) and "replica_groups" in config:
         groups = config["replica_groups"]

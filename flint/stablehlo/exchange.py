@@ -10,9 +10,10 @@ from flint.communication import Communication
 from flint.errors import FlintError
 from flint.groups import Groups
 from flint.permutation import Permutation
+from flint.stablehlo.constant_arrays import Arrays
 from flint.stablehlo.records import Block, Module, Op, ReplicaGroups
 from flint.stablehlo.world import PARTITION_IDS, World
-from flint.tensor_types import TensorType
+from flint.tensor_types import TensorType, tensor_type
 
 #: Record name -> communication kind.
 KINDS = {
@@ -30,6 +31,8 @@ KINDS = {
 
 #: Ragged all-to-all: operands are input, output buffer, then offsets and sizes.
 _RAGGED_OPERANDS = 1
+#: Which of them say how many rows go to, and come from, every member.
+_SENT, _RECEIVED = 3, 5
 
 
 class Exchange:
@@ -49,8 +52,13 @@ class Exchange:
             return KINDS.get(target.rpartition(".")[2])
         return KINDS.get(op.name.removeprefix("mhlo."))
 
-    def communication(self, op: Op, kind: str) -> Communication:
+    def communication(self, op: Op, kind: str, arrays: Arrays) -> Communication:
         """The communication of a record.
+
+        Args:
+            op: the record.
+            kind: of ``kind_of``.
+            arrays: constant arrays by value id.
 
         Raises:
             FlintError: groups or pairs that do not fit the devices, or that are missing.
@@ -58,8 +66,16 @@ class Exchange:
         type_of = self.module.type_of
         operands = [t for t in map(type_of, op.operands) if _is_data(t)]
         results = [t for t in map(type_of, op.results) if _is_data(t)]
+        exact = True
         if kind == "ragged_all_to_all":
             operands, results = operands[:_RAGGED_OPERANDS], results[:_RAGGED_OPERANDS]
+            rows = [_rows(op, place, arrays) for place in (_SENT, _RECEIVED)]
+            exact = None not in rows
+            if exact:
+                operands, results = (
+                    [_of_rows(item, number) for item in items]
+                    for items, number in zip((operands, results), rows, strict=True)
+                )
         groups, peers = self._among(op, kind)
         carried = operands or results
         return Communication(
@@ -71,7 +87,7 @@ class Exchange:
             result_bytes=tuple(t.bytes for t in results),
             dtypes=tuple(t.dtype for t in carried),
             channel=int(op.attr("channel_id", 0) or 0),
-            exact=kind != "ragged_all_to_all" and not any(t.dynamic for t in carried),
+            exact=exact and not any(t.dynamic for t in carried),
         )
 
     def _among(self, op: Op, kind: str) -> tuple[Groups | None, Permutation | None]:
@@ -94,6 +110,17 @@ class Exchange:
             )
             self._kept.append(written)
         return self._groups[entry], None
+
+
+def _rows(op: Op, place: int, arrays: Arrays) -> int | None:
+    """Rows that a ragged exchange moves by one of its lists of sizes, None where that is data."""
+    sizes = arrays(op.operands[place]) if place < len(op.operands) else None
+    return None if sizes is None else int(sizes.sum())
+
+
+def _of_rows(item: TensorType, rows: int) -> TensorType:
+    """As many rows of ``item`` as are moved; all where the program would move more."""
+    return tensor_type((min(rows, item.shape[0]), *item.shape[1:]), item.dtype, item.dynamic)
 
 
 def _is_data(item: TensorType) -> bool:

@@ -39,8 +39,22 @@ def _is_or_holds_communication(walker: Walker, op: Op, depth: int) -> bool:
     if walker.exchange.kind_of(op) is not None:
         return True
     function = op.attr("callee") or op.attr("decomposition")
-    inside = [walker.module.functions[function]] if function is not None else []
+    names = [function] if function is not None else op.attr("called", ())
+    inside = [walker.module.functions[name] for name in names]
     return any(communicates(walker, body, depth + 1) for body in (*inside, *op.regions))
+
+
+def refuse_hidden(walker: Walker, op: Op) -> None:
+    """Computations that a custom call is handed are the target's own matter, unless they talk.
+
+    Raises:
+        FlintError: a communication inside, of which nobody knows when and how often it runs.
+    """
+    if _is_or_holds_communication(walker, op, 0):
+        raise FlintError(
+            f"{walker.where(op)}: there is a communication in a computation that custom_call "
+            f"@{op.attr('target', '')} is handed, so that nobody can say how often it runs"
+        )
 
 
 def free_values(blocks: tuple[Block, ...]) -> set[int]:

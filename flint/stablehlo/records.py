@@ -31,7 +31,8 @@ Attributes by op (all plain Python; absent means the default of the StableHLO sp
     custom_call          target, api_version, backend_config (str or dict), has_side_effect,
                          aliases ((output_index, operand_index), ...); of a collective for groups of
                          several sizes also groups, channel_id, use_global_device_ids and reduction
-                         ("add", ...)
+                         ("add", ...); called (names of the functions that it is handed; of an HLO
+                         proto they are its regions)
     composite            name, decomposition (function name), plus its attributes under "attributes"
     call                 callee
     all_reduce ...       groups (``ReplicaGroups``), channel_id, use_global_device_ids

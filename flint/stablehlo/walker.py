@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from flint.building import GraphBuilder, Row, TableBuilder, with_tables
 from flint.collection import uncollected
-from flint.communication import Communication
+from flint.communication import UPPER_BOUND, Communication
 from flint.errors import FlintError
 from flint.graph import NodeKind, WorkloadGraph
 from flint.mesh import Mesh
@@ -33,7 +33,7 @@ from flint.stablehlo.control import HANDLERS, Handler
 from flint.stablehlo.exchange import KINDS, Exchange
 from flint.stablehlo.fusions import MAX_COUNT
 from flint.stablehlo.opened import Opened, handlers, issued
-from flint.stablehlo.opening import communicates, free_values
+from flint.stablehlo.opening import communicates, free_values, refuse_hidden
 from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.origins import Origins
 from flint.stablehlo.records import Block, Module, Op, details
@@ -208,6 +208,7 @@ class Walker:
         if self.exchange.kind_of(op) is not None:
             self.collective(scope, op, block)
         else:
+            refuse_hidden(self, op)
             self.simple(scope, op)
 
     def simple(self, scope: Scope, op: Op) -> None:
@@ -331,7 +332,7 @@ class Walker:
             self.simple(scope, op)
             return
         try:
-            item = self.exchange.communication(op, kind)
+            item = self.exchange.communication(op, kind, self.constants.get)
         except FlintError as error:
             raise FlintError(f"{self.where(op)}: {error}") from error
         operands = [scope.use(value) for value in op.operands]
@@ -339,7 +340,7 @@ class Walker:
         if kind == "all_reduce" and self._may_scatter:
             item, types = self._scatter(scope, op, block, item, types)
         if not item.exact:
-            self.warnings[f"{kind} of data-dependent size: counted at its upper bound"] += 1
+            self.warnings[f"{kind} of data-dependent size: counted at {UPPER_BOUND}"] += 1
         results = scope.builder.communication(
             item, operands, types, source=self.source(op.loc), order=scope.order(operands)
         )

@@ -328,3 +328,19 @@ ENTRY main {
 }
 """
     assert not read_hlo(proto_of_text(text.encode())).partitioned
+
+
+def test_a_custom_call_keeps_the_computations_that_it_is_handed():
+    read = module(
+        """p = f32[8] parameter(0)
+      ROOT r = f32[8] custom-call(p), custom_call_target="runs", called_computations={inner}""",
+        ADD
+        + """inner {
+      v = f32[8] parameter(0)
+      ROOT s = f32[8] all-reduce(v), replica_groups={{0,1,2,3}}, to_apply=add
+    }
+    """,
+    )
+    (op,) = read.functions["main"].ops
+    (inner,) = op.regions
+    assert [item.name for item in inner.ops] == ["all_reduce"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flint.errors import FlintError
-from tests.walker.helpers import exchanged, named, walked
+from tests.walker.helpers import all_reduce, exchanged, named, walked
 from tests.walker.texts import F, main
 
 
@@ -128,3 +128,61 @@ def test_a_manual_computation_sees_its_shard_of_a_whole_tensor() -> None:
     graph = walked(text).graph
     assert named(graph, "sine").work.read == 8
     assert graph.type_of(int(graph.outputs[0])).bytes == 32
+
+
+def _ragged(sizes: str) -> str:
+    """Rows of 16x4 float32 that go from each of 4 devices to each; ``sizes``: how many."""
+    kinds = "tensor<16x4xf32>, tensor<24x4xf32>, " + ", ".join(["tensor<4xi32>"] * 4)
+    return main(
+        f"""{sizes}
+        %o = stablehlo.constant dense<0> : tensor<4xi32>
+        %b = stablehlo.constant dense<0.0> : tensor<24x4xf32>
+        %r = stablehlo.custom_call @ragged_all_to_all(%x, %b, %o, %sent, %o, %got) {{
+          api_version = 4 : i32, backend_config = {{channel_id = 1 : i64,
+          replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>}}}}
+          : ({kinds}) -> tensor<24x4xf32>
+        return %r : tensor<24x4xf32>""",
+        results="tensor<24x4xf32>",
+        arguments="%x: tensor<16x4xf32>, %n: tensor<4xi32>",
+    )
+
+
+def test_a_ragged_exchange_of_constant_sizes_moves_the_rows_that_they_name() -> None:
+    sizes = """%sent = stablehlo.constant dense<[1, 0, 4, 2]> : tensor<4xi32>
+        %got = stablehlo.constant dense<[1, 5, 2, 3]> : tensor<4xi32>"""
+    walk_ = walked(_ragged(sizes))
+    (item,) = walk_.graph.tables.communications
+    # 7 rows of 4 x 4 bytes leave, 11 arrive.
+    assert (item.bytes_in, item.bytes_out, item.exact) == (7 * 16, 11 * 16, True)
+    assert not walk_.warnings
+
+
+def test_a_ragged_exchange_of_sizes_that_are_data_is_counted_at_its_bound_and_says_so() -> None:
+    sizes = """%sent = stablehlo.constant dense<[1, 0, 4, 2]> : tensor<4xi32>
+        %got = stablehlo.add %n, %n : tensor<4xi32>"""
+    walk_ = walked(_ragged(sizes))
+    (item,) = walk_.graph.tables.communications
+    assert (item.bytes_in, item.bytes_out, item.exact) == (16 * 16, 24 * 16, False)
+    assert any("data-dependent" in text for text in walk_.warnings)
+
+
+def test_a_communication_in_a_computation_that_a_custom_call_is_handed_is_an_error() -> None:
+    sums = all_reduce("%s", "%v")
+    inner = f"func.func private @inner(%v: {F}) -> {F} {{ {sums} return %s : {F} }}"
+    text = main(
+        f"""%r = stablehlo.custom_call @runs(%x) {{called_computations = [@inner]}} : ({F}) -> {F}
+        return %r : {F}""",
+        extra=inner,
+    )
+    with pytest.raises(FlintError, match="communication in a computation that custom_call @runs"):
+        walked(text)
+
+
+def test_other_computations_that_a_custom_call_is_handed_are_its_own_matter() -> None:
+    inner = f"func.func private @inner(%v: {F}) -> {F} {{ return %v : {F} }}"
+    text = main(
+        f"""%r = stablehlo.custom_call @runs(%x) {{called_computations = [@inner]}} : ({F}) -> {F}
+        return %r : {F}""",
+        extra=inner,
+    )
+    assert named(walked(text).graph, "runs").work.read == 32
