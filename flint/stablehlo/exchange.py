@@ -69,13 +69,11 @@ class Exchange:
         exact = True
         if kind == "ragged_all_to_all":
             operands, results = operands[:_RAGGED_OPERANDS], results[:_RAGGED_OPERANDS]
-            rows = [_rows(op, place, arrays) for place in (_SENT, _RECEIVED)]
-            exact = None not in rows
-            if exact:
-                operands, results = (
-                    [_of_rows(item, number) for item in items]
-                    for items, number in zip((operands, results), rows, strict=True)
-                )
+            sent, received = (_rows(op, place, arrays) for place in (_SENT, _RECEIVED))
+            exact = sent is not None and received is not None
+            if sent is not None and received is not None:
+                operands = [_of_rows(item, sent) for item in operands]
+                results = [_of_rows(item, received) for item in results]
         groups, peers = self._among(op, kind)
         carried = operands or results
         return Communication(

@@ -36,7 +36,8 @@ from flint.stablehlo.records import Block, Issue, Module, Op, ReplicaGroups
 
 #: Ops that declare something and compute nothing.
 _DECLARATIONS = frozenset({"sdy.mesh", "mhlo.mesh", "stablehlo.mesh"})
-_RENAMED = {"func.call": "call"}
+#: Ops of other dialects that frontends leave among StableHLO's (torch-mlir its constants).
+_RENAMED = {"func.call": "call", "arith.constant": "constant"}
 
 
 def read_mlir(data: bytes, name: str = "<module>", entry: str | None = None) -> Module:

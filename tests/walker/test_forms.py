@@ -111,3 +111,25 @@ def test_a_context_is_made_with_every_dialect() -> None:
         ))  # fmt: skip
         assert ir.IntegerAttr.parse("3 : i32").value == 3
     assert np.int64(3) == 3
+
+
+def test_constants_that_torch_mlir_leaves_in_another_dialect_are_constants() -> None:
+    """Its StableHLO has ``arith.constant``: a loop's bound, and weights, which cost nothing."""
+    text = main(
+        f"""%w = arith.constant dense<0.5> : {F}
+        %zero = arith.constant dense<0> : tensor<i64>
+        %r:2 = stablehlo.while(%i = %zero, %v = %x) : tensor<i64>, {F} cond {{
+          %n = arith.constant dense<3> : tensor<i64>
+          %c = stablehlo.compare LT, %i, %n : (tensor<i64>, tensor<i64>) -> tensor<i1>
+          stablehlo.return %c : tensor<i1>
+        }} do {{
+          %one = arith.constant dense<1> : tensor<i64>
+          %j = stablehlo.add %i, %one : tensor<i64>
+          %u = stablehlo.multiply %v, %w : {F}
+          stablehlo.return %j, %u : tensor<i64>, {F}
+        }}
+        return %r#1 : {F}"""
+    )
+    result = walked(text)
+    assert [loop.trip_count for loop in result.graph.loops] == [3]
+    assert not result.warnings
