@@ -53,7 +53,8 @@ class Figures:
         idle_seconds: it does neither.
         peak_memory_bytes: the most that any rank needs.
         flops: of all ranks together, without transcendentals.
-        model_flops: of these, matrix products that are not recomputed.
+        model_flops: of these, matrix products that are not recomputed; what a fused attention
+            kernel computes again inside of its backward pass is not told apart and counts.
         mfu: model FLOPs against what matrix units could do in the step, each at the peak of its
             element type: ideal seconds / step seconds.
     """
