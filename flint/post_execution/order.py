@@ -13,6 +13,8 @@ The idea: a dependency is taken from the strongest thing that the trace says, in
    for the oldest collective that nobody has waited for, of those that were over when it began.
 5. A unit that began right when a collective ended, on a stream that was idle for it.
 6. An optimizer's step waits for the collectives that nobody else waits for.
+7. Kernels of one launch, those of a CUDA graph, follow what was issued before it, and what is
+   issued after it follows them (``flint.post_execution.launches``).
 
 No edge contradicts the measured times: what began before the other was over did not wait for it.
 
@@ -29,6 +31,7 @@ import numpy as np
 
 from flint.graph import EdgeKind
 from flint.post_execution.edges import Edges, Found, Queue, queues_of
+from flint.post_execution.launches import by_launch
 from flint.post_execution.links import Links
 from flint.post_execution.units import NO_STREAM, Units
 from flint.post_execution.waits import (
@@ -61,6 +64,7 @@ def edges_of(units: Units, trace: Observed, links: Links | None, linked: Set[int
     # A trace that resolves waits tells all of them.
     resolved = {wait.stream for wait in links.stream_waits if wait.stream >= 0} if links else set()
     _producers(found, streams, resolved)
+    by_launch(found)
     if links is not None:
         resolved_waits(found, streams, links)
         host_waits(found, streams, links)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from flint.converters.kineto import DEVICES
 from flint.post_execution.converting import convert_traces
 from flint.post_execution.edges import CONTRADICTED
+from flint.post_execution.launches import BY_LAUNCH
 from flint.post_execution.units import NO_EXCHANGE
 from flint.post_execution.waits import BY_OPTIMIZER, BY_TIME, UNAWAITED, UNRESOLVED
 from tests.post_execution.traces import COMMS, WORK, Profile, edges
@@ -37,6 +38,31 @@ def test_streams_of_two_devices_have_the_same_numbers_and_nothing_to_do_with_eac
     workload = converted(profile, tmp_path)
     assert edges(workload.graph) == {(1, 3), (2, 4), (0, 4)}
     assert DEVICES.format(2) in workload.warnings
+
+
+def test_kernels_of_a_graph_follow_what_was_issued_before_and_precede_what_comes_after(tmp_path):
+    """One launch: 1 forks to 2 on another stream, beside it 3, and 4 joins both; 0 before, 5 after.
+
+    A memset on a third stream of the graph begins with it.  Stream 7 says 0 -> 1 -> 3 -> 4 -> 5.
+    """
+    profile = Profile(0, 1)
+    profile.work(0, 10, 5)
+    launch = profile.call("cudaGraphLaunch", 8)
+    for name, start, took, stream in (
+        ("k1", 20, 10, 7), ("k2", 31, 30, 8), ("k3", 31, 10, 7), ("k4", 62, 10, 7),
+        ("Memset", 20, 3, 9),
+    ):  # fmt: skip
+        args = {"correlation": launch, "stream": stream, "device": 0}
+        profile._add("kernel", name, start, took, stream, args)
+    profile.work(30, 80, 5)
+    graph = (workload := converted(profile, tmp_path)).graph
+    names = [node.op.rpartition(": ")[2] for node in graph]
+    found = {(names[a], names[b]) for a, b in edges(graph) if "gemm" not in (names[a], names[b])}
+    assert found == {("k1", "k2"), ("k1", "k3"), ("k3", "k4"), ("k2", "k4")}
+    first, last = 0, len(names) - 1
+    assert {names[b] for a, b in edges(graph) if a == first} == {"k1", "Memset"}
+    assert {names[a] for a, b in edges(graph) if b == last} == {"k4", "k2", "Memset"}
+    assert workload.warnings[BY_LAUNCH] == 2
 
 
 def test_kernels_that_no_call_launched_belong_to_the_op_that_their_number_names(tmp_path):

@@ -1,0 +1,81 @@
+"""Kernels that one call launched, as those of a CUDA graph are: who waited for whom.
+
+The idea: a graph begins when the work before it is done, and what its thread issues afterwards
+begins when all of the graph is done.  In between the trace tells of streams alone; a kernel that
+began right when one on another of the graph's streams ended, later than its own stream was free,
+had waited for that one.
+
+    by_launch(found)
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import numpy as np
+
+from flint.graph import EdgeKind
+from flint.post_execution.edges import JITTER, Found
+from flint.post_execution.units import NO_STREAM
+
+#: A kernel that was held back begins so soon after what it waited for (ns).
+_AT_ONCE = 10_000
+
+BY_LAUNCH = (
+    "kernels of one launch on several streams (of a CUDA graph), which waited for each other as "
+    "far as the measured times tell"
+)
+
+
+def by_launch(found: Found) -> None:
+    """Add the dependencies of kernels that one call launched on several streams."""
+    units = found.units
+    works = np.flatnonzero(~units.collective & (units.stream != NO_STREAM))
+    if not units.device or not len(works):
+        return
+    order = works[np.lexsort((works, units.issued[works], units.thread[works]))]
+    issued, thread = units.issued[order], units.thread[order]
+    first = np.flatnonzero((np.diff(issued, prepend=-1) != 0) | (np.diff(thread, prepend=-2) != 0))
+    ends = np.append(first[1:], len(order))
+    for low, high in zip(first.tolist(), ends.tolist(), strict=True):
+        members = order[low:high].tolist()
+        if high - low < 2 or len({int(units.stream[unit]) for unit in members}) < 2:
+            continue
+        before = int(order[low - 1]) if low and thread[low - 1] == thread[low] else -1
+        after = int(order[high]) if high < len(order) and thread[high] == thread[low] else -1
+        tails = _within(found, members, before)
+        if after >= 0:
+            for unit in tails:
+                _follow(found, unit, after)
+
+
+def _within(found: Found, members: list[int], before: int) -> list[int]:
+    """Order the kernels of a launch; returns the last one of each stream.
+
+    Args:
+        members: the kernels, in the order in which they began.
+        before: what the thread issued before them, -1 for nothing.
+    """
+    stream = found.units.stream
+    by_end = sorted(members, key=found.end.__getitem__)
+    over = [found.end[unit] for unit in by_end]
+    last: dict[int, int] = {}
+    for unit in members:
+        mine, start = int(stream[unit]), found.start[unit]
+        free = found.end[last[mine]] if mine in last else -1
+        place = bisect_right(over, start + JITTER) - 1
+        held = by_end[place] if place >= 0 else -1
+        waited = held >= 0 and stream[held] != mine and over[place] > free
+        if waited and held < unit and start - over[place] <= _AT_ONCE:
+            found.note(BY_LAUNCH, found.add(held, unit, EdgeKind.STREAM))
+        elif mine not in last and before >= 0:
+            _follow(found, before, unit)
+        last[mine] = unit
+    return list(last.values())
+
+
+def _follow(found: Found, before: int, after: int) -> None:
+    """One after the other, where the times allow it and no stream says it anyway."""
+    apart = found.units.stream[before] != found.units.stream[after]
+    if apart and before < after and found.end[before] <= found.start[after] + JITTER:
+        found.add(before, after, EdgeKind.STREAM)
