@@ -258,7 +258,8 @@ def _record(args: dict[str, Any], groups: _Groups) -> OpFacts:
             return replace(found, members=size)
         return found
     if name.replace("_", "").lower() in _SILENT or name == "barrier":
-        return OpFacts(OpClass.FREE, _RECORD)
+        # With a name, nothing else is concluded from its kernel's.
+        return OpFacts(OpClass.FREE, name or _RECORD)
     return OpFacts(OpClass.OTHER_COLLECTIVE, name)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.graph import EdgeKind
-from flint.post_execution.units import NO_STREAM, Units
+from flint.post_execution.units import NO_STREAM, Units, of_library
 
 Ints = NDArray[np.int64]
 
@@ -111,6 +111,8 @@ class Found:
         units: what they are between.
         start, end: of each unit, ns; of messages of a batch those of their kernel.
         together: unit -> the batch that it is in.
+        talks: which units are a communication library's, exchanges or not (a barrier's kernel is
+            none of an execution trace's collectives): they have producers and consumers alike.
         kind: (before, after) -> ``EdgeKind``.
         awaited: collectives that some work waits for.
         notes: text -> count.
@@ -119,6 +121,7 @@ class Found:
     def __init__(self, units: Units, awaited: Set[int]) -> None:
         self.units = units
         self.start, self.end = units.start.tolist(), units.end.tolist()
+        self.talks: NDArray[np.bool_] = units.collective | of_library(units)
         self.together: dict[int, list[int]] = {}
         for batch in batches_of(units):
             over = max(self.end[unit] for unit in batch)
@@ -137,7 +140,7 @@ class Found:
         for unit in self.together.get(before, (before,)):
             if unit < after:
                 self.kind.setdefault((unit, after), int(kind))
-                if self.units.collective[unit] and not self.units.collective[after]:
+                if self.talks[unit] and not self.talks[after]:
                     self.awaited.add(unit)
         return True
 

@@ -60,7 +60,7 @@ def edges_of(units: Units, trace: Observed, links: Links | None, linked: Set[int
     _within_streams(found, streams)
     if not units.device:
         _turns(found)
-    talks = np.flatnonzero(units.collective).tolist()
+    talks = np.flatnonzero(found.talks).tolist()
     # A trace that resolves waits tells all of them.
     resolved = {wait.stream for wait in links.stream_waits if wait.stream >= 0} if links else set()
     _producers(found, streams, resolved)
@@ -72,7 +72,7 @@ def edges_of(units: Units, trace: Observed, links: Links | None, linked: Set[int
     sends = np.array([fact.kind == OpClass.SEND for fact in units.facts], bool)[units.fact]
     results = [unit for unit in talks if not sends[unit]]
     if units.timed:
-        work = [q for q in streams.values() if not units.collective[q.units].all()]
+        work = [q for q in streams.values() if not found.talks[q.units].all()]
         by_time(found, work, results)
         by_optimizer(found, work, links, results)
     left_over(found, results)
@@ -116,14 +116,14 @@ def _turns(found: Found) -> None:
 def _producers(found: Found, streams: dict[int, Queue], resolved: set[int]) -> None:
     """What each collective waits for: rule 3, where no resolved wait says it (rule 2)."""
     units = found.units
-    if not units.collective.any():
+    if not found.talks.any():
         return
     last: dict[int, int] = {}
     latest = -1
     place = np.zeros(len(units), np.int64)
     for queue in streams.values():
         place[queue.units] = np.arange(len(queue.units))
-    communicates = units.collective.tolist()
+    communicates = found.talks.tolist()
     thread, stream = units.thread.tolist(), units.stream.tolist()
     for unit in range(len(units)):
         if not communicates[unit]:

@@ -212,7 +212,7 @@ def _with_collectives(units: Units, trace: Observed, links: Links, rows: Ints) -
     innermost = talks.copy()
     innermost[above[above >= 0]] = False
     wanted = rows[innermost[rows] & ~alone[trace.op[rows]]]
-    library = _of_library(units)
+    library = of_library(units)
     owner = np.where(library & (units.row >= 0), holder[np.maximum(units.row, 0)], -1)
     owner[~np.isin(owner, wanted)] = -1
     orphan = np.flatnonzero(library & (owner < 0))
@@ -232,7 +232,7 @@ def _with_collectives(units: Units, trace: Observed, links: Links, rows: Ints) -
     return _joined(units, parts)
 
 
-def _of_library(units: Units) -> NDArray[np.bool_]:
+def of_library(units: Units) -> NDArray[np.bool_]:
     """Which kernels are those of a library that communicates."""
     names = np.array([bool(_COLLECTIVE_KERNEL.search(name)) for name in units.names], bool)
     return names[units.name]

@@ -75,9 +75,9 @@ def host_waits(found: Found, streams: dict[int, Queue], links: Links) -> None:
 def unresolved_waits(found: Found, talks: list[int], trace: Observed, links: Links) -> None:
     """Rule 4."""
     units = found.units
-    works = queues_of(units, units.thread, ~units.collective)
+    works = queues_of(units, units.thread, ~found.talks)
     issues = queues_of(units, units.thread)
-    everything = queues_of(units, np.zeros(len(units), np.int64), ~units.collective)
+    everything = queues_of(units, np.zeros(len(units), np.int64), ~found.talks)
     left = list(talks)
     for wait in sorted([*_by_users(trace, links), *_wait_ops(trace, links, found)]):
         queue = (works if wait.thread >= 0 else everything).get(max(wait.thread, 0))
@@ -202,7 +202,7 @@ def _unawaited(found: Found, results: list[int]) -> list[int]:
     for unit in found.awaited:
         stream = int(units.stream[unit])
         last[stream] = max(last.get(stream, -1), unit)
-    works = np.flatnonzero(~units.collective)
+    works = np.flatnonzero(~found.talks)
     for stream, unit in zip(units.stream[works].tolist(), works.tolist(), strict=True):
         last[stream] = max(last.get(stream, -1), unit)
     last[NO_STREAM] = -1

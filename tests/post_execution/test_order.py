@@ -40,6 +40,37 @@ def test_streams_of_two_devices_have_the_same_numbers_and_nothing_to_do_with_eac
     assert DEVICES.format(2) in workload.warnings
 
 
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def test_a_barriers_kernel_is_no_all_reduce_and_stands_where_a_collective_would(tmp_path):
+    """NCCL runs a barrier as an all-reduce.  It follows the product 0; 2 is made to wait."""
+    profile = Profile(0, 2)
+    profile.work(0, 10, 20)
+    barrier = profile.op("record_param_comms", 5, 4, **{"Collective name": "barrier"})
+    profile.kernel(barrier, 6, 31, 4, ALL_REDUCE, COMMS)
+    profile.waits(18, WORK, COMMS, 17)
+    profile.work(20, 50, 10)
+    workload = converted(profile, tmp_path)
+    graph = workload.programs[0].graph
+    assert [node.communication for node in graph] == [None] * 3
+    assert edges(graph) == {(0, 1), (0, 2), (1, 2)}
+    assert workload.warnings[NO_EXCHANGE] == 1
+
+
+def test_the_kernel_of_a_batch_of_all_reduces_is_none_of_its_own(tmp_path):
+    """Two all-reduces, launched as one kernel when the batch ends."""
+    profile = Profile(0, 2)
+    profile.work(0, 10, 20)
+    profile.collective(5, None, 0)
+    profile.collective(10, None, 0, count=500)
+    batch = profile.op("record_param_comms", 15, 4, **{"Collective name": "endCoalescing"})
+    profile.kernel(batch, 16, 31, 9, ALL_REDUCE, COMMS)
+    graph = converted(profile, tmp_path).programs[0].graph
+    assert [node.communication.bytes_in for node in graph if node.communication] == [4000, 2000]
+    assert edges(graph) == {(0, 1), (0, 2)} and len(graph) == 3
+
+
 def test_kernels_of_a_graph_follow_what_was_issued_before_and_precede_what_comes_after(tmp_path):
     """One launch: 1 forks to 2 on another stream, beside it 3, and 4 joins both; 0 before, 5 after.
 
