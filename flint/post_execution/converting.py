@@ -39,7 +39,7 @@ from flint.workload import Level, Order, Program, ProgramInput, Workload, with_c
 
 #: More ranks than a run has.
 _MAX_WORLD = 1 << 22
-#: Share of a step's time on the device in which nothing ran, from which on it is said.
+#: Share of a step's time in which nothing ran, from which on it is said.
 _IDLE = 0.1
 
 
@@ -204,16 +204,19 @@ def _with_consumers(units: Units, flows: Flows | None) -> set[int]:
 
 
 def _say_idle(units: Units, warnings: dict[str, int]) -> None:
-    """Say how much of the step the device had nothing to do."""
-    if not (units.device and units.timed):
+    """Say in how much of the step nothing ran that the graph has."""
+    if not units.timed:
         return
     order = np.argsort(units.start, kind="stable")
     reached = np.maximum.accumulate(units.end[order])
     gaps = np.maximum(units.start[order][1:] - reached[:-1], 0).sum()
     span = int(reached[-1] - units.start[order][0])
     if span and gaps / span > _IDLE:
+        what = "nothing ran on the device", "waiting for the host: the graph has no host time"
+        if not units.device:
+            what = "no op ran", "between ops and around them: the graph has no such time"
         text = (
-            f"rank {units.rank}: nothing ran on the device in {gaps / span:.0%} of the step's "
-            f"{span / 1e6:.1f} ms, waiting for the host: the graph has no host time"
+            f"rank {units.rank}: {what[0]} in {gaps / span:.0%} of the step's "
+            f"{span / 1e6:.1f} ms, {what[1]}"
         )
         warnings[text] = 1
