@@ -1,7 +1,8 @@
-"""Sizes of collectives' tensors that no group of ranks could exchange.
+"""Tensors of collectives that no group of ranks could exchange, by size or by layout.
 
 The idea: a fake process group takes anything, where a real one refuses lists that are not as long
-as the group and tensors that do not divide among it.  The rules are those of ProcessGroupNCCL.
+as the group, tensors that do not divide among it and, where it needs one block of memory, tensors
+that are none.  The rules are those of ProcessGroupNCCL.
 
     fits(torch.ops.c10d.allgather_.default, ([[three tensors]], [tensor], group), 4, place)
     # FlintError: c10d.allgather_.default at train.py:7: 3 output tensors for 4 ranks
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import torch
 
 from flint.errors import FlintError
 from flint.frontends.torch.tracking import Place
@@ -25,6 +28,7 @@ def fits(op: Any, args: tuple[Any, ...], members: int, place: Place) -> None:
     """
     rule = _RULES.get(op._schema.name)
     wrong = "" if rule is None else rule(args, members)
+    wrong = wrong or _scattered(args, _IN_ONE_BLOCK.get(op._schema.name, ()))
     if wrong:
         at = f" at {short_path(place.file)}:{place.line}" if place.file else ""
         raise FlintError(f"{op}{at}: {wrong}")
@@ -89,6 +93,37 @@ def _wrong_splits(what: str, tensor: Any, sizes: Sequence[int], members: int) ->
         return f"{what} of {rows:,} rows, which do not divide among {members} ranks"
     return ""
 
+
+def _scattered(args: tuple[Any, ...], positions: Sequence[int]) -> str:
+    for position in positions:
+        given = args[position]
+        for tensor in given if isinstance(given, Sequence) else (given,):
+            if not _in_one_block(tensor):
+                shape = ", ".join(map(str, tensor.shape))
+                return f"a tensor ({shape}) that is not contiguous, as NCCL wants it here"
+    return ""
+
+
+def _in_one_block(tensor: Any) -> bool:
+    """Whether elements lie one after the other: row-major, or with channels last."""
+    formats = [torch.contiguous_format, *_CHANNELS_LAST.get(tensor.dim(), ())]
+    if tensor.layout != torch.strided:
+        return True  # sparse: not this rule's matter
+    return any(tensor.is_contiguous(memory_format=item) for item in formats)
+
+
+_CHANNELS_LAST = {4: (torch.channels_last,), 5: (torch.channels_last_3d,)}
+
+#: Collectives that refuse other tensors -> the arguments in question.  All-to-alls, gathers to one
+#: rank and messages only warn.
+_IN_ONE_BLOCK: Mapping[str, tuple[int, ...]] = {
+    "c10d::allreduce_": (0,),
+    "c10d::broadcast_": (0,),
+    "c10d::reduce_": (0,),
+    "c10d::allgather_": (1,),
+    "c10d::reduce_scatter_": (0,),
+    "c10d::_allgather_base_": (0, 1),
+}
 
 _RULES: Mapping[str, Callable[[tuple[Any, ...], int], str]] = {
     "c10d::allgather_": _listed("output", 0),

@@ -67,6 +67,55 @@ def test_what_four_ranks_cannot_exchange_is_refused_with_its_line(step, text):
         record_in_child(step, eight, (4,), ("dp",))
 
 
+def columns(mesh):
+    return (torch.ones(8, 4, device=mesh.device_type), mesh.device_type)
+
+
+def transposed_sum(x, device):
+    dist.all_reduce(x.t())
+
+
+def part_of_rows(x, device):
+    dist.broadcast(x[:, :2], src=0)
+
+
+def transposed_shards(x, device):
+    dist.all_gather_into_tensor(torch.empty(16, 8, device=device), x.t())
+
+
+def transposed_parts(x, device):
+    dist.all_gather([torch.empty(4, 8, device=device) for _ in range(4)], x.t())
+
+
+@pytest.mark.parametrize(
+    ("step", "shape"),
+    [
+        (transposed_sum, "4, 8"),
+        (part_of_rows, "8, 2"),
+        (transposed_shards, "4, 8"),
+        (transposed_parts, "4, 8"),
+    ],
+)
+def test_tensors_in_pieces_are_refused_where_nccl_wants_one_block(step, shape):
+    """``check_gpu_single_tensor`` of ProcessGroupNCCL.cpp: "Tensors must be contiguous"."""
+    with pytest.raises(
+        FlintError, match=rf"test_sizes.py:\d+: a tensor \({shape}\) that is not con"
+    ):
+        record_in_child(step, columns, (4,), ("dp",))
+
+
+def taken_as_they_are(x, device):
+    dist.all_to_all_single(torch.empty(4, 8, device=device), x.t())
+    images = torch.empty(2, 3, 4, 4, device=device, memory_format=torch.channels_last)
+    dist.all_reduce(images)
+
+
+def test_messages_in_pieces_and_images_with_channels_last_are_taken():
+    """NCCL's process group only warns of the former, and the latter are one block."""
+    ops = record_in_child(taken_as_they_are, columns, (4,), ("dp",)).ops
+    assert {"c10d.alltoall_base_.default", "c10d.allreduce_.default"} <= {op.name for op in ops}
+
+
 def of_two(x):
     group = dist.new_group([0, 1])
     dist.all_reduce(x, group=group)
