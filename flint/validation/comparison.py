@@ -20,6 +20,7 @@ from flint.validation.keys import STOPPED, TOGETHER, rules_for
 from flint.validation.matching import match
 from flint.validation.modelled import Modelled
 from flint.validation.observed import Ints, Observed
+from flint.validation.phased import other_pass
 from flint.validation.report import Difference, Report, described
 from flint.validation.reporting import add_counts, add_differences, add_edges
 from flint.validation.selection import MOVED, moved, plain_name, selected, stopped
@@ -95,6 +96,12 @@ class Comparison:
             times = [one.times for one in trace.iterated if (one.rank, one.step) == chosen]
             iterations = times[0] if times else None
             pair_repetitions(expected, captured, executed, found, rules, iterations)
+            for i, j in other_pass(captured, executed, found, rules):
+                place = f"{executed[j].origin} in the run, {captured[i].origin} in the capture"
+                op = described(captured[i])
+                report.add(
+                    Difference("in another pass", captured[i].kind, rank, i, op, place, True)
+                )
         check_alike(trace, rank, captured, executed, found)
         prices = modelled.seconds(expected, rank) if modelled is not None else None
         if modelled is not None and trace.timed and trace.backend == "cpu":

@@ -1,4 +1,4 @@
-"""Convolutions over other windows, other results and products of other integers, as they ran."""
+"""Steps on the same arguments that differ in what they make of them, as they ran."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.xdist_group("validation")
 
 CONVOLUTIONS = ("plain", "strided", "valid", "dilated", "spread", "grouped", "each")
 INTEGERS = ("unsigned", "signed", "whole")
-RUN = (*CONVOLUTIONS, *INTEGERS, "best_8", "best_4")
+RUN = (*CONVOLUTIONS, *INTEGERS, "best_8", "best_4", "forth", "back")
 
 
 @pytest.fixture(scope="module")
@@ -76,3 +76,10 @@ def test_a_product_of_narrow_integers_may_run_as_one_of_wide_ones(compare):
 @pytest.mark.parametrize(("name", "run"), [*permutations(INTEGERS, 2)])
 def test_a_product_of_other_integers_is_another_one(name, run, compare):
     assert compare(name, run).failures == 2 * 8
+
+
+@pytest.mark.parametrize(("name", "run"), [("forth", "back"), ("back", "forth")])
+def test_a_ring_that_turns_the_other_way_is_another_one(name, run, compare):
+    report = compare(name, run)
+    assert not report.ok
+    assert "in another pass collective_permute 1,024 bytes f32" in counted(report)

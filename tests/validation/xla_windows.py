@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import PartitionSpec as P
 
-from tests.validation.xla_steps import step
+from tests.validation.xla_steps import mapped, step
 
 
 def convolved(strides=1, padding="SAME", dilation=1, spread=1, groups=1):
@@ -48,3 +50,21 @@ def of_integers(dtype):
 
 
 unsigned, signed, whole = map(of_integers, (jnp.uint8, jnp.int8, jnp.int32))
+
+
+def turning(by):
+    """A pipeline's gradient on a ring of 8: forth by so many devices, and back by as many."""
+
+    def one(w, x):
+        def loss(w):
+            def body(c, _):
+                return lax.ppermute(jnp.tanh(c @ w), "d", [(i, (i + by) % 8) for i in range(8)]), ()
+
+            return jnp.mean(lax.scan(body, x, length=5)[0] ** 2)
+
+        return jax.grad(loss)(w)
+
+    return step(mapped(one, (P(), P("d"))), ((32, 32), ()), ((64, 32), ("d",)))
+
+
+forth, back = turning(1), turning(7)
