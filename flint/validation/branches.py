@@ -130,6 +130,46 @@ class OtherBranches:
                 if self._choose(captured, run, ops, unused, key, found, rules):
                     break
 
+    def denied(
+        self,
+        rank: int,
+        captured: Sequence[OpFacts],
+        executed: Sequence[OpFacts],
+        taken: Sequence[Taken],
+        found: Matching,
+        rules: Rules,
+    ) -> Taken | None:
+        """The conditional that took another branch, where all ran as if it had not.
+
+        The other branch of the capture does not run what was executed, which another program's may:
+        on a mesh with its axes in another order, for one.  Told of a single conditional only.
+
+        Args:
+            rank, captured, executed, taken, found, rules: as of ``explain``, when that is done.
+        """
+        alone = [one for one in taken if sum(one.times)]
+        apart = [captured[i] for i in (*found.unmatched_captured, *found.without_captured)]
+        apart += [executed[j] for j in (*found.unmatched_executed, *found.without_executed)]
+        if len(alone) != 1 or not alone[0].inside or any(facts.kind.must_match for facts in apart):
+            return None
+        if len(self._others) != 1:
+            return None
+        ours = _counted(captured, rules.key)
+        example = {rules.key(facts): facts for facts in captured if facts.kind.must_match}
+        changes = []
+        for other in self._others[0]:
+            expected = expected_of(other, rank)
+            theirs = [expected.facts[number] for number in expected.op.tolist()]
+            example.update((rules.key(facts), facts) for facts in theirs)
+            change = _counted(theirs, rules.key)
+            change.subtract(ours)
+            changes.append(change)
+        difference = _in_all(changes, alone[0])
+        if difference is None:
+            return None
+        ops = [example[name] for part in difference for name in part]
+        return alone[0] if _stands_for(ops, alone[0], rules) else None
+
     def _choose(
         self,
         captured: Sequence[OpFacts],

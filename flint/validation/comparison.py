@@ -19,7 +19,7 @@ from flint.validation.expected import Expected, expected_of
 from flint.validation.keys import STOPPED, TOGETHER, rules_for
 from flint.validation.matching import match
 from flint.validation.modelled import Modelled
-from flint.validation.observed import Ints, Observed
+from flint.validation.observed import Ints, Observed, Taken
 from flint.validation.phased import other_pass
 from flint.validation.report import Difference, Report, described
 from flint.validation.reporting import add_counts, add_differences, add_edges
@@ -96,6 +96,7 @@ class Comparison:
             times = [one.times for one in trace.iterated if (one.rank, one.step) == chosen]
             iterations = times[0] if times else None
             pair_repetitions(expected, captured, executed, found, rules, iterations)
+            self._add_denied(branches.denied(rank, captured, executed, taken, found, rules))
             for i, j in other_pass(captured, executed, found, rules):
                 place = f"{executed[j].origin} in the run, {captured[i].origin} in the capture"
                 op = described(captured[i])
@@ -112,6 +113,16 @@ class Comparison:
         add_counts(report, captured, executed, found, rules)
         add_differences(report, rank, captured, executed, found, trace, rows)
         add_edges(report, trace, rank, expected, captured, rows, found)
+
+    def _add_denied(self, conditional: Taken | None) -> None:
+        """Report a conditional that took another branch, where all ran as if it had not."""
+        if conditional is not None:
+            times = ", ".join(map(str, conditional.times))
+            op = f"{conditional.name}, whose branches ran {times} times"
+            place = "what ran is of the captured branch all the same"
+            self.report.add(
+                Difference("not as chosen", OpClass.OTHER, self.rank, 0, op, place, True)
+            )
 
     def _add_faults(self) -> None:
         """Report ops that the trace has more or less often than what always runs with them."""

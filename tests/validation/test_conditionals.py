@@ -19,7 +19,8 @@ from tests.validation import xla_conditionals
 pytestmark = pytest.mark.xdist_group("validation")
 
 RUN = (
-    "over_x", "over_y", "wide_x", "wide_y", "turned_x", "turned_y", "behind", "within",
+    "over_x", "over_y", "wide_x", "wide_y", "turned_x", "turned_y", "square_x",
+    "square_turned", "behind", "within",
     *xla_conditionals.typed,
 )  # fmt: skip
 
@@ -71,6 +72,7 @@ def test_a_sum_over_other_axes_than_captured_is_what_data_chose(name, ran, branc
         ("over_y", "wide_y"),
         ("over_x", "turned_x"),
         ("over_y", "turned_y"),
+        ("square_x", "square_turned"),  # and here in the other branch, which did not run
     ],
 )
 @pytest.mark.parametrize("branch", [0, 1])
@@ -108,3 +110,9 @@ def test_what_data_chose_is_told_of_a_saved_capture(tmp_path, profiles):
     report = validate(flint.load(tmp_path), [profiles["within"]])
     assert report.ok, report.verdict
     assert CHOSEN in report.explained
+
+
+@pytest.mark.parametrize("branch", [0, 1])
+def test_axes_of_one_size_agree_in_their_own_order(branch, compare):
+    assert compare("square_x", "square_x", branch).ok
+    assert compare("square_turned", "square_turned", branch).ok

@@ -38,6 +38,11 @@ turned_x, turned_y = (
     over_axes("x", "y", chosen, mesh=(2, 4), axes=("y", "x")) for chosen in (True, False)
 )
 
+#: On a mesh of two equal axes, in this order and in the other one.
+square_x, square_turned = (
+    over_axes("x", "y", True, mesh=(2, 2), axes=axes) for axes in (("x", "y"), ("y", "x"))
+)
+
 
 def in_type(first, second, chosen):
     """Two products of a type where data says so, else one of the other type, of the same sizes."""
