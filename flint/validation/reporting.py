@@ -19,6 +19,9 @@ from flint.validation.selection import plain_name
 _LISTED_EDGES = 20
 #: Light classes whose ops are what the program asks for; copies are also made by backends.
 _TELLING = frozenset({OpClass.ELEMENTWISE, OpClass.REDUCTION})
+#: What ``torch.compile`` has made kernels of: its light ops have no names of their own.
+_COMPILED = ("Torch-Compiled Region", "CompiledFunction")
+FUSED = "torch.compile made kernels of parts of the run: lighter ops in them have no names"
 #: Forms of traces that have PyTorch's names of ops.
 _WITH_NAMES = ("kineto", "pytorch-et")
 
@@ -84,6 +87,9 @@ def add_differences(
     is another program: another activation, optimizer or loss.
     """
     named = report.comparable and trace.form in _WITH_NAMES
+    compiled = any(facts.name.startswith(_COMPILED) for facts in trace.facts)
+    if named and compiled:
+        report.note(FUSED)
     ours, theirs = ({_name(facts) for facts in set(ops)} for ops in (captured, executed))
     for what, ops, positions, others in (
         ("not executed", captured, found.unmatched_captured, theirs),
@@ -95,6 +101,7 @@ def add_differences(
             if what == "not captured":
                 place = facts.source or f"row {int(rows[i])} of {trace.path}"
             strange = named and facts.kind in _TELLING and _name(facts) not in others
+            strange &= not (compiled and ops is captured)
             counts = facts.kind.must_match or strange
             report.add(Difference(what, facts.kind, rank, i, described(facts), place, counts))
     for i, _ in found.reordered:

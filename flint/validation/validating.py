@@ -28,7 +28,7 @@ from flint.workload import Level, Order, Workload
 
 def validate(
     workload: Workload,
-    traces: Sequence[Path],
+    traces: Sequence[str | Path],
     *,
     step: str | None = None,
     system: str | Path | None = None,
@@ -51,15 +51,15 @@ def validate(
         raise UsageError("the program is not partitioned: there is nothing that a rank would run")
     if not traces:
         raise UsageError("give at least one --trace")
-    traces = expanded(traces)
-    report = Report([str(path) for path in traces], workload.mesh.size, False)
+    files = expanded([Path(trace) for trace in traces])
+    report = Report([str(path) for path in files], workload.mesh.size, False)
     report.comparable = workload.order == Order.RECORDED
     modelled = None
     if system is not None:
         modelled = Modelled.of(system, workload.mesh.size)
         report.times.system = modelled.system.name
     meetings, branches = Meetings(), OtherBranches(workload)
-    for path in traces:
+    for path in files:
         trace = read_trace(path)
         _check_world(workload, trace)
         for text, count in trace.notes.items():

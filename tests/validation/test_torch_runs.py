@@ -14,11 +14,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch import nn  # noqa: E402
+
 from flint.errors import FlintError, UsageError  # noqa: E402
 from flint.validation.backends import DECOMPOSED  # noqa: E402
 from flint.validation.classes import OpClass  # noqa: E402
 from flint.validation.keys import LONG_LIST  # noqa: E402
 from flint.validation.reading import read_trace  # noqa: E402
+from flint.validation.reporting import FUSED  # noqa: E402
 from flint.validation.validating import totals, validate  # noqa: E402
 from tests.validation import torch_steps  # noqa: E402
 
@@ -120,12 +123,28 @@ def test_dropouts_and_long_lists_of_tensors_have_a_partner_or_a_reason(form, rep
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
-    "changes", [{"act": torch.nn.ReLU}, {"dropout": 0.0}, {"optimizer": torch.optim.SGD}], ids=str
+    "changes", [{"act": nn.ReLU}, {"dropout": 0.0}, {"optimizer": torch.optim.SGD}], ids=str
 )
 def test_another_activation_dropout_or_optimizer_is_found(changes, form, runs):
     report = validate(torch_steps.dropped(**changes).capture(), traces(runs[DROPOUT], form))
     assert not report.ok
     assert {item.kind for item in report.differences if item.counts} == {OpClass.ELEMENTWISE}
+
+
+def test_light_ops_that_a_compiler_may_have_fused_are_no_difference(runs, tmp_path):
+    """A capture of 16 tanh more than ran, and the mark that ``torch.compile`` leaves."""
+    more = torch_steps.dropped(act=lambda: nn.Sequential(nn.GELU(), nn.Tanh())).capture()
+    whole = traces(runs[DROPOUT], "kineto")[0]
+    assert not validate(more, [whole]).ok
+    document = json.loads(whole.read_text())
+    mark = {"name": "Torch-Compiled Region: 0/0"}
+    document["traceEvents"] += [
+        event | mark for event in document["traceEvents"] if event["name"] == "aten::gelu"
+    ]
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps(document))
+    report = validate(more, [path])
+    assert report.ok and report.others and report.notes[FUSED]
 
 
 def test_messages_of_a_pipeline_are_sends_and_receives(reports):
