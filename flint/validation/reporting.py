@@ -19,6 +19,8 @@ from flint.validation.selection import plain_name
 _LISTED_EDGES = 20
 #: Light classes whose ops are what the program asks for; copies are also made by backends.
 _TELLING = frozenset({OpClass.ELEMENTWISE, OpClass.REDUCTION})
+#: One of so many ops stands at a wrong place in execution traces: threads end ops at once.
+_MIXED_UP = 100
 #: What ``torch.compile`` has made kernels of: its light ops have no names of their own.
 _COMPILED = ("Torch-Compiled Region", "CompiledFunction")
 FUSED = "torch.compile made kernels of parts of the run: lighter ops in them have no names"
@@ -91,10 +93,18 @@ def add_differences(
     if named and compiled:
         report.note(FUSED)
     ours, theirs = ({_name(facts) for facts in set(ops)} for ops in (captured, executed))
-    for what, ops, positions, others in (
+    sides = (
         ("not executed", captured, found.unmatched_captured, theirs),
         ("not captured", executed, found.unmatched_executed, ours),
-    ):
+    )
+    if trace.form == "pytorch-et":  # as many may be inside of others by the observer's mistake
+        alone = sum(
+            ops[i].kind in _TELLING and _name(ops[i]) not in others
+            for _, ops, positions, others in sides
+            for i in positions
+        )
+        named &= alone > max(2, len(executed) // _MIXED_UP)
+    for what, ops, positions, others in sides:
         for i in positions:
             facts = ops[i]
             place = facts.source or facts.origin

@@ -334,7 +334,7 @@ ET = {
     "one more collective": (lambda nodes: nodes.append(nodes[1]), "not captured _allgather_base"),
     "the other order": (lambda nodes: nodes.reverse(), "another order"),
     "an activation": (
-        lambda nodes: nodes.insert(0, ("aten::relu", [[16, 8]], {})), "not captured aten::relu"
+        lambda nodes: nodes.extend([("aten::relu", [[16, 8]], {})] * 3), "not captured aten::relu"
     ),
 }  # fmt: skip
 
