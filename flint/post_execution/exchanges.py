@@ -25,7 +25,7 @@ from flint.groups import Groups, StridedGroups, TableGroups, canonical, everybod
 from flint.permutation import Permutation, permutation
 from flint.post_execution.units import Units, around
 from flint.validation.classes import COMMUNICATIONS, OpClass
-from flint.validation.observed import Observed
+from flint.validation.observed import UNTOLD_RANK, Observed
 
 _KIND = {found: kind for kind, found in COMMUNICATIONS.items() if not kind.startswith("ragged")}
 #: More bytes than a collective moves.
@@ -109,9 +109,12 @@ def exchanges_of(
             found.append(None)
             continue
         if units.rank not in group:
+            whose = f"by its distributedInfo or its file's name, of rank {units.rank}"
+            if UNTOLD_RANK in trace.notes:
+                whose = f"taken as rank {units.rank}, since nothing says it: name it rank<N>.json"
             raise FlintError(
-                f"{trace.path}: {fact.name} among the ranks {_shown(group)} in a trace that is, by "
-                f"its distributedInfo or its file's name, of rank {units.rank}"
+                f"{trace.path}: {fact.name} among the ranks {_shown(group)} in a trace that is "
+                f"{whose}"
             )
         if _TO_ONE.fullmatch(fact.name):
             units.notes[REDUCES] = units.notes.get(REDUCES, 0) + 1

@@ -175,6 +175,14 @@ def test_a_collective_that_the_traces_rank_is_none_of_is_refused(tmp_path):
         convert_traces([path])
 
 
+def test_a_trace_that_nobody_says_the_rank_of_is_to_be_named_by_it(tmp_path):
+    profile = Profile(0, 3)
+    del profile.info["rank"]
+    profile.collective(10, 20, 10, group=(1, 2))
+    with pytest.raises(FlintError, match=r"taken as rank 0, since nothing says it"):
+        convert_traces([profile.write(tmp_path / "some.json")])
+
+
 def test_a_group_with_a_rank_twice_is_no_group(tmp_path):
     path = step(0, 4, (0, 0)).write(tmp_path / "rank0.json")
     with pytest.raises(FlintError, match="does not tell the process group of allreduce"):
