@@ -60,6 +60,7 @@ _LOOKED_AT = 4096
 CONVERTERS: Mapping[str, str] = {
     "chakra": "flint.converters.chakra.writer:write",
     "chakra-ahead": "flint.converters.chakra.parquet_process:prepare",
+    "chakra-nodes": "flint.converters.chakra.parquet:ParquetFile",
     "chakra-check": "flint.converters.chakra.checker:check",
     "networkx": "flint.converters.networkx:to_networkx",
     "graphml": "flint.converters.graph_text:write_graphml",

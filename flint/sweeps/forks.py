@@ -79,7 +79,8 @@ def _import_flint() -> None:
     registry.prepare(None)
     for name in _ALWAYS:
         import_module(name)
-    registry.converter("chakra")
+    for name in ("chakra", "chakra-nodes"):
+        registry.converter(name)
     # The command line imports what it needs when it is first asked for something.
     with contextlib.redirect_stdout(io.StringIO()):
         _run(["targets", "--json"])
