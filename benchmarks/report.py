@@ -75,7 +75,7 @@ def machine(item: Results, parts: Results) -> str:
     disk = item["disk"]
     when = "; ".join(
         f"{name} on {part['date']} at {part['commit']}, when other processes had "
-        f"{part['others']:.0%} of the cores"
+        f"{part['others']:.0%} of the cores{_on(part, item)}"
         for name, part in parts.items()
     )
     return (
@@ -84,6 +84,11 @@ def machine(item: Results, parts: Results) -> str:
         f"{disk['device']} ({disk['bytes'] / 2**30:.0f} GiB), Linux {item['kernel']}; {versions}. "
         f"Parts: {when}.\n"
     )
+
+
+def _on(part: Results, last: Results) -> str:
+    """The processor, where it was another one than the last part's."""
+    return f", on {part['cpu']}" if part.get("cpu", last["cpu"]) != last["cpu"] else ""
 
 
 def unrolled_rows(forms: Results) -> list[list[str]]:

@@ -114,7 +114,7 @@ def run(folder: Path, parts: Sequence[str], *, quick: bool) -> dict[str, Any]:
     for name in parts:
         begin, watch = time.perf_counter(), machine.Watch()
         found |= PARTS[name](folder, quick)
-        here = {key: found["machine"][key] for key in ("date", "commit")}
+        here = {key: found["machine"][key] for key in ("date", "commit", "cpu")}
         found["parts"][name] = {**here, "others": watch.others()}
         seconds, others = time.perf_counter() - begin, watch.others()
         print(f"{seconds:6.0f} s  others {others:4.0%}  {name}", file=sys.stderr)
