@@ -60,7 +60,7 @@ class ParquetFile:
 
 
 def warm_up() -> None:
-    """Write a file for nobody: the first one of a process takes five times as long as the next."""
+    """Write a file for nobody: the first one of a process takes longer than the next."""
     file = ParquetFile()
     file.add({"number": (np.arange(1), None), "text": (np.zeros(1, np.int32), [""])})
     file.content()

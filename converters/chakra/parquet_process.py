@@ -1,7 +1,7 @@
 """A process that makes a Parquet file while this one does something else.
 
-The idea: pyarrow takes half as long to import as a trace of 10,000 ops takes to convert.  A command
-that is going to write traces forks early; the copy imports pyarrow beside it, gets the columns
+The idea: importing pyarrow takes longer than writing the traces of a small program.  A command that
+is going to write some forks early; the copy imports pyarrow beside it, gets the columns
 through a pipe and gives the file back when the traces are made.  Without one (nobody asked for it,
 or forking is not safe) the file is made here.
 
@@ -68,12 +68,14 @@ class ParquetProcess:
                 os.close(descriptor)
             raise
         if not self.pid:
+            status = 1
             try:
                 os.close(columns)
                 os.close(answer)
                 _serve(entry, result)
+                status = 0
             finally:
-                os._exit(0)
+                os._exit(status)
         os.close(entry)
         os.close(result)
         self._columns: IO[bytes] = open(columns, "wb")  # noqa: SIM115
@@ -94,10 +96,12 @@ class ParquetProcess:
             self._columns.close()
         with self._answer as answer:
             found = answer.read()
-        os.waitpid(self.pid, 0)
-        if found[:1] == _FILE:
-            return found[1:]
-        said = found[1:].decode(errors="replace") or "killed; out of memory?"
+        _, status = os.waitpid(self.pid, 0)
+        said = "killed; out of memory?"
+        if not status:  # else what has come may be a part
+            if found[:1] == _FILE:
+                return found[1:]
+            said = found[1:].decode(errors="replace")
         raise FlintError(f"nodes.parquet: the process that makes it has ended ({said})")
 
 
@@ -157,7 +161,7 @@ def _serve(entry: int, result: int) -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # nobody waits for this process to close them
         os.dup2(nowhere, stream)
-    with open(entry, "rb") as columns, open(result, "wb") as answer, suppress(BrokenPipeError):
+    with suppress(BrokenPipeError), open(entry, "rb") as columns, open(result, "wb") as answer:
         try:
             from flint.converters.chakra.parquet import ParquetFile, warm_up
 

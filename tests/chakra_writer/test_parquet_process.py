@@ -13,6 +13,7 @@ COLUMNS = {
     "node": (np.arange(70_000), None),
     "op": (np.arange(70_000, dtype=np.int32) % 3, ["dot", "add", ""]),
 }
+forked = pytest.mark.skipif(sys.platform != "linux", reason="no process is forked elsewhere")
 # Alone and without pyarrow, as a command is when it begins.
 BEGIN = """
 import os, signal, sys
@@ -54,7 +55,7 @@ def test_a_file_has_the_rows_that_were_added(tmp_path):
     assert rows_of(file.content(), tmp_path) == expected
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="no process is forked elsewhere")
+@forked
 def test_the_process_makes_the_same_file(tmp_path):
     found = run(
         "assert type(file).__name__ == 'ParquetProcess'\n"
@@ -70,7 +71,7 @@ def test_the_process_makes_the_same_file(tmp_path):
     assert found == bytes(file.content())
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="no process is forked elsewhere")
+@forked
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_killed_process_is_one_clear_error(when):
     stop = "os.kill(file.pid, signal.SIGSTOP)\n"
@@ -83,7 +84,21 @@ def test_a_killed_process_is_one_clear_error(when):
     assert b"the process that makes it has ended (killed; out of memory?)" in said
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="no process is forked elsewhere")
+@forked
+def test_a_process_killed_in_the_middle_of_its_answer_gives_no_part_of_a_file():
+    """A file of random numbers is larger than a pipe: the process waits for its reader."""
+    said = run(
+        "import select\n"
+        "file.add({'node': (np.random.default_rng(0).integers(1 << 62, size=100_000), None)})\n"
+        "file._columns.close()\n"
+        "select.select([file._answer], [], [])\n"
+        "os.kill(file.pid, signal.SIGKILL)\n"
+        "try:\n    print(len(file.content()))\nexcept FlintError as error:\n    print(error)"
+    )
+    assert b"the process that makes it has ended (killed; out of memory?)" in said
+
+
+@forked
 def test_what_fails_in_the_process_is_said():
     said = run(
         "columns['op'] = columns['op'][0][:5], columns['op'][1]\n"
@@ -106,7 +121,7 @@ def test_a_process_with_threads_is_not_forked():
     assert said == b"ParquetFile\n"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="no process is forked elsewhere")
+@forked
 def test_a_process_that_is_not_used_ends_by_itself():
     said = run(
         "pid = file.pid\n"
