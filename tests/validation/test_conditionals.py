@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 import flint
@@ -13,8 +9,8 @@ from flint.errors import FlintError
 from flint.validation.branches import CHOSEN, NOT_CHOSEN
 from flint.validation.classes import OpClass
 from flint.validation.validating import validate
-from tests.capture.comparing import child_environment
 from tests.validation import xla_conditionals
+from tests.validation.xla_runs import Runs
 
 pytestmark = pytest.mark.xdist_group("validation")
 
@@ -26,31 +22,21 @@ RUN = (
 
 
 @pytest.fixture(scope="module")
-def profiles(tmp_path_factory):
-    """Step name -> profile folder of a real run on host devices."""
-    folder = tmp_path_factory.mktemp("profiles")
-    places = [f"{name}=tests.validation.xla_conditionals:{name}" for name in RUN]
-    run = subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "profiling.py"), str(folder), *places],
-        capture_output=True, text=True, env=child_environment(), timeout=600, check=False,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    return {name: folder / name for name in RUN}
+def runs(tmp_path_factory):
+    """Real runs on host devices."""
+    return Runs(tmp_path_factory.mktemp("profiles"), xla_conditionals, RUN)
 
 
 @pytest.fixture(scope="module")
-def compare(profiles):
+def profiles(runs):
+    """Step name -> profile folder."""
+    return runs.profiles
+
+
+@pytest.fixture(scope="module")
+def compare(runs):
     """Report of a step's capture, of one branch, against the run of a step."""
-    captures = {}
-
-    def report(name, run, branch=None):
-        if (name, branch) not in captures:
-            step = getattr(xla_conditionals, name)
-            options = {} if branch is None else {"branch": branch}
-            captures[name, branch] = step.capture(options=options)
-        return validate(captures[name, branch], [profiles[run]])
-
-    return report
+    return runs.compare
 
 
 @pytest.mark.parametrize(("name", "ran"), [("over_x", 1), ("over_y", 0), ("wide_x", 1),

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from itertools import permutations
-from pathlib import Path
 
 import pytest
 
 from flint.validation.keys import WIDENED_INTEGERS
-from flint.validation.validating import validate
-from tests.capture.comparing import child_environment
 from tests.validation import xla_windows
+from tests.validation.xla_runs import Runs, named
 
 pytestmark = pytest.mark.xdist_group("validation")
 
@@ -24,31 +20,13 @@ RUN = (*CONVOLUTIONS, *INTEGERS, "best_8", "best_4", "forth", "back")
 @pytest.fixture(scope="module")
 def compare(tmp_path_factory):
     """Report of a step's capture against the run of a step."""
-    folder = tmp_path_factory.mktemp("profiles")
-    places = [f"{name}=tests.validation.xla_windows:{name}" for name in RUN]
-    run = subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "profiling.py"), str(folder), *places],
-        capture_output=True, text=True, env=child_environment(), timeout=600, check=False,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    captures = {}
-
-    def report(name, run):
-        if name not in captures:
-            captures[name] = getattr(xla_windows, name).capture()
-        return validate(captures[name], [folder / run])
-
-    return report
-
-
-def counted(report):
-    return "\n".join(f"{item.what} {item.op}" for item in report.differences if item.counts)
+    return Runs(tmp_path_factory.mktemp("profiles"), xla_windows, RUN).compare
 
 
 @pytest.mark.parametrize("name", RUN)
 def test_a_step_agrees_with_its_own_run(name, compare):
     report = compare(name, name)
-    assert report.ok, counted(report)
+    assert report.ok, named(report)
 
 
 @pytest.mark.parametrize("name", [name for name in CONVOLUTIONS if name != "plain"])
@@ -59,14 +37,14 @@ def test_a_convolution_over_other_windows_is_another_one(name, compare):
     # 2 images per device of 16 by 16, each window of 3 by 3 by 8 numbers but for those outside of
     # the edges: (3 * 16 - 2) of each row and column, and 16 features; a multiplication and a sum.
     flops = 2 * 2 * (3 * 16 - 2) ** 2 * 8 * 16
-    assert f"to {2 * 16 * 16 * 16:,} numbers in {flops:,} FLOPs" in counted(report)
+    assert f"to {2 * 16 * 16 * 16:,} numbers in {flops:,} FLOPs" in named(report)
 
 
 def test_a_program_returns_what_its_capture_does(compare):
     report = compare("best_4", "best_8")
     assert report.failures == 2 * 8
-    assert "not executed 1 x a result 8x4xf32\n" in counted(report)
-    assert "not captured 1 x a result 8x8xf32\n" in counted(report)
+    assert "not executed 1 x a result 8x4xf32\n" in named(report)
+    assert "not captured 1 x a result 8x8xf32\n" in named(report)
 
 
 def test_a_product_of_narrow_integers_may_run_as_one_of_wide_ones(compare):
@@ -82,4 +60,4 @@ def test_a_product_of_other_integers_is_another_one(name, run, compare):
 def test_a_ring_that_turns_the_other_way_is_another_one(name, run, compare):
     report = compare(name, run)
     assert not report.ok
-    assert "in another pass collective_permute 1,024 bytes f32" in counted(report)
+    assert "in another pass collective_permute 1,024 bytes f32" in named(report)

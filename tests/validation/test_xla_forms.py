@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -31,9 +28,8 @@ from flint.validation.keys import (
     WIDENED,
 )
 from flint.validation.page import CLASS_COLUMNS, class_rows
-from flint.validation.validating import validate
-from tests.capture.comparing import child_environment
 from tests.validation import xla_steps
+from tests.validation.xla_runs import Runs, named
 
 pytestmark = pytest.mark.xdist_group("validation")
 
@@ -53,34 +49,21 @@ RETURNED = 2 * 8
 
 
 @pytest.fixture(scope="module")
-def profiles(tmp_path_factory):
-    """Step name -> profile folder of a real run on host devices."""
-    folder = tmp_path_factory.mktemp("profiles")
-    places = [f"{name}=tests.validation.xla_steps:{name}" for name in RUN]
-    run = subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "profiling.py"), str(folder), *places],
-        capture_output=True, text=True, env=child_environment(), timeout=600, check=False,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    return {name: folder / name for name in RUN}
+def runs(tmp_path_factory):
+    """Real runs on host devices."""
+    return Runs(tmp_path_factory.mktemp("profiles"), xla_steps, RUN)
 
 
 @pytest.fixture(scope="module")
-def compare(profiles):
-    """Report of a step's capture against the run of a step."""
-    captures = {}
-
-    def report(name, run="", branch=None):
-        if (name, branch) not in captures:
-            options = {} if branch is None else {"branch": branch}
-            captures[name, branch] = getattr(xla_steps, name).capture(options=options)
-        return validate(captures[name, branch], [profiles[run or name]])
-
-    return report
+def profiles(runs):
+    """Step name -> profile folder."""
+    return runs.profiles
 
 
-def named(report):
-    return "\n".join(f"{item.what} {item.op}" for item in report.differences if item.counts)
+@pytest.fixture(scope="module")
+def compare(runs):
+    """Report of a step's capture, of one branch, against the run of a step."""
+    return runs.compare
 
 
 def test_products_of_vectors_and_outer_products_are_found_as_multiplications(compare):
