@@ -154,16 +154,9 @@ class OtherBranches:
             return None
         if len(self._others) != 1:
             return None
-        ours = _counted(captured, rules.key)
-        example = {rules.key(facts): facts for facts in captured if facts.kind.must_match}
-        changes = []
-        for other in self._others[0]:
-            expected = expected_of(other, rank)
-            theirs = [expected.facts[number] for number in expected.op.tolist()]
-            example.update((rules.key(facts), facts) for facts in theirs)
-            change = _counted(theirs, rules.key)
-            change.subtract(ours)
-            changes.append(change)
+        every = [expected_of(other, rank) for other in self._others[0]]
+        branches = [[one.facts[number] for number in one.op.tolist()] for one in every]
+        changes, example = _changes(captured, branches, rules.key)
         difference = _in_all(changes, alone[0])
         if difference is None:
             return None
@@ -188,13 +181,7 @@ class OtherBranches:
             unused: executed conditionals; without it afterwards.
             key: by which ops are counted.
         """
-        example = {key(facts): facts for facts in captured if facts.kind.must_match}
-        changes = []
-        for theirs in branches:
-            example.update((key(facts), facts) for facts in theirs)
-            change = _counted(theirs, key)
-            change.subtract(_counted(captured, key))
-            changes.append(change)
+        changes, example = _changes(captured, branches, key)
         for one in unused:
             difference = _in_all(changes, one)
             if difference is None:
@@ -280,6 +267,20 @@ def _with_type(rules: Rules) -> _Key:
 
 def _counted(ops: Sequence[OpFacts], key: _Key) -> Counter[Hashable]:
     return Counter(key(facts) for facts in ops if facts.kind.must_match)
+
+
+def _changes(
+    captured: Sequence[OpFacts], branches: Sequence[Sequence[OpFacts]], key: _Key
+) -> tuple[list[Counter[Hashable]], dict[Hashable, OpFacts]]:
+    """Per branch what runs more, or less, than captured; and an op of each kind."""
+    example = {key(facts): facts for facts in captured if facts.kind.must_match}
+    changes = []
+    for theirs in branches:
+        example.update((key(facts), facts) for facts in theirs)
+        change = _counted(theirs, key)
+        change.subtract(_counted(captured, key))
+        changes.append(change)
+    return changes, example
 
 
 def _in_all(
