@@ -30,8 +30,6 @@ CALLS = ("runtime", "driver")
 _LONGEST_NAME = 120
 #: Beyond this no number is believed.
 _LARGEST = 1 << 62
-
-
 #: Streams of a device have smaller numbers.
 _DEVICE = 1 << 40
 _MOST_DEVICES = 1 << 20

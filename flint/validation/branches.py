@@ -38,7 +38,6 @@ CHOSEN = "ops of a conditional's branch that data chose in place of the captured
 #: Of more conditionals and branches not every one is tried.
 _MOST = 16
 
-
 #: A program with each of the branches of one of its conditionals.
 _Branches: TypeAlias = list[Workload]
 #: What is counted as one.
