@@ -39,7 +39,7 @@ test: lint
 # Compilers for GPUs and TPUs, without either: what `make test` skips for lack of them. JAX prints
 # that it finds no GPU; it is right.
 test-targets: $(DEV) $(TARGETS)
-	JAX_PLATFORMS=cpu $(BIN)/python -m pytest tests/targets tests/capture/test_partitioner.py -rs
+	JAX_PLATFORMS=cpu $(BIN)/python -m pytest tests/frontends/jax/compile tests/frontends/jax/test_partitioner.py -rs
 
 lint: $(DEV)
 	$(BIN)/python -m ruff check

@@ -111,7 +111,7 @@ def write(path: Path, size: int, steps: int = 3) -> int:
 
 def main() -> None:
     """Write, read, report."""
-    from flint.converters.kineto import observe
+    from flint.converters.profilers.kineto.observe import observe
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("megabytes", type=int, nargs="*", default=[25, 50, 100])

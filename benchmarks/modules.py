@@ -328,7 +328,7 @@ def bytecode(source: str) -> bytes:
     """MLIR bytecode of MLIR text."""
     import io
 
-    from flint.stablehlo.bindings import parse
+    from flint.stablehlo.read.bindings import parse
 
     stream = io.BytesIO()
     parse(source.encode()).operation.write_bytecode(stream)

@@ -112,7 +112,7 @@ def partitioner(step: str, mesh: str, axes: str) -> dict[str, Any]:
     """A capture, and how long it waited for its child's result; its start beforehand included."""
     import runpy
 
-    from flint.frontends.jax.partitioning import Partitioner
+    from flint.frontends.jax.partition.partitioning import Partitioner
 
     file, _, name = step.rpartition(":")
     capture = runpy.run_path(file)[name]
@@ -146,9 +146,9 @@ def plain(folder: Path, content: bytes, sizes: list[int]) -> float:
 
 
 def _import_readers() -> None:
-    import flint.converting
+    import flint.capturing.converting
     import flint.hlo.reader
-    import flint.stablehlo.reader  # noqa: F401
+    import flint.stablehlo.read.reader  # noqa: F401
 
 
 PROBES = {

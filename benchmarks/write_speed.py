@@ -19,16 +19,16 @@ from pathlib import Path
 
 import numpy as np
 
-from flint.building import GraphBuilder, TableBuilder, with_tables
-from flint.communication import Communication
-from flint.converters.chakra.writer import write
+from flint.converters.chakra.write.writer import write
 from flint.cost.systems import load_system
-from flint.graph import Loop, WorkloadGraph
-from flint.groups import Groups, along_axes
-from flint.mesh import Mesh
-from flint.permutation import Permutation, permutation
-from flint.tensor_types import tensor_type
-from flint.work import Role, Unit, Work, WorkItem
+from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.communication import Communication
+from flint.graph.graph import Loop, WorkloadGraph
+from flint.graph.tensor_types import tensor_type
+from flint.graph.work import Role, Unit, Work, WorkItem
+from flint.mesh.groups import Groups, along_axes
+from flint.mesh.mesh import Mesh
+from flint.mesh.permutation import Permutation, permutation
 
 TENSOR = tensor_type((1024, 1024), "bf16")
 WORK = Work((WorkItem(Unit.MATMUL, "bf16", 2 * 1024**3, (1, 1024, 1024, 1024)),), 4 << 20, 2 << 20)

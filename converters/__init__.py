@@ -1,0 +1,1 @@
+"""Workload graphs into other formats, and traces in other formats back."""

@@ -20,14 +20,14 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from flint.capturing import capture
-    from flint.converting import convert
+    from flint.capturing.converting import convert
+    from flint.capturing.decorator import capture
     from flint.errors import FlintError, UsageError
-    from flint.folder import load
-    from flint.graph import WorkloadGraph
-    from flint.mesh import Mesh
+    from flint.graph.graph import WorkloadGraph
+    from flint.mesh.mesh import Mesh
     from flint.post_execution.converting import convert_traces
-    from flint.workload import Workload
+    from flint.workload.folder import load
+    from flint.workload.workload import Workload
 
 __all__ = [
     "FlintError",
@@ -45,14 +45,14 @@ __all__ = [
 # package may have the name of a public function, or importing it would replace the function.
 _HOME = {
     "FlintError": "flint.errors",
-    "Mesh": "flint.mesh",
+    "Mesh": "flint.mesh.mesh",
     "UsageError": "flint.errors",
-    "Workload": "flint.workload",
-    "WorkloadGraph": "flint.graph",
-    "capture": "flint.capturing",
-    "convert": "flint.converting",
+    "Workload": "flint.workload.workload",
+    "WorkloadGraph": "flint.graph.graph",
+    "capture": "flint.capturing.decorator",
+    "convert": "flint.capturing.converting",
     "convert_traces": "flint.post_execution.converting",
-    "load": "flint.folder",
+    "load": "flint.workload.folder",
 }
 
 # In the repository frontends/, converters/ and models/ lie beside this folder and not in it.

@@ -11,7 +11,7 @@ _UNFINISHED = frozenset(("ray", "matplotlib"))
 def main() -> None:
     """Run the command line and end the process."""
     try:  # imports take a moment: they are in here
-        from flint import interrupts
+        from flint.host import interrupts
 
         interrupts.heed()
         from flint.cli import main as run

@@ -5,7 +5,7 @@ asked for. Only a name that is not in the table makes us read the environment's 
 other distributions may offer theirs under the groups `flint.frontends`, `flint.converters` and
 `flint.engines`.
 
-    write = converter("chakra")     # flint.converters.chakra.writer.write
+    write = converter("chakra")     # flint.converters.chakra.write.writer.write
 
 A distribution adds one of its own in its pyproject.toml:
 
@@ -37,10 +37,10 @@ FRAMEWORKS: Mapping[str, frozenset[str]] = {
 LEVELS: Mapping[str, tuple[str, ...]] = {"torch": ("partitioned",)}
 
 #: Called with the number of devices before a user's file is imported; must import no framework.
-PREPARATIONS: tuple[str, ...] = ("flint.frontends.jax.host_devices:prepare",)
+PREPARATIONS: tuple[str, ...] = ("flint.frontends.jax.lower.host_devices:prepare",)
 
 #: What the capturing frontends' compilers can compile for; must import no framework.
-TARGETS: tuple[str, ...] = ("flint.frontends.jax.compile_targets:targets",)
+TARGETS: tuple[str, ...] = ("flint.frontends.jax.compile.compile_targets:targets",)
 
 #: What captures import in any case, and may have been imported for many of them -> their frontend.
 CAPTURING: Mapping[str, str] = {
@@ -49,7 +49,7 @@ CAPTURING: Mapping[str, str] = {
 }
 
 #: Modules that run in processes of their own and whose imports can be shared -> their frontend.
-SPARES: Mapping[str, str] = {"flint.frontends.jax.partition_child": "jax"}
+SPARES: Mapping[str, str] = {"flint.frontends.jax.partition.child": "jax"}
 
 #: Asked where nothing says which framework a step is of.
 DEFAULT_FRAMEWORK = "jax"
@@ -58,32 +58,32 @@ DEFAULT_FRAMEWORK = "jax"
 _LOOKED_AT = 4096
 
 CONVERTERS: Mapping[str, str] = {
-    "chakra": "flint.converters.chakra.writer:write",
-    "chakra-ahead": "flint.converters.chakra.parquet_process:prepare",
-    "chakra-nodes": "flint.converters.chakra.parquet:ParquetFile",
-    "chakra-check": "flint.converters.chakra.checker:check",
-    "networkx": "flint.converters.networkx:to_networkx",
-    "graphml": "flint.converters.graph_text:write_graphml",
-    "dot": "flint.converters.graph_text:write_dot",
-    "nodes-frame": "flint.converters.frames:nodes_frame",
-    "communications-frame": "flint.converters.frames:communications_frame",
-    "perfetto": "flint.converters.perfetto:write_perfetto",
-    "timeline": "flint.converters.timeline:write_timeline",
-    "report": "flint.converters.report_html:write_report",
-    "network": "flint.converters.network_svg:write_network",
-    "kineto-ops": "flint.converters.kineto:observe",
-    "kineto-links": "flint.converters.kineto:linked",
-    "pytorch-et-ops": "flint.converters.pytorch_et:observe",
-    "pytorch-et-links": "flint.converters.pytorch_et:linked",
-    "xplane-ops": "flint.converters.xplane:observe",
-    "xplane-times": "flint.converters.xplane_times:times_of",
-    "chakra-ops": "flint.converters.chakra_ops:observe",
+    "chakra": "flint.converters.chakra.write.writer:write",
+    "chakra-ahead": "flint.converters.chakra.write.parquet_process:prepare",
+    "chakra-nodes": "flint.converters.chakra.write.parquet:ParquetFile",
+    "chakra-check": "flint.converters.chakra.check.checker:check",
+    "networkx": "flint.converters.graphs.networkx:to_networkx",
+    "graphml": "flint.converters.graphs.graph_text:write_graphml",
+    "dot": "flint.converters.graphs.graph_text:write_dot",
+    "nodes-frame": "flint.converters.graphs.frames:nodes_frame",
+    "communications-frame": "flint.converters.graphs.frames:communications_frame",
+    "perfetto": "flint.converters.pictures.perfetto:write_perfetto",
+    "timeline": "flint.converters.pictures.timeline:write_timeline",
+    "report": "flint.converters.pictures.report:write_report",
+    "network": "flint.converters.pictures.network_svg:write_network",
+    "kineto-ops": "flint.converters.profilers.kineto.observe:observe",
+    "kineto-links": "flint.converters.profilers.kineto.observe:linked",
+    "pytorch-et-ops": "flint.converters.profilers.pytorch_et.observe:observe",
+    "pytorch-et-links": "flint.converters.profilers.pytorch_et.observe:linked",
+    "xplane-ops": "flint.converters.profilers.xplane.observe:observe",
+    "xplane-times": "flint.converters.profilers.xplane.times:times_of",
+    "chakra-ops": "flint.converters.chakra.read.observe:observe",
 }
 
 #: What simulates a workload (see ``Workload.simulate``).
 ENGINES: Mapping[str, str] = {
     "embedded": "flint.simulation.running:simulate",
-    "astra-sim": "flint.converters.chakra.astra_sim_engine:simulate",
+    "astra-sim": "flint.converters.chakra.astra_sim.engine:simulate",
 }
 
 
@@ -114,7 +114,7 @@ def prepare(devices: int | None) -> None:
 
 
 def targets() -> list[Any]:
-    """Per frontend that compiles, what it can compile for (``flint.targets`` explains)."""
+    """Per frontend that compiles, what it can compile for (see ``flint.capturing.targets``)."""
     return [_attribute(target)() for target in TARGETS]
 
 

@@ -1,0 +1,1 @@
+"""Model code and saved files into StableHLO programs."""

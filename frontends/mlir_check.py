@@ -23,7 +23,7 @@ _CHILD = """
 import sys
 sys.path[:] = %r
 from flint.errors import FlintError
-from flint.stablehlo.bindings import parse
+from flint.stablehlo.read.bindings import parse
 try:
     parse(sys.stdin.buffer.read(), sys.argv[1])
 except FlintError as error:

@@ -16,7 +16,7 @@ from enum import Enum
 from pathlib import Path
 
 from flint.errors import FlintError, UsageError
-from flint.stablehlo.records import Module
+from flint.stablehlo.read.records import Module
 
 #: Files and decompressed contents beyond this are refused (bytes).
 MAX_BYTES = 8 * 2**30
@@ -141,7 +141,7 @@ def read_bytes(data: bytes, name: str = "<module>", entry: str | None = None) ->
             from flint.frontends.mlir_check import check_bytecode
 
             check_bytecode(data, name)
-        from flint.stablehlo.reader import read_mlir
+        from flint.stablehlo.read.reader import read_mlir
 
         return read_mlir(data, name, entry)
     if kind in (Kind.HLO_PROTO, Kind.HLO_MODULE_PROTO, Kind.HLO_TEXT):

@@ -3,7 +3,8 @@
 The idea: a program is grown op by op from a table of op makers, each of which picks operands of
 fitting types among the values that there are.  Loops (nested, with swapped and passed-through
 carries and invariants), conditionals, communications (variadic ones too), aliases, generators,
-views, in-place updates and order edges all occur; every graph satisfies ``flint.verification``.
+views, in-place updates and order edges all occur; every graph satisfies
+``flint.graph.verification``.
 
     @given(workload_graphs())
     def test_something(graph): ...
@@ -15,12 +16,12 @@ from collections.abc import Callable, Sequence
 
 from hypothesis import strategies as st
 
-from flint.building import GraphBuilder, TableBuilder, with_tables
-from flint.communication import Communication
-from flint.graph import Conditional, EdgeKind, Loop, WorkloadGraph
-from flint.groups import everybody
-from flint.tensor_types import TensorType, tensor_type
-from flint.work import NO_WORK, Role, Unit, Work, WorkItem
+from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.communication import Communication
+from flint.graph.graph import Conditional, EdgeKind, Loop, WorkloadGraph
+from flint.graph.tensor_types import TensorType, tensor_type
+from flint.graph.work import NO_WORK, Role, Unit, Work, WorkItem
+from flint.mesh.groups import everybody
 
 SCALAR = tensor_type((), "i32")
 SMALL = tensor_type((4,), "f32")

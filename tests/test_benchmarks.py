@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import flint
-from flint.mesh import Mesh
+from flint.mesh.mesh import Mesh
 from flint.post_execution.converting import convert_traces
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))

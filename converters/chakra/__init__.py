@@ -1,0 +1,1 @@
+"""MLCommons Chakra execution traces."""

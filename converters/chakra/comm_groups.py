@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.errors import FlintError
-from flint.groups import Groups, StridedGroups
-from flint.network_dims import NetworkDims
+from flint.mesh.groups import Groups, StridedGroups
+from flint.mesh.network_dims import NetworkDims
 
 Ints = NDArray[np.int64]
 

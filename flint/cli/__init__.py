@@ -18,9 +18,10 @@ from collections.abc import Sequence
 
 import typer
 
-from flint import interrupts, registry
-from flint.environment import DISTRIBUTION, import_numpy, installed_version, refuse_namesake
+from flint import registry
 from flint.errors import FlintError, UsageError
+from flint.host import interrupts
+from flint.host.environment import DISTRIBUTION, import_numpy, installed_version, refuse_namesake
 
 #: Exit status after Ctrl-C: 128 and the number of its signal, as shells have it.
 _INTERRUPTED = 130

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from flint import registry
-from flint.capturing import MEMORY_LIMIT, TIME_LIMIT, Capture, capture
+from flint.capturing.decorator import MEMORY_LIMIT, TIME_LIMIT, Capture, capture
+from flint.capturing.step_files import find, load_step
 from flint.cli.applying import refuse
 from flint.cli.options import (
     AnnotateOption,
@@ -39,9 +40,8 @@ from flint.cli.options import (
 from flint.cli.saving import save_and_report
 from flint.cli.shared import print_json, print_warnings, results_only_on_stdout, stages_shown
 from flint.errors import UsageError
-from flint.mesh import parse_mesh
-from flint.step_files import find, load_step
-from flint.workload import Level, Workload
+from flint.mesh.mesh import parse_mesh
+from flint.workload.workload import Level, Workload
 
 
 def capture_command(

@@ -13,8 +13,8 @@ from flint import registry
 from flint.cli.options import JsonOption
 from flint.cli.shared import print_json
 from flint.errors import UsageError
-from flint.mesh import parse_mesh
-from flint.readable import counted
+from flint.host.readable import counted
+from flint.mesh.mesh import parse_mesh
 
 
 def check_command(

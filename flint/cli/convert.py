@@ -35,7 +35,7 @@ from flint.cli.options import (
 from flint.cli.saving import save_and_report
 from flint.cli.shared import convert_file
 from flint.errors import UsageError
-from flint.workload import Workload
+from flint.workload.workload import Workload
 
 
 def convert_command(
@@ -120,7 +120,7 @@ def _recorded(files: list[Path]) -> bool:
     Raises:
         UsageError: several files that are none.
     """
-    from flint.validation.reading import is_trace
+    from flint.validation.observed.reading import is_trace
 
     recorded = [is_trace(file) for file in files]
     if len(files) > 1 and not all(recorded):

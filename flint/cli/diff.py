@@ -11,9 +11,9 @@ import typer
 from flint.cli.options import FolderArgument, JsonOption
 from flint.cli.shared import print_json
 from flint.cli.tables import Printer, Table
-from flint.differences import Calls, CollectiveDifference, Differences, Side, differences
-from flint.folder import load
-from flint.readable import human_bytes, human_flops
+from flint.host.readable import human_bytes, human_flops
+from flint.workload.differences import Calls, CollectiveDifference, Differences, Side, differences
+from flint.workload.folder import load
 
 #: Rows of the table of kernels.
 _TOP = 15

@@ -28,11 +28,11 @@ from flint.cli.options import (
 from flint.cli.shared import convert_file, print_json
 from flint.cli.tables import Table
 from flint.errors import UsageError
-from flint.folder import load, traced_system
-from flint.inspection import at_granularity, summarise
-from flint.nesting import blocks
-from flint.readable import human_bytes, human_flops
-from flint.workload import Workload
+from flint.graph.nesting import blocks
+from flint.host.readable import human_bytes, human_flops
+from flint.workload.folder import load, traced_system
+from flint.workload.inspection import at_granularity, summarise
+from flint.workload.workload import Workload
 
 #: Rows per table on a terminal when ``--top`` says nothing.
 _TOP = 15

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TextIO
 
 from flint.cli.tables import Printer, Table
-from flint.compiler_report import CompilerReport
-from flint.readable import human_bytes, human_flops
-from flint.summary import (
+from flint.host.readable import human_bytes, human_flops
+from flint.workload.compiler_report import CompilerReport
+from flint.workload.summary import (
     CollectiveRow,
     ConditionalRow,
     GemmRow,

@@ -15,7 +15,7 @@ from typing import Annotated, Final
 import typer
 
 from flint.errors import UsageError
-from flint.mesh import Mesh, parse_mesh
+from flint.mesh.mesh import Mesh, parse_mesh
 
 #: The system that times are for where nobody says another one.
 DEFAULT_SYSTEM: Final = "dgx-h100"
@@ -44,7 +44,7 @@ def _a_folder(path: Path) -> Path:
 
 
 def _replaceable(path: Path) -> Path:
-    from flint.folder import check_replaceable
+    from flint.workload.folder import check_replaceable
 
     check_replaceable(path)
     return path
@@ -200,7 +200,7 @@ def system_of(target: str | None) -> str:
     """
     if target is None:
         return DEFAULT_SYSTEM
-    from flint.targets import target as named  # most commands are given none
+    from flint.capturing.targets import target as named  # most commands are given none
 
     return named(target).system
 

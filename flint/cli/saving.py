@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 from flint.cli.shared import print_json, print_warnings, progress
-from flint.readable import counted, human_bytes
-from flint.workload import Workload
+from flint.host.readable import counted, human_bytes
+from flint.workload.workload import Workload
 
 #: Bytes of traces from which on they are announced.
 _MUCH = 1 << 30

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flint.cli.options import by_name, grid, lookahead
-from flint.stages import heard_by
+from flint.host.stages import heard_by
 
 if TYPE_CHECKING:
-    from flint.workload import Workload
+    from flint.workload.workload import Workload
 
 
 def convert_file(
@@ -32,7 +32,7 @@ def convert_file(
     entry: str | None,
 ) -> Workload:
     """``flint.convert`` with the command line's words."""
-    from flint.converting import convert
+    from flint.capturing.converting import convert
 
     given, names = grid(mesh, axes)
     return convert(

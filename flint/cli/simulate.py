@@ -19,12 +19,12 @@ from flint.cli.shared import print_json, print_warnings
 from flint.cli.tables import Printer, Table
 from flint.errors import UsageError
 from flint.execution.chains import CommunicationOrder
-from flint.folder import chained_by, load, read_document, traced_system
+from flint.host.readable import human_bytes, human_flops, human_seconds, percentage
 from flint.passes.what_if import parse_passes
-from flint.readable import human_bytes, human_flops, human_seconds, percentage
 from flint.simulation.recording import record
 from flint.simulation.result import Figures, ProgramResult, SimulationResult
-from flint.workload import Level, Workload
+from flint.workload.folder import chained_by, load, read_document, traced_system
+from flint.workload.workload import Level, Workload
 
 
 def simulate_command(

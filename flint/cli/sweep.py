@@ -32,8 +32,8 @@ from flint.cli.options import (
     by_name,
     system_of,
 )
-from flint.environment import import_numpy
 from flint.errors import UsageError
+from flint.host.environment import import_numpy
 from flint.sweeps.description import NO_PASS, Sweep
 from flint.sweeps.processes import Processes
 

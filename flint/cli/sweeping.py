@@ -8,12 +8,12 @@ from pathlib import Path
 from flint.cli.shared import print_json, progress
 from flint.cli.tables import Printer, Table
 from flint.errors import FlintError
-from flint.readable import human_bytes
+from flint.host.readable import human_bytes
+from flint.host.writing import replacing
 from flint.sweeps import page, picture, rows
 from flint.sweeps.description import NO_PASS, Sweep
 from flint.sweeps.processes import Processes
 from flint.sweeps.running import Outcome, run
-from flint.writing import replacing
 
 
 def carry_out(

@@ -6,11 +6,11 @@ import sys
 
 import typer
 
+from flint.capturing.targets import Target, targets
 from flint.cli.options import JsonOption
 from flint.cli.shared import print_json
 from flint.cli.tables import Printer, Table
-from flint.readable import human_bytes
-from flint.targets import Target, targets
+from flint.host.readable import human_bytes
 
 
 def targets_command(json_output: JsonOption = False) -> None:

@@ -11,8 +11,8 @@ import typer
 from flint.cli.options import FolderArgument, JsonOption
 from flint.cli.shared import print_json
 from flint.cli.tables import Printer, Table
-from flint.folder import load
-from flint.writing import replacing
+from flint.host.writing import replacing
+from flint.workload.folder import load
 
 
 def validate_command(
@@ -45,7 +45,7 @@ def validate_command(
     json_output: JsonOption = False,
 ) -> int:
     """Compare a capture with traces of a real run; exit status 1 where it differs."""
-    from flint.validation.page import page
+    from flint.validation.report.page import page
     from flint.validation.validating import validate
 
     report = validate(load(folder), trace, step=step, system=system)
@@ -60,7 +60,7 @@ def validate_command(
 
 
 def _show(report: object, top: int) -> None:
-    from flint.validation.page import (
+    from flint.validation.report.page import (
         CLASS_COLUMNS,
         RATIO,
         class_rows,
@@ -68,7 +68,7 @@ def _show(report: object, top: int) -> None:
         time_rows,
         time_title,
     )
-    from flint.validation.report import Report
+    from flint.validation.report.report import Report
 
     assert isinstance(report, Report)
     printer = Printer(sys.stdout)

@@ -1,0 +1,1 @@
+"""Hardware, and what a kernel or a collective costs on it."""

@@ -37,10 +37,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from flint.communication import Communication
 from flint.cost.placement import Level, Profile
 from flint.cost.systems import ALGORITHMS, Tier
 from flint.errors import FlintError, UsageError
+from flint.graph.communication import Communication
 
 
 class Cost(NamedTuple):

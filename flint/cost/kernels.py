@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 
 from flint.cost.roofline import Seconds, as_measured, rate_table, slowest_unit
 from flint.cost.systems import Accelerator, System
-from flint.distinct import distinct
-from flint.graph import NodeKind, WorkloadGraph
-from flint.work import Role, Unit
+from flint.graph.distinct import distinct
+from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.work import Role, Unit
 
 #: Into how many parts a library cuts the sum over k.
 _CUTS: Final = (1, 2, 4, 8, 16)

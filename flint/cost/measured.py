@@ -26,7 +26,7 @@ from flint.cost.kernels import kernel_seconds
 from flint.cost.roofline import Seconds
 from flint.cost.systems import System
 from flint.errors import UsageError
-from flint.graph import NodeKind, WorkloadGraph
+from flint.graph.graph import NodeKind, WorkloadGraph
 
 #: Seconds per node of a graph, shape [nodes]; 0 for nodes that do not compute.
 Estimator = Callable[[WorkloadGraph, System], Seconds]

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.cost.systems import System, Tier
-from flint.distinct import distinct
-from flint.groups import Groups
-from flint.permutation import Permutation
+from flint.graph.distinct import distinct
+from flint.mesh.groups import Groups
+from flint.mesh.permutation import Permutation
 
 Ints = NDArray[np.int64]
 

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.cost.systems import Accelerator, System
-from flint.graph import NodeKind, WorkloadGraph
-from flint.tensor_types import DTYPE_BITS, DTYPES
-from flint.work import Role, Unit
+from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.tensor_types import DTYPE_BITS, DTYPES
+from flint.graph.work import Role, Unit
 
 Seconds = NDArray[np.float64]
 

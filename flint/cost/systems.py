@@ -22,7 +22,7 @@ from typing import Any, Final
 from flint.cost.description import Description, Stated, Unfit
 from flint.cost.units import parse
 from flint.errors import UsageError
-from flint.tensor_types import DTYPES
+from flint.graph.tensor_types import DTYPES
 
 #: Element types that a rate can be given for: a program's, narrow floats of any format, and TF32,
 #: which is how f32 is computed.

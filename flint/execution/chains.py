@@ -16,9 +16,9 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.communication import Communication
 from flint.errors import UsageError
-from flint.groups import Groups, StridedGroups, TableGroups
+from flint.graph.communication import Communication
+from flint.mesh.groups import Groups, StridedGroups, TableGroups
 
 Ints = NDArray[np.int64]
 

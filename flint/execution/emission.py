@@ -19,15 +19,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.communication import Communication
-from flint.distinct import distinct
 from flint.execution.forms import ABSENT as ABSENT_FORM
 from flint.execution.forms import INHERIT, NOTHING, Form, Part, single
 from flint.execution.node_types import NodeType
-from flint.graph import EdgeKind, NodeKind
-from flint.ragged import segments
-from flint.unrolling import ABSENT, CHAINED, UNCHAINED, Unrolled
-from flint.work import Role
+from flint.graph.communication import Communication
+from flint.graph.distinct import distinct
+from flint.graph.graph import EdgeKind, NodeKind
+from flint.graph.unrolling import ABSENT, CHAINED, UNCHAINED, Unrolled
+from flint.graph.work import Role
+from flint.mesh.ragged import segments
 
 Ints = NDArray[np.int64]
 

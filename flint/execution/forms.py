@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from flint.communication import Communication
 from flint.errors import FlintError
 from flint.execution.node_types import NodeType
 from flint.execution.peers import (
@@ -28,6 +27,7 @@ from flint.execution.peers import (
     children_in_tree,
     shape_of_exchange,
 )
+from flint.graph.communication import Communication
 
 #: An edge from a form without a node for it: the waiting instance inherits what this one waits for.
 INHERIT: Final = -2
@@ -146,7 +146,7 @@ def bytes_of(item: Communication) -> int:
 
     This is the consumers' convention for every kind: the input shard of an all-gather, the full
     input of a reduce-scatter, the full buffer of an all-reduce, the send buffer of an all-to-all.
-    Where members move different amounts it is one size on all of them (``flint.uneven``).
+    Where members move different amounts it is one size on all of them (``flint.workload.uneven``).
     """
     if item.largest_bytes:
         return item.largest_bytes

@@ -19,8 +19,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.groups import Groups, StridedGroups
-from flint.permutation import Permutation
+from flint.mesh.groups import Groups, StridedGroups
+from flint.mesh.permutation import Permutation
 
 Ints = NDArray[np.int64]
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.communication import Communication
 from flint.execution.forms import ABSENT, Part, bytes_of, part_of
 from flint.execution.peers import children_in_tree, combine, shape_of_exchange
-from flint.graph import NodeKind, WorkloadGraph
-from flint.groups import TableGroups
+from flint.graph.communication import Communication
+from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.mesh.groups import TableGroups
 
 Ints = NDArray[np.int64]
 

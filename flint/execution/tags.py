@@ -15,13 +15,13 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.communication import Communication
 from flint.errors import FlintError
 from flint.execution.forms import bytes_of
 from flint.execution.peers import Peer
-from flint.graph import NodeKind
-from flint.permutation import Permutation
-from flint.unrolling import Unrolled
+from flint.graph.communication import Communication
+from flint.graph.graph import NodeKind
+from flint.graph.unrolling import Unrolled
+from flint.mesh.permutation import Permutation
 
 Ints = NDArray[np.int64]
 

@@ -1,0 +1,1 @@
+"""HLO protos into op records, the same that StableHLO is read into."""

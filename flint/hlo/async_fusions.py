@@ -16,7 +16,7 @@ a fusion that holds a collective in another form is opened by the walker.
 
 from __future__ import annotations
 
-from flint.stablehlo.records import Block, Op
+from flint.stablehlo.read.records import Block, Op
 
 START, DONE = "AsyncCollectiveStart", "AsyncCollectiveDone"
 

@@ -22,7 +22,7 @@ from flint.hlo.groups import (
     groups_of_mesh,
     groups_of_table,
 )
-from flint.stablehlo.records import ReplicaGroups
+from flint.stablehlo.read.records import ReplicaGroups
 
 
 def replica_groups(instruction: Any, context: Context) -> ReplicaGroups:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flint.stablehlo.records import ReplicaGroups
+from flint.stablehlo.read.records import ReplicaGroups
 
 
 class Context:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.hlo import hlo_pb2 as pb
-from flint.stablehlo.records import ReplicaGroups
+from flint.stablehlo.read.records import ReplicaGroups
 
 #: More devices than a group may name; what exceeds it is a damaged file.
 MAX_DEVICES = 2**26

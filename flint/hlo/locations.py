@@ -13,7 +13,7 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError
 
 from flint.hlo import hlo_pb2 as pb
-from flint.stablehlo.records import SourceInfo
+from flint.stablehlo.read.records import SourceInfo
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from flint.collection import uncollected
 from flint.errors import FlintError
+from flint.graph.tensor_types import TOKEN
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.completeness import lost, remarks
 from flint.hlo.context import Context
@@ -27,8 +27,8 @@ from flint.hlo.opcodes import OPTIMIZED_ROWS, ROWS
 from flint.hlo.scope import Scope
 from flint.hlo.shapes import Tree, TypeTable, flatten
 from flint.hlo.structure import HANDLERS, unknown
-from flint.stablehlo.records import Block, Module, Op
-from flint.tensor_types import TOKEN
+from flint.host.collection import uncollected
+from flint.stablehlo.read.records import Block, Module, Op
 
 #: Computations within computations; real modules stay below 30.
 MAX_DEPTH = 100

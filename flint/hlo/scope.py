@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from flint.hlo.shapes import Tree, flatten
-from flint.stablehlo.records import Op
+from flint.stablehlo.read.records import Op
 
 
 class Scope:

@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from flint.errors import FlintError
+from flint.graph.tensor_types import TOKEN, TensorType, tensor_type
 from flint.hlo import hlo_pb2 as pb
-from flint.tensor_types import TOKEN, TensorType, tensor_type
 
 #: A type index or value id, or a tuple of such: what an HLO tuple shape or value looks like here.
 Tree: TypeAlias = "int | tuple[Any, ...]"

@@ -21,7 +21,7 @@ from flint.hlo.async_fusions import CONTEXT, fused_collective
 from flint.hlo.context import Decoder
 from flint.hlo.mlir_text import flat_dictionary
 from flint.hlo.shapes import Tree, flatten, same_structure
-from flint.stablehlo.records import Op
+from flint.stablehlo.read.records import Op
 
 if TYPE_CHECKING:
     from flint.hlo.reader import _Reader

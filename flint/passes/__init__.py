@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flint.errors import UsageError
-from flint.graph import WorkloadGraph
+from flint.graph.graph import WorkloadGraph
+from flint.graph.verification import verify
 from flint.passes.aliases import resolve_aliases
 from flint.passes.coarsen import merge_regions
 from flint.passes.fuse import fuse_kernels
-from flint.passes.inplace import resolve_updates
 from flint.passes.order import issue_order
-from flint.verification import verify
+from flint.passes.update_aliasing import resolve_updates
 
 Pass = Callable[[WorkloadGraph], WorkloadGraph]
 
@@ -60,7 +60,7 @@ def apply(graph: WorkloadGraph, granularity: str) -> WorkloadGraph:
 
     Raises:
         UsageError: an unknown granularity.
-        FlintError: a graph that contradicts itself (see ``flint.verification``).
+        FlintError: a graph that contradicts itself (see ``flint.graph.verification``).
     """
     check_granularity(granularity)
     verify(graph)

@@ -25,10 +25,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.graph import Ints, NodeKind, WorkloadGraph
+from flint.graph.graph import Ints, NodeKind, WorkloadGraph
+from flint.graph.work import Role
 from flint.passes.columns import pointer, row_of_entry, take_rows, with_bodies
 from flint.passes.permute import taken
-from flint.work import Role
 
 
 def resolve_aliases(graph: WorkloadGraph) -> WorkloadGraph:

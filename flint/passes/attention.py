@@ -31,10 +31,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.errors import FlintError
-from flint.graph import NodeKind, Tables, WorkloadGraph
+from flint.graph.graph import NodeKind, Tables, WorkloadGraph
+from flint.graph.work import Role
 from flint.passes.attention_kernels import BACKWARD, FORWARD, contracted
 from flint.passes.attention_scores import MAX_HEAD, Block, Known, Scores, known_values
-from flint.work import Role
 
 #: Attention that is left alone, where ``fuse_attention`` is given a place to count it.
 LEFT = "attention is timed as written, because its kernel and another would wait for each other"

@@ -15,11 +15,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.graph import Ints, NodeKind, Tables, WorkloadGraph
+from flint.graph.graph import Ints, NodeKind, Tables, WorkloadGraph
+from flint.graph.work import Role, Unit
 from flint.passes.attention_scores import LIGHT, Block, Known, Scores
 from flint.passes.columns import pointer, row_of_entry, total_by_row
 from flint.passes.contract import Columns, contract, surviving
-from flint.work import Role, Unit
 
 FORWARD: Final = "attention"
 BACKWARD: Final = "attention_backward"

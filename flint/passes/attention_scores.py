@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.graph import NodeKind, WorkloadGraph
-from flint.work import Role
+from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.work import Role
 
 #: The largest head that fused kernels take.
 MAX_HEAD: Final = 256

@@ -18,12 +18,12 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.building import GraphBuilder, TableBuilder, with_tables
 from flint.errors import FlintError
-from flint.graph import Conditional, EdgeKind, Loop, NodeKind, WorkloadGraph
-from flint.ranks import RankSet, all_ranks, from_mask
-from flint.scalars import Place, Scalar, evaluate, levels
-from flint.work import Role, Work
+from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.graph import Conditional, EdgeKind, Loop, NodeKind, WorkloadGraph
+from flint.graph.scalars import Place, Scalar, evaluate, levels
+from flint.graph.work import Role, Work
+from flint.mesh.ranks import RankSet, all_ranks, from_mask
 
 #: More programs than this say that ranks differ by data-like predicates, not by role.
 MAX_PROGRAMS = 4096

@@ -34,7 +34,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from flint.graph import Conditional, Ints, Loop, NodeKind, WorkloadGraph
+from flint.graph.graph import Conditional, Ints, Loop, NodeKind, WorkloadGraph
 from flint.passes.columns import distinct, total_by_row
 from flint.passes.contract import Columns, contract
 from flint.passes.order import predecessors

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from flint.graph import Ints, Loop, WorkloadGraph
+from flint.graph.graph import Ints, Loop, WorkloadGraph
 
 
 def take_rows(ptr: Ints, rows: Ints) -> tuple[Ints, Ints]:

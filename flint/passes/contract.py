@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.errors import FlintError
-from flint.graph import Ints, WorkloadGraph
+from flint.graph.graph import Ints, WorkloadGraph
 from flint.passes.columns import distinct, pointer, row_of_entry, total_by_row
 
 

@@ -1,7 +1,7 @@
 """Granularity ``kernel``: what a compiler would make one kernel, by stated rules.
 
 1. **Transparent ops** (constants, iotas, broadcasts) are made again in every kernel that reads them
-   (``flint.passes.transparent``).
+   (``flint.passes.rematerialize``).
 2. **Producers**: an elementwise or data-movement op joins the kernel of its consumers when all its
    consumers, by data and by order edges, are in that one kernel and its value is no graph output.
    Nothing is computed twice.
@@ -33,11 +33,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.graph import Ints, NodeKind, WorkloadGraph
+from flint.graph.graph import Ints, NodeKind, WorkloadGraph
+from flint.graph.work import Role
 from flint.passes.columns import distinct, row_of_entry, total_by_row, with_bodies
 from flint.passes.contract import Columns, contract, surviving
-from flint.passes.transparent import SeenThrough, is_view, look_through
-from flint.work import Role
+from flint.passes.rematerialize import SeenThrough, is_view, look_through
 
 _ROOTS = (Role.ELEMENTWISE, Role.MOVEMENT, Role.REDUCTION, Role.CONTRACTION, Role.UPDATE)
 _EPILOGUE_ROOTS = (Role.ELEMENTWISE, Role.MOVEMENT)

@@ -14,8 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from flint.building import with_tables
-from flint.graph import Ints, NodeKind, Phase, Source, Tables, WorkloadGraph
+from flint.graph.building import with_tables
+from flint.graph.graph import Ints, NodeKind, Phase, Source, Tables, WorkloadGraph
 from flint.passes.order import predecessors
 
 

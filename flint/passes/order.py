@@ -46,11 +46,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.distinct import distinct
-from flint.graph import Ints, NodeKind, WorkloadGraph
+from flint.graph.distinct import distinct
+from flint.graph.graph import Ints, NodeKind, WorkloadGraph
+from flint.graph.work import Role
 from flint.passes.columns import lists, row_of_entry, total_by_row, with_bodies
 from flint.passes.permute import permuted
-from flint.work import Role
 
 #: One op's step; chains of views are far shorter.
 STEP = 1 << 20

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from flint.graph import Ints, WorkloadGraph
+from flint.graph.graph import Ints, WorkloadGraph
 from flint.passes.columns import take_rows
 
 

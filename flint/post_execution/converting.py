@@ -16,26 +16,28 @@ from pathlib import Path
 
 import numpy as np
 
-from flint.collection import uncollected
-from flint.distinct import distinct
 from flint.errors import FlintError, UsageError
-from flint.mesh import Mesh
-from flint.post_execution.answering import answering
+from flint.graph.distinct import distinct
+from flint.host.collection import uncollected
+from flint.mesh.mesh import Mesh
+from flint.mesh.ranks import from_mask
 from flint.post_execution.exchanges import Communications, meet
 from flint.post_execution.flows import flows_of
 from flint.post_execution.graphs import Flows, graph_of, phases_of
+from flint.post_execution.load_rank import Recorded, accesses_by_rank, read_recorded, sorted_files
 from flint.post_execution.order import edges_of
-from flint.post_execution.recorded import (
-    Recorded,
-    accesses_by_rank,
-    read_recorded,
-    sorted_files,
-)
 from flint.post_execution.units import Units
-from flint.ranks import from_mask
-from flint.uneven import uneven_remarks, with_largest_sizes
-from flint.validation.observed import UNTOLD_RANK
-from flint.workload import Level, Order, Program, ProgramInput, Workload, with_communicators
+from flint.post_execution.untraced_ranks import answering
+from flint.validation.observed.columns import UNTOLD_RANK
+from flint.workload.uneven import uneven_remarks, with_largest_sizes
+from flint.workload.workload import (
+    Level,
+    Order,
+    Program,
+    ProgramInput,
+    Workload,
+    with_communicators,
+)
 
 #: More ranks than a run has.
 _MAX_WORLD = 1 << 22

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.graph import EdgeKind
+from flint.graph.graph import EdgeKind
 from flint.post_execution.units import NO_STREAM, Units, of_library
 
 Ints = NDArray[np.int64]

@@ -19,13 +19,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from flint.communication import Communication
 from flint.errors import FlintError
-from flint.groups import Groups, StridedGroups, TableGroups, canonical, everybody
-from flint.permutation import Permutation, permutation
+from flint.graph.communication import Communication
+from flint.mesh.groups import Groups, StridedGroups, TableGroups, canonical, everybody
+from flint.mesh.permutation import Permutation, permutation
 from flint.post_execution.units import Units, around
-from flint.validation.classes import COMMUNICATIONS, OpClass
-from flint.validation.observed import UNTOLD_RANK, Observed
+from flint.validation.observed.classes import COMMUNICATIONS, OpClass
+from flint.validation.observed.columns import UNTOLD_RANK, Observed
 
 _KIND = {found: kind for kind, found in COMMUNICATIONS.items() if not kind.startswith("ragged")}
 #: More bytes than a collective moves.

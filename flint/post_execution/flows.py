@@ -15,15 +15,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.distinct import distinct
 from flint.errors import FlintError
+from flint.graph.distinct import distinct
+from flint.graph.tensor_types import TensorType
 from flint.passes import columns
 from flint.post_execution.edges import CONTRADICTED, JITTER
 from flint.post_execution.graphs import Flows
 from flint.post_execution.memory import Memory
 from flint.post_execution.storages import EVERYTHING, HIDDEN, Access
 from flint.post_execution.units import Units
-from flint.tensor_types import TensorType
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]

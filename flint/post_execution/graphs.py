@@ -17,18 +17,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.building import GraphBuilder, Row, TableBuilder
-from flint.communication import Communication
 from flint.cost.op_work import gemm_flops
-from flint.graph import NodeKind, Phase, Source, WorkloadGraph
+from flint.graph.building import GraphBuilder, Row, TableBuilder
+from flint.graph.communication import Communication
+from flint.graph.graph import NodeKind, Phase, Source, WorkloadGraph
+from flint.graph.tensor_types import DTYPE_BITS, TensorType
+from flint.graph.work import Role, Unit, Work, WorkItem
 from flint.post_execution.edges import Edges
-from flint.post_execution.links import Links
+from flint.post_execution.host_device_links import Links
 from flint.post_execution.measured import with_nanoseconds
 from flint.post_execution.units import Units, around
 from flint.post_execution.waits import OPTIMIZER
-from flint.tensor_types import DTYPE_BITS, TensorType
-from flint.validation.observed import Observed, OpFacts
-from flint.work import Role, Unit, Work, WorkItem
+from flint.validation.observed.columns import Observed, OpFacts
 
 Ints = NDArray[np.int64]
 

@@ -14,7 +14,7 @@ from bisect import bisect_right
 
 import numpy as np
 
-from flint.graph import EdgeKind
+from flint.graph.graph import EdgeKind
 from flint.post_execution.edges import JITTER, Found
 from flint.post_execution.units import NO_STREAM
 

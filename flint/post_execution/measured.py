@@ -11,9 +11,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.graph import WorkloadGraph
-from flint.tensor_types import DTYPE_CODE
-from flint.work import Unit
+from flint.graph.graph import WorkloadGraph
+from flint.graph.tensor_types import DTYPE_CODE
+from flint.graph.work import Unit
 
 Ints = NDArray[np.int64]
 Kind = TypeVar("Kind", np.int8, np.int64)

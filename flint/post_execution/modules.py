@@ -17,20 +17,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flint.building import with_tables
-from flint.converting import workload_of
+from flint.capturing.converting import workload_of
 from flint.errors import FlintError
-from flint.graph import NodeKind, WorkloadGraph
+from flint.graph.building import with_tables
+from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.work import Role
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.locations import Locations
 from flint.hlo.messages import parse_module
 from flint.hlo.reader import read_hlo
-from flint.mesh import Mesh
+from flint.mesh.mesh import Mesh
 from flint.post_execution.measured import with_nanoseconds
 from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.walker import walk
-from flint.work import Role
-from flint.workload import Workload
+from flint.workload.workload import Workload
 
 #: Stands for the source file while the line is an instruction's number.
 _NUMBERED = "\x00instruction"

@@ -29,10 +29,10 @@ from itertools import pairwise, product, repeat
 
 import numpy as np
 
-from flint.graph import EdgeKind
+from flint.graph.graph import EdgeKind
 from flint.post_execution.edges import Edges, Found, Queue, queues_of
+from flint.post_execution.host_device_links import Links
 from flint.post_execution.launches import by_launch
-from flint.post_execution.links import Links
 from flint.post_execution.units import NO_STREAM, Units
 from flint.post_execution.waits import (
     by_optimizer,
@@ -42,8 +42,8 @@ from flint.post_execution.waits import (
     resolved_waits,
     unresolved_waits,
 )
-from flint.validation.classes import OpClass
-from flint.validation.observed import Observed
+from flint.validation.observed.classes import OpClass
+from flint.validation.observed.columns import Observed
 
 
 def edges_of(units: Units, trace: Observed, links: Links | None, linked: Set[int]) -> Edges:

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from flint import registry
-from flint.converting import walk_options
-from flint.mesh import Mesh
+from flint.capturing.converting import walk_options
+from flint.mesh.mesh import Mesh
 from flint.post_execution.modules import ModuleTimes, workload_of_times
-from flint.workload import Workload
+from flint.workload.workload import Workload
 
 
 def convert_profile(

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.tensor_types import TensorType
+from flint.graph.tensor_types import TensorType
 
 Ints = NDArray[np.int64]
 

@@ -2,7 +2,7 @@
 
 The idea: on a device the kernels are what ran; of a collective's kernels one unit is made, whatever
 the library split it into.  On a host (and in execution traces without kernels) units are the
-innermost ops that do work themselves, as in ``flint.validation.selection``.  Units stand in the
+innermost ops that do work themselves, as in ``observed.selection``.  Units stand in the
 order in which the host issued them, which is the one order that every dependency follows: streams
 are first in, first out, and nobody waits for what is issued later.
 
@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.distinct import distinct
 from flint.errors import FlintError, UsageError
-from flint.post_execution.links import Links
-from flint.validation.classes import OpClass
-from flint.validation.observed import Observed, OpFacts
+from flint.graph.distinct import distinct
+from flint.post_execution.host_device_links import Links
+from flint.validation.observed.classes import OpClass
+from flint.validation.observed.columns import Observed, OpFacts
 
 Ints = NDArray[np.int64]
 

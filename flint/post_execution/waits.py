@@ -11,12 +11,12 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.distinct import distinct
-from flint.graph import EdgeKind
+from flint.graph.distinct import distinct
+from flint.graph.graph import EdgeKind
 from flint.post_execution.edges import JITTER, Found, Queue, queues_of
-from flint.post_execution.links import Links, StreamWait
+from flint.post_execution.host_device_links import Links, StreamWait
 from flint.post_execution.units import NO_STREAM
-from flint.validation.observed import Observed
+from flint.validation.observed.columns import Observed
 
 Ints = NDArray[np.int64]
 

@@ -23,11 +23,11 @@ from flint.execution.forms import bytes_of
 from flint.execution.node_types import NodeType
 from flint.execution.structures import Structure
 from flint.execution.tags import Tags, side_of
-from flint.graph import WorkloadGraph
-from flint.groups import Groups
+from flint.graph.graph import WorkloadGraph
+from flint.graph.unrolling import Unrolled, unroll
+from flint.mesh.groups import Groups
 from flint.simulation.behaviours import Behaviours, Plan, behaviours, plan
 from flint.simulation.machine import Actor
-from flint.unrolling import Unrolled, unroll
 
 Ints = NDArray[np.int64]
 

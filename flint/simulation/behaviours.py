@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.communication import Communication
-from flint.distinct import distinct
 from flint.execution.forms import GROUPED
 from flint.execution.peers import Peer, combine
 from flint.execution.structures import Structure, structures, used_communications
-from flint.graph import WorkloadGraph
-from flint.groups import Groups
+from flint.graph.communication import Communication
+from flint.graph.distinct import distinct
+from flint.graph.graph import WorkloadGraph
+from flint.mesh.groups import Groups
 
 Ints = NDArray[np.int64]
 

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.cost.kernels import is_attention
-from flint.graph import WorkloadGraph
-from flint.validation.classes import OpClass, aten_class
-from flint.work import Role, Unit
+from flint.graph.graph import WorkloadGraph
+from flint.graph.work import Role, Unit
+from flint.validation.observed.classes import OpClass, aten_class
 
 KERNELS: Final = ("matmul", "attention", "reduction", "elementwise", "movement", "other")
 _BY_ROLE: Final = {

@@ -15,7 +15,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.communication import Communication
 from flint.cost.collectives import collective_seconds, message_seconds
 from flint.cost.kernels import kernel_seconds
 from flint.cost.measured import Estimator
@@ -26,11 +25,12 @@ from flint.errors import FlintError
 from flint.execution.emission import Emission
 from flint.execution.forms import GROUPED, bytes_of
 from flint.execution.node_types import NodeType
-from flint.graph import WorkloadGraph
-from flint.groups import Groups
-from flint.permutation import Permutation
+from flint.graph.communication import Communication
+from flint.graph.graph import WorkloadGraph
+from flint.graph.unrolling import Unrolled
+from flint.mesh.groups import Groups
+from flint.mesh.permutation import Permutation
 from flint.simulation.behaviours import Plan
-from flint.unrolling import Unrolled
 
 Ints = NDArray[np.int64]
 

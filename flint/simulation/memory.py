@@ -23,9 +23,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.graph import NodeKind, Phase, WorkloadGraph
-from flint.work import Role
-from flint.workload import ProgramInput
+from flint.graph.graph import NodeKind, Phase, WorkloadGraph
+from flint.graph.work import Role
+from flint.workload.workload import ProgramInput
 
 #: What may write its result over an operand that it reads.
 _IN_PLACE = (Role.ALIAS, Role.ELEMENTWISE, Role.UPDATE, Role.OPAQUE)

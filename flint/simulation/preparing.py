@@ -20,13 +20,13 @@ from flint.cost.kernels import kernel_seconds
 from flint.cost.measured import Estimator, Measured, read_measured
 from flint.cost.systems import ALGORITHMS, System, load_system
 from flint.execution.chains import CommunicationOrder, as_communication_order
-from flint.graph import WorkloadGraph
+from flint.graph.graph import WorkloadGraph
 from flint.passes import apply
 from flint.passes.attention import fuse_attention
-from flint.passes.unneeded import without_unneeded
+from flint.passes.dead_invariants import without_unneeded
 from flint.passes.what_if import Chosen, same, stages, transform
 from flint.simulation.durations import Costs
-from flint.workload import Level, Order, Workload
+from flint.workload.workload import Level, Order, Workload
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -21,15 +21,15 @@ from flint.cost.measured import Estimator
 from flint.cost.systems import System
 from flint.errors import FlintError
 from flint.execution.node_types import NodeType
-from flint.graph import NodeKind, WorkloadGraph
-from flint.mesh import Mesh
+from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.unrolling import Unrolled, instances_of
+from flint.mesh.mesh import Mesh
 from flint.passes.what_if import Chosen, parse_passes
 from flint.simulation.actors import build_cast
 from flint.simulation.machine import run
 from flint.simulation.memory import memory_by_node
 from flint.simulation.preparing import order_of, prepare, setting
-from flint.unrolling import Unrolled, instances_of
-from flint.workload import Workload
+from flint.workload.workload import Workload
 
 Ints = NDArray[np.int64]
 

@@ -17,30 +17,30 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.communication import UPPER_BOUND
 from flint.cost.measured import Estimator
 from flint.cost.roofline import rate_table
 from flint.cost.systems import System
-from flint.distinct import distinct
 from flint.errors import FlintError, UsageError
 from flint.execution.chains import CommunicationOrder
 from flint.execution.forms import bytes_of
 from flint.execution.node_types import NodeType
-from flint.graph import Phase, WorkloadGraph
-from flint.group_names import partners
+from flint.graph.communication import UPPER_BOUND
+from flint.graph.distinct import distinct
+from flint.graph.graph import Phase, WorkloadGraph
+from flint.graph.work import Unit
+from flint.mesh.group_names import partners
 from flint.passes.attention import attention_kernels
 from flint.passes.what_if import Chosen, parse_passes
 from flint.simulation.actors import Cast, Role, build_cast
 from flint.simulation.classes import KERNELS, kernel_classes
 from flint.simulation.durations import TICKS_PER_SECOND, Costs
+from flint.simulation.loop_shortening import Cut, Repeat, repeats, shorten
 from flint.simulation.machine import Run, run
 from flint.simulation.memory import Memory, peak_memory
 from flint.simulation.preparing import order_of, prepare, setting
 from flint.simulation.result import ClassRow, Figures, ProgramResult, SimulationResult
 from flint.simulation.spans import overlap, parts
-from flint.simulation.steady import Cut, Repeat, repeats, shorten
-from flint.work import Unit
-from flint.workload import Level, Workload
+from flint.workload.workload import Level, Workload
 
 Ints = NDArray[np.int64]
 

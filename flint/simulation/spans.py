@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.distinct import distinct
+from flint.graph.distinct import distinct
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -1,0 +1,1 @@
+"""StableHLO modules into workload graphs: op records in, walked op by op."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from flint.building import GraphBuilder, with_tables
 from flint.errors import FlintError, UsageError
-from flint.graph import Conditional, NodeKind, WorkloadGraph
-from flint.scalars import Scalar, combine, constant
+from flint.graph.building import GraphBuilder, with_tables
+from flint.graph.graph import Conditional, NodeKind, WorkloadGraph
+from flint.graph.scalars import Scalar, combine, constant
 from flint.stablehlo.opening import behind
-from flint.stablehlo.records import Block, Op
+from flint.stablehlo.read.records import Block, Op
 from flint.stablehlo.scope import Scope
 
 if TYPE_CHECKING:

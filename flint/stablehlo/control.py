@@ -12,17 +12,17 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from flint.errors import FlintError
-from flint.graph import NodeKind
-from flint.stablehlo.causal_masks import Share
+from flint.graph.graph import NodeKind
+from flint.graph.work import Role, Work, WorkItem
 from flint.stablehlo.conditionals import case
 from flint.stablehlo.fusions import accessed_bytes, copied_bytes, fusion, kernel
-from flint.stablehlo.hidden_scores import visible_shares
+from flint.stablehlo.loops.while_loops import while_
 from flint.stablehlo.opening import MAX_CALL_DEPTH, communicates, open_block
-from flint.stablehlo.records import Block, Op
-from flint.stablehlo.scheduled import DONE
+from flint.stablehlo.read.records import Block, Op
+from flint.stablehlo.recorded.scheduled import DONE
 from flint.stablehlo.scope import Scope
-from flint.stablehlo.while_loops import while_
-from flint.work import Role, Work, WorkItem
+from flint.stablehlo.values.causal_masks import Share
+from flint.stablehlo.values.hidden_scores import visible_shares
 
 if TYPE_CHECKING:
     from flint.stablehlo.walker import Walker

@@ -20,13 +20,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flint.errors import FlintError
-from flint.graph import NodeKind
-from flint.stablehlo.constant_arrays import Array
+from flint.graph.graph import NodeKind
+from flint.graph.work import Role, Work, WorkItem
 from flint.stablehlo.opening import communicates, open_block
-from flint.stablehlo.records import Block, Module, Op
-from flint.stablehlo.scalar_rules import block_scalars, is_scalar_integer
+from flint.stablehlo.read.records import Block, Module, Op
 from flint.stablehlo.scope import Scope
-from flint.work import Role, Work, WorkItem
+from flint.stablehlo.values.constant_arrays import Array
+from flint.stablehlo.values.scalar_rules import block_scalars, is_scalar_integer
 
 if TYPE_CHECKING:
     from flint.stablehlo.walker import Walker

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flint.errors import FlintError
-from flint.graph import EdgeKind, NodeKind
-from flint.stablehlo.records import Block, Op
+from flint.graph.graph import EdgeKind, NodeKind
+from flint.graph.work import Role
+from flint.stablehlo.read.records import Block, Op
 from flint.stablehlo.scope import Scope
-from flint.work import Role
 
 if TYPE_CHECKING:
     from flint.stablehlo.walker import Walker

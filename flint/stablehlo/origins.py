@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flint.building import TableBuilder
-from flint.phases import path_inside, source_of
-from flint.stablehlo.records import Module, Op, SourceInfo
+from flint.graph.building import TableBuilder
+from flint.graph.phases import path_inside, source_of
+from flint.stablehlo.read.records import Module, Op, SourceInfo
 
 
 class Origins:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flint.communication import Communication
-from flint.groups import Groups
-from flint.scalars import Place, Scalar, evaluate, levels
-from flint.stablehlo.records import Block, Module, Op
+from flint.graph.communication import Communication
+from flint.graph.scalars import Place, Scalar, evaluate, levels
+from flint.mesh.groups import Groups
+from flint.stablehlo.read.records import Block, Module, Op
 from flint.stablehlo.world import World
 
 #: What may stand between the all-reduce and the slice: elementwise or a permutation of elements.

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flint.building import GraphBuilder
 from flint.errors import FlintError
-from flint.graph import EdgeKind
-from flint.scalars import Scalar
-from flint.stablehlo.records import Module
+from flint.graph.building import GraphBuilder
+from flint.graph.graph import EdgeKind
+from flint.graph.scalars import Scalar
+from flint.stablehlo.read.records import Module
 
 
 class Scope:

@@ -20,32 +20,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.building import GraphBuilder, Row, TableBuilder, with_tables
-from flint.collection import uncollected
-from flint.communication import UPPER_BOUND, Communication
 from flint.errors import FlintError
-from flint.graph import NodeKind, WorkloadGraph
-from flint.mesh import Mesh
-from flint.scalars import Scalar
+from flint.graph.building import GraphBuilder, Row, TableBuilder, with_tables
+from flint.graph.communication import UPPER_BOUND, Communication
+from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.scalars import Scalar
+from flint.graph.tensor_types import TensorType, tensor_type
+from flint.graph.work import Role, Work, WorkItem
+from flint.host.collection import uncollected
+from flint.mesh.mesh import Mesh
 from flint.stablehlo.borrowed_sources import with_borrowed_sources
-from flint.stablehlo.constant_arrays import array_of, is_array
+from flint.stablehlo.collectives import KINDS, Exchange
 from flint.stablehlo.control import HANDLERS, Handler
-from flint.stablehlo.exchange import KINDS, Exchange
 from flint.stablehlo.fusions import MAX_COUNT
-from flint.stablehlo.opened import Opened, handlers, issued
+from flint.stablehlo.loops.loop_stacks import Stack, read
 from flint.stablehlo.opening import communicates, free_values, refuse_hidden
 from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.origins import Origins
-from flint.stablehlo.records import Block, Module, Op, details
+from flint.stablehlo.read.records import Block, Module, Op, details
+from flint.stablehlo.recorded.recorded_fused import Opened, handlers, issued
+from flint.stablehlo.recorded.scheduled import issued_as_scheduled
 from flint.stablehlo.reduce_scatter import Finder
 from flint.stablehlo.rules import RULES, flops_known, rule_for
-from flint.stablehlo.scalar_rules import is_scalar_integer, scalar_of
-from flint.stablehlo.scheduled import issued_as_scheduled
 from flint.stablehlo.scope import Scope
-from flint.stablehlo.stacked import Stack, read
+from flint.stablehlo.values.constant_arrays import array_of, is_array
+from flint.stablehlo.values.scalar_rules import is_scalar_integer, scalar_of
 from flint.stablehlo.world import World, mesh_of, world_of
-from flint.tensor_types import TensorType, tensor_type
-from flint.work import Role, Work, WorkItem
 
 #: More ops than this, calls opened, are refused.
 MAX_OPS = 2**23

@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.errors import FlintError, UsageError
-from flint.groups import Groups, StridedGroups, canonical, everybody, from_iota, from_table
-from flint.mesh import Mesh
-from flint.permutation import Permutation, permutation
-from flint.stablehlo.records import Block, Module, Op, ReplicaGroups
+from flint.mesh.groups import Groups, StridedGroups, canonical, everybody, from_iota, from_table
+from flint.mesh.mesh import Mesh
+from flint.mesh.permutation import Permutation, permutation
+from flint.stablehlo.read.records import Block, Module, Op, ReplicaGroups
 
 #: XLA's sharding text: ``{devices=[8,64]<=[512]T(1,0) last_tile_dim_replicate}``.
 _IOTA_SHARDING = re.compile(r"devices=\[[\d,]+\]<=\[([\d,]+)\]")

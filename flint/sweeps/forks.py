@@ -27,8 +27,9 @@ import warnings
 from importlib import import_module
 from typing import Any
 
-from flint import registry, spare_process
-from flint.environment import import_numpy
+from flint import registry
+from flint.host import spare_process
+from flint.host.environment import import_numpy
 
 #: Modules that captures and simulations need in any case.
 _ALWAYS = ("flint.cli.capture", "flint.cli.simulate", "flint.simulation.running")

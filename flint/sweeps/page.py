@@ -14,10 +14,10 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
-from flint.readable import human_bytes, human_seconds
+from flint.host.readable import human_bytes, human_seconds
+from flint.host.writing import replacing
 from flint.sweeps.description import NO_PASS, Sweep
 from flint.sweeps.rows import Row, remarks
-from flint.writing import replacing
 
 _STYLE: Final = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 72em; padding: 0 1em;

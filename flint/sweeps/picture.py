@@ -13,9 +13,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from flint.readable import bytes_unit, seconds_unit
+from flint.host.readable import bytes_unit, seconds_unit
+from flint.host.writing import replacing
 from flint.sweeps.rows import Row, front
-from flint.writing import replacing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -21,7 +21,7 @@ from typing import Final
 from flint.cost.collectives import check_algorithm
 from flint.cost.systems import System, load_system
 from flint.errors import UsageError
-from flint.mesh import Mesh, parse_mesh
+from flint.mesh.mesh import Mesh, parse_mesh
 from flint.passes import check_granularity
 from flint.passes.what_if import parse_passes
 from flint.sweeps import sources

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from flint.cost.systems import system_names
-from flint.environment import installing
 from flint.errors import FlintError, UsageError
+from flint.host.environment import installing
 from flint.sweeps import commands, packing, ray_node, sources
 from flint.sweeps.description import Sweep
 from flint.sweeps.points import Point

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from flint.host.writing import replacing
 from flint.sweeps.description import NO_PASS, Sweep
 from flint.sweeps.running import Outcome
-from flint.writing import replacing
 
 Row = dict[str, Any]
 

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from flint.errors import FlintError, UsageError
-from flint.folder import DOCUMENT
+from flint.host.writing import replacing
 from flint.sweeps import commands, sources
 from flint.sweeps.description import Sweep
 from flint.sweeps.points import Point, points
 from flint.sweeps.processes import Processes
-from flint.writing import replacing
+from flint.workload.folder import DOCUMENT
 
 #: Marks the folder of a sweep.
 MARK = "sweep.json"

@@ -9,25 +9,25 @@ from collections import Counter
 
 import numpy as np
 
-from flint.validation.branches import OtherBranches
-from flint.validation.chakra_words import as_in_chakra
-from flint.validation.classes import OpClass
-from flint.validation.clocks import Meetings
-from flint.validation.compiled import match_compiled, pair_repetitions
-from flint.validation.conclusions import check_alike, meet
-from flint.validation.expected import Expected, expected_of
-from flint.validation.keys import STOPPED, TOGETHER, rules_for
-from flint.validation.matching import match
-from flint.validation.modelled import Modelled
-from flint.validation.observed import Ints, Observed, Taken
-from flint.validation.phased import other_pass
-from flint.validation.report import Difference, Report, described
-from flint.validation.reporting import add_counts, add_differences, add_edges
-from flint.validation.selection import MOVED, moved, plain_name, selected, stopped
-from flint.validation.steps import Chosen, mean_times
-from flint.validation.told import launched_together, told, without_kernel
-from flint.validation.widened import as_stored
-from flint.workload import Workload
+from flint.validation.expected.chakra_words import as_in_chakra
+from flint.validation.expected.modelled import Modelled
+from flint.validation.expected.ops import Expected, expected_of
+from flint.validation.matching.equivalence import STOPPED, TOGETHER, rules_for
+from flint.validation.matching.pairs import match
+from flint.validation.matching.xla_matching import match_compiled, pair_repetitions
+from flint.validation.observed.classes import OpClass
+from flint.validation.observed.clocks import Meetings
+from flint.validation.observed.columns import Ints, Observed, Taken
+from flint.validation.observed.group_lookup import launched_together, told, without_kernel
+from flint.validation.observed.selection import MOVED, moved, plain_name, selected, stopped
+from flint.validation.observed.steps import Chosen, mean_times
+from flint.validation.report.rank_report import add_counts, add_differences, add_edges
+from flint.validation.report.report import Difference, Report, described
+from flint.validation.report.sanity_checks import check_alike, meet
+from flint.validation.rewrites.branches import OtherBranches
+from flint.validation.rewrites.pass_direction import other_pass
+from flint.validation.rewrites.widened_types import as_stored
+from flint.workload.workload import Workload
 
 #: How captures of PyTorch warn of reduces to one rank.
 _ROOTED = "reduce to one rank"

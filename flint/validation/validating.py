@@ -14,16 +14,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flint.errors import FlintError, UsageError
-from flint.validation.branches import OtherBranches
-from flint.validation.clocks import Meetings
 from flint.validation.comparison import Comparison
-from flint.validation.conclusions import conclude
-from flint.validation.modelled import Modelled
-from flint.validation.observed import UNTOLD_RANK, Observed
-from flint.validation.reading import expanded, read_trace
-from flint.validation.report import Report
-from flint.validation.steps import MEAN, choose
-from flint.workload import Level, Order, Workload
+from flint.validation.expected.modelled import Modelled
+from flint.validation.observed.clocks import Meetings
+from flint.validation.observed.columns import UNTOLD_RANK, Observed
+from flint.validation.observed.reading import expanded, read_trace
+from flint.validation.observed.steps import MEAN, choose
+from flint.validation.report.report import Report
+from flint.validation.report.sanity_checks import conclude
+from flint.validation.rewrites.branches import OtherBranches
+from flint.workload.workload import Level, Order, Workload
 
 
 def validate(

@@ -2,7 +2,7 @@
 
 The idea: the step is traced and lowered on an abstract mesh (``lowering.py``), XLA's own SPMD
 partitioner makes the per-device program in a child process (``partitioning.py``,
-``partition_child.py``), and the core's reader and walker do the rest (``capturing.py``).  For a
+``partition/child.py``), and the core's reader and walker do the rest (``capturing.py``).  For a
 target (``compile_targets.py``), XLA's GPU or TPU compiler takes the partitioner's place
-(``optimizing.py``, ``optimize_child.py``).
+(``compile/``).
 """

@@ -16,22 +16,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flint import registry
-from flint.capturing import Request
-from flint.compiler_report import CompilerReport
-from flint.converting import workload_of
-from flint.frontends.jax.compile_targets import table
-from flint.frontends.jax.listing import MAX_BYTES, listing_of, listing_of_hlo
-from flint.frontends.jax.lowering import ANY_GPU, Lowered, OtherFrameworkError, lower
-from flint.frontends.jax.mlir_interface import inputs_of
-from flint.frontends.jax.optimizing import Compiled, Optimizer
-from flint.frontends.jax.partitioner_remarks import remarks
-from flint.frontends.jax.partitioning import Partitioner
-from flint.frontends.jax.partitioning_rules import answer
+from flint.capturing.converting import workload_of
+from flint.capturing.decorator import Request
+from flint.frontends.jax.compile.compile_targets import table
+from flint.frontends.jax.compile.target_compiler import Compiled, Optimizer
+from flint.frontends.jax.lower.listing import MAX_BYTES, listing_of, listing_of_hlo
+from flint.frontends.jax.lower.lowering import ANY_GPU, Lowered, OtherFrameworkError, lower
+from flint.frontends.jax.lower.mlir_interface import inputs_of
+from flint.frontends.jax.partition.partitioning import Partitioner
+from flint.frontends.jax.partition.remarks import remarks
+from flint.frontends.jax.partition.rules import answer
 from flint.hlo.reader import read_hlo
-from flint.stablehlo.reader import read_mlir
-from flint.stablehlo.records import Module
+from flint.stablehlo.read.reader import read_mlir
+from flint.stablehlo.read.records import Module
 from flint.stablehlo.walker import walk
-from flint.workload import Level, Workload
+from flint.workload.compiler_report import CompilerReport
+from flint.workload.workload import Level, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def capture(request: Request) -> Workload:
     """Capture a JAX step.
 
     Raises:
-        UsageError, FlintError: as ``flint.capturing.Capture.capture``.
+        UsageError, FlintError: as ``flint.capturing.decorator.Capture.capture``.
     """
     with ExitStack() as stack:
         child = _child(request)

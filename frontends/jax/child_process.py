@@ -5,7 +5,7 @@ can be stopped.  The child is started before the step is traced, so that its sta
 it gets its request as a file and the end of its stdin as the signal to begin.  What it has made is
 judged by the files in its folder.
 
-    with ChildProcess("flint.frontends.jax.partition_child", ["cpu", "512"], limits) as child:
+    with ChildProcess("flint.frontends.jax.partition.child", ["cpu", "512"], limits) as child:
         child.begin(request)
         while not child.ended():
             child.check_limits()
@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from flint import spare_process
 from flint.errors import FlintError
-from flint.frontends.jax.partitioning_questions import Answer, serve
+from flint.frontends.jax.partition.questions import Answer, serve
+from flint.host import spare_process
 
 #: Name of the file with the request.
 REQUEST = "request"
@@ -68,7 +68,7 @@ class ChildProcess:
         limits: what it may take.
         environment: variables beyond the parent's.
         answer: what the process may ask, while it works, in the form of
-            ``partitioning_questions.py``.
+            ``partition/questions.py``.
     """
 
     def __init__(

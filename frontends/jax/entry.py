@@ -9,17 +9,17 @@ versions.
 
 from __future__ import annotations
 
-from flint.capturing import Request
+from flint.capturing.decorator import Request
 from flint.frontends.jax.internals import check_versions
-from flint.workload import Workload
+from flint.workload.workload import Workload
 
 
 def capture(request: Request) -> Workload:
     """Capture a JAX step.
 
     Raises:
-        UsageError, FlintError: as ``flint.capturing.Capture.capture``; an untried version of jax or
-            jaxlib, with those that are known to work.
+        UsageError, FlintError: as ``Capture.capture``; an untried version of jax or jaxlib, with
+            those that are known to work.
     """
     check_versions()
     from flint.frontends.jax.capturing import capture as capture_step

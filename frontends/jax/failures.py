@@ -8,8 +8,8 @@ The idea: the innermost frame that is neither JAX's nor ours is where the user h
 
 from __future__ import annotations
 
+from flint.capturing.user_frames import one_line, user_frame
 from flint.errors import FlintError, UsageError
-from flint.user_frames import one_line, user_frame
 
 #: Exception type -> what it means for a step.
 _MEANINGS = {

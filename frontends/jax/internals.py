@@ -1,6 +1,6 @@
 """What is used of JAX that is not public in the parent process, and the versions that it is of.
 
-Beside it three modules for one thing each: ``host_calls``, ``partitioning_rules`` and
+Beside it three modules for one thing each: ``host_calls``, ``partition.rules`` and
 ``platform_forms``.
 
 The idea: ``jax.set_mesh`` wants a mesh of real devices, and code that has called it, or that writes
@@ -22,7 +22,7 @@ from typing import Any
 
 from jax.sharding import AbstractMesh
 
-from flint.environment import check_version
+from flint.host.environment import check_version
 
 #: Versions of jax and jaxlib whose private parts are known to be as used here.
 KNOWN_VERSIONS = ">=0.10.2,<0.11"
@@ -60,7 +60,7 @@ def use_devices_of_another_process(devices: int) -> None:
     """
     from jax._src import xla_bridge
 
-    from flint.frontends.jax.cpu_devices import make_client
+    from flint.frontends.jax.partition.cpu_devices import make_client
 
     def client() -> Any:
         with tempfile.TemporaryDirectory(prefix="flint-") as folder:

@@ -20,7 +20,8 @@ import numpy.typing as npt
 from jaxlib import _jax, xla_client
 
 from flint.errors import UsageError
-from flint.frontends.jax import compile_only, compile_targets, cpu_devices
+from flint.frontends.jax.compile import compile_only, compile_targets
+from flint.frontends.jax.partition import cpu_devices
 
 #: Up to the partitioner, and what belongs to its pipeline or, for one device, stands in its place.
 PASSES = ",".join(
@@ -173,7 +174,7 @@ def gpu_compiler(devices: int, folder: Path) -> Compiler:
     found = compile_only.gpu_devices(compile_targets.table()["h100"], devices)
 
     def run(module: bytes, options: Any) -> None:
-        from flint.stablehlo.bindings import parse
+        from flint.stablehlo.read.bindings import parse
 
         found[0].client.compile(parse(module, "program"), _jax.DeviceList(tuple(found)), options)
 

@@ -20,19 +20,19 @@ from typing import Any
 
 import numpy as np
 
-from flint.capturing import Request
-from flint.converting import Part, workload_of_parts
-from flint.environment import check_version
+from flint.capturing.converting import Part, workload_of_parts
+from flint.capturing.decorator import Request
 from flint.errors import FlintError, UsageError
-from flint.frontends.torch.behaviours import FEW, Answers, Behaviour, behaviours
 from flint.frontends.torch.children import Limits, run_all, scratch
-from flint.mesh import Mesh
-from flint.ranks import from_mask
-from flint.readable import counted
-from flint.stablehlo.reader import read_mlir
+from flint.frontends.torch.ranks.behaviours import FEW, Answers, Behaviour, behaviours
+from flint.host.environment import check_version
+from flint.host.readable import counted
+from flint.host.stages import stage
+from flint.mesh.mesh import Mesh
+from flint.mesh.ranks import from_mask
+from flint.stablehlo.read.reader import read_mlir
 from flint.stablehlo.walker import walk
-from flint.stages import stage
-from flint.workload import Level, Workload
+from flint.workload.workload import Level, Workload
 
 #: Versions of torch whose private parts are known to be as used here.
 KNOWN_VERSIONS = ">=2.13,<2.14"
@@ -44,7 +44,7 @@ def capture(request: Request) -> Workload:
     """Capture a PyTorch step.
 
     Raises:
-        UsageError, FlintError: as ``flint.capturing.Capture.capture``.
+        UsageError, FlintError: as ``flint.capturing.decorator.Capture.capture``.
     """
     if request.level is not Level.PARTITIONED:
         raise UsageError(
@@ -105,9 +105,9 @@ def capture(request: Request) -> Workload:
 def _record(request: Request, mesh: Mesh, rank: int, folder: Path) -> None:
     """In a child: record one rank's step and leave its module and a report."""
     from flint.frontends.torch.emission import emitted
-    from flint.frontends.torch.roots import roots
+    from flint.frontends.torch.ranks.root_masks import roots
+    from flint.frontends.torch.ranks.signatures import signature
     from flint.frontends.torch.session import record
-    from flint.frontends.torch.signatures import signature
 
     recording = record(
         request.function,

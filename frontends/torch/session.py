@@ -20,16 +20,19 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from flint.capturing.user_frames import short_path
 from flint.errors import FlintError, UsageError
-from flint.frontends.torch import cluster, device, peers, routing, shims, uneven
-from flint.frontends.torch.cuda import cuda_names
-from flint.frontends.torch.kernels import kernels
-from flint.frontends.torch.naming import Named, Names, local, names_of
-from flint.frontends.torch.recorder import Recorder, tensors_in
-from flint.frontends.torch.recording import Input, Recording
+from flint.frontends.torch import shims
+from flint.frontends.torch.cluster import cluster, device
+from flint.frontends.torch.cluster.cuda import cuda_names
+from flint.frontends.torch.ranks import shard_boundaries, stage_shapes
+from flint.frontends.torch.recording import routing
+from flint.frontends.torch.recording.missing_shapes import kernels
+from flint.frontends.torch.recording.naming import Named, Names, local, names_of
+from flint.frontends.torch.recording.recorder import Recorder, tensors_in
+from flint.frontends.torch.recording.recording import Input, Recording
+from flint.frontends.torch.recording.tracking import Tracker, tracking, users_line_of
 from flint.frontends.torch.shims import allocation, own_rank, pipeline, values, work
-from flint.frontends.torch.tracking import Tracker, tracking, users_line_of
-from flint.user_frames import short_path
 
 #: Name of an exception -> what to do about it.
 _ADVICE = dict.fromkeys(
@@ -75,7 +78,7 @@ def record(
         unknown = ", ".join(sorted(given))
         raise UsageError(f"no setting {unknown} for PyTorch; there are: local_world_size, routing")
 
-    def become(rank: int, stage: int, known: peers.Known, tell: Callable[..., None]) -> None:
+    def become(rank: int, stage: int, known: stage_shapes.Known, tell: Callable[..., None]) -> None:
         """Be another rank until it has told what it sends to a pipeline stage."""
 
         def told(target: int, looks: Any) -> None:
@@ -83,16 +86,16 @@ def record(
             if target == stage:
                 tell(others.known)
 
-        with peers.waiting(become, known) as others, _running(rank, others, told) as mesh:
+        with stage_shapes.waiting(become, known) as others, _running(rank, others, told) as mesh:
             _first_run(function, setup, mesh, arguments, Tracker())
 
     def nothing(target: int, looks: Any) -> None:
         others.known[target] = looks
 
-    def _running(rank: int, others: peers.Peers, told: Any) -> Any:
+    def _running(rank: int, others: stage_shapes.Peers, told: Any) -> Any:
         return _cluster(rank, shape, axes, per_host, model, others, told)
 
-    with peers.waiting(become, {}) as others, _running(rank, others, nothing) as mesh:
+    with stage_shapes.waiting(become, {}) as others, _running(rank, others, nothing) as mesh:
         tracker = Tracker()
         args, kwargs, by_name = _first_run(function, setup, mesh, arguments, tracker)
         names = names_of(by_name, tracker.roots, tracker.optimizers)
@@ -109,7 +112,7 @@ def record(
         parameters = [item for module in modules for item in module.parameters(recurse=False)]
         return replace(
             made,
-            breaks=uneven.breaks(parameters, axes),
+            breaks=shard_boundaries.breaks(parameters, axes),
             asked=tuple(sorted(own_rank.asked)),
             unseen=tuple(sorted(own_rank.unseen)),
         )
@@ -122,7 +125,7 @@ def _cluster(
     axes: tuple[str, ...],
     per_host: int,
     model: routing.Routing,
-    others: peers.Peers,
+    others: stage_shapes.Peers,
     told: Callable[[int, Any], None],
 ) -> Iterator[Any]:
     """This process as a rank of a cluster, under fake tensors: the mesh."""
@@ -282,7 +285,7 @@ def _recording(
 
 
 def _result_tensors(result: Any) -> Iterator[torch.Tensor]:
-    from flint.frontends.torch.naming import roots
+    from flint.frontends.torch.recording.naming import roots
 
     for _, item in roots({"result": result}):
         if isinstance(item, torch.Tensor):

@@ -8,7 +8,7 @@ import sys
 #: An extension module whose loading is interrupted half way.
 LOADED = """
 import _imp, os, signal, sys, time
-from flint import interrupts
+from flint.host import interrupts
 interrupts.heed()
 load = _imp.create_dynamic
 

@@ -14,9 +14,9 @@ from flint.cost.fitting import fit
 from flint.cost.placement import hops, place, torus
 from flint.cost.systems import System, Tier, load_system
 from flint.errors import UsageError
-from flint.groups import StridedGroups, along_axes, canonical, everybody, from_table
-from flint.mesh import Mesh
-from flint.permutation import permutation
+from flint.mesh.groups import StridedGroups, along_axes, canonical, everybody, from_table
+from flint.mesh.mesh import Mesh
+from flint.mesh.permutation import permutation
 
 H100 = load_system("dgx-h100")
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_broadcast")

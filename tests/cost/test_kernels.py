@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flint.building import GraphBuilder, TableBuilder, with_tables
 from flint.cost.kernels import kernel_seconds
 from flint.cost.roofline import node_seconds
 from flint.cost.systems import KernelModel, Tile, load_system
-from flint.graph import WorkloadGraph
-from flint.tensor_types import tensor_type
-from flint.work import Role, Unit, Work, WorkItem
+from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.graph import WorkloadGraph
+from flint.graph.tensor_types import tensor_type
+from flint.graph.work import Role, Unit, Work, WorkItem
 
 H100 = load_system("dgx-h100")
 PEAK = H100.accelerator.matmul["bf16"]

@@ -12,8 +12,8 @@ from flint.cost.fitting import fit
 from flint.cost.placement import hops
 from flint.cost.systems import System, Tier
 from flint.errors import UsageError
-from flint.groups import StridedGroups, everybody
-from flint.permutation import permutation
+from flint.mesh.groups import StridedGroups, everybody
+from flint.mesh.permutation import permutation
 from tests.cost.test_collectives import H100, levels, nodes_on_a_torus
 
 

@@ -9,7 +9,7 @@ from flint.cost.kernels import kernel_seconds
 from flint.cost.measured import read_measured
 from flint.cost.systems import load_system
 from flint.errors import UsageError
-from flint.mesh import Mesh
+from flint.mesh.mesh import Mesh
 from tests.cost.test_kernels import product
 from tests.simulation.test_simulate import overlapped
 

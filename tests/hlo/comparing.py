@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 
-from flint.stablehlo.records import ReplicaGroups
+from flint.stablehlo.read.records import ReplicaGroups
 
 
 def expand(groups):

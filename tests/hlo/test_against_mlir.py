@@ -6,7 +6,7 @@ import pytest
 from flint.hlo.messages import is_wrapped, parse_module
 from flint.hlo.reader import read_hlo
 from flint.hlo.text import proto_of_text
-from flint.stablehlo.reader import read_mlir
+from flint.stablehlo.read.reader import read_mlir
 from tests.hlo.comparing import dataflow, inventory
 
 #: Programs in which XLA's conversion writes ``convert`` to a predicate as ``compare`` with 0.

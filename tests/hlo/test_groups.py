@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.groups import group_size, groups_of_iota, groups_of_list, groups_of_mesh
 from flint.hlo.reader import read_hlo
-from flint.stablehlo.reader import read_mlir
+from flint.stablehlo.read.reader import read_mlir
 from tests.hlo.comparing import expand
 
 F32 = pb.ShapeProto(element_type=11, dimensions=[4])

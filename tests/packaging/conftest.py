@@ -69,7 +69,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory, project: dict[str, Any]) -> 
     ignored = shutil.ignore_patterns("__pycache__", ".*_cache", "*.egg-info")
     for folder in ("flint", "frontends", "converters", "models"):
         shutil.copytree(ROOT / folder, source / folder, ignore=ignored)
-    for name in ("pyproject.toml", "LICENSE", "README.md"):
+    for name in ("pyproject.toml", "setup.py", "LICENSE", "README.md"):
         if (ROOT / name).exists():
             shutil.copy(ROOT / name, source)
     built = tmp_path_factory.mktemp("wheel")

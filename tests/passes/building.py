@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flint.building import GraphBuilder, TableBuilder
-from flint.communication import Communication
-from flint.graph import EdgeKind, WorkloadGraph
-from flint.groups import everybody
-from flint.tensor_types import TensorType, tensor_type
-from flint.work import NO_WORK, Role, Unit, Work, WorkItem
+from flint.graph.building import GraphBuilder, TableBuilder
+from flint.graph.communication import Communication
+from flint.graph.graph import EdgeKind, WorkloadGraph
+from flint.graph.tensor_types import TensorType, tensor_type
+from flint.graph.work import NO_WORK, Role, Unit, Work, WorkItem
+from flint.mesh.groups import everybody
 
 #: An activation, a weight and its shard on one of 8 ranks: 8192, 2048 and 256 bytes.
 ACTIVATION = tensor_type((64, 32), "f32")

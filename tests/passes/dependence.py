@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from flint.graph import EdgeKind, NodeKind, WorkloadGraph
-from flint.nodes import Node
-from flint.work import Role
+from flint.graph.graph import EdgeKind, NodeKind, WorkloadGraph
+from flint.graph.nodes import Node
+from flint.graph.work import Role
 
 Made = frozenset[object]
 NOTHING: Made = frozenset()

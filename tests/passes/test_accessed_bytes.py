@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flint.passes import apply
-from flint.stablehlo.reader import read_mlir
+from flint.stablehlo.read.reader import read_mlir
 from flint.stablehlo.walker import walk
 
 SLICES = b"""module @m {

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from flint.building import TableBuilder
-from flint.graph import EdgeKind, Loop
+from flint.graph.building import TableBuilder
+from flint.graph.graph import EdgeKind, Loop
+from flint.graph.tensor_types import tensor_type
+from flint.graph.verification import verify
+from flint.graph.work import NO_WORK, Role
 from flint.passes.aliases import resolve_aliases
-from flint.tensor_types import tensor_type
-from flint.verification import verify
-from flint.work import NO_WORK, Role
 from tests.passes.building import ACTIVATION, SHARD, Graph, names
 
 FLAT = tensor_type((2048,), "f32")

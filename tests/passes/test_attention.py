@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import pytest
 
 from flint.errors import FlintError
-from flint.graph import NodeKind, WorkloadGraph
+from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.verification import verify
+from flint.graph.work import Unit
 from flint.passes import apply
 from flint.passes.attention import LEFT, attention_kernels, fuse_attention
-from flint.verification import verify
-from flint.work import Unit
-from tests.walker.helpers import walked
+from tests.stablehlo.helpers import walked
 
 B, H, K, S, D = 2, 4, 2, 64, 16
 QUERY = jax.ShapeDtypeStruct((B, S, H, D), jnp.bfloat16)

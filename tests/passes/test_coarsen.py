@@ -5,11 +5,11 @@ from __future__ import annotations
 import networkx as nx
 from hypothesis import given
 
-from flint.building import TableBuilder
-from flint.graph import Loop, NodeKind, WorkloadGraph
+from flint.graph.building import TableBuilder
+from flint.graph.graph import Loop, NodeKind, WorkloadGraph
+from flint.graph.verification import verify
+from flint.graph.work import Role
 from flint.passes.coarsen import merge_regions
-from flint.verification import verify
-from flint.work import Role
 from tests.passes.building import SCALAR, WEIGHT, Graph, names, training_step
 from tests.strategies import workload_graphs
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from flint.building import TableBuilder
-from flint.graph import EdgeKind, Loop, WorkloadGraph
-from flint.nodes import Node
+from flint.graph.building import TableBuilder
+from flint.graph.graph import EdgeKind, Loop, WorkloadGraph
+from flint.graph.nodes import Node
+from flint.graph.tensor_types import tensor_type
+from flint.graph.verification import verify
+from flint.graph.work import NO_WORK, Role, Unit, Work, WorkItem
 from flint.passes.fuse import fuse_kernels
-from flint.passes.transparent import IMMEDIATE_BYTES
-from flint.tensor_types import tensor_type
-from flint.verification import verify
-from flint.work import NO_WORK, Role, Unit, Work, WorkItem
+from flint.passes.rematerialize import IMMEDIATE_BYTES
 from tests.passes.building import ACTIVATION, INDEX, SCALAR, SHARD, WEIGHT, Graph
 
 HALF = tensor_type((64, 32), "bf16")

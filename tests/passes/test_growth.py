@@ -7,7 +7,7 @@ from types import FrameType
 
 import pytest
 
-from flint.graph import WorkloadGraph
+from flint.graph.graph import WorkloadGraph
 from flint.passes import PASSES
 from tests.passes.building import training_step
 

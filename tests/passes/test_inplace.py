@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from flint.building import TableBuilder
-from flint.graph import EdgeKind, Loop, WorkloadGraph
-from flint.nodes import Node
-from flint.passes.inplace import resolve_updates
-from flint.work import Role, Work
+from flint.graph.building import TableBuilder
+from flint.graph.graph import EdgeKind, Loop, WorkloadGraph
+from flint.graph.nodes import Node
+from flint.graph.work import Role, Work
+from flint.passes.update_aliasing import resolve_updates
 from tests.passes.building import ACTIVATION, INDEX, SHARD, Graph
 
 REST = ACTIVATION.bytes - SHARD.bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 
-from flint.graph import NodeKind, WorkloadGraph
+from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.passes.order import issue_order
 from flint.passes.permute import permuted
 from tests.passes.building import SHARD, WEIGHT, Graph, names, training_step

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from flint.graph import NodeKind, WorkloadGraph
+from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.verification import verify
 from flint.passes import PASSES, apply
-from flint.verification import verify
 from tests.passes import totals
 from tests.passes.dependence import execute, passes_through
 from tests.strategies import workload_graphs

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, given, settings
 
-from flint.building import TableBuilder, with_tables
-from flint.graph import EdgeKind, Loop
+from flint.graph.building import TableBuilder, with_tables
+from flint.graph.graph import EdgeKind, Loop
+from flint.graph.verification import verify
+from flint.graph.work import Role
 from flint.models.jax.llama3 import train_tiny
 from flint.passes.attention import fuse_attention
-from flint.passes.unneeded import without_unneeded
+from flint.passes.dead_invariants import without_unneeded
 from flint.simulation.memory import peak_memory
 from flint.simulation.preparing import as_it_runs
-from flint.verification import verify
-from flint.work import Role
-from tests.chakra_writer.cases import any_communication
+from tests.converters.chakra.write.cases import any_communication
+from tests.graph.unrolling.random_graphs import programs
 from tests.passes.building import Graph, names
 from tests.passes.dependence import execute
-from tests.unrolling.random_graphs import programs
 
 
 def test_a_mask_that_no_iteration_reads_is_not_made():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from flint.graph import NodeKind, WorkloadGraph
+from flint.graph.graph import NodeKind, WorkloadGraph
 
 
 def work(graph: WorkloadGraph) -> Counter[object]:

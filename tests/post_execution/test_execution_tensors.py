@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flint.converters.pytorch_et import observe
+from flint.converters.profilers.pytorch_et.observe import observe
 from flint.errors import FlintError
 from tests.post_execution.test_data import ADD_, Execution, converted, data_edges, tensor
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flint.graph.tensor_types import TensorType
 from flint.post_execution.flows import flows_of
 from flint.post_execution.storages import Access
 from flint.post_execution.units import Units
-from flint.tensor_types import TensorType
 from tests.post_execution.test_data import Execution, converted, data_edges, tensor
 
 #: Storages 0 and 1 are always used as one range, parts of 2 and 3 are used as well.

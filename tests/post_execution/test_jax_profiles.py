@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flint.converters.chakra.checker import check
-from flint.converters.chakra.consumer import execute
-from flint.converters.chakra.trace_set import load_trace_set
-from flint.converters.xplane import observe
+from flint.converters.chakra.check.checker import check
+from flint.converters.chakra.check.consumer import execute
+from flint.converters.chakra.read.trace_set import load_trace_set
+from flint.converters.profilers.xplane.observe import observe
 from flint.errors import UsageError
-from flint.graph import NodeKind
+from flint.graph.graph import NodeKind
 from flint.post_execution.converting import convert_traces
-from tests.capture.comparing import child_environment
+from tests.frontends.jax.comparing import child_environment
 
 pytestmark = pytest.mark.xdist_group("post-execution-jax")
 
@@ -33,8 +33,8 @@ def profiles(tmp_path_factory):
     environment = child_environment()
     path = [str(ROOT), environment.get("PYTHONPATH", "")]
     run = subprocess.run(
-        [sys.executable, str(script), str(folder), "mlp=tests.capture.steps:mlp",
-         "scan=tests.capture.steps:scan"],
+        [sys.executable, str(script), str(folder), "mlp=tests.frontends.jax.steps:mlp",
+         "scan=tests.frontends.jax.steps:scan"],
         capture_output=True,
         text=True,
         env=environment | {"PYTHONPATH": os.pathsep.join(filter(None, path))},

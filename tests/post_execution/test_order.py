@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flint.converters.kineto import DEVICES
+from flint.converters.profilers.kineto.observe import DEVICES
 from flint.post_execution.converting import convert_traces
 from flint.post_execution.edges import CONTRADICTED
 from flint.post_execution.launches import BY_LAUNCH

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flint.converters.chakra.checker import check
-from flint.converters.chakra.consumer import execute
-from flint.converters.chakra.trace_set import load_trace_set
+from flint.converters.chakra.check.checker import check
+from flint.converters.chakra.check.consumer import execute
+from flint.converters.chakra.read.trace_set import load_trace_set
 from flint.errors import FlintError, UsageError
-from flint.graph import NodeKind
+from flint.graph.graph import NodeKind
 from flint.post_execution.converting import convert_traces
 from flint.post_execution.exchanges import REDUCES
 from flint.post_execution.waits import UNAWAITED

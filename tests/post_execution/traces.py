@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flint.graph import EdgeKind
+from flint.graph.graph import EdgeKind
 
 #: Streams of work and of collectives.
 WORK, COMMS = 7, 20

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import yaml
 
-from flint.converters.chakra.reader import read_trace
+from flint.converters.chakra.read.reader import read_trace
 from flint.converters.chakra.schema import NodeType
 
 EXPECTED = {

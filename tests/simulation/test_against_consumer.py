@@ -15,17 +15,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flint.communication import Communication
-from flint.converters.chakra.consumer import execute
-from flint.converters.chakra.trace_set import load_trace_set
-from flint.converters.chakra.writer import write
+from flint.converters.chakra.check.consumer import execute
+from flint.converters.chakra.read.trace_set import load_trace_set
+from flint.converters.chakra.write.writer import write
 from flint.cost.systems import load_system
 from flint.execution.chains import CommunicationOrder
-from flint.groups import along_axes
-from flint.mesh import Mesh
+from flint.graph.communication import Communication
+from flint.mesh.groups import along_axes
+from flint.mesh.mesh import Mesh
 from flint.simulation.actors import Cast, build_cast
 from flint.simulation.machine import run
-from tests.chakra_writer.cases import (
+from tests.converters.chakra.write.cases import (
     GROUPS,
     MESH,
     PERMUTATIONS,
@@ -33,9 +33,9 @@ from tests.chakra_writer.cases import (
     chain,
     communication,
 )
-from tests.chakra_writer.test_programs import MESH as STAGES
-from tests.chakra_writer.test_programs import _stage as stage
-from tests.unrolling.random_graphs import programs
+from tests.converters.chakra.write.test_programs import MESH as STAGES
+from tests.converters.chakra.write.test_programs import _stage as stage
+from tests.graph.unrolling.random_graphs import programs
 
 RANK, COMMUNICATOR = CommunicationOrder
 #: So many communications at full speed that none slows another down, as in the consumer.

@@ -7,11 +7,11 @@ import shutil
 
 import pytest
 
-from flint.building import GraphBuilder, TableBuilder, with_tables
 from flint.cli import main
 from flint.cost.systems import load_system, system_names
-from flint.mesh import Mesh
-from flint.work import Role, Work
+from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.work import Role, Work
+from flint.mesh.mesh import Mesh
 from tests.simulation.test_simulate import BIG, overlapped, workload_of
 
 

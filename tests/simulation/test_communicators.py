@@ -11,19 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flint.building import GraphBuilder, TableBuilder, with_tables
-from flint.communication import Communication
-from flint.converters.report_html import layer_seconds, report
-from flint.converters.timeline import write_timeline
+from flint.converters.pictures.report import layer_seconds, report
+from flint.converters.pictures.timeline import write_timeline
 from flint.cost.collectives import collective_seconds
 from flint.cost.kernels import kernel_seconds
 from flint.cost.placement import place
 from flint.errors import UsageError
 from flint.execution.chains import CommunicationOrder, chains
 from flint.execution.node_types import NodeType
-from flint.group_names import partners
-from flint.groups import along_axes
-from flint.mesh import Mesh
+from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.communication import Communication
+from flint.graph.tensor_types import tensor_type
+from flint.graph.work import Role
+from flint.mesh.group_names import partners
+from flint.mesh.groups import along_axes
+from flint.mesh.mesh import Mesh
 from flint.passes import apply
 from flint.passes.what_if import parse_passes, transform
 from flint.simulation.durations import TICKS_PER_SECOND
@@ -31,9 +33,7 @@ from flint.simulation.machine import Actor, Run, _Machine, run
 from flint.simulation.preparing import order_of
 from flint.simulation.recording import record
 from flint.simulation.spans import overlap, parts, union
-from flint.tensor_types import tensor_type
-from flint.work import Role
-from flint.workload import Level, Order, Workload
+from flint.workload.workload import Level, Order, Workload
 from tests.simulation.test_simulate import H100, PRODUCT, product, workload_of
 
 COMP, COLL, SEND = NodeType.COMP, NodeType.COLL, NodeType.SEND

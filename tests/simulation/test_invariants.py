@@ -9,18 +9,18 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from flint.communication import Communication
 from flint.cost.fitting import fit
 from flint.cost.systems import load_system
 from flint.errors import FlintError
-from flint.graph import NodeKind, WorkloadGraph
-from flint.groups import StridedGroups, everybody, from_table
-from flint.mesh import Mesh
-from flint.permutation import permutation
-from flint.workload import Order, Workload
-from tests.chakra_writer.cases import communication
+from flint.graph.communication import Communication
+from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.mesh.groups import StridedGroups, everybody, from_table
+from flint.mesh.mesh import Mesh
+from flint.mesh.permutation import permutation
+from flint.workload.workload import Order, Workload
+from tests.converters.chakra.write.cases import communication
+from tests.graph.unrolling.random_graphs import programs
 from tests.simulation.test_simulate import workload_of
-from tests.unrolling.random_graphs import programs
 
 WORLD = 24
 GROUPS = [

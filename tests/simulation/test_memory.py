@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from flint.building import GraphBuilder, TableBuilder, with_tables
-from flint.graph import Loop, WorkloadGraph
+from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.graph import Loop, WorkloadGraph
+from flint.graph.tensor_types import tensor_type
+from flint.graph.work import Role, Unit, Work, WorkItem
 from flint.simulation.memory import peak_memory
-from flint.tensor_types import tensor_type
-from flint.work import Role, Unit, Work, WorkItem
-from flint.workload import ProgramInput
+from flint.workload.workload import ProgramInput
 
 ONE = tensor_type((1000,), "i8")  # 1000 bytes
 TEN = tensor_type((10000,), "i8")

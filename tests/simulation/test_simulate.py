@@ -10,27 +10,27 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flint.building import GraphBuilder, TableBuilder, with_tables
 from flint.cli import main
-from flint.communication import Communication
 from flint.cost.collectives import collective_seconds
 from flint.cost.kernels import kernel_seconds
 from flint.cost.placement import place
 from flint.cost.systems import load_system
 from flint.errors import FlintError, UsageError
-from flint.graph import Loop, WorkloadGraph
-from flint.groups import StridedGroups, along_axes, everybody
-from flint.mesh import Mesh
-from flint.permutation import permutation
-from flint.ranks import all_ranks, from_mask
+from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.communication import Communication
+from flint.graph.graph import Loop, WorkloadGraph
+from flint.graph.tensor_types import tensor_type
+from flint.graph.work import Role, Unit, Work, WorkItem
+from flint.mesh.groups import StridedGroups, along_axes, everybody
+from flint.mesh.mesh import Mesh
+from flint.mesh.permutation import permutation
+from flint.mesh.ranks import all_ranks, from_mask
 from flint.simulation.actors import build_cast
 from flint.simulation.durations import Costs
 from flint.simulation.machine import run
-from flint.tensor_types import tensor_type
-from flint.work import Role, Unit, Work, WorkItem
-from flint.workload import Level, Program, ProgramInput, Workload, with_communicators
-from tests.chakra_writer.cases import any_communication, communication
-from tests.unrolling.random_graphs import programs as random_programs
+from flint.workload.workload import Level, Program, ProgramInput, Workload, with_communicators
+from tests.converters.chakra.write.cases import any_communication, communication
+from tests.graph.unrolling.random_graphs import programs as random_programs
 
 H100 = load_system("dgx-h100")
 BIG = tensor_type((4096, 4096), "bf16")

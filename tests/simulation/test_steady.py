@@ -9,23 +9,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flint.building import GraphBuilder, TableBuilder, with_tables
-from flint.communication import Communication
 from flint.cost.systems import load_system
-from flint.graph import Loop, WorkloadGraph
-from flint.groups import along_axes
-from flint.mesh import Mesh
+from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.communication import Communication
+from flint.graph.graph import Loop, WorkloadGraph
+from flint.graph.unrolling import instances_of
+from flint.graph.work import Role
+from flint.mesh.groups import along_axes
+from flint.mesh.mesh import Mesh
 from flint.simulation import running
 from flint.simulation.actors import build_cast
 from flint.simulation.durations import Costs
+from flint.simulation.loop_shortening import repeats, shorten
 from flint.simulation.machine import run
 from flint.simulation.running import run_shortened
-from flint.simulation.steady import repeats, shorten
-from flint.unrolling import instances_of
-from flint.work import Role
-from tests.chakra_writer.cases import MESH, any_communication
+from tests.converters.chakra.write.cases import MESH, any_communication
+from tests.graph.unrolling.random_graphs import programs
 from tests.simulation.test_simulate import BIG, PRODUCT, product, workload_of
-from tests.unrolling.random_graphs import programs
 
 
 def lengthened(graph: WorkloadGraph, trips: int) -> WorkloadGraph:

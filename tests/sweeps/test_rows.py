@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flint.cli.sweeping import _table
-from flint.mesh import Mesh
+from flint.mesh.mesh import Mesh
 from flint.sweeps import page, picture
 from flint.sweeps.description import Sweep
 from flint.sweeps.points import Point

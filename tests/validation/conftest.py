@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.capture.comparing import child_environment
+from tests.frontends.jax.comparing import child_environment
 
 #: Name -> where the step is.
 STEPS = {
-    "mlp": ("tests.capture.steps", "mlp"),
-    "scan": ("tests.capture.steps", "scan"),
-    "unrolled": ("tests.capture.steps", "unrolled"),
-    "ring": ("tests.capture.steps", "ring"),
-    "bf16": ("tests.capture.steps", "bf16"),
-    "explicit": ("tests.capture.steps", "explicit"),
+    "mlp": ("tests.frontends.jax.steps", "mlp"),
+    "scan": ("tests.frontends.jax.steps", "scan"),
+    "unrolled": ("tests.frontends.jax.steps", "unrolled"),
+    "ring": ("tests.frontends.jax.steps", "ring"),
+    "bf16": ("tests.frontends.jax.steps", "bf16"),
+    "explicit": ("tests.frontends.jax.steps", "explicit"),
     "llama3": ("flint.models.jax.llama3", "train_tiny"),
     "decode": ("flint.models.jax.decode", "decode_tiny"),
     "moe": ("flint.models.jax.moe", "train_tiny"),

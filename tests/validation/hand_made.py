@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 
-from flint.building import GraphBuilder, TableBuilder, with_tables
-from flint.communication import Communication
-from flint.groups import along_axes
-from flint.mesh import Mesh
-from flint.ranks import all_ranks
-from flint.tensor_types import tensor_type
-from flint.work import Role, Unit, Work, WorkItem
-from flint.workload import Order, Program, ProgramInput, Workload, with_communicators
+from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.communication import Communication
+from flint.graph.tensor_types import tensor_type
+from flint.graph.work import Role, Unit, Work, WorkItem
+from flint.mesh.groups import along_axes
+from flint.mesh.mesh import Mesh
+from flint.mesh.ranks import all_ranks
+from flint.workload.workload import Order, Program, ProgramInput, Workload, with_communicators
 
 X, W, H, G = ((16, 32), (32, 8), (16, 8), (32, 8))
 MESH = Mesh((2, 2), ("data", "model"))

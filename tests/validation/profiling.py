@@ -3,7 +3,7 @@
     python profiling.py FOLDER NAME=STEP...
 
 Leaves FOLDER/NAME, a profile folder of two runs; a step is ``module:attribute`` as for
-``tests/capture/executing.py``, whose settings of XLA this uses.
+``tests/frontends/jax/executing.py``, whose settings of XLA this uses.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from flint.errors import FlintError
 from flint.validation.validating import totals, validate
-from tests.capture.comparing import child_environment
-from tests.models.names import MODELS
+from tests.frontends.jax.comparing import child_environment
+from tests.models.jax.names import MODELS
 
 HERE = Path(__file__).parent
 _COUNTED = ("captured", "executed", "matched", "by_name", "of_any_group")

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flint.validation import alignment
-from flint.validation.alignment import aligned, longest_ascending
+from flint.validation.matching import alignment
+from flint.validation.matching.alignment import aligned, longest_ascending
 
 SEQUENCES = st.lists(st.integers(0, 3), max_size=14)
 

@@ -7,9 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from flint.converters.torch_ops import op_facts
+from flint.converters.profilers.torch_ops import op_facts
 from flint.errors import FlintError
-from flint.validation.backends import (
+from flint.validation.matching.equivalence import BARRIER, COMBINED, ROOTED, rules_for
+from flint.validation.matching.pairing import Matching
+from flint.validation.matching.pairs import match
+from flint.validation.observed.classes import OpClass, aten_class
+from flint.validation.observed.columns import OpFacts
+from flint.validation.report.sanity_checks import check_alike
+from flint.validation.rewrites.cpu_substitutes import (
     CAST,
     DECOMPOSED,
     FUNCTIONAL,
@@ -19,12 +25,6 @@ from flint.validation.backends import (
     Gloo,
     explanations,
 )
-from flint.validation.classes import OpClass, aten_class
-from flint.validation.conclusions import check_alike
-from flint.validation.keys import BARRIER, COMBINED, ROOTED, rules_for
-from flint.validation.matching import match
-from flint.validation.observed import OpFacts
-from flint.validation.pairing import Matching
 
 X, ONE, W = (2, 16, 64), (2, 16, 1), (64,)
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flint.validation.classes import OpClass
-from flint.validation.clocks import Meetings, Presence
-from flint.validation.conclusions import shown_ranks
+from flint.validation.observed.classes import OpClass
+from flint.validation.observed.clocks import Meetings, Presence
+from flint.validation.report.sanity_checks import shown_ranks
 
 ALL = (0, 1, 2, 3)
 

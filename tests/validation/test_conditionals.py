@@ -6,8 +6,8 @@ import pytest
 
 import flint
 from flint.errors import FlintError
-from flint.validation.branches import CHOSEN, NOT_CHOSEN
-from flint.validation.classes import OpClass
+from flint.validation.observed.classes import OpClass
+from flint.validation.rewrites.branches import CHOSEN, NOT_CHOSEN
 from flint.validation.validating import validate
 from tests.validation import xla_conditionals
 from tests.validation.xla_runs import Runs

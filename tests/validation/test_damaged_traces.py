@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from flint.errors import FlintError
-from flint.validation.reading import read_trace
-from tests.validation.test_chakra_ops import pytorch_step
+from flint.validation.observed.reading import read_trace
+from tests.converters.chakra.read.test_observe import pytorch_step
 from tests.validation.xplanes import Run, profile
 
 DATA = Path(__file__).parents[1] / "data"

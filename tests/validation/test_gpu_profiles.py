@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from flint.building import with_tables
-from flint.converters import xplane
+from flint.converters.profilers.xplane.observe import observe as observe_xplane
 from flint.errors import FlintError
-from flint.validation.classes import OpClass
-from flint.validation.expected import expected_of
-from flint.validation.keys import COMBINED
-from flint.validation.merged import CUT, MERGED, PADDED
-from flint.validation.reduced import ABSORBED, FOLDED
+from flint.graph.building import with_tables
+from flint.validation.expected.ops import expected_of
+from flint.validation.matching.equivalence import COMBINED
+from flint.validation.observed.classes import OpClass
+from flint.validation.rewrites.all_reduces import ABSORBED, FOLDED
+from flint.validation.rewrites.gemms import CUT, MERGED, PADDED
 from flint.validation.validating import validate
 from tests.validation.xplanes import Plane, Run, field, profile
 
@@ -53,7 +53,7 @@ def facts_of(trace, rank, step):
 @pytest.mark.parametrize("kernels", [1, 2])
 def test_kernels_are_told_by_run_and_op_and_counted_once(kernels, runs, tmp_path):
     run = runs["gpu_llama"]
-    trace = xplane.observe(profile(run, tmp_path / "g.xplane.pb", 8, runs=3, kernels=kernels))
+    trace = observe_xplane(profile(run, tmp_path / "g.xplane.pb", 8, runs=3, kernels=kernels))
     assert (trace.backend, trace.world, trace.ranks) == ("gpu", 8, tuple(range(8)))
     assert trace.steps == ("run 0", "run 1", "run 2")
     names = Counter(run.executed())
@@ -76,7 +76,7 @@ def test_what_a_gpu_multiplies_is_what_was_captured(runs, tmp_path):
     step = getattr(importlib.import_module(module), attribute)
     expected = expected_of(step.capture(), 0)
     captured = [expected.facts[number] for number in expected.op.tolist()]
-    trace = xplane.observe(profile(runs["gpu_llama"], tmp_path / "g.xplane.pb", 8))
+    trace = observe_xplane(profile(runs["gpu_llama"], tmp_path / "g.xplane.pb", 8))
     assert multiply_adds(facts_of(trace, 0, 1)) == multiply_adds(captured) > 0
 
 
@@ -213,7 +213,7 @@ def test_an_instruction_that_ran_once_less_or_more_differs(name, begin, more, ru
 
 
 def test_calls_of_cublas_are_products_with_the_sizes_of_their_configuration(runs, tmp_path):
-    trace = xplane.observe(profile(runs["gpu_decode_cublas"], tmp_path / "g.xplane.pb", 1))
+    trace = observe_xplane(profile(runs["gpu_decode_cublas"], tmp_path / "g.xplane.pb", 1))
     calls = [facts for facts in facts_of(trace, 0, 0) if facts.name.startswith("custom-call")]
     assert {facts.kind for facts in calls} == {OpClass.GEMM}
     # Queries of a token times 64 model dims by heads' 64, padded to 8 rows by the compiler.
@@ -225,7 +225,7 @@ def test_an_op_in_a_loop_runs_as_often_as_its_kernels_come(tmp_path, runs):
     counts = Counter(run.executed())
     in_loop = [name for name, count in counts.items() if count > 1]
     assert in_loop  # layers are a loop
-    trace = xplane.observe(profile(run, tmp_path / "g.xplane.pb", 1, runs=1, kernels=3))
+    trace = observe_xplane(profile(run, tmp_path / "g.xplane.pb", 1, runs=1, kernels=3))
     seen = Counter(facts.name for facts in facts_of(trace, 0, 0))
     assert {name: seen[name] for name in in_loop} == {name: counts[name] for name in in_loop}
 
@@ -240,7 +240,7 @@ def test_run_numbers_may_be_any_64_bits(runs, tmp_path):
     metadata.blobs.append(("m(1)", runs["gpu_llama"].data))
     path = tmp_path / "t.xplane.pb"
     path.write_bytes(b"".join(field(1, item.encoded()) for item in (plane, metadata)))
-    trace = xplane.observe(path)
+    trace = observe_xplane(path)
     assert (trace.backend, trace.step.tolist()) == ("tpu", [0, 1])
 
 
@@ -250,7 +250,7 @@ def test_a_program_without_its_hlo_is_refused(tmp_path):
     path = tmp_path / "g.xplane.pb"
     path.write_bytes(field(1, plane.encoded()))
     with pytest.raises(FlintError, match=r"the HLO of jit_f\(3\) is not in the trace"):
-        xplane.observe(path)
+        observe_xplane(path)
 
 
 def test_times_that_are_none_are_refused(tmp_path):
@@ -259,4 +259,4 @@ def test_times_that_are_none_are_refused(tmp_path):
     path = tmp_path / "g.xplane.pb"
     path.write_bytes(field(1, plane.encoded()))
     with pytest.raises(FlintError):
-        xplane.observe(path)
+        observe_xplane(path)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from flint.converters.xplane import observe
-from flint.converters.xplane_devices import Devices
+from flint.converters.profilers.xplane.devices import Devices
+from flint.converters.profilers.xplane.observe import observe
 from flint.errors import FlintError
 from flint.post_execution.converting import convert_traces
 from flint.validation.validating import validate
-from tests.capture.comparing import child_environment
+from tests.frontends.jax.comparing import child_environment
 from tests.validation.conftest import step_of
 from tests.validation.test_gpu_profiles import DATA
 from tests.validation.xplanes import Run, field, profile
@@ -36,8 +36,8 @@ def folder(tmp_path_factory):
     runs = [
         subprocess.Popen(
             [
-                sys.executable, str(script), str(place), "tests.capture.steps:mlp", str(number),
-                str(HOSTS), str(port),
+                sys.executable, str(script), str(place), "tests.frontends.jax.steps:mlp",
+                str(number), str(HOSTS), str(port),
             ],
             env=child_environment(), stderr=subprocess.PIPE, text=True,
         )

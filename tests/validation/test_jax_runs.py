@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from flint.building import with_tables
 from flint.errors import FlintError, UsageError
-from flint.validation.classes import OpClass
-from flint.validation.keys import (
+from flint.graph.building import with_tables
+from flint.validation.matching.equivalence import (
     BUFFERS,
     COMBINED,
     DUPLICATE,
@@ -17,6 +16,7 @@ from flint.validation.keys import (
     SCATTERED,
     SWAPPED,
 )
+from flint.validation.observed.classes import OpClass
 from flint.validation.validating import totals, validate
 from tests.validation.conftest import STEPS, step_of
 

@@ -7,9 +7,9 @@ import importlib
 import pytest
 
 import flint
-from flint.validation.classes import OpClass
+from flint.validation.observed.classes import OpClass
 from flint.validation.validating import validate
-from tests.models.names import MODELS
+from tests.models.jax.names import MODELS
 
 PERMUTES = """module @m attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {
   func.func public @main(%arg0: tensor<4x8xf32>) -> tensor<4x8xf32> {

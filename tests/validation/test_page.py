@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from flint.validation.page import page
-from flint.validation.report import WARNED, Report
+from flint.validation.report.page import page
+from flint.validation.report.report import WARNED, Report
 from flint.validation.validating import validate
+from tests.converters.chakra.read.test_observe import pytorch_step
 from tests.validation.hand_made import workload
-from tests.validation.test_chakra_ops import pytorch_step
 
 TEXT = "dropout left out"
 

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flint.groups import along_axes
-from flint.mesh import Mesh
-from flint.validation.reduced import _adding_up, _product
+from flint.mesh.groups import along_axes
+from flint.mesh.mesh import Mesh
+from flint.validation.rewrites.all_reduces import _adding_up, _product
 
 MESH = Mesh((2, 2, 2), ("a", "b", "c"))
 

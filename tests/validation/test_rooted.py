@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from flint.converters import pytorch_et
-from flint.converters.pytorch_et_links import _RESULT_FIRST
-from flint.converters.torch_ops import comms_facts, op_facts
-from flint.validation.classes import OpClass
-from flint.validation.keys import rules_for
-from flint.validation.matching import match
-from flint.validation.observed import OpFacts
-from flint.validation.rooted import THROUGH_ROOT
+from flint.converters.profilers.pytorch_et.links import _RESULT_FIRST
+from flint.converters.profilers.pytorch_et.observe import observe as observe_pytorch_et
+from flint.converters.profilers.torch_ops import comms_facts, op_facts
+from flint.validation.matching.equivalence import rules_for
+from flint.validation.matching.pairs import match
+from flint.validation.observed.classes import OpClass
+from flint.validation.observed.columns import OpFacts
+from flint.validation.rewrites.gather_scatter import THROUGH_ROOT
 
 PART = ((4, 8), "f32")  # 128 bytes
 
@@ -106,7 +106,7 @@ def test_an_execution_trace_tells_who_the_root_is(tmp_path):
     node = {"id": 2, "ctrl_deps": 1, "name": "c10d::gather_", "inputs": inputs, "attrs": []}
     path = tmp_path / "et_rank2.json"
     path.write_text(json.dumps({"schema": "1.1.1", "nodes": [node]}))
-    (facts,) = pytorch_et.observe(path).facts
+    (facts,) = observe_pytorch_et(path).facts
     assert (facts.operands, facts.parts, facts.members) == ((PART,), (128,), 4)
 
 

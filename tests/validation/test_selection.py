@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from flint.converters.torch_ops import op_facts
-from flint.validation.observed import ObservedRows
-from flint.validation.selection import selected
+from flint.converters.profilers.torch_ops import op_facts
+from flint.validation.observed.columns import ObservedRows
+from flint.validation.observed.selection import selected
 
 
 def chosen(rows, names, form="pytorch-et"):

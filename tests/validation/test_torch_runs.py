@@ -17,11 +17,11 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from flint.errors import FlintError, UsageError  # noqa: E402
-from flint.validation.backends import DECOMPOSED  # noqa: E402
-from flint.validation.classes import OpClass  # noqa: E402
-from flint.validation.keys import LONG_LIST  # noqa: E402
-from flint.validation.reading import read_trace  # noqa: E402
-from flint.validation.reporting import FUSED  # noqa: E402
+from flint.validation.matching.equivalence import LONG_LIST  # noqa: E402
+from flint.validation.observed.classes import OpClass  # noqa: E402
+from flint.validation.observed.reading import read_trace  # noqa: E402
+from flint.validation.report.rank_report import FUSED  # noqa: E402
+from flint.validation.rewrites.cpu_substitutes import DECOMPOSED  # noqa: E402
 from flint.validation.validating import totals, validate  # noqa: E402
 from tests.validation import torch_steps  # noqa: E402
 

@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from flint.validation.keys import WIDENED_INTEGERS
+from flint.validation.matching.equivalence import WIDENED_INTEGERS
 from tests.validation import xla_windows
 from tests.validation.xla_runs import Runs, named
 

@@ -6,13 +6,11 @@ from collections import Counter
 
 import pytest
 
-from flint.converters.xplane_branches import taken
-from flint.converters.xplane_loops import iterations
+from flint.converters.profilers.xplane.branches import taken
+from flint.converters.profilers.xplane.loops import iterations
 from flint.errors import FlintError
 from flint.hlo import hlo_pb2 as pb
-from flint.validation.branches import CHOSEN, NOT_CHOSEN
-from flint.validation.classes import OpClass
-from flint.validation.keys import (
+from flint.validation.matching.equivalence import (
     BUFFERS,
     CONSTANT,
     HOISTED,
@@ -27,7 +25,9 @@ from flint.validation.keys import (
     SWAPPED,
     WIDENED,
 )
-from flint.validation.page import CLASS_COLUMNS, class_rows
+from flint.validation.observed.classes import OpClass
+from flint.validation.report.page import CLASS_COLUMNS, class_rows
+from flint.validation.rewrites.branches import CHOSEN, NOT_CHOSEN
 from tests.validation import xla_steps
 from tests.validation.xla_runs import Runs, named
 

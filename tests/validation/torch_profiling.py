@@ -23,7 +23,7 @@ import torch.multiprocessing as mp
 from torch.distributed.device_mesh import init_device_mesh
 from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, schedule
 
-from tests.torch_real.kernels import accelerator_kernels
+from tests.frontends.torch.real.kernels import accelerator_kernels
 
 
 def step_of(place):

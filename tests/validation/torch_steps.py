@@ -10,7 +10,7 @@ from torch import nn
 
 import flint
 from flint.models.torch import llama3, moe, resnet
-from tests.torch_real import steps
+from tests.frontends.torch.real import steps
 from tests.validation import published
 
 _TINY = replace(llama3.TINY, layers=2)

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from flint.validation.validating import validate
-from tests.capture.comparing import child_environment
+from tests.frontends.jax.comparing import child_environment
 
 
 class Runs:

@@ -17,16 +17,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from flint.communication import COLLECTIVES, POINT_TO_POINT
 from flint.errors import UsageError
-from flint.graph import WorkloadGraph
+from flint.graph.communication import COLLECTIVES, POINT_TO_POINT
+from flint.graph.graph import WorkloadGraph
+from flint.graph.verification import verify
 from flint.passes.what_if.bucket import bucket
 from flint.passes.what_if.defer import defer
 from flint.passes.what_if.hoist import hoist
 from flint.passes.what_if.replace_algorithm import replace_algorithm
 from flint.passes.what_if.scale import scale
 from flint.passes.what_if.split import split
-from flint.verification import verify
 
 #: What a pass can change.
 _COLUMNS: Final = (
@@ -171,7 +171,7 @@ def transform(graph: WorkloadGraph, passes: Iterable[str | Chosen]) -> WorkloadG
 
     Raises:
         UsageError: an unknown pass or option.
-        FlintError: a graph that contradicts itself (see ``flint.verification``).
+        FlintError: a graph that contradicts itself (see ``flint.graph.verification``).
     """
     return stages(graph, passes)[-1]
 

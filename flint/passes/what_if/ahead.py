@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flint.building import GraphBuilder, TableBuilder
-from flint.graph import Ints, Loop, NodeKind, WorkloadGraph
+from flint.graph.building import GraphBuilder, TableBuilder
+from flint.graph.graph import Ints, Loop, NodeKind, WorkloadGraph
 from flint.passes.columns import lists
 from flint.passes.what_if.copying import Edges, copy_node, order_of
 from flint.passes.what_if.gathers import weight_gathers

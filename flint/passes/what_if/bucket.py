@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from flint.building import with_tables
-from flint.communication import Communication
 from flint.execution.forms import bytes_of
-from flint.graph import Ints, NodeKind, WorkloadGraph
+from flint.graph.building import with_tables
+from flint.graph.communication import Communication
+from flint.graph.graph import Ints, NodeKind, WorkloadGraph
 from flint.passes.columns import total_by_row, with_bodies
 from flint.passes.contract import Columns, contract
 from flint.passes.order import predecessors

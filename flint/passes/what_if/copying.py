@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flint.building import GraphBuilder
-from flint.graph import EdgeKind, NodeKind, WorkloadGraph
+from flint.graph.building import GraphBuilder
+from flint.graph.graph import EdgeKind, NodeKind, WorkloadGraph
 
 #: Nodes that come first, and why.
 Edges = list[tuple[int, EdgeKind]]

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from flint.communication import POINT_TO_POINT
-from flint.graph import NodeKind, WorkloadGraph
+from flint.graph.communication import POINT_TO_POINT
+from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.work import Unit
 from flint.passes.columns import lists, with_bodies
 from flint.passes.what_if.reissue import reissued, without_waits
-from flint.work import Unit
 
 
 def defer(graph: WorkloadGraph, *, by: int) -> WorkloadGraph:

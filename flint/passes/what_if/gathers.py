@@ -14,9 +14,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.graph import NodeKind, WorkloadGraph
+from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.work import Role, Unit
 from flint.passes.columns import lists, row_of_entry
-from flint.work import Role, Unit
 
 _PREPARING = (Role.ALIAS, Role.GENERATE, Role.ELEMENTWISE, Role.MOVEMENT)
 

@@ -14,7 +14,7 @@ says; those of activations are left alone.
 
 from __future__ import annotations
 
-from flint.graph import Loop, WorkloadGraph
+from flint.graph.graph import Loop, WorkloadGraph
 from flint.passes.columns import with_bodies
 from flint.passes.what_if.ahead import gathered_ahead
 from flint.passes.what_if.gathers import weight_gathers

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from flint.graph import WorkloadGraph
+from flint.graph.graph import WorkloadGraph
 from flint.passes.columns import lists, pointer
 from flint.passes.order import predecessors
 from flint.passes.permute import permuted

@@ -27,15 +27,15 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from flint.building import GraphBuilder, TableBuilder, with_tables
-from flint.communication import Communication
 from flint.errors import UsageError
-from flint.graph import NodeKind, WorkloadGraph
-from flint.groups import Groups, from_table
+from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.communication import Communication
+from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.tensor_types import DTYPE_BITS, TensorType, tensor_type
+from flint.graph.work import NO_WORK, Role, Work
+from flint.mesh.groups import Groups, from_table
 from flint.passes.columns import lists, with_bodies
 from flint.passes.what_if.copying import Edges, copy_node, order_of
-from flint.tensor_types import DTYPE_BITS, TensorType, tensor_type
-from flint.work import NO_WORK, Role, Work
 
 
 class Step(NamedTuple):

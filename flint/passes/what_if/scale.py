@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from flint.graph import Ints, NodeKind, WorkloadGraph
+from flint.graph.graph import Ints, NodeKind, WorkloadGraph
 from flint.passes.columns import row_of_entry, with_bodies
 
 

@@ -14,9 +14,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from flint.building import with_tables
-from flint.communication import Communication
-from flint.graph import EdgeKind, Ints, NodeKind, WorkloadGraph
+from flint.graph.building import with_tables
+from flint.graph.communication import Communication
+from flint.graph.graph import EdgeKind, Ints, NodeKind, WorkloadGraph
 from flint.passes.columns import pointer, row_of_entry, take_rows, with_bodies
 
 

@@ -40,7 +40,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flint.errors import FlintError
-from flint.stablehlo.records import Op
+from flint.graph.tensor_types import TensorType
+from flint.graph.work import Role, Work
+from flint.stablehlo.read.records import Op
 from flint.stablehlo.rules import (
     collectives,
     contraction,
@@ -58,8 +60,6 @@ from flint.stablehlo.rules.custom_calls import (
     is_known_custom_call,
 )
 from flint.stablehlo.rules.rule import Rule
-from flint.tensor_types import TensorType
-from flint.work import Role, Work
 
 __all__ = ["RULES", "Rule", "flops_known", "is_known_custom_call", "rule_for", "work_of"]
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flint.stablehlo.records import Op
-from flint.tensor_types import TensorType
-from flint.work import NO_WORK, Work
+from flint.graph.tensor_types import TensorType
+from flint.graph.work import NO_WORK, Work
+from flint.stablehlo.read.records import Op
 
 
 def total_bytes(types: Sequence[TensorType]) -> int:

@@ -7,10 +7,10 @@ in the network or in the collective's kernel (XLA counts one FLOP per element, a
 
 from __future__ import annotations
 
+from flint.graph.work import Role
 from flint.stablehlo.rules.bytes import boundary
 from flint.stablehlo.rules.names import names
 from flint.stablehlo.rules.rule import Rule
-from flint.work import Role
 
 _NAMES = names(
     "all_gather all_reduce all_to_all collective_broadcast collective_permute cross-replica-sum",

@@ -7,10 +7,10 @@ the walker adds.
 
 from __future__ import annotations
 
+from flint.graph.work import Role
 from flint.stablehlo.rules.bytes import alias, boundary, nothing
 from flint.stablehlo.rules.names import names
 from flint.stablehlo.rules.rule import Rule
-from flint.work import Role
 
 _CONTROL = names("async_start call case func.call func.return if return while")
 

@@ -15,14 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from flint.stablehlo.records import Op
+from flint.graph.tensor_types import TensorType
+from flint.graph.work import Role, Work
+from flint.stablehlo.read.records import Op
 from flint.stablehlo.rules import library_calls as library
 from flint.stablehlo.rules.bytes import alias, boundary, nothing, total_bytes
 from flint.stablehlo.rules.library_calls import ItemRule
 from flint.stablehlo.rules.names import names
 from flint.stablehlo.rules.rule import Rule
-from flint.tensor_types import TensorType
-from flint.work import Role, Work
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from flint.graph.work import Role
 from flint.stablehlo.rules.bytes import alias, boundary, nothing
 from flint.stablehlo.rules.names import names
 from flint.stablehlo.rules.rule import Rule
-from flint.work import Role
 
 _ALIASES = names(
     "sdy.data_flow_edge sdy.func_data_flow_edge sdy.propagation_barrier sdy.reshard",

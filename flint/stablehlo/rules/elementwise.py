@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from flint.stablehlo.records import Op
+from flint.graph.tensor_types import TensorType
+from flint.graph.work import Role, Unit, Work, WorkItem
+from flint.stablehlo.read.records import Op
 from flint.stablehlo.rules.names import names
 from flint.stablehlo.rules.rule import Rule, WorkRule
-from flint.tensor_types import TensorType
-from flint.work import Role, Unit, Work, WorkItem
 
 _TRANSCENDENTAL = names(
     "atan2 cbrt cosine exponential exponential_minus_one log log_plus_one logistic power rsqrt",

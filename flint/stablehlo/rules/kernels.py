@@ -20,11 +20,11 @@ from math import prod
 
 from flint.cost.op_work import fft_flops, sort_flops, top_k_flops
 from flint.errors import FlintError
-from flint.stablehlo.records import Op
+from flint.graph.tensor_types import TensorType
+from flint.graph.work import Role, Unit, Work, WorkItem
+from flint.stablehlo.read.records import Op
 from flint.stablehlo.rules.bytes import boundary, total_bytes
 from flint.stablehlo.rules.rule import Rule
-from flint.tensor_types import TensorType
-from flint.work import Role, Unit, Work, WorkItem
 
 
 def _vector(flops: int, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:

@@ -15,11 +15,11 @@ from typing import Any
 
 from flint.cost import op_work
 from flint.errors import FlintError
-from flint.stablehlo.causal_masks import causal_share
-from flint.stablehlo.records import Op
+from flint.graph.tensor_types import TensorType
+from flint.graph.work import Unit, WorkItem
+from flint.stablehlo.read.records import Op
 from flint.stablehlo.rules.contraction import convolution_item
-from flint.tensor_types import TensorType
-from flint.work import Unit, WorkItem
+from flint.stablehlo.values.causal_masks import causal_share
 
 Types = Sequence[TensorType]
 #: FLOPs of a library call, or None where types and configuration do not tell.

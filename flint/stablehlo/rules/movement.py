@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flint.stablehlo.records import Op
+from flint.graph.tensor_types import TensorType
+from flint.graph.work import Role, Work
+from flint.stablehlo.read.records import Op
 from flint.stablehlo.rules.bytes import alias, boundary, generate, nothing, total_bytes
 from flint.stablehlo.rules.names import names
 from flint.stablehlo.rules.rule import Rule
-from flint.tensor_types import TensorType
-from flint.work import Role, Work
 
 
 def _keeps_order(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> bool:

@@ -27,12 +27,12 @@ from collections.abc import Sequence
 from math import prod
 
 from flint.errors import FlintError
-from flint.stablehlo.records import Block, Op
+from flint.graph.tensor_types import TensorType
+from flint.graph.work import Role, Unit, Work, WorkItem
+from flint.stablehlo.read.records import Block, Op
 from flint.stablehlo.rules.bytes import boundary, total_bytes
 from flint.stablehlo.rules.elementwise import UNIT_OF
 from flint.stablehlo.rules.rule import Rule
-from flint.tensor_types import TensorType
-from flint.work import Role, Unit, Work, WorkItem
 
 
 def region_counts(block: Block) -> tuple[int, int]:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from flint.stablehlo.records import Op
-from flint.tensor_types import TensorType
-from flint.work import Role, Work
+from flint.graph.tensor_types import TensorType
+from flint.graph.work import Role, Work
+from flint.stablehlo.read.records import Op
 
 #: (op, operand types, result types) -> whether this one only renames its operand's buffer.
 ViewRule = Callable[[Op, Sequence[TensorType], Sequence[TensorType]], bool]

@@ -10,7 +10,7 @@ how it was issued (``issue.py``).
 from __future__ import annotations
 
 from flint.frontends.torch.emission.module import Emitted, emitted
-from flint.frontends.torch.recording import Recording
+from flint.frontends.torch.recording.recording import Recording
 
 
 def emit(recording: Recording, strict: bool = False) -> bytes:

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 
 from flint.errors import FlintError
-from flint.frontends.torch.emission import exchanged_tensors as exchanged
-from flint.frontends.torch.emission import shared_tensors as shared
+from flint.frontends.torch.emission import exchanges as exchanged
+from flint.frontends.torch.emission import group_collectives as shared
 from flint.frontends.torch.emission.emitter import Emitter
 from flint.frontends.torch.emission.replica_groups import Table, evenly, full_groups, full_pairs
 from flint.frontends.torch.emission.rooted import barrier, gather_to_root, scatter_from_root
 from flint.frontends.torch.emission.storages import Storages
-from flint.frontends.torch.recording import Op, Recording
-from flint.stablehlo.bindings import ir
-from flint.stablehlo.bindings import stablehlo as hlo
+from flint.frontends.torch.recording.recording import Op, Recording
+from flint.stablehlo.read.bindings import ir
+from flint.stablehlo.read.bindings import stablehlo as hlo
 
 _NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor")
 

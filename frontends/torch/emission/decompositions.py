@@ -18,12 +18,12 @@ from typing import Any
 from jaxlib.mlir.dialects import func
 
 from flint.errors import FlintError
-from flint.frontends.torch.emission.substitutes import substitute
+from flint.frontends.torch.emission.estimated_kernels import substitute
 from flint.frontends.torch.lowerings import dtypes, lowering_of
 from flint.frontends.torch.lowerings import operations as build
 from flint.frontends.torch.lowerings.calls import Call, Operand, Spec, Unsupported
-from flint.frontends.torch.recording import Op, View
-from flint.stablehlo.bindings import ir
+from flint.frontends.torch.recording.recording import Op, View
+from flint.stablehlo.read.bindings import ir
 
 #: Longest text of an argument that goes into messages, characters.
 _SHOWN = 80

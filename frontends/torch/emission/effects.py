@@ -6,7 +6,7 @@ those that are a view, an allocation or a question to the runtime and launch no 
 
 from __future__ import annotations
 
-from flint.frontends.torch.recording import Op, View, views_in
+from flint.frontends.torch.recording.recording import Op, View, views_in
 
 #: Ops that return memory whose values are nobody's.
 _ALLOCATIONS = frozenset(

@@ -18,9 +18,9 @@ import numpy as np
 from flint.errors import FlintError
 from flint.frontends.torch.lowerings import operations as build
 from flint.frontends.torch.lowerings.operations import Value
-from flint.frontends.torch.recording import Op, View, views_in
-from flint.stablehlo.bindings import ir
-from flint.stablehlo.bindings import stablehlo as hlo
+from flint.frontends.torch.recording.recording import Op, View, views_in
+from flint.stablehlo.read.bindings import ir
+from flint.stablehlo.read.bindings import stablehlo as hlo
 
 if TYPE_CHECKING:
     from flint.frontends.torch.emission.collectives import Collectives

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from flint.frontends.torch.recording import Op
-from flint.stablehlo.bindings import ir
-from flint.stablehlo.issue_attributes import AFTER, ID, MODULE, PHASE, STREAM
+from flint.frontends.torch.recording.recording import Op
+from flint.stablehlo.read.bindings import ir
+from flint.stablehlo.recorded.issue_attributes import AFTER, ID, MODULE, PHASE, STREAM
 
 
 class Issue:

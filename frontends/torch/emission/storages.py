@@ -20,7 +20,7 @@ from flint.frontends.torch.emission import strided
 from flint.frontends.torch.lowerings import dtypes
 from flint.frontends.torch.lowerings import operations as op
 from flint.frontends.torch.lowerings.operations import Value
-from flint.frontends.torch.recording import View
+from flint.frontends.torch.recording.recording import View
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from flint.errors import FlintError
 from flint.frontends.torch.lowerings import operations as op
 from flint.frontends.torch.lowerings.operations import Value
-from flint.frontends.torch.recording import View
+from flint.frontends.torch.recording.recording import View
 
 
 def dense_order(shape: tuple[int, ...], stride: tuple[int, ...]) -> list[int] | None:

@@ -9,7 +9,7 @@ from flint.frontends.torch.lowerings import operations as op
 from flint.frontends.torch.lowerings.calls import Call, value_at
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.table import lowers
-from flint.stablehlo.bindings import stablehlo as hlo
+from flint.stablehlo.read.bindings import stablehlo as hlo
 
 _TANH_SCALE = math.sqrt(2 / math.pi)
 _TANH_CUBIC = 0.044715

@@ -11,7 +11,7 @@ from flint.frontends.torch.lowerings.calls import Call, value_at
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.pointwise import is_nan, pair, sign
 from flint.frontends.torch.lowerings.table import lowers
-from flint.stablehlo.bindings import stablehlo as hlo
+from flint.stablehlo.read.bindings import stablehlo as hlo
 
 
 @lowers("aten.complex")

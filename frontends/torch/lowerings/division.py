@@ -10,7 +10,7 @@ from flint.frontends.torch.lowerings.calls import Call, Unsupported, value_at
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.pointwise import pair, truncated
 from flint.frontends.torch.lowerings.table import lowers
-from flint.stablehlo.bindings import stablehlo as hlo
+from flint.stablehlo.read.bindings import stablehlo as hlo
 
 
 @lowers("aten.div", "aten.floor_divide")

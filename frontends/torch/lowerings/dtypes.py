@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from flint.errors import FlintError
-from flint.stablehlo.bindings import ir
+from flint.stablehlo.read.bindings import ir
 
 _SIZES = {
     "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4,

@@ -15,7 +15,7 @@ from flint.frontends.torch.lowerings import operations as op
 from flint.frontends.torch.lowerings.calls import Call, axis
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.table import lowers
-from flint.stablehlo.bindings import stablehlo as hlo
+from flint.stablehlo.read.bindings import stablehlo as hlo
 
 
 def _along(value: Value, dim: int, kind: str, length: int) -> Value:

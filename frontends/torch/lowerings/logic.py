@@ -12,7 +12,7 @@ from flint.frontends.torch.lowerings.calls import Call, Unsupported, common_dtyp
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.pointwise import is_nan, pair
 from flint.frontends.torch.lowerings.table import lowers
-from flint.stablehlo.bindings import stablehlo as hlo
+from flint.stablehlo.read.bindings import stablehlo as hlo
 
 _COMPARISONS = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE"}
 

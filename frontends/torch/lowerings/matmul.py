@@ -9,7 +9,7 @@ from flint.frontends.torch.lowerings import operations as op
 from flint.frontends.torch.lowerings.calls import Call, Unsupported, value_at
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.table import lowers
-from flint.stablehlo.bindings import chlo
+from flint.stablehlo.read.bindings import chlo
 
 
 def _scaled(value: Value, factor: Any) -> Value:

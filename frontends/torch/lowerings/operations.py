@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from flint.frontends.torch.lowerings import dtypes
-from flint.stablehlo.bindings import chlo, ir
-from flint.stablehlo.bindings import stablehlo as hlo
+from flint.stablehlo.read.bindings import chlo, ir
+from flint.stablehlo.read.bindings import stablehlo as hlo
 
 Value = Any
 Shape = tuple[int, ...]

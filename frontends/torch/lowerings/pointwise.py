@@ -15,8 +15,8 @@ from flint.frontends.torch.lowerings import operations as op
 from flint.frontends.torch.lowerings.calls import Call, Operand, Unsupported, value_at
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.table import TABLE, lowers
-from flint.stablehlo.bindings import chlo
-from flint.stablehlo.bindings import stablehlo as hlo
+from flint.stablehlo.read.bindings import chlo
+from flint.stablehlo.read.bindings import stablehlo as hlo
 
 
 def _silu(x: Value) -> Value:

@@ -14,7 +14,7 @@ from flint.frontends.torch.lowerings.calls import Call, Unsupported, value_at
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.reduction import window
 from flint.frontends.torch.lowerings.table import lowers
-from flint.stablehlo.bindings import stablehlo as hlo
+from flint.stablehlo.read.bindings import stablehlo as hlo
 
 
 def _spatial(call: Call) -> int:
@@ -96,7 +96,7 @@ def _best(
 
 def _fill_best(region: Any, dtype: str) -> None:
     """The greater of two values with its place; of equal ones, the first."""
-    from flint.stablehlo.bindings import ir
+    from flint.stablehlo.read.bindings import ir
 
     kinds = [op.tensor((), dtype), op.tensor((), "int64")]
     block = region.blocks.append(*kinds, *kinds)

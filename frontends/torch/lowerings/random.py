@@ -17,8 +17,8 @@ from flint.frontends.torch.lowerings import operations as op
 from flint.frontends.torch.lowerings.calls import Call, Unsupported, value_at
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.table import lowers
-from flint.stablehlo.bindings import ir
-from flint.stablehlo.bindings import stablehlo as hlo
+from flint.stablehlo.read.bindings import ir
+from flint.stablehlo.read.bindings import stablehlo as hlo
 
 _MANTISSA = 24
 

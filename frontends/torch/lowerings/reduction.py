@@ -11,7 +11,7 @@ from flint.frontends.torch.lowerings.calls import Call, axes, axis, value_at
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.pointwise import is_nan
 from flint.frontends.torch.lowerings.table import lowers
-from flint.stablehlo.bindings import stablehlo as hlo
+from flint.stablehlo.read.bindings import stablehlo as hlo
 
 
 def _count(shape: tuple[int, ...], dims: list[int]) -> int:

@@ -8,7 +8,7 @@ from flint.frontends.torch.lowerings import operations as op
 from flint.frontends.torch.lowerings.calls import Call, value_at
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.table import lowers
-from flint.stablehlo.bindings import stablehlo as hlo
+from flint.stablehlo.read.bindings import stablehlo as hlo
 
 
 @lowers("aten._amp_foreach_non_finite_check_and_unscale")

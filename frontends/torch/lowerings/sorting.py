@@ -11,8 +11,8 @@ from flint.frontends.torch.lowerings.calls import Call, Unsupported, axis
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.pointwise import is_nan
 from flint.frontends.torch.lowerings.table import lowers
-from flint.stablehlo.bindings import chlo, ir
-from flint.stablehlo.bindings import stablehlo as hlo
+from flint.stablehlo.read.bindings import chlo, ir
+from flint.stablehlo.read.bindings import stablehlo as hlo
 
 
 def sorted_along(value: Value, along: int, descending: bool) -> tuple[Value, Value]:

@@ -26,7 +26,6 @@ from flint.frontends.torch.shims import (
     foreach_support,
     fsdp1,
     fused,
-    leaving,
     mesh,
     objects,
     own_rank,
@@ -37,6 +36,7 @@ from flint.frontends.torch.shims import (
     receiving,
     sharding,
     sparse,
+    value_exits,
     values,
 )
 
@@ -55,7 +55,7 @@ _KNOWN = ">=2.13,<2.14"
 SHIMS: tuple[Shim, ...] = (
     Shim(mesh.apply, _KNOWN, "meshes compute with rank numbers: real tensors, also in fake mode"),
     Shim(values.apply, _KNOWN, "fake tensors have no values: reading one follows a policy"),
-    Shim(leaving.apply, _KNOWN, "logging and checkpoints must not stop a capture"),
+    Shim(value_exits.apply, _KNOWN, "logging and checkpoints must not stop a capture"),
     Shim(allocation.apply, _KNOWN, "the recording device has no memory to allocate"),
     Shim(assignment.apply, _KNOWN, "a number goes to the device with the kernel that writes it"),
     Shim(asynchronous.apply, _KNOWN, "PyTorch takes itself to be compiling under fake tensors"),

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from flint.frontends.torch.device import NAME
+from flint.frontends.torch.cluster.device import NAME
 
 
 def apply() -> None:

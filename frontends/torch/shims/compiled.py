@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
+from flint.capturing.user_frames import short_path
+from flint.frontends.torch.recording.tracking import users_line
 from flint.frontends.torch.shims.mesh import really
 from flint.frontends.torch.shims.values import assumed
-from flint.frontends.torch.tracking import users_line
-from flint.user_frames import short_path
 
 
 def apply() -> None:

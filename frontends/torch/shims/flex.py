@@ -17,10 +17,10 @@ import torch
 from torch.nn.attention import flex_attention as flex
 from torch.utils.flop_counter import register_flop_formula
 
+from flint.capturing.user_frames import short_path
+from flint.frontends.torch.recording.tracking import users_line
 from flint.frontends.torch.shims.mesh import really
 from flint.frontends.torch.shims.values import assumed
-from flint.frontends.torch.tracking import users_line
-from flint.user_frames import short_path
 
 #: Positions (queries x keys x batches x heads) up to which a mask is evaluated.
 _MAX_POSITIONS = 2**28

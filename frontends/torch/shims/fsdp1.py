@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from flint.capturing.user_frames import short_path
 from flint.errors import FlintError
-from flint.frontends.torch.tracking import users_line
-from flint.user_frames import short_path
+from flint.frontends.torch.recording.tracking import users_line
 
 
 def apply() -> None:

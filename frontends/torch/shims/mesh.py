@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._python_dispatch import _disable_current_modes
 
 from flint.errors import FlintError
-from flint.frontends.torch import routing
+from flint.frontends.torch.recording import routing
 from flint.frontends.torch.shims.values import place
 
 #: Every tuple of ranks that a mesh has, once.

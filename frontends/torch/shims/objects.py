@@ -12,9 +12,9 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
+from flint.capturing.user_frames import short_path
+from flint.frontends.torch.recording.tracking import users_line
 from flint.frontends.torch.shims.values import assumed
-from flint.frontends.torch.tracking import users_line
-from flint.user_frames import short_path
 
 
 def apply() -> None:

@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch._subclasses import fake_impls
 
+from flint.capturing.user_frames import short_path
 from flint.errors import FlintError
-from flint.frontends.torch import routing
-from flint.frontends.torch.tracking import users_line
-from flint.user_frames import short_path
+from flint.frontends.torch.recording import routing
+from flint.frontends.torch.recording.tracking import users_line
 
 _SCALER = ("_maybe_opt_step", "<genexpr>")
 _SCALER_FILE = os.path.join("amp", "grad_scaler.py")

@@ -1,0 +1,1 @@
+"""ASTRA-sim: the files beside the traces, the binary, its result."""

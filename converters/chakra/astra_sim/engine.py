@@ -1,0 +1,214 @@
+"""ASTRA-sim as an engine: the user's binary runs a workload's execution traces, we read its times.
+
+The idea: traces that a folder has are run as they are; where there are none, or some ranks' only,
+or they are for another system or granularity, all ranks' are written into a folder of their own
+that is removed afterwards, with attention as the embedded engine times it. What does not depend on
+an engine (FLOPs, memory, what matrix units could do) is that of the embedded one, which simulates
+the same graphs besides.
+
+    result = simulate(flint.load("out"), folder=Path("out"), time_limit=60.0)
+    result.step_seconds         # 1 cycle is 1 ns
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.converters.chakra.astra_sim.run import AstraSimRun, astra_sim_binary, run_astra_sim
+from flint.cost.systems import System, load_system, system_names
+from flint.errors import UsageError
+from flint.graph.graph import WorkloadGraph
+from flint.passes.what_if import Chosen, parse_passes
+from flint.simulation.preparing import as_it_runs
+from flint.simulation.result import Figures, ProgramResult, SimulationResult
+from flint.simulation.running import simulate as simulate_embedded
+from flint.workload.folder import chained_by, is_workload_folder, read_document, save, traced_system
+from flint.workload.workload import Program, Workload
+
+NAME: Final = "astra-sim"
+TIME_LIMIT: Final = 600.0
+#: ASTRA-sim counts in cycles of one nanosecond.
+_CYCLE: Final = 1e-9
+
+
+def simulate(
+    workload: Workload,
+    system: str | System | None = None,
+    *,
+    granularity: str | None = None,
+    passes: Iterable[str | Chosen] = (),
+    folder: str | Path | None = None,
+    binary: str | Path | None = None,
+    time_limit: float = TIME_LIMIT,
+    announce: Callable[[int, int], None] | None = None,
+) -> SimulationResult:
+    """How long ASTRA-sim says that one step takes.
+
+    Args:
+        workload: what runs; not at the logical level.
+        system: the cluster; default: that of the folder's traces, else dgx-h100.
+        granularity: "op", "kernel" or "region"; default: that of the folder's traces, else kernel.
+        passes: what-if passes; with any, traces are written anew.
+        folder: the workload's folder, whose traces and ASTRA-sim files are taken if they fit.
+        binary: the simulator; default ``$FLINT_ASTRA_SIM``, else one on the PATH.
+        time_limit: seconds that it may take.
+        announce: called with (bytes, traces) before traces are written.
+
+    Raises:
+        UsageError: no binary, a single rank, unknown system, granularity or pass.
+        FlintError: the simulator fails, hangs or loses ranks; a disk without room.
+    """
+    if not time_limit > 0:
+        raise UsageError(f"--time-limit {time_limit:g}: must be above 0 seconds")
+    if workload.mesh.size < 2:
+        raise UsageError("ASTRA-sim simulates at least 2 ranks; use --engine embedded")
+    program = astra_sim_binary(Path(binary) if binary is not None else None)
+    chosen = parse_passes(passes)
+    written = _written(Path(folder)) if folder is not None else None
+    described = _described(system, folder)
+    level = granularity or str((written or {}).get("granularity", "kernel"))
+    reusable = folder is not None and _fits(written, system, granularity) and not chosen
+    ours = simulate_embedded(
+        workload, described, granularity=level, passes=chosen,
+        communication_order=chained_by(written if reusable and written else {}),
+    )  # fmt: skip
+    with _traces(
+        workload, described, level, chosen, Path(folder) if reusable and folder else None, announce
+    ) as place:
+        done = run_astra_sim(place, binary=program, time_limit=time_limit)
+    notes = [
+        f"{program.name} took {done.seconds:.3g} s; 1 cycle is 1 ns",
+        *(() if reusable else ("traces of all ranks were written for it and removed",)),
+        *(f"after pass {item}" for item in chosen),
+        "kernels last as long as the folder's traces say"
+        if reusable
+        else "kernels last as long as in the embedded engine",
+        "exposed communication is all time in which a rank is not done and does not compute"
+        if min(done.exposed) >= 0
+        else "this ASTRA-sim does not say how much communication is exposed",
+        _embedded(ours),
+    ]
+    return _result(workload, ours, done, tuple(notes))
+
+
+def _written(folder: Path) -> dict[str, Any] | None:
+    """What the folder's document says, where it has traces of all ranks."""
+    if not is_workload_folder(folder):
+        return None
+    document = read_document(folder)
+    whole = document.get("partial") is False and (folder / "et").is_dir()
+    return document if whole else None
+
+
+def _described(system: str | System | None, folder: str | Path | None) -> System:
+    if isinstance(system, System):
+        return system
+    if system is None:
+        system = traced_system(Path(folder)) if folder is not None else "dgx-h100"
+    return load_system(system)
+
+
+def _fits(
+    written: dict[str, Any] | None, system: str | System | None, granularity: str | None
+) -> bool:
+    """Whether the traces are what is asked for; a user's own file may have changed since."""
+    if written is None or isinstance(system, System):
+        return False
+    same_system = system is None or (system in system_names() and system == written.get("system"))
+    return same_system and granularity in (None, written.get("granularity"))
+
+
+@contextmanager
+def _traces(
+    workload: Workload,
+    system: System,
+    granularity: str,
+    passes: tuple[Chosen, ...],
+    folder: Path | None,
+    announce: Callable[[int, int], None] | None,
+) -> Iterator[Path]:
+    """A folder with the traces of all ranks: the given one, or one that lasts as long as this."""
+    if folder is not None:
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="flint-astra-sim-") as scratch:
+        place = Path(scratch) / "workload"
+        left: dict[str, int] = {}  # the embedded engine, which simulates the same, tells it
+        graphs = as_it_runs(workload, granularity, left)
+        programs = tuple(map(_with_graph, workload.programs, graphs))
+        save(
+            replace(workload, programs=programs), place, system=system, granularity=granularity,
+            passes=passes, announce=announce,
+        )  # fmt: skip
+        yield place
+
+
+def _with_graph(program: Program, graph: WorkloadGraph) -> Program:
+    return replace(program, graph=graph)
+
+
+def _result(
+    workload: Workload, ours: SimulationResult, done: AstraSimRun, notes: tuple[str, ...]
+) -> SimulationResult:
+    cycles = np.array(done.cycles)
+    step = float(cycles.max()) * _CYCLE
+    programs = []
+    for program, mine in zip(workload.programs, ours.programs, strict=True):
+        ranks = program.ranks.array()
+        last = float(cycles[ranks].max()) * _CYCLE
+        figures = _figures(mine.figures, done, ranks, last)
+        programs.append(replace(mine, figures=figures, classes=()))
+    together = _figures(ours.figures, done, np.arange(len(cycles)), step)
+    return SimulationResult(
+        system=ours.system,
+        granularity=ours.granularity,
+        engine=NAME,
+        communication_order=ours.communication_order,
+        ranks=ours.ranks,
+        behaviours=ours.ranks,
+        memory_bytes=ours.memory_bytes,
+        figures=replace(together, mfu=_mfu(programs, step)),
+        programs=tuple(programs),
+        notes=notes,
+    )
+
+
+def _embedded(ours: SimulationResult) -> str:
+    """What the other engine says, and what it notes besides the passes."""
+    remarks = "; ".join(note for note in ours.notes if not note.startswith("after pass "))
+    said = f"the embedded engine says {ours.step_seconds * 1e3:.6g} ms"
+    return f"{said} ({remarks})" if remarks else said
+
+
+def _figures(ours: Figures, done: AstraSimRun, ranks: NDArray[np.int64], step: float) -> Figures:
+    """Means over some ranks; what the simulator does not print is not a number."""
+    cycles, exposed, talked = (
+        np.where(np.array(column)[ranks] < 0, math.nan, np.array(column)[ranks]) * _CYCLE
+        for column in (done.cycles, done.exposed, done.communication)
+    )
+    compute = float((cycles - exposed).mean())
+    return replace(
+        ours,
+        step_seconds=step,
+        compute_seconds=compute,
+        communication_seconds=float(talked.mean()),
+        exposed_communication_seconds=float(exposed.mean()),
+        idle_seconds=float((cycles.max() - cycles).mean()),
+        mfu=ours.mfu * ours.step_seconds / step if step else 0.0,
+    )
+
+
+def _mfu(programs: list[ProgramResult], step: float) -> float:
+    """Of the workload: the programs' seconds at the peaks, by number of ranks, in one step."""
+    ranks = sum(program.rank_count for program in programs)
+    ideal = sum(p.figures.mfu * p.figures.step_seconds * p.rank_count for p in programs)
+    return ideal / ranks / step if step else 0.0

@@ -1,0 +1,160 @@
+"""ASTRA-sim's configuration beside the traces: system, network, remote memory, communicator groups.
+
+The idea: the traces carry our durations, so the system file turns the simulator's own roofline
+off (and still names its keys, which it reads regardless).  The network is the mesh reversed, each
+dim on the innermost tier of the system that reaches its span; every list has one entry per dim,
+because a shorter one makes the simulator leave out the dims behind it.
+
+Bandwidths and latencies are those that the embedded engine reckons with (``flint.cost``): what a
+gather over the dim's ranks reaches of the links where they lie, both directions of a torus, the
+hierarchy of a dim that is longer than a node.  The simulator's ring of n ranks takes n - 1 messages
+
+    hops x latency + (S/n) / bandwidth          hops: 2 through a switch, else 1
+
+so the bandwidth is that by which (n - 1)/n S takes as long as the embedded engine's rings, and the
+latency is theirs over n - 1 messages and their hops.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from flint.cost.collectives import ring_steps
+from flint.cost.fitting import fit
+from flint.cost.placement import place
+from flint.cost.systems import System, Tier
+from flint.errors import UsageError
+from flint.mesh.groups import StridedGroups
+from flint.mesh.network_dims import NetworkDims
+
+#: Links -> how (all-reduce, all-gather, reduce-scatter) and all-to-all run on them.  Rings work
+#: for any number of ranks; halving-doubling needs powers of two and knows no all-to-all.
+_IMPLEMENTATION: Final = {
+    "Ring": ("ring", "ring"),
+    "Switch": ("ring", "direct"),
+    "FullyConnected": ("direct", "direct"),
+}
+
+#: Links that a message between neighbours passes, as the simulator counts them
+#: (astra-sim/astra-network-analytical, congestion_unaware/{Ring,Switch,FullyConnected}.cpp).
+_HOPS: Final = {"Ring": 1, "Switch": 2, "FullyConnected": 1}
+
+_SPLITS: Final = 4
+
+
+def write_astra_sim_files(
+    folder: Path,
+    dims: NetworkDims,
+    system: System,
+    groups: dict[str, list[int]],
+    *,
+    smallest_gather: int,
+) -> int:
+    """Write the four files.
+
+    Args:
+        folder: an existing folder.
+        dims: the network.
+        system: the cluster.
+        groups: id to ranks.
+        smallest_gather: bytes of the smallest all-gather (0: there is none); it stalls when it is
+            split into more parts than it has bytes.
+
+    Returns:
+        Bytes written.
+    """
+    splits = 1 if 0 < smallest_gather < _SPLITS else _SPLITS
+    texts = {
+        "system.json": json.dumps(_system(dims, system, splits), indent=2) + "\n",
+        "network.yml": network_text(dims, system),
+        "remote_memory.json": json.dumps({"memory-type": "NO_MEMORY_EXPANSION"}) + "\n",
+        "comm_groups.json": groups_text(groups),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    return sum(map(len, texts.values()))
+
+
+def groups_text(groups: dict[str, list[int]]) -> str:
+    """The comm-groups file: one line per group."""
+    lines = (
+        f'"{key}": {json.dumps(ranks, separators=(",", ":"))}' for key, ranks in groups.items()
+    )
+    return "{\n" + ",\n".join(lines) + "\n}\n" if groups else "{}\n"
+
+
+def network_text(dims: NetworkDims, system: System) -> str:
+    """The network file: bandwidth in GiB/s (2^30 bytes), latency in ns.
+
+    It is JSON and by that YAML: the simulator came with networks in YAML and then with the same
+    ones in JSON (astra-sim/astra-sim, examples/network/analytical).
+    """
+    tiers = [
+        system.tier(size * stride)
+        for size, stride in zip(dims.npus_count, dims.strides, strict=True)
+    ]
+    links = [
+        link_of(StridedGroups(dims.world, ((size, stride),)), tier, system)
+        for size, stride, tier in zip(dims.npus_count, dims.strides, tiers, strict=True)
+    ]
+    rows: dict[str, list[object]] = {
+        "topology": [tier.topology for tier in tiers],
+        "npus_count": list(dims.npus_count),
+        "bandwidth": [float(f"{bandwidth / 2**30:.6g}") for bandwidth, _ in links],
+        "latency": [float(f"{latency * 1e9:.6g}") for _, latency in links],
+    }
+    lines = [f'"{key}": {json.dumps(row)}' for key, row in rows.items()]
+    return "{" + ",\n ".join(lines) + "}\n"
+
+
+def link_of(groups: StridedGroups, tier: Tier, system: System) -> tuple[float, float]:
+    """Bytes per second and seconds per hop of a dim.
+
+    Args:
+        groups: the ranks along the dim.
+        tier: the one whose links the network file names.
+        system: the cluster, as it is described.
+    """
+    if groups.size < 2:
+        return tier.rate, tier.latency
+    with suppress(UsageError):  # ranks that fill no node evenly lie as they come
+        system, _ = fit(system, groups.world)
+    steps = groups.size - 1
+    bandwidth, latency = math.inf, 0.0
+    for profile in place(groups, system).profiles:
+        seconds = sum(level.share / level.members / level.bandwidth for level in profile)
+        bandwidth = min(bandwidth, steps / groups.size / seconds)
+        waited = sum(ring_steps(level) * level.tier.latency for level in profile)
+        latency = max(latency, waited / steps / _HOPS[tier.topology])
+    if tier.topology == "FullyConnected":
+        bandwidth /= steps  # its messages go to everybody at once, over a link each
+    return bandwidth, latency
+
+
+def _system(dims: NetworkDims, system: System, splits: int) -> dict[str, object]:
+    topologies = [
+        system.tier(size * stride).topology
+        for size, stride in zip(dims.npus_count, dims.strides, strict=True)
+    ]
+    reducing = [_IMPLEMENTATION[topology][0] for topology in topologies]
+    accelerator = system.accelerator
+    return {
+        "scheduling-policy": "FIFO",
+        "endpoint-delay": 10,
+        "active-chunks-per-dimension": 1,
+        "preferred-dataset-splits": splits,
+        "all-reduce-implementation": reducing,
+        "all-gather-implementation": reducing,
+        "reduce-scatter-implementation": reducing,
+        "all-to-all-implementation": [_IMPLEMENTATION[topology][1] for topology in topologies],
+        "collective-optimization": "baseline",
+        "roofline-enabled": 0,
+        "peak-perf": accelerator.matmul.get("bf16", accelerator.matmul["f32"]) / 1e12,
+        "local-mem-bw": accelerator.memory_bandwidth / 1e9,
+        "replay-only": 0,
+        "trace-enabled": 0,
+    }

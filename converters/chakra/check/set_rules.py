@@ -1,0 +1,242 @@
+"""Rules about the set: are all files there, does every rank belong to the groups that it names.
+
+The idea: what depends on the rank is asked for all ranks of a view at once (`Facts.group_size`,
+peers as arrays); only ranks with point-to-point nodes are looked at one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.converters.chakra.check.findings import Hits, Severity, one_node, whole_set
+from flint.converters.chakra.check.trace_views import Communicator, Facts, View
+from flint.converters.chakra.network import Network
+from flint.converters.chakra.read.framing import FramingError, MissingMetadata
+from flint.converters.chakra.schema import MAX_NETWORK_DIMS, NodeType
+from flint.errors import FlintError
+
+SetRule = Callable[[Facts], Iterator[Hits]]
+
+
+def _always(text: str, row: int, rank: int) -> str:
+    return text
+
+
+def _rank_file(rank: int, message: str) -> Hits:
+    return Hits(None, np.zeros(0, np.int64), np.array([rank]), partial(_always, message))
+
+
+def _unreadable(facts: Facts, kind: type[FlintError]) -> Iterator[Hits]:
+    for rank, error in facts.set.unreadable.items():
+        known = MissingMetadata if isinstance(error, MissingMetadata) else FramingError
+        if known is kind:
+            text = str(error).removeprefix(f"{facts.set.path(rank)}: ")
+            yield _rank_file(rank, text)
+
+
+def framing(facts: Facts) -> Iterator[Hits]:
+    """Every file is varint32 lengths and Chakra messages to its last byte."""
+    yield from _unreadable(facts, FramingError)
+
+
+def missing_metadata(facts: Facts) -> Iterator[Hits]:
+    """Every file starts with GlobalMetadata, or consumers swallow its first node silently."""
+    yield from _unreadable(facts, MissingMetadata)
+
+
+def missing_file(facts: Facts) -> Iterator[Hits]:
+    """Ranks 0..N-1 all have a file; N is the product of the network's extents."""
+    there = facts.set.class_of_rank() >= 0
+    there[list(facts.set.unreadable)] = True
+    absent = np.flatnonzero(~there)
+    if len(absent):
+        yield Hits(
+            None,
+            np.zeros(0, np.int64),
+            absent,
+            lambda row, rank: (
+                f"there is no trace of rank {rank} (the world has {facts.set.size} "
+                "ranks): consumers stop; write the traces of all ranks or correct npus_count"
+            ),
+        )
+
+
+def world_size(facts: Facts) -> Iterator[Hits]:
+    """There are at least two ranks: consumers cannot simulate a world of one."""
+    if facts.set.size < 2:
+        yield whole_set("a world of one rank cannot be simulated; convert for at least two ranks")
+
+
+def group_table(facts: Facts) -> Iterator[Hits]:
+    """Keys of the group table are integers >= 1, its members are distinct ranks of the world."""
+    for key, problem in facts.set.groups.problems:
+        yield whole_set(f"group {key!r} of the group table {problem}")
+
+
+def network_dims(facts: Facts) -> Iterator[Hits]:
+    """More than four network dims are simulated wrongly without explicit groups."""
+    network = facts.set.network
+    if network is not None and len(network.npus_count) > MAX_NETWORK_DIMS:
+        yield whole_set(
+            f"the network has {len(network.npus_count)} dims; consumers handle at most "
+            f"{MAX_NETWORK_DIMS} without explicit groups; merge inner dims"
+        )
+
+
+def implementations(facts: Facts) -> Iterator[Hits]:
+    """The system file names one implementation per network dim: further dims are not simulated."""
+    network = facts.set.network
+    if network is None:
+        return
+    dims = len(network.npus_count)
+    for kind in ("all-reduce", "all-gather", "reduce-scatter", "all-to-all"):
+        listed = facts.set.system.get(f"{kind}-implementation")
+        if isinstance(listed, list) and len(listed) < dims:
+            yield whole_set(
+                f"{kind}-implementation of the system file has {len(listed)} entries for {dims} "
+                "network dims: the other dims are silently not simulated; name one per dim"
+            )
+
+
+def _colls_by_communicator(
+    facts: Facts,
+) -> Iterator[tuple[View, Communicator, NDArray[np.int64]]]:
+    for view in facts.views:
+        communicators, of_row = view.communicators
+        for index, communicator in enumerate(communicators):
+            if not communicator.problem:
+                yield view, communicator, np.flatnonzero(of_row == index)
+
+
+def group_unknown(facts: Facts) -> Iterator[Hits]:
+    """Every pg_name is in the group table: consumers stop otherwise."""
+    for view, communicator, rows in _colls_by_communicator(facts):
+        if communicator.group and communicator.group not in facts.set.groups.members:
+            text = (
+                f"pg_name {communicator.group} is not in the group table: consumers stop; add the "
+                "group or give the table with the traces"
+            )
+            yield Hits(view.index, rows, view.ranks, partial(_always, text))
+
+
+def group_member(facts: Facts) -> Iterator[Hits]:
+    """A rank only takes part in collectives of its groups: consumers assert otherwise."""
+    for view, communicator, rows in _colls_by_communicator(facts):
+        members = facts.set.groups.members.get(communicator.group)
+        if communicator.group and members is not None:
+            strangers = np.setdiff1d(view.ranks, members)
+            if len(strangers):
+                text = (
+                    f"its rank is no member of group {communicator.group}: consumers assert; "
+                    "correct the table or the pg_name"
+                )
+                yield Hits(view.index, rows, strangers, partial(_always, text))
+
+
+def group_of_one(facts: Facts) -> Iterator[Hits]:
+    """A collective over one rank hangs: leave it out."""
+    for view, communicator, rows in _colls_by_communicator(facts):
+        if facts.group_size(communicator) == 1 and facts.set.size > 1:
+            yield Hits(
+                view.index,
+                rows,
+                view.ranks,
+                lambda row, rank: (
+                    "is a collective of a group of one rank, which hangs; leave it "
+                    "out and let its dependents depend on its dependencies"
+                ),
+            )
+
+
+def p2p_peer(facts: Facts) -> Iterator[Hits]:
+    """Peers are other ranks of the world, and the own side, where given, is the own rank."""
+    size = facts.set.size
+    for view in facts.views:
+        trace = view.trace
+        sides = (
+            (NodeType.SEND, "comm_dst", trace.comm_dst, "comm_src", trace.comm_src),
+            (NodeType.RECV, "comm_src", trace.comm_src, "comm_dst", trace.comm_dst),
+        )
+        for kind, peer_name, peer, own_name, own in sides:
+            rows = view.rows(kind)
+            rows = rows[trace.field[peer_name][rows] != 0]
+            if not len(rows):
+                continue
+            outside = (peer[rows] < 0) | (peer[rows] >= size)
+            given = trace.field[own_name][rows] != 0
+            for rank in view.ranks.tolist():
+                wrong = outside | (peer[rows] == rank) | (given & (own[rows] != rank))
+                for row in rows[wrong].tolist():
+                    if not 0 <= peer[row] < size:
+                        text = f"{peer_name} {peer[row]} is no rank of 0..{size - 1}"
+                    elif peer[row] == rank:
+                        text = f"{kind.name} of rank {rank} with itself"
+                    else:
+                        text = f"{own_name} {own[row]} in the trace of rank {rank}"
+                    yield one_node(
+                        view.index, row, rank, f"{text}: consumers assert; correct the peer"
+                    )
+
+
+def network_span(facts: Facts) -> Iterator[Hits]:
+    """A pg_name group or P2P pair across two network dims is mispriced: one link is paid only."""
+    network = facts.set.network
+    if network is None or len(network.npus_count) < 2:
+        return
+    remedy = "each hop pays the first differing dim's link only, so its time is wrong"
+    spans: dict[int, int] = {}
+    for view, communicator, rows in _colls_by_communicator(facts):
+        members = facts.set.groups.members.get(communicator.group)
+        if members is None:
+            continue
+        group = communicator.group
+        if group not in spans:
+            spans[group] = network.dims_spanned(members)
+        if spans[group] > 1:
+            text = (
+                f"group {group} spans {spans[group]} network dims: {remedy}; where it is a product "
+                "of whole dims write involved_dim instead"
+            )
+            yield Hits(view.index, rows, view.ranks, partial(_always, text))
+    for view in facts.views:
+        sends = view.rows(NodeType.SEND)
+        if not len(sends):
+            continue
+        for rank in view.ranks.tolist():
+            peers = view.trace.comm_dst[sends]
+            far = sends[(peers >= 0) & (_differing_dims(network, rank, peers) > 1)]
+            if len(far):
+                yield Hits(
+                    view.index,
+                    far,
+                    np.array([rank]),
+                    lambda row, rank: f"sends across two or more network dims: {remedy}",
+                )
+
+
+def _differing_dims(network: Network, rank: int, peers: NDArray[np.int64]) -> NDArray[np.int64]:
+    differing = np.zeros(len(peers), np.int64)
+    for extent, stride in zip(network.npus_count, network.strides(), strict=True):
+        differing += peers // stride % extent != rank // stride % extent
+    return differing
+
+
+SET_RULES: Final[Mapping[str, tuple[Severity, SetRule]]] = {
+    "framing": (Severity.ERROR, framing),
+    "missing-metadata": (Severity.ERROR, missing_metadata),
+    "missing-file": (Severity.ERROR, missing_file),
+    "world-size": (Severity.ERROR, world_size),
+    "group-table": (Severity.ERROR, group_table),
+    "network-dims": (Severity.WARNING, network_dims),
+    "implementations": (Severity.WARNING, implementations),
+    "group-unknown": (Severity.ERROR, group_unknown),
+    "group-member": (Severity.ERROR, group_member),
+    "group-of-one": (Severity.ERROR, group_of_one),
+    "p2p-peer": (Severity.ERROR, p2p_peer),
+    "network-span": (Severity.WARNING, network_span),
+}

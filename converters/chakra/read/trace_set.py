@@ -1,0 +1,227 @@
+"""All ranks' traces of one run together with the groups and the network they speak of.
+
+The idea: a set of N ranks holds as many traces as there are distinct files.  Everything that asks
+"which ranks" works on classes of ranks with the same trace, so that 16,384 identical ranks cost
+what one costs.
+
+    out/et/trace.0.et ... trace.511.et        PREFIX.<rank>.et, prefix out/et/trace
+    out/astra-sim/comm_groups.json            {"1": [0, 8, 16, ...], ...}
+    out/astra-sim/network.yml                 npus_count: [8, 64]
+    out/workload.json                         {"partial": false, ...}
+
+    traces = load_trace_set(Path("out"))
+    traces.trace_of(17) is traces.trace_of(18)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.converters.chakra.network import (
+    GroupTable,
+    Network,
+    read_group_table,
+    read_json_object,
+    read_npus_count,
+)
+from flint.converters.chakra.read.reader import TraceReader
+from flint.converters.chakra.read.trace import Trace
+from flint.errors import FlintError, UsageError
+
+MAX_RANKS: Final = 1 << 24
+"""Arrays over ranks are allocated up to this size."""
+
+_FILE = re.compile(r"(?P<prefix>.+)\.(?P<rank>0|[1-9][0-9]{0,8})\.et")
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSet:
+    """The traces of ranks 0..size-1, as far as they are there.
+
+    Attributes:
+        prefix: path before `.<rank>.et`.
+        size: number of ranks of the world.
+        network: extents of the network's dims; None if nobody said.
+        groups: the comm-groups file (empty if there is none).
+        system: the ASTRA-sim system file's content (empty if there is none).
+        traces: the distinct traces.
+        ranks: for each of `traces` the int64 ranks, ascending, that have it.
+        unreadable: rank -> why its file could not be read.
+        partial: the folder says that it holds some ranks only.
+    """
+
+    prefix: Path
+    size: int
+    network: Network | None
+    groups: GroupTable
+    system: dict[str, Any]
+    traces: tuple[Trace, ...]
+    ranks: tuple[NDArray[np.int64], ...]
+    unreadable: dict[int, FlintError]
+    partial: bool
+
+    def path(self, rank: int) -> Path:
+        """The file of `rank`."""
+        return self.prefix.with_name(f"{self.prefix.name}.{rank}.et")
+
+    def trace_of(self, rank: int) -> Trace:
+        """The trace of `rank`.  Raises FlintError if it is missing."""
+        for trace, ranks in zip(self.traces, self.ranks, strict=True):
+            if rank in ranks:
+                return trace
+        raise FlintError(f"{self.path(rank)}: there is no such trace in the set")
+
+    def class_of_rank(self) -> NDArray[np.int64]:
+        """int64 [size]: index into `traces` for every rank, -1 where it is missing."""
+        classes = np.full(self.size, -1, np.int64)
+        for index, ranks in enumerate(self.ranks):
+            classes[ranks] = index
+        return classes
+
+
+def load_trace_set(
+    folder_or_prefix: Path,
+    *,
+    comm_groups: Path | None = None,
+    npus_count: tuple[int, ...] | None = None,
+    reader: TraceReader | None = None,
+) -> TraceSet:
+    """Find and read the traces of a workload folder, of a plain folder of ETs, or of a prefix.
+
+    Args:
+        folder_or_prefix: a workload folder (with `et/`), a folder with `*.<rank>.et`, or PREFIX.
+        comm_groups: the group table; default `astra-sim/comm_groups.json` or `comm_groups.json`
+            of the folder.
+        npus_count: extents of the network's dims, dim 0 (consecutive ranks) first; default: what
+            `astra-sim/network.yml` says.
+        reader: shares what it has read before.
+
+    Raises:
+        UsageError: there are no traces, or traces of several prefixes.
+        FlintError: a configuration file is corrupt.  Unreadable traces do not raise: they are in
+            `TraceSet.unreadable`.
+    """
+    prefix, files, home = _find(folder_or_prefix)
+    network = _network(home, npus_count)
+    partial = _is_partial(home)
+    size = max(files) + 1
+    if network is not None:
+        size = max(size, network.ranks)
+    if size > MAX_RANKS:
+        raise FlintError(f"{prefix}: a world of {size} ranks; at most {MAX_RANKS} can be checked")
+    network = _fitting(network, size)
+    table = comm_groups or _first_file(home, "astra-sim/comm_groups.json", "comm_groups.json")
+    bound = MAX_RANKS if partial and network is None else size
+    groups = GroupTable({}) if table is None else read_group_table(table, bound)
+    system_file = _first_file(home, "astra-sim/system.json", "system.json")
+    system = {} if system_file is None else dict(read_json_object(system_file))
+    traces, ranks, unreadable = _read(files, reader or TraceReader())
+    return TraceSet(prefix, size, network, groups, system, traces, ranks, unreadable, partial)
+
+
+def trace_set_of(
+    traces: Iterable[Trace],
+    *,
+    network: Network | None = None,
+    groups: GroupTable | None = None,
+    system: dict[str, Any] | None = None,
+) -> TraceSet:
+    """A set of traces in memory, one per rank; the same object may stand for many ranks."""
+    classes: dict[int, tuple[Trace, list[int]]] = {}
+    size = 0
+    for rank, trace in enumerate(traces):
+        classes.setdefault(id(trace), (trace, []))[1].append(rank)
+        size += 1
+    return TraceSet(
+        prefix=Path("memory"),
+        size=size,
+        network=_fitting(network, size),
+        groups=groups or GroupTable({}),
+        system=system or {},
+        traces=tuple(trace for trace, _ in classes.values()),
+        ranks=tuple(np.array(ranks, np.int64) for _, ranks in classes.values()),
+        unreadable={},
+        partial=False,
+    )
+
+
+def _find(where: Path) -> tuple[Path, dict[int, Path], Path]:
+    """The prefix, rank -> file, and the folder that the configuration files are relative to."""
+    if where.is_dir():
+        inner = where / "et"
+        folder = inner if inner.is_dir() else where
+        wanted = None
+    else:
+        folder, wanted = where.parent, where.name
+    home = folder.parent if folder.name == "et" else folder
+    found: dict[str, dict[int, Path]] = {}
+    try:
+        for file in folder.iterdir():
+            match = _FILE.fullmatch(file.name)
+            if match and wanted in (None, match["prefix"]):
+                found.setdefault(match["prefix"], {})[int(match["rank"])] = file
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be listed: {error.strerror or error}") from error
+    if not found:
+        raise UsageError(
+            f"{where}: no execution traces here; expected a folder with et/trace.<rank>.et or a "
+            "prefix PREFIX of files PREFIX.<rank>.et"
+        )
+    if len(found) > 1:
+        names = ", ".join(sorted(found))
+        raise UsageError(f"{where}: traces of several prefixes ({names}); name one of them")
+    ((name, files),) = found.items()
+    return folder / name, files, home
+
+
+def _first_file(home: Path, *names: str) -> Path | None:
+    return next((home / name for name in names if (home / name).is_file()), None)
+
+
+def _network(home: Path, npus_count: tuple[int, ...] | None) -> Network | None:
+    if npus_count is not None:
+        if not npus_count or min(npus_count) < 1:
+            raise UsageError(f"npus_count {list(npus_count)}: extents must be positive integers")
+        return Network(tuple(npus_count))
+    file = _first_file(home, "astra-sim/network.yml", "network.yml")
+    return None if file is None else Network(read_npus_count(file))
+
+
+def _fitting(network: Network | None, size: int) -> Network | None:
+    if network is not None and network.ranks < size:
+        raise UsageError(
+            f"npus_count {list(network.npus_count)} has {network.ranks} ranks, but there is a "
+            f"trace of rank {size - 1}"
+        )
+    return network
+
+
+def _is_partial(home: Path) -> bool:
+    file = _first_file(home, "workload.json")
+    return file is not None and dict(read_json_object(file)).get("partial") is True
+
+
+def _read(
+    files: dict[int, Path], reader: TraceReader
+) -> tuple[tuple[Trace, ...], tuple[NDArray[np.int64], ...], dict[int, FlintError]]:
+    classes: dict[int, tuple[Trace, list[int]]] = {}
+    unreadable: dict[int, FlintError] = {}
+    for rank in sorted(files):
+        try:
+            trace = reader.read(files[rank])
+        except FlintError as error:
+            unreadable[rank] = error
+        else:
+            classes.setdefault(id(trace), (trace, []))[1].append(rank)
+    return (
+        tuple(trace for trace, _ in classes.values()),
+        tuple(np.array(ranks, np.int64) for _, ranks in classes.values()),
+        unreadable,
+    )

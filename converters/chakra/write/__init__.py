@@ -1,0 +1,1 @@
+"""A workload graph as one execution trace per rank."""

@@ -1,0 +1,1 @@
+"""Workload graphs as networkx graphs, GraphML, DOT and data frames."""

@@ -1,0 +1,223 @@
+"""Workload graphs as networkx graphs.
+
+The idea: one networkx node per node of the program, loop and branch bodies nested by name, and
+every edge with its meaning, so that whatever networkx can do can be done with a program.
+
+    graph = workload.to_networkx()
+    graph.nodes["12/3"]["op"], [v for _, v in graph.out_edges("12/3")]
+
+Nodes are named by their path: ``12``, ``12/3`` (node 3 in the body of loop 12), ``12.1/3`` (in
+branch 1 of conditional 12); ``in:0`` and ``12/in:0`` are inputs of the program and of a body,
+``out:0`` and ``12/out:0`` outputs.  Edges carry ``kind``:
+
+    data     a value, with its ``value`` number, ``type`` and ``bytes``
+    order    must come first, without a value;  stream  likewise, on the same stream
+    enter    a loop or conditional passes its operand to its body
+    carry    a loop's output becomes its input of the next iteration
+
+Without the ``carry`` edges the graph has no cycle.  With ``unroll`` loops are opened: every
+instance is a node named by its number, with ``node`` and ``iteration`` saying of what, and edges
+are those of ``flint.graph.unrolling``: values lose their numbers, loops their inputs and outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import networkx as nx
+import numpy as np
+
+from flint.graph.graph import EdgeKind, NodeKind, WorkloadGraph
+from flint.graph.nesting import Block, blocks, opened_blocks
+from flint.graph.unrolling import unroll as unroll_graph
+from flint.graph.work import Role
+from flint.mesh.group_names import partners
+from flint.mesh.mesh import Mesh
+from flint.passes import apply
+from flint.workload.workload import Program, Workload
+
+MultiDiGraph = nx.MultiDiGraph
+_CATEGORY = {int(role): role.category for role in Role}
+
+
+def to_networkx(
+    workload: Workload,
+    program: str | None = None,
+    granularity: str | None = None,
+    unroll: bool = False,
+) -> MultiDiGraph[str]:
+    """One program as a networkx graph.
+
+    Args:
+        workload: what to look at.
+        program: its name; may be left out when there is only one.
+        granularity: "op", "kernel" or "region" as in execution traces; None for the workload's own
+            graph.
+        unroll: open the loops.
+
+    Returns:
+        A graph whose nodes carry op, kind, category, FLOPs, bytes, layer, phase, file, line and
+        result types, communications also kind, reduction, group and bytes; what does not apply is
+        left out.
+
+    Raises:
+        FlintError: no such program, or too many instances to unroll.
+        UsageError: an unknown granularity.
+    """
+    chosen = workload.program(program)
+    graph = chosen.graph if granularity is None else apply(chosen.graph, granularity)
+    drawn: MultiDiGraph[str] = nx.MultiDiGraph(
+        name=chosen.name,
+        mesh=str(workload.mesh),
+        ranks=str(chosen.ranks),
+        order=workload.order.value,
+        granularity=granularity or "op",
+    )
+    if unroll:
+        _add_instances(drawn, graph, workload.mesh)
+    else:
+        for block in blocks(graph):
+            _add_block(drawn, block, workload.mesh, chosen)
+    return drawn
+
+
+def _add_block(drawn: MultiDiGraph[str], block: Block, mesh: Mesh, program: Program) -> None:
+    graph, prefix = block.graph, block.prefix
+    types = [str(item) for item in graph.tables.types]
+    place = {"block": block.owner, "times": block.times}
+    value_name = [f"{prefix}in:{number}" for number in range(graph.inputs)]
+    value_name += [f"{prefix}{node}" for node in graph.producer[graph.inputs :].tolist()]
+    value_type, value_bytes = graph.value_type.tolist(), graph.value_bytes.tolist()
+
+    def data(value: int) -> dict[str, Any]:
+        kind = types[value_type[value]]
+        return {"kind": "data", "value": value, "type": kind, "bytes": value_bytes[value]}
+
+    for number in range(graph.inputs):
+        attributes = {"kind": "input", "op": "input", "type": types[value_type[number]]}
+        attributes |= {"bytes": value_bytes[number], **place}
+        if not block.owner and number < len(program.inputs):
+            described = program.inputs[number]
+            attributes |= {"role": described.role, "name": described.name}
+            if described.donated >= 0:
+                attributes["donated"] = described.donated
+        drawn.add_node(value_name[number], **attributes)
+    drawn.add_nodes_from(
+        (f"{prefix}{node}", attributes | place)
+        for node, attributes in enumerate(node_attributes(graph, mesh))
+    )
+    for number, value in enumerate(graph.outputs.tolist()):
+        name = f"{prefix}out:{number}"
+        drawn.add_node(name, kind="output", op="output", type=types[value_type[value]], **place)
+        drawn.add_edge(value_name[value], name, **data(value))
+    consumers = graph.consumer.tolist()
+    for consumer, value in zip(consumers, graph.operand.tolist(), strict=True):
+        drawn.add_edge(value_name[value], f"{prefix}{consumer}", **data(value))
+    waiting = np.repeat(np.arange(len(graph)), np.diff(graph.order_ptr)).tolist()
+    before, kinds = graph.order_node.tolist(), graph.order_kind.tolist()
+    for consumer, node, kind in zip(waiting, before, kinds, strict=True):
+        name = EdgeKind(kind).name.lower()
+        drawn.add_edge(f"{prefix}{node}", f"{prefix}{consumer}", kind=name)
+    if block.owner:
+        _tie_body(drawn, block, data)
+
+
+def _tie_body(drawn: MultiDiGraph[str], block: Block, data: Any) -> None:
+    """The edges between a body and the node that it is the body of."""
+    graph, prefix = block.graph, block.prefix
+    head, _, last = block.owner.rpartition("/")
+    owner = f"{head}/{last.partition('.')[0]}" if head else last.partition(".")[0]
+    for number in range(graph.inputs):
+        drawn.add_edge(owner, f"{prefix}in:{number}", **(data(number) | {"kind": "enter"}))
+    if drawn.nodes[owner]["kind"] == "loop":
+        for number in range(drawn.nodes[owner]["carried"]):
+            value = data(int(graph.outputs[number])) | {"kind": "carry"}
+            drawn.add_edge(f"{prefix}out:{number}", f"{prefix}in:{number}", **value)
+
+
+def node_attributes(graph: WorkloadGraph, mesh: Mesh) -> Iterator[dict[str, Any]]:
+    """What there is to say about each node of one block, in order."""
+    tables = graph.tables
+    types = [str(item) for item in tables.types]
+    layers = [_source_fields(source) for source in tables.sources]
+    results, ends = graph.result_type.tolist(), graph.result_ptr.tolist()
+    groups: dict[tuple[int, int], str] = {}
+    columns = (
+        graph.kind, graph.op, graph.role, graph.detail, graph.source, graph.ops_merged,
+        graph.flops_by_node(), graph.transcendentals_by_node(), graph.bytes_read,
+        graph.bytes_written, graph.bytes_aliased,
+    )  # fmt: skip
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    for node, (kind, op, role, detail, source, merged, flops, special, *moved) in enumerate(rows):
+        attributes: dict[str, Any] = {
+            "op": tables.ops[op],
+            "kind": NodeKind(kind).name.lower(),
+            "category": "communication" if kind == NodeKind.COMMUNICATION else _CATEGORY[role],
+            "flops": flops,
+            "transcendentals": special,
+            "bytes_read": moved[0],
+            "bytes_written": moved[1],
+            "bytes_aliased": moved[2],
+            "ops_merged": merged,
+            "results": tuple(types[t] for t in results[ends[node] : ends[node + 1]]),
+            **layers[source],
+        }
+        if kind == NodeKind.COMMUNICATION:
+            item = tables.communications[detail]
+            place = (id(item.groups), id(item.permutation))
+            if place not in groups:
+                groups[place] = partners(item, mesh)
+            attributes |= {
+                "collective": item.kind,
+                "group": groups[place],
+                "communicator": item.communicator,
+                "operand_bytes": item.bytes_in,
+                "result_bytes": item.bytes_out,
+                "dtype": "+".join(dict.fromkeys(item.dtypes)),
+            }
+            optional = {
+                "reduction": item.reduction,
+                "group_size": item.groups.size if item.groups is not None else None,
+                "origin": item.origin or None,
+                "process_group": item.process_group or None,
+                "channel": item.channel or None,
+            }
+            attributes |= {key: value for key, value in optional.items() if value is not None}
+        elif kind == NodeKind.LOOP:
+            loop = graph.loops[detail]
+            attributes |= {"trip_count": loop.trip_count, "known_by": loop.known_by}
+            attributes |= {"carried": loop.carried}
+            attributes["lookahead"] = "no limit" if loop.lookahead is None else loop.lookahead
+        elif kind == NodeKind.CONDITIONAL:
+            choice = graph.conditionals[detail]
+            attributes |= {"branches": len(choice.branches), "taken": choice.taken}
+            attributes["known_by"] = choice.known_by
+        yield attributes
+
+
+def _source_fields(source: Any) -> dict[str, Any]:
+    fields = {"layer": source.layer, "file": source.file, "line": source.line}
+    if source.phase:
+        fields["phase"] = source.phase.name.lower()
+    return {key: value for key, value in fields.items() if value}
+
+
+def _add_instances(drawn: MultiDiGraph[str], graph: WorkloadGraph, mesh: Mesh) -> None:
+    unrolled = unroll_graph(graph)
+    templates: list[dict[str, Any]] = []
+    for block in opened_blocks(graph):
+        described = enumerate(node_attributes(block.graph, mesh))
+        templates += [attributes | {"node": block.path(node)} for node, attributes in described]
+    rows = zip(unrolled.template.tolist(), unrolled.iteration.tolist(), strict=True)
+    drawn.add_nodes_from(
+        (str(instance), templates[template] | {"iteration": iteration})
+        for instance, (template, iteration) in enumerate(rows)
+    )
+    edges = zip(
+        unrolled.consumer.tolist(), unrolled.deps.tolist(), unrolled.dep_kind.tolist(), strict=True
+    )
+    kinds = {int(kind): kind.name.lower() for kind in EdgeKind}
+    drawn.add_edges_from(
+        (str(producer), str(consumer), {"kind": kinds[kind]}) for consumer, producer, kind in edges
+    )

@@ -1,0 +1,1 @@
+"""Timelines, networks and reports for people to look at."""

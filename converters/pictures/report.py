@@ -1,0 +1,431 @@
+"""Reports of simulated steps: one HTML page that needs no other file and no network.
+
+The idea: the simulation's sums as tables, and what only the recording knows as pictures: streams
+over time, time by layer, and where each kernel stands under the roofline.
+
+    write_report(workload.simulate(system), record(workload, system), Path("report.html"))
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.converters.pictures.html_parts import (
+    COLOURS,
+    Point,
+    bar,
+    columns,
+    curves,
+    heading,
+    key,
+    page,
+    paragraph,
+    roofline,
+    table,
+)
+from flint.converters.pictures.network_svg import network
+from flint.cost.roofline import rate_table
+from flint.cost.systems import System
+from flint.graph.nesting import opened_blocks
+from flint.graph.tensor_types import DTYPES
+from flint.graph.work import Unit
+from flint.host.readable import human_bytes, human_flops, human_seconds, percentage
+from flint.host.writing import replacing
+from flint.simulation.classes import KERNELS, kernel_classes
+from flint.simulation.durations import TICKS_PER_SECOND
+from flint.simulation.recording import RankRecord, Recording
+from flint.simulation.result import Figures, ProgramResult, SimulationResult
+from flint.simulation.spans import parts, union
+
+Floats = NDArray[np.float64]
+
+#: Rows of the table of layers, and points of a roofline; those with the most time.
+MAX_LAYERS: Final = 60
+MAX_POINTS: Final = 1500
+#: A number that stands for itself in a layer's path: of "layers.12.mlp", "block_12/mlp", not "v2".
+_NUMBER: Final = re.compile(r"(?<![A-Za-z0-9])[0-9]+(?![A-Za-z0-9])")
+#: Into how many parts a step is cut for the curves over time.
+_BINS: Final = 400
+
+
+def write_report(result: SimulationResult, recording: Recording, path: Path) -> None:
+    """Write the page.
+
+    Args:
+        result: what the simulation says.
+        recording: of the same workload on the same system at the same granularity.
+        path: the file.
+
+    Raises:
+        FlintError: the file cannot be written.
+    """
+    with replacing(path) as partial:
+        partial.write_text(report(result, recording), encoding="utf-8")
+
+
+def report(result: SimulationResult, recording: Recording) -> str:
+    """The page's text."""
+    ranks = f"{result.ranks:,} rank{'s' if result.ranks != 1 else ''}"
+    title = f"One step on {ranks} of {result.system}"
+    overlap = "; communicators overlap" if result.communication_order == "communicator" else ""
+    parts = [heading(title, 1)]
+    parts.append(
+        paragraph(
+            f"Mesh {recording.mesh}; nodes at {result.granularity} granularity; "
+            f"{result.engine} engine{overlap}. Numbers are means over ranks, where nothing else is "
+            "said."
+        )
+    )
+    parts += [paragraph(f"Note: {note}") for note in result.notes]
+    parts += _summary(result)
+    if drawn := network(recording):
+        parts += [heading("Groups on the network"), f'<div class="wide">{drawn}</div>']
+        parts.append(
+            paragraph(
+                "One group of each kind in colour, on the tiers that it uses; what is alike is "
+                "left out and counted.",
+                "small",
+            )
+        )
+    for program, record in zip(result.programs, recording.ranks, strict=True):
+        named = len(result.programs) > 1
+        if named:
+            parts.append(heading(f"Program {program.name} (ranks {program.ranks})"))
+        parts += _program(program, record, recording.system, result.memory_bytes)
+    return page(title, parts)
+
+
+def _summary(result: SimulationResult) -> Iterator[str]:
+    figures = result.figures
+    step = figures.step_seconds
+    yield heading("Step")
+    yield _step_bar(figures)
+    need, have = human_bytes(figures.peak_memory_bytes), human_bytes(result.memory_bytes)
+    parts = (
+        ("compute", figures.compute_seconds),
+        ("communication", figures.communication_seconds),
+        ("exposed communication", figures.exposed_communication_seconds),
+        ("idle", figures.idle_seconds),
+    )
+    yield table(
+        ("what", ">value", ">of step"),
+        [
+            ("step", human_seconds(step), ""),
+            *((name, human_seconds(value), percentage(value, step)) for name, value in parts),
+            ("peak memory per rank", f"{need} of {have}", ""),
+            ("FLOPs of all ranks", human_flops(figures.flops), ""),
+            ("model FLOPs utilisation", f"{100 * figures.mfu:.1f}%", ""),
+        ],
+    )
+    if not result.fits:
+        yield paragraph(f"The step does not fit: a rank needs {need} and has {have}.", "warn")
+    if len(result.programs) > 1:
+        yield heading("Programs")
+        yield table(
+            ("program", "ranks", ">step", ">compute", ">communication", ">exposed", ">idle",
+             ">memory", ">MFU"),
+            [
+                (p.name, p.ranks, human_seconds(f.step_seconds), human_seconds(f.compute_seconds),
+                 human_seconds(f.communication_seconds),
+                 human_seconds(f.exposed_communication_seconds),
+                 human_seconds(f.idle_seconds), human_bytes(f.peak_memory_bytes),
+                 f"{100 * f.mfu:.1f}%")
+                for p in result.programs
+                for f in (p.figures,)
+            ],
+        )  # fmt: skip
+
+
+def _step_bar(figures: Figures) -> str:
+    sizes = (
+        ("compute", figures.compute_seconds),
+        ("exposed communication", figures.exposed_communication_seconds),
+        ("idle", figures.idle_seconds),
+    )
+    return bar([(name, size, human_seconds(size)) for name, size in sizes], figures.step_seconds)
+
+
+def _program(
+    program: ProgramResult, record: RankRecord, system: System, capacity: int
+) -> Iterator[str]:
+    figures = program.figures
+    yield heading("Streams over time")
+    yield _streams(record)
+    yield paragraph(
+        f"How busy the streams of rank {record.rank} are, in {_BINS} parts of its time.", "small"
+    )
+    yield heading("Time by class, per rank")
+    yield table(
+        ("what", ">count", ">time", ">of step", ">exposed", ">FLOPs", ">bytes"),
+        [
+            (
+                row.name.replace("_", "-"),
+                f"{row.count:,.0f}",
+                human_seconds(row.seconds),
+                percentage(row.seconds, figures.step_seconds),
+                human_seconds(row.exposed_seconds) if row.communicates else "",
+                human_flops(row.flops) if row.flops else "",
+                human_bytes(row.bytes),
+            )
+            for row in program.classes
+        ],
+    )
+    yield from _axes(program)
+    yield from _layers(record)
+    yield from _roofline(record, system)
+    yield from _memory(record)
+    yield heading("Memory at the peak, per rank")
+    parts = sorted(program.memory.items(), key=lambda item: -item[1])
+    yield bar(
+        [(name, size, human_bytes(size)) for name, size in parts],
+        max(capacity, figures.peak_memory_bytes),
+    )
+    yield table(
+        ("what", ">bytes", ">of the device"),
+        [
+            *((name, human_bytes(size), percentage(size, capacity)) for name, size in parts),
+            (
+                "together",
+                human_bytes(figures.peak_memory_bytes),
+                percentage(figures.peak_memory_bytes, capacity),
+            ),
+        ],
+    )
+
+
+def _streams(record: RankRecord) -> str:
+    last = int(record.end.max(initial=0))
+    if not last:
+        return paragraph("Nothing takes time.")
+    edges = np.linspace(0, last, _BINS + 1)
+    lines = []
+    for name, chosen in (("compute", record.computes), ("communication", record.communicates)):
+        chosen = chosen & (record.end > record.start)
+        begins, ends = union(record.start[chosen], record.end[chosen])
+        times = np.concatenate([[0], np.stack([begins, ends], axis=1).ravel(), [last]])
+        busy = np.cumsum(ends - begins)
+        sums = np.concatenate([[0], np.stack([busy - (ends - begins), busy], axis=1).ravel()])
+        done = np.interp(edges, times, np.append(sums, sums[-1]))
+        shares = (np.diff(done) / np.diff(edges)).clip(0, 1).tolist()
+        points = [p for i, y in enumerate(shares) for p in ((float(i), y), (i + 1.0, y))]
+        lines.append((name, points))
+    return curves(lines, _BINS, 1.0, (human_seconds(last / TICKS_PER_SECOND), "100%"))
+
+
+def _memory(record: RankRecord) -> Iterator[str]:
+    """Bytes over time, the most in each part of it."""
+    found = record.memory_over_time()
+    last = int(record.end.max(initial=0))
+    if found is None or not last:
+        return
+    times, alive = found
+    edges = np.linspace(0, last, _BINS + 1)
+    most = alive[np.maximum(np.searchsorted(times, edges[:-1], side="right") - 1, 0)]
+    np.maximum.at(most, np.minimum(times * _BINS // last, _BINS - 1), alive)
+    top = int(most.max())
+    points = [p for i, y in enumerate(most.tolist()) for p in ((float(i), y), (i + 1.0, y))]
+    yield heading("Memory over time")
+    ends = (human_seconds(last / TICKS_PER_SECOND), human_bytes(top))
+    yield curves([("alive", points)], _BINS, max(top, 1), ends)
+    yield paragraph(
+        f"Of rank {record.rank}, inputs included. A loop stands at its fullest moment throughout.",
+        "small",
+    )
+
+
+def _axes(program: ProgramResult) -> Iterator[str]:
+    """Communication by the mesh axes that it runs along."""
+    sums: dict[str, Floats] = defaultdict(lambda: np.zeros(4))
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for row in program.classes:
+        if row.communicates:
+            kind, _, axes = row.name.partition(" over ")
+            sums[axes] += (row.count, row.seconds, row.exposed_seconds, row.bytes)
+            kinds[axes].append(kind.replace("_", "-"))
+    if not sums:
+        return
+    yield heading("Communication by axis, per rank")
+    yield table(
+        ("over", "what", ">count", ">time", ">of step", ">exposed", ">bytes put in"),
+        [
+            (axes, ", ".join(kinds[axes]), f"{count:,.0f}", human_seconds(spent),
+             percentage(spent, program.figures.step_seconds), human_seconds(exposed),
+             human_bytes(size))
+            for axes, (count, spent, exposed, size) in sorted(
+                sums.items(), key=lambda item: -item[1][1]
+            )
+        ],
+    )  # fmt: skip
+
+
+def layer_seconds(record: RankRecord) -> dict[str, Floats]:
+    """Layer -> seconds of compute, seconds of communication, FLOPs; "" is unknown."""
+    sources = record.graph.tables.sources
+    names: dict[str, int] = {}
+    of_source = np.array([names.setdefault(s.layer, len(names)) for s in sources] or [0], np.int64)
+    if not names:
+        names[""] = 0
+    template = record.unrolled.template[record.instance]
+    layer = of_source[record.unrolled.column("source")[template]]
+    flops = np.concatenate([graph.flops_by_node() for graph in record.unrolled.graphs])[template]
+    spent = (record.end - record.start).astype(np.float64)
+    talks = record.communicates
+    spent[talks] = parts(record.start[talks], record.end[talks])
+    spent /= TICKS_PER_SECOND
+    columns = (
+        np.where(record.computes, spent, 0.0),
+        np.where(talks, spent, 0.0),
+        np.where(record.computes, flops, 0.0),
+    )
+    sums = [np.bincount(layer, weights=column, minlength=len(names)) for column in columns]
+    return {name: np.array([column[i] for column in sums]) for name, i in names.items()}
+
+
+def block_numbers(layers: Iterable[str]) -> dict[str, re.Match[str] | None]:
+    """The number in each layer's path that tells the model's blocks apart; None: there is none.
+
+    Of several numbers, such as those of a pipeline stage and of a block in it or of a block and of
+    an expert in it, the one that takes the most values behind the same beginning; the first of
+    equals.
+    """
+    found = {layer: list(_NUMBER.finditer(layer)) for layer in layers}
+    values: dict[str, set[str]] = defaultdict(set)
+    for layer, numbers in found.items():
+        for number in numbers:
+            values[layer[: number.start()]].add(number.group())
+    return {
+        layer: max(numbers, key=lambda n: len(values[n.string[: n.start()]]), default=None)
+        for layer, numbers in found.items()
+    }
+
+
+def _layers(record: RankRecord) -> Iterator[str]:
+    found = {name: sums for name, sums in layer_seconds(record).items() if sums.any()}
+    yield heading("Time by layer")
+    if not any(found):
+        yield paragraph("The program does not say which layers its operations belong to.")
+        return
+    numbers = block_numbers(found)
+    yield from _blocks(found, numbers)
+    # The same layer of all blocks is one row: its path with a star in the place of the number.
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for layer, number in numbers.items():
+        kind = f"{layer[: number.start()]}*{layer[number.end() :]}" if number else layer
+        kinds[kind].append(layer)
+    rows = [
+        (kind if len(layers) > 1 else layers[0], len(layers), _sum(found[item] for item in layers))
+        for kind, layers in kinds.items()
+    ]
+    rows.sort(key=lambda row: -(row[2][0] + row[2][1]))
+    if rest := rows[MAX_LAYERS:]:
+        others = sum(count for _, count, _ in rest), _sum(sums for _, _, sums in rest)
+        rows[MAX_LAYERS:] = [(f"{len(rest):,} others", *others)]
+    # In a scan over blocks they are one and have no numbers.
+    together = any(count > 1 for _, count, _ in rows)
+    yield table(
+        ("layer", *([">layers alike"] * together), ">compute", ">communication", ">FLOPs"),
+        [
+            (
+                name or "(unknown)",
+                *([f"{count:,}"] * together),
+                human_seconds(sums[0]),
+                human_seconds(sums[1]),
+                human_flops(sums[2]) if sums[2] else "",
+            )
+            for name, count, sums in rows
+        ],
+    )
+    yield paragraph(
+        f"Of rank {record.rank}, all iterations of loops together, whether or not it overlaps.",
+        "small",
+    )
+
+
+def _blocks(found: dict[str, Floats], numbers: dict[str, re.Match[str] | None]) -> Iterator[str]:
+    """The longest row of numbered blocks, a column each."""
+    stacks: dict[str, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for layer, number in numbers.items():
+        if number:
+            stacks[layer[: number.start()]][int(number.group())].append(layer)
+    prefix, stack = max(stacks.items(), key=lambda item: len(item[1]), default=("", {}))
+    if len(stack) < 2:
+        return
+    order = sorted(stack)
+    sums = [_sum(found[layer] for layer in stack[number]) for number in order]
+    yield columns(
+        [str(number) for number in order],
+        [
+            (what, [float(item[i]) for item in sums])
+            for i, what in enumerate(("compute", "communication"))
+        ],
+        human_seconds(max(float(item[0] + item[1]) for item in sums)),
+    )
+    yield paragraph(f"Blocks by number, {prefix}{order[0]} to {prefix}{order[-1]}.", "small")
+
+
+def _sum(items: Iterable[Floats]) -> Floats:
+    whole: Floats = np.sum(list(items), axis=0)
+    return whole
+
+
+def _roofline(record: RankRecord, system: System) -> Iterator[str]:
+    unrolled = record.unrolled
+    computes = record.computes & (record.end > record.start)
+    template = unrolled.template[record.instance[computes]]
+    size = int(unrolled.start[-1])
+    times = np.bincount(template, minlength=size)
+    ticks = (record.end - record.start)[computes]
+    spent = np.bincount(template, weights=ticks, minlength=size) / TICKS_PER_SECOND
+    flops = np.concatenate([graph.flops_by_node() for graph in unrolled.graphs]).astype(float)
+    moved = unrolled.column("bytes_read") + unrolled.column("bytes_written")
+    classes = np.concatenate([kernel_classes(graph) for graph in unrolled.graphs])
+    chosen = np.flatnonzero((spent > 0) & (flops > 0) & (moved > 0))
+    if not len(chosen):
+        return
+    chosen = chosen[np.argsort(-spent[chosen], kind="stable")]
+    left_out, chosen = len(chosen) - MAX_POINTS, chosen[:MAX_POINTS]
+    paths = [
+        (block.path(node), block.graph.tables.ops[op])
+        for block in opened_blocks(record.graph)
+        for node, op in enumerate(block.graph.op.tolist())
+    ]
+    whole = float(spent.sum())
+    points = []
+    for at in chosen.tolist():
+        path, op = paths[at]
+        rate = flops[at] * times[at] / spent[at]
+        label = (
+            f"{op} (node {path}): {times[at]:,} times, {human_seconds(spent[at])} together, "
+            f"{flops[at] / moved[at]:.3g} FLOPs per byte, {rate:.3g} FLOP/s"
+        )
+        colour = COLOURS[int(classes[at]) % len(COLOURS)]
+        points.append(Point(flops[at] / moved[at], rate, spent[at] / whole, colour, label))
+    yield heading("Roofline")
+    yield roofline(points, _roofs(record, system), system.accelerator.memory_bandwidth)
+    yield key([(name, COLOURS[number]) for number, name in enumerate(KERNELS)])
+    more = f" {left_out:,} more with the least time are left out." if left_out > 0 else ""
+    yield paragraph(
+        f"Each circle is a kernel of rank {record.rank}, its area the share of the time of all "
+        f"kernels. Lines are the peaks of {system.accelerator.name}.{more}",
+        "small",
+    )
+
+
+def _roofs(record: RankRecord, system: System) -> list[tuple[str, float]]:
+    """The peaks of what the program computes, by unit and element type; equal ones together."""
+    rates = rate_table(system.accelerator)
+    used: dict[float, list[str]] = defaultdict(list)
+    for graph in record.unrolled.graphs:
+        work = np.stack([graph.work_unit, graph.work_dtype], axis=1)
+        for unit, dtype in np.unique(work, axis=0).tolist():
+            name = f"{Unit(unit).name.lower()} {DTYPES[dtype]}"
+            if unit < Unit.TRANSCENDENTAL and name not in used[rates[unit, dtype]]:
+                used[rates[unit, dtype]].append(name)
+    return sorted((", ".join(sorted(names)), rate) for rate, names in used.items() if names)

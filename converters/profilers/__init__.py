@@ -1,0 +1,1 @@
+"""Post-execution traces of profilers, read into observed ops."""

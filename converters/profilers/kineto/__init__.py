@@ -1,0 +1,1 @@
+"""Kineto traces (PyTorch's profiler) as observed ops."""

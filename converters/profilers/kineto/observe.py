@@ -1,0 +1,429 @@
+"""Kineto traces of PyTorch's profiler -> observed ops: what ran, inside of what, on which stream.
+
+The idea: an op is a CPU event; kernels belong to the op that launched them, which their
+``External id`` names, or, where it is missing, the runtime call with their ``correlation``.
+Collectives are told by ``record_param_comms`` on NCCL and RCCL; gloo has none, there the c10d op
+itself is taken, its element type and its time from the annotation that gloo makes of its work.
+
+    observe(Path("rank0.json.gz")).steps        # ("ProfilerStep#3", "ProfilerStep#4")
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_left, bisect_right
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flint.converters.profilers.json_traces import JsonTrace
+from flint.converters.profilers.kineto.events import (
+    LATEST,
+    Events,
+    GloosWork,
+    Kernel,
+    Op,
+    read_events,
+)
+from flint.converters.profilers.torch_ops import (
+    comms_facts,
+    groups_of,
+    op_facts,
+    peer_in_group,
+    ranks_of,
+    tensors_of,
+)
+from flint.errors import FlintError
+from flint.graph.tensor_types import DTYPE_BITS
+from flint.post_execution.host_device_links import Links, LinksBuilder
+from flint.validation.observed.classes import OpClass, c10d_class
+from flint.validation.observed.columns import UNTOLD_RANK, Observed, ObservedRows, OpFacts, Tensor
+
+_RECORD = "record_param_comms"
+#: Kernels of NCCL and RCCL: ncclKernel_AllReduce_RING_LL_Sum_float, ncclDevKernel_Generic.
+_NCCL = re.compile(r"[nr]ccl(?:Dev)?Kernel_(AllReduce|AllGather|ReduceScatter|Broadcast)?")
+#: An op has at most so many inside of it before the runtime call that launches its kernel.
+_LOOKED_BACK = 256
+#: Gloo's annotation has at most so many ops between the c10d op and itself.
+_GLOO_WITHIN = 64
+#: The stream of kernels of collectives that no op launched.
+_LIBRARY_STREAM = 999
+DEVICES = "kernels of {} devices in one trace: taken as one rank's, which computes one at a time"
+_RANK = re.compile(r"rank[-_.]?(\d{1,7})", re.IGNORECASE)
+
+
+class _Groups(NamedTuple):
+    """Process groups.
+
+    Attributes:
+        ranks: name -> ranks, of those that this rank is in.
+        conclude: whether a group that is told by nothing but its size, or that is the only one, is
+            taken for it.
+    """
+
+    ranks: dict[str, tuple[int, ...]]
+    conclude: bool
+
+    def one_of(self, members: int) -> tuple[int, ...] | None:
+        """The only group of so many ranks; of any number with -1."""
+        found = {group for group in self.ranks.values() if members < 0 or len(group) == members}
+        return found.pop() if self.conclude and len(found) == 1 else None
+
+
+class _Thread(NamedTuple):
+    """The ops of one thread in the order in which they began."""
+
+    starts: list[int]
+    ends: list[int]
+    rows: list[int]
+
+
+def observe(path: Path) -> Observed:
+    """The ops of a Kineto JSON file, gzip allowed.
+
+    Raises:
+        FlintError: it is not such a file, is cut off or damaged, or has no ops.
+    """
+    return _read(path, None)[0]
+
+
+def linked(path: Path) -> tuple[Observed, Links]:
+    """The ops, and which calls, kernels and waits belong to which (see ``observe``)."""
+    observed, links = _read(path, LinksBuilder())
+    assert links is not None
+    return observed, links
+
+
+def _read(path: Path, links: LinksBuilder | None) -> tuple[Observed, Links | None]:
+    trace = JsonTrace.read(path)
+    events = read_events(trace, links)
+    rest = trace.rest("traceEvents")
+    if not events.ops:
+        raise FlintError(
+            f"{path}: no CPU ops in it: profile with ProfilerActivity.CPU as well, and export "
+            "before the schedule's cycle ends"
+        )
+    info = rest.get("distributedInfo")
+    info = info if isinstance(info, dict) else {}
+    rows = ObservedRows(str(path))
+    rank = _rank(path, info, rows)
+    groups = groups_of(info.get("pg_config"))
+    world = info.get("world_size")
+    starts = [step[0] for step in events.steps]
+    _add_ops(rows, events, _Groups(groups, links is None), rank, starts)
+    backend = "gpu" if events.kernels else "cpu"
+    names = tuple(step[2] for step in events.steps) or ("whole trace",)
+    if not events.steps:
+        rows.note("no ProfilerStep in the trace: all of it is taken as one step")
+    base = rest.get("baseTimeNanoseconds")
+    base = base if type(base) is int and 0 <= base < LATEST else 0
+    observed = rows.finish(
+        form="kineto",
+        backend=backend,
+        world=world if type(world) is int and world > 0 else None,
+        steps=names,
+        base=base,
+    )
+    return observed, links.finish(groups, events.steps, base) if links is not None else None
+
+
+def _rank(path: Path, info: dict[str, Any], rows: ObservedRows) -> int:
+    rank = info.get("rank")
+    if type(rank) is int and 0 <= rank < 1 << 32:
+        return rank
+    named = _RANK.search(path.name)
+    if named:
+        return int(named[1])
+    rows.note(UNTOLD_RANK)
+    return 0
+
+
+def _add_ops(
+    rows: ObservedRows,
+    events: Events,
+    groups: _Groups,
+    rank: int,
+    step_starts: list[int],
+) -> None:
+    """Rows in the order of issue over all threads, and the kernels of each."""
+    events.ops.sort(key=lambda op: (op.start, -op.duration))
+    gloo = _gloo_of(events)
+    known: dict[tuple[str, int], OpFacts] = {}
+    stacks: dict[object, list[tuple[int, int, OpFacts]]] = {}
+    by_external: dict[object, int] = {}
+    per_thread: dict[object, _Thread] = {}
+    threads: dict[object, int] = {}
+    for op in events.ops:
+        facts = known.get((op.name, op.said))
+        if facts is None:
+            facts = known[op.name, op.said] = _facts(op.name, events.said[op.said], groups)
+        work = gloo.get(op.record)
+        if work is not None and facts.kind.collective:
+            facts = _with_type(facts, work)
+        stack = stacks.setdefault(op.thread, [])
+        while stack and stack[-1][0] <= op.start:
+            stack.pop()
+        if facts.kind.collective and any(outer == facts for _, _, outer in stack):
+            rows.note("collectives that the profiler recorded twice, counted once")
+            facts = OpFacts(OpClass.FREE, op.name)
+        number = rows.add(
+            facts,
+            rank=rank,
+            step=_step(op.start, events, step_starts),
+            start=op.start,
+            duration=op.duration if work is None else work.end - work.start,
+            end=_end(op, facts, work, bool(events.kernels)),
+            stream=threads.setdefault(op.thread, len(threads)),
+            parent=stack[-1][1] if stack else -1,
+            launches=0 if events.kernels else -1,
+        )
+        stack.append((op.start + op.duration, number, facts))
+        if events.links is not None:
+            events.links.op(op.thread, op.start, op.duration, op.record)
+        by_external[op.external] = number
+        thread = per_thread.setdefault(op.thread, _Thread([], [], []))
+        thread.starts.append(op.start)
+        thread.ends.append(op.start + op.duration)
+        thread.rows.append(number)
+    by_external.pop(None, None)
+    orphans = _add_kernels(rows, events, by_external, per_thread)
+    devices = len({kernel.device for kernel in events.kernels})
+    if devices > 1:
+        rows.note(DEVICES.format(devices))
+    if events.links is None:
+        for kernel in orphans:
+            named = _NCCL.match(kernel.name)
+            if named is not None and kernel.correlation in events.runtime:
+                rows.add(
+                    OpFacts(OpClass.OTHER_COLLECTIVE, kernel.name.partition("(")[0]),
+                    rank=rank,
+                    step=_step(events.runtime[kernel.correlation][1], events, step_starts),
+                    start=kernel.start,
+                    duration=kernel.duration,
+                    end=kernel.start + kernel.duration,
+                    stream=_LIBRARY_STREAM,
+                    launches=1,
+                )
+
+
+def _end(op: Op, facts: OpFacts, work: GloosWork | None, on_device: bool) -> int:
+    """When an op's work was over, as far as the host knows: of collectives it does not."""
+    if work is not None:
+        return work.end
+    return -1 if on_device or facts.kind.collective else op.start + op.duration
+
+
+def _step(start: int, events: Events, starts: list[int]) -> int:
+    if not starts:
+        return 0
+    number = bisect_right(starts, start) - 1
+    return number if number >= 0 and start < events.steps[number][1] else -1
+
+
+def _facts(name: str, args: dict[str, Any], groups: _Groups) -> OpFacts:
+    if name == _RECORD:
+        return _record(args, groups)
+    dims = args.get("Input Dims")
+    if not isinstance(dims, list):
+        return op_facts(name, None)
+    types = args.get("Input type")
+    arguments = tensors_of(dims, types if isinstance(types, list) else [])
+    facts = op_facts(name, arguments)
+    if facts.kind.collective:
+        members = _members(name, facts.kind, arguments, args)
+        group = _functional_group(args, groups.ranks)
+        if group is None and facts.kind not in (OpClass.SEND, OpClass.RECV):
+            group = groups.one_of(members)
+        facts = replace(facts, group=group, members=members)
+    if facts.kind in (OpClass.SEND, OpClass.RECV):
+        concrete = args.get("Concrete Inputs")
+        said = concrete[2] if isinstance(concrete, list) and len(concrete) > 2 else None
+        facts = replace(facts, group=None, peer=peer_in_group(said, groups.ranks))
+    return facts
+
+
+#: Records of no communication.
+_SILENT = frozenset({"", "init", "wait", "startcoalescing", "endcoalescing", "monitoredbarrier"})
+
+
+def _record(args: dict[str, Any], groups: _Groups) -> OpFacts:
+    found = comms_facts(args, groups.ranks) or _old_record(args)
+    name = str(args.get("Collective name", ""))
+    size = args.get("Group size")
+    if found is None and name == "barrier" and groups.conclude:
+        group = ranks_of(args.get("Process Group Ranks")) or None
+        found = OpFacts(OpClass.ALL_REDUCE, name, (((1,), "f32"),), (4,), "f32", group)
+    if found is not None:
+        if type(size) is int and size > 0 and found.group is None:
+            return replace(found, members=size)
+        return found
+    if name.replace("_", "").lower() in _SILENT or name == "barrier":
+        # With a name, nothing else is concluded from its kernel's.
+        return OpFacts(OpClass.FREE, name or _RECORD)
+    return OpFacts(OpClass.OTHER_COLLECTIVE, name)
+
+
+def _old_record(args: dict[str, Any]) -> OpFacts | None:
+    """Records before PyTorch 2.1 have their name among the inputs (with ``record_shapes``)."""
+    concrete, dims = args.get("Concrete Inputs"), args.get("Input Dims")
+    if not isinstance(concrete, list):
+        return None
+    for item in concrete:
+        kind = c10d_class(str(item)) if isinstance(item, str) and item else None
+        if kind is not None:
+            types = args.get("Input type")
+            tensors = tensors_of(dims or [], types if isinstance(types, list) else [])
+            sent = tuple(tensors[0]) if tensors else ()
+            dtype = sent[0][1] if sent else ""
+            parts = _sizes(sent) if dtype else None
+            return OpFacts(kind, str(item), sent or None, parts, dtype)
+    return None
+
+
+def _with_type(facts: OpFacts, work: GloosWork) -> OpFacts:
+    """A collective on lists of tensors, of which Kineto tells no type, with that of gloo's work."""
+    if facts.parts is not None or not facts.operands or not work.dtype:
+        return facts
+    if work.elements != sum(math.prod(shape) for shape, _ in facts.operands):
+        return facts
+    operands = tuple((shape, kind or work.dtype) for shape, kind in facts.operands)
+    return replace(facts, operands=operands, parts=_sizes(operands), dtype=work.dtype)
+
+
+def _sizes(operands: tuple[Tensor, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(shape) * DTYPE_BITS[kind] // 8 for shape, kind in operands)
+
+
+def _functional_group(args: dict[str, Any], groups: dict[str, tuple[int, ...]]) -> Any:
+    """A functional collective's group: its last text argument is the process group's name.
+
+    Its number of ranks is written as a text as well, and groups' names are numbers.
+    """
+    concrete, types = args.get("Concrete Inputs"), args.get("Input type")
+    if not isinstance(concrete, list) or not isinstance(types, list):
+        concrete, types = [], []
+    for item, kind in reversed(list(zip(concrete, types, strict=False))):
+        if kind != "Scalar" and isinstance(item, str) and item in groups:
+            return groups[item]
+    return ranks_of(args.get("Process Group Ranks")) or None
+
+
+def _members(name: str, kind: OpClass, arguments: list[list[Tensor]], args: dict[str, Any]) -> int:
+    """How many ranks take part: by a functional op's argument, or by what goes in and comes out."""
+    concrete, types = args.get("Concrete Inputs"), args.get("Input type")
+    if name.startswith("_c10d_functional::") and isinstance(concrete, list):
+        for item, type_ in zip(concrete, types if isinstance(types, list) else [], strict=False):
+            if type_ == "Scalar" and re.fullmatch(r"\d{1,9}", str(item)):
+                return int(item)
+        return -1
+    if len(arguments) < 2 or kind not in (OpClass.ALL_GATHER, OpClass.REDUCE_SCATTER):
+        return -1
+    result, sent = (sum(math.prod(shape) for shape, _ in argument) for argument in arguments[:2])
+    few, many = sorted((result, sent))
+    return many // few if few and many % few == 0 else -1
+
+
+def _gloo_of(events: Events) -> dict[int, GloosWork]:
+    """Record number of a c10d op -> the work that gloo did for it.
+
+    Gloo numbers its annotation when the op hands it the work, so it follows the op's own number,
+    and the next c10d op's number follows it.
+    """
+    if not events.gloo:
+        return {}
+    calls = sorted(
+        op.record for op in events.ops if op.record >= 0 and op.name.startswith("c10d::")
+    )
+    found: dict[int, GloosWork] = {}
+    for record, work in events.gloo:
+        place = bisect_left(calls, record) - 1
+        if place < 0 or record - calls[place] > _GLOO_WITHIN:
+            continue
+        other = found.setdefault(calls[place], work)
+        if other is not work:  # one op, several works
+            found[calls[place]] = GloosWork(
+                min(other.start, work.start), max(other.end, work.end), other.dtype,
+                other.elements + work.elements,
+            )  # fmt: skip
+    return found
+
+
+def _add_kernels(
+    rows: ObservedRows,
+    events: Events,
+    by_external: dict[object, int],
+    per_thread: dict[object, _Thread],
+) -> list[Kernel]:
+    """Give each kernel to its op: count, first start, time, stream; returns those of no op."""
+    orphans: list[Kernel] = []
+    columns = rows.columns
+    starts, durations, ends, streams, launches = (
+        columns[name] for name in ("start", "duration", "end", "stream", "launches")
+    )
+    numbers: dict[object, int] = {}
+    facts = list(rows.facts)
+    events.kernels.sort(key=lambda kernel: kernel.start)
+    for kernel in events.kernels:
+        number = by_external.get(kernel.external)
+        if number is None and kernel.correlation in events.runtime:
+            number = _enclosing(*events.runtime[kernel.correlation], per_thread)
+        if events.links is not None:
+            events.links.kernel(
+                kernel.name, kernel.start, kernel.duration, kernel.device, kernel.stream,
+                kernel.correlation, number,
+            )  # fmt: skip
+        if number is None:
+            rows.note("kernels that no op of the trace launched")
+            orphans.append(kernel)
+            continue
+        stream = numbers.setdefault((kernel.device, kernel.stream), len(numbers))
+        if launches[number] == 0:
+            starts[number], durations[number] = kernel.start, 0
+            streams[number] = 1000 + stream
+            _named_by_kernel(rows, facts, number, kernel.name)
+        durations[number] += kernel.duration
+        ends[number] = max(ends[number], kernel.start + kernel.duration)
+        launches[number] += 1
+    return orphans
+
+
+def _named_by_kernel(rows: ObservedRows, facts: list[OpFacts], number: int, kernel: str) -> None:
+    """A record that does not say what it is of, as without ``record_shapes`` before PyTorch 2.1.
+
+    Args:
+        facts: those of ``rows`` by number; grows with them.
+    """
+    named = _NCCL.match(kernel)
+    if named is None:
+        return
+    of, parents = rows.columns["op"], rows.columns["parent"]
+    around = number
+    while around >= 0:
+        if facts[of[around]].kind.collective:
+            return
+        around = parents[around]
+    if facts[of[number]].name != _RECORD:
+        return
+    kind = c10d_class(named[1] or "")
+    if kind is None:
+        rows.note("NCCL kernels of which the trace does not say what they do")
+        return
+    rows.note("collectives that only their kernels name, without sizes and groups")
+    told = OpFacts(kind, kernel[: kernel.find("(")] if "(" in kernel else kernel)
+    of[number] = rows.facts.setdefault(told, len(facts))
+    if of[number] == len(facts):
+        facts.append(told)
+
+
+def _enclosing(name: object, when: int, per_thread: dict[object, _Thread]) -> int | None:
+    """The innermost op of a thread that was running at a moment."""
+    thread = per_thread.get(name)
+    if thread is None:
+        return None
+    place = bisect_right(thread.starts, when) - 1
+    # Of the ops that began before, those inside of others come later: the first that still runs.
+    for back in range(place, max(-1, place - _LOOKED_BACK), -1):
+        if thread.ends[back] >= when:
+            return thread.rows[back]
+    return None

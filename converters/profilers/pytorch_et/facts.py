@@ -1,0 +1,148 @@
+"""What nodes of a PyTorch execution trace say of their ops and of the process groups.
+
+groups, world = groups_and_world(configs)
+facts_of("record_param_comms", inputs, attributes, groups).group
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from flint.converters.profilers.torch_ops import (
+    comms_facts,
+    groups_of,
+    op_facts,
+    peer_in_group,
+    tensors_of,
+)
+from flint.graph.tensor_types import DTYPE_BITS
+from flint.validation.observed.classes import OpClass, c10d_class
+from flint.validation.observed.columns import OpFacts
+
+#: The observer leaves out what is beyond 4096 tensors of a list (kMaxNumElements).
+_CUT_AT = 4096
+#: The node that lists the process groups.
+GROUPS = "## process_group:init ##"
+
+#: Attributes of a collective's node since 1.1.1 -> Kineto's names of the same.
+_COMMS = {
+    "collective_name": "Collective name",
+    "dtype": "dtype",
+    "in_msg_nelems": "In msg nelems",
+    "out_msg_nelems": "Out msg nelems",
+    "pg_name": "Process Group Name",
+    "pg_size": "Group size",
+    "global_rank_start": "Global rank start",
+    "global_rank_stride": "Global rank stride",
+}
+
+
+def communicates(name: str) -> bool:
+    """Whether the process groups tell more of a node, or it tells of them."""
+    return "c10d" in name or name in ("record_param_comms", GROUPS)
+
+
+def groups_and_world(
+    nodes: Iterable[tuple[str, dict[str, Any]]],
+) -> tuple[dict[str, tuple[int, ...]], int | None]:
+    """Process groups and the number of ranks, of the node that lists them.
+
+    Args:
+        nodes: names and inputs.
+    """
+    for name, inputs in nodes:
+        values = inputs.get("values")
+        if name != GROUPS or not isinstance(values, list) or not values:
+            continue
+        try:
+            config = json.loads(values[0])
+        except (TypeError, ValueError, RecursionError):
+            continue
+        if not isinstance(config, list):
+            continue
+        groups = groups_of(config)
+        entries = [entry for entry in config if isinstance(entry, dict)]
+        sizes = [e["group_size"] for e in entries if type(e.get("group_size")) is int]
+        world = max(sizes, default=0)
+        for entry in entries:  # a group without ranks is everybody
+            if entry.get("ranks") == [] and 0 < world <= 1 << 22:
+                groups[str(entry.get("pg_name", ""))] = tuple(range(world))
+            if str(entry.get("pg_name", "")) in groups and "backend_id" in entry:
+                groups[f"backend {entry['backend_id']}"] = groups[str(entry["pg_name"])]
+        return groups, world or None
+    return {}, None
+
+
+def facts_of(
+    name: str,
+    inputs: dict[str, Any],
+    attributes: dict[str, Any],
+    groups: dict[str, tuple[int, ...]],
+) -> OpFacts:
+    """What is known of an op.
+
+    Args:
+        name: of the op.
+        inputs: values, shapes and types, as the file has them.
+        attributes: by name.
+        groups: process group's name -> ranks.
+    """
+    if name == "record_param_comms":
+        args = {ours: attributes[key] for key, ours in _COMMS.items() if key in attributes}
+        return comms_facts(args, groups) or _recorded(name, inputs, groups)
+    shapes, types = inputs.get("shapes"), inputs.get("types")
+    if not isinstance(shapes, list) or not isinstance(types, list):
+        return op_facts(name, None)
+    if "::" not in name:
+        return OpFacts(OpClass.FREE, name)
+    group = None
+    if name.startswith("_c10d_functional"):  # the group's name is its last text
+        values = inputs.get("values")
+        texts = (
+            [item for item in values if isinstance(item, str)] if isinstance(values, list) else []
+        )
+        group = groups.get(texts[-1]) if texts else None
+    facts = op_facts(name, tensors_of(shapes, types), group)
+    if facts.kind.collective and len(facts.operands or ()) >= _CUT_AT:
+        facts = replace(facts, operands=None, parts=None)
+    if facts.kind in (OpClass.SEND, OpClass.RECV):
+        values = inputs.get("values")
+        said = values[2] if isinstance(values, list) and len(values) > 2 else None
+        facts = replace(facts, peer=peer_in_group(said, groups))
+    return facts
+
+
+def _recorded(name: str, inputs: dict[str, Any], groups: dict[str, tuple[int, ...]]) -> OpFacts:
+    """Before 1.1.1 the collective's name and group stand among the inputs' values."""
+    values, shapes, types = (inputs.get(key) for key in ("values", "shapes", "types"))
+    if not (isinstance(values, list) and isinstance(shapes, list) and isinstance(types, list)):
+        return OpFacts(OpClass.FREE, name)
+    kind = None
+    for value in values:
+        if isinstance(value, str) and (kind := c10d_class(value)) is not None:
+            break
+    if kind is None:
+        return OpFacts(OpClass.FREE, name)
+    tensors = tensors_of(shapes, types)
+    sent = tuple(tensors[0]) if tensors else ()
+    named = [value for value in values if isinstance(value, str) and value in groups]
+    named += [f"backend {value}" for value in values if f"backend {value}" in groups]
+    named += [
+        str(value[0]) for value in values if isinstance(value, list) and value
+        and str(value[0]) in groups
+    ]  # fmt: skip
+    sized = sent and all(dtype in DTYPE_BITS for _, dtype in sent)
+    parts = tuple(math.prod(shape) * DTYPE_BITS[dtype] // 8 for shape, dtype in sent)
+    group = groups[named[0]] if named else None
+    peer = -1
+    if kind in (OpClass.SEND, OpClass.RECV) and group is not None:
+        place = values[values.index(value) - 1]  # the other's number within the group
+        peer = group[place] if type(place) is int and 0 <= place < len(group) else -1
+    return OpFacts(
+        kind, name, sent or None, parts if sized else None, sent[0][1] if sent else "",
+        group, peer=peer,
+    )  # fmt: skip

@@ -1,0 +1,174 @@
+"""The nodes of a PyTorch execution trace, as columns in the order of the file.
+
+The idea: nodes are decoded straight into structs, their shapes and types left as text.  Nodes that
+are alike in name, schema and that text share what is known of them; what is looked at node by node
+is only their numbers and which storages their tensors are in.
+
+    nodes = read_nodes(JsonTrace.read(Path("et.json")))
+    nodes.facts[nodes.fact[0]].kind, nodes.tensors[0]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import msgspec
+
+from flint.converters.profilers.json_traces import JsonTrace
+from flint.converters.profilers.pytorch_et.facts import communicates, facts_of, groups_and_world
+from flint.converters.profilers.pytorch_et.links import AccessesBuilder, Plan, Side
+from flint.errors import FlintError
+from flint.post_execution.storages import Access
+from flint.validation.observed.columns import MAX_ROWS, OpFacts
+
+_EXPECTED = "a node without id, ctrl_deps, inputs or attrs as the schemas from 1.0.2 on have them"
+#: Beyond this a count of the profiler's is none; sums stay within 64 bits.
+_LATEST = 1 << 62
+_NOTHING = msgspec.Raw(b"null")
+
+_Number = Annotated[int, msgspec.Meta(ge=-_LATEST, le=_LATEST)]
+
+
+class _Side(msgspec.Struct, gc=False):
+    values: Any = None
+    shapes: msgspec.Raw = _NOTHING
+    types: msgspec.Raw = _NOTHING
+    strides: msgspec.Raw = _NOTHING
+
+
+_NO_SIDE = _Side()
+
+
+class _Attribute(msgspec.Struct, gc=False):
+    name: str = ""
+    value: Any = None
+
+
+class _Node(msgspec.Struct, gc=False):
+    id: _Number
+    inputs: _Side
+    ctrl_deps: _Number = -1
+    name: str = ""
+    outputs: _Side | None = None
+    attrs: list[_Attribute] = []
+
+
+@dataclass(slots=True, eq=False)
+class Nodes:
+    """Columns, one entry per node; what is of several nodes stands in a table.
+
+    Attributes:
+        id, outer: numbers of the node and of the one around it.
+        order: when it began, as a count.
+        record: the profiler's number of it, -1 without.
+        thread: that it ran on.
+        name: of the op.
+        fact: index into ``facts``.
+        tensors: what it does with memory.
+        facts: what is known of ops.
+        groups: process group's name -> ranks.
+        world: number of ranks; None where the trace does not say.
+        on_device: whether a tensor of any lies on a GPU.
+    """
+
+    id: list[int] = field(default_factory=list)
+    outer: list[int] = field(default_factory=list)
+    order: list[int] = field(default_factory=list)
+    record: list[int] = field(default_factory=list)
+    thread: list[int] = field(default_factory=list)
+    name: list[str] = field(default_factory=list)
+    fact: list[int] = field(default_factory=list)
+    tensors: list[tuple[Access, ...]] = field(default_factory=list)
+    facts: tuple[OpFacts, ...] = ()
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    world: int | None = None
+    on_device: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class _Alike:
+    """What nodes of one name, schema, shapes and types share.
+
+    Attributes:
+        name: one object for all.
+        fact: index of the op's facts; -1 of those that the process groups tell more of.
+        plan: where their tensors are.
+        sides: of inputs and outputs.
+    """
+
+    name: str
+    fact: int
+    plan: Plan
+    sides: tuple[Side, Side]
+
+
+def read_nodes(trace: JsonTrace) -> Nodes:
+    """The nodes of a trace.
+
+    Raises:
+        FlintError: it is no such trace, cut off or damaged.
+    """
+    found, builder = Nodes(), AccessesBuilder()
+    facts: dict[OpFacts, int] = {}
+    alike: dict[tuple[str, str, bytes], _Alike] = {}
+    # Kept whole until the process groups are known, which any node may list.
+    untold: list[tuple[int, str, dict[str, Any], dict[str, Any]]] = []
+    for node in trace.records("nodes", _Node, _EXPECTED):
+        attributes = {entry.name: entry.value for entry in node.attrs}
+        schema = attributes.get("op_schema")
+        inputs, outputs = node.inputs, node.outputs or _NO_SIDE
+        texts = (
+            inputs.shapes, inputs.types, inputs.strides,
+            outputs.shapes, outputs.types, outputs.strides,
+        )  # fmt: skip
+        key = node.name, str(schema) if schema else "", b"\n".join(texts)
+        shared = alike.get(key)
+        if shared is None:
+            shared = alike[key] = _alike(key[0], key[1], inputs, outputs, builder, facts)
+        if shared.fact < 0:
+            described = shared.sides[0]
+            given = {"values": inputs.values, "shapes": described.shapes, "types": described.types}
+            untold.append((len(found.id), shared.name, given, attributes))
+        record = _count(attributes.get("rf_id"))
+        found.id.append(node.id)
+        found.outer.append(node.ctrl_deps)
+        found.order.append(record if record >= 0 else node.id)
+        found.record.append(record)
+        found.thread.append(max(0, _count(attributes.get("tid"))))
+        found.name.append(shared.name)
+        found.fact.append(shared.fact)
+        found.tensors.append(builder.accesses(shared.plan, inputs.values, outputs.values))
+    if len(found.id) > MAX_ROWS:
+        raise FlintError(f"{trace.path}: more than {MAX_ROWS:,} ops")
+    found.groups, found.world = groups_and_world((name, given) for _, name, given, _ in untold)
+    for place, name, given, attributes in untold:
+        told = facts_of(name, given, attributes, found.groups)
+        found.fact[place] = facts.setdefault(told, len(facts))
+    found.facts, found.on_device = tuple(facts), builder.on_device
+    return found
+
+
+def _alike(
+    name: str,
+    schema: str,
+    inputs: _Side,
+    outputs: _Side,
+    builder: AccessesBuilder,
+    facts: dict[OpFacts, int],
+) -> _Alike:
+    taken, given = _decoded(inputs), _decoded(outputs)
+    number = -1
+    if not communicates(name):
+        known = facts_of(name, {"shapes": taken.shapes, "types": taken.types}, {}, {})
+        number = facts.setdefault(known, len(facts))
+    return _Alike(name, number, builder.plan(name, schema, taken, given), (taken, given))
+
+
+def _count(number: object) -> int:
+    """A count of the profiler's, -1 where there is none."""
+    return number if type(number) is int and 0 <= number < _LATEST else -1
+
+
+def _decoded(side: _Side) -> Side:
+    return Side(*(msgspec.json.decode(raw) for raw in (side.shapes, side.types, side.strides)))

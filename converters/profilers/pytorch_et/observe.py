@@ -1,0 +1,158 @@
+"""PyTorch execution traces (``ExecutionTraceObserver``) -> observed ops.
+
+The idea: a node is an op that ran, with all its tensors; ``ctrl_deps`` is the op around it, and
+``rf_id`` counts the ops in the order in which they began.  There are no times in it.  Schemas 1.0.2
+to 1.1.1 are known; what an older one writes elsewhere is refused rather than misread.
+
+    observe(Path("et.json")).rows(rank=0, step=1)
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from flint.converters.profilers.json_traces import JsonTrace
+from flint.converters.profilers.pytorch_et.nodes import Nodes, read_nodes
+from flint.errors import FlintError
+from flint.post_execution.storages import Accesses
+from flint.validation.observed.columns import UNTOLD_RANK, Ints, Observed
+
+_SCHEMA = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+_OLDEST, _NEWEST = (1, 0, 2), (1, 1, 1)
+_RANK = re.compile(r"(?:rank[-_.]?|[-_](?=\d+$))(\d{1,7})", re.IGNORECASE)
+_NO_STEPS = "no ProfilerStep in the trace: all of it is taken as one step"
+_AFTER = "ops that the observer puts inside of a collective, taken to follow it"
+#: Ops that are never inside of a collective.
+_AFTER_COLLECTIVES = ("aten::", "c10d::", "_c10d_functional::")
+
+
+def observe(path: Path) -> Observed:
+    """The ops of an execution trace, gzip allowed.
+
+    Raises:
+        FlintError: it is not such a file, of an unknown schema, cut off or damaged.
+    """
+    return linked(path)[0]
+
+
+def linked(path: Path) -> tuple[Observed, Accesses]:
+    """The ops, and what each does with memory (see ``observe``)."""
+    trace = JsonTrace.read(path)
+    nodes = read_nodes(trace)
+    _check(path, str(trace.rest("nodes").get("schema", "")))
+    if not nodes.id:
+        raise FlintError(f"{path}: no ops in it")
+    notes: dict[str, int] = {}
+    order = np.lexsort((nodes.id, nodes.order))
+    rank = _rank(path)
+    if rank is None:
+        notes[UNTOLD_RANK] = 1
+    step, steps = _steps(nodes, order)
+    if not steps:
+        notes[_NO_STEPS] = 1
+    parent = _parents(nodes, order, path, notes)
+    rows = order.tolist()
+
+    def unknown() -> Ints:
+        return np.full(len(rows), -1, np.int64)
+
+    observed = Observed(
+        path=str(path), form="pytorch-et", backend="gpu" if nodes.on_device else "cpu",
+        world=nodes.world, facts=nodes.facts, op=np.array(nodes.fact, np.int64)[order],
+        rank=np.full(len(rows), rank or 0, np.int64), step=step, start=unknown(),
+        duration=unknown(), end=unknown(), stream=np.array(nodes.thread, np.int64)[order],
+        parent=parent, launches=unknown(), steps=steps or ("whole trace",),
+        whole=(True,) * max(1, len(steps)), notes=notes,
+    )  # fmt: skip
+    accesses = Accesses(
+        np.array(nodes.record, np.int64)[order],
+        [nodes.name[row] for row in rows],
+        [nodes.tensors[row] for row in rows],
+        nodes.groups,
+    )
+    return observed, accesses
+
+
+def _check(path: Path, schema: str) -> None:
+    found = _SCHEMA.match(schema)
+    known = f"known are {'.'.join(map(str, _OLDEST))} to {'.'.join(map(str, _NEWEST))}"
+    if found is None:
+        raise FlintError(f"{path}: no schema version, so no PyTorch execution trace ({known})")
+    version = tuple(map(int, found.groups()))
+    if not _OLDEST <= version <= _NEWEST:
+        raise FlintError(f"{path}: execution trace schema {schema[:40]}; {known}")
+
+
+def _rank(path: Path) -> int | None:
+    """The rank by the file's name; nothing in the file says it."""
+    named = _RANK.search(path.name.removesuffix(".gz").removesuffix(".json"))
+    return int(named[1]) if named else None
+
+
+def _steps(nodes: Nodes, order: Ints) -> tuple[Ints, tuple[str, ...]]:
+    """The step of each row, and the steps' names."""
+    marks = [i for i in order.tolist() if nodes.name[i].startswith("ProfilerStep")]
+    if not marks:
+        return np.zeros(len(order), np.int64), ()
+    begins = [nodes.order[mark] for mark in marks]
+    count = np.array(nodes.order, np.int64)[order]
+    step = np.searchsorted(np.array(begins, np.int64), count, side="right") - 1
+    return step.astype(np.int64), tuple(nodes.name[mark] for mark in marks)
+
+
+def _parents(nodes: Nodes, order: Ints, path: Path, notes: dict[str, int]) -> Ints:
+    """The row around each row, -1 for none."""
+    rows = order.tolist()
+    outer = [nodes.outer[row] for row in rows]
+    names = [nodes.name[row] for row in rows]
+    number = {nodes.id[row]: i for i, row in enumerate(rows)}
+    if len(number) < len(rows):
+        [(twice, _)] = Counter(nodes.id).most_common(1)
+        raise FlintError(f"{path}: two nodes with the id {twice}; ctrl_deps do not say which one")
+    collectives = {nodes.id[row] for row in rows if nodes.name[row].startswith(("c10d::", "gloo:"))}
+    if collectives:
+        around = dict(zip(nodes.id, nodes.outer, strict=True))
+        running = _running(nodes, order, collectives)
+        for i, (name, node) in enumerate(zip(names, outer, strict=True)):
+            if node in collectives and name.startswith(_AFTER_COLLECTIVES):
+                # An annotation of gloo that ends on another thread mixes up the observer's stack:
+                # what follows the collective on its own thread is said to be inside of it.
+                notes[_AFTER] = notes.get(_AFTER, 0) + 1
+                outer[i] = running.get(i, _outside(node, collectives, around, path))
+    found = np.array([number.get(node, -1) for node in outer], np.int64)
+    found[found >= np.arange(len(found))] = -1  # what begins later is not around it
+    return found
+
+
+def _running(nodes: Nodes, order: Ints, collectives: set[int]) -> dict[int, int]:
+    """The innermost node that a row's own thread was in when it began, but for collectives.
+
+    Rows are in order of begin; the file has them as they ended: what begins later and ends earlier
+    is inside.
+    """
+    found: dict[int, int] = {}
+    stacks: dict[int, list[int]] = {}
+    for i, row in enumerate(order.tolist()):
+        stack = stacks.setdefault(nodes.thread[row], [])
+        while stack and stack[-1] < row:
+            stack.pop()
+        if stack:
+            found[i] = nodes.id[stack[-1]]
+        if nodes.id[row] not in collectives:
+            stack.append(row)
+    return found
+
+
+def _outside(node: int, collectives: set[int], outer_of: dict[int, int], path: Path) -> int:
+    """The innermost node around a collective that is none itself."""
+    passed: set[int] = set()
+    while node in collectives:
+        if node in passed:
+            raise FlintError(f"{path}: node {node} is inside of itself, by its ctrl_deps")
+        passed.add(node)
+        node = outer_of[node]
+    return node

@@ -1,0 +1,232 @@
+"""What PyTorch's profilers say of an op: tensors, element types, contractions, collectives.
+
+The idea: Kineto and execution traces write the same things under different names; both are turned
+into ``OpFacts`` here.
+
+    op_facts("aten::mm", [((16, 32), "f32"), ((32, 8), "f32")]).gemms      # ((1, 16, 8, 32),)
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flint.graph.tensor_types import DTYPE_BITS
+from flint.validation.observed.classes import OpClass, aten_class, base_name, c10d_class
+from flint.validation.observed.columns import Gemm, OpFacts, Tensor
+
+#: Element types as C++ names, as ``c10::ScalarType`` and as Python's torch names them.
+DTYPES: dict[str, str] = {
+    "float": "f32", "double": "f64", "half": "f16", "bfloat16": "bf16", "long int": "i64",
+    "long": "i64", "int": "i32", "short": "i16", "short int": "i16", "char": "i8",
+    "signed char": "i8", "byte": "ui8", "unsigned char": "ui8", "bool": "i1",
+    "float8_e4m3fn": "f8E4M3FN", "float8_e5m2": "f8E5M2", "float8_e4m3fnuz": "f8E4M3FNUZ",
+    "float8_e5m2fnuz": "f8E5M2FNUZ", "complexfloat": "complex<f32>",
+    "complexdouble": "complex<f64>", "c10::complex<float>": "complex<f32>",
+    "c10::complex<double>": "complex<f64>", "unsigned long": "ui64", "unsigned int": "ui32",
+    "uint64": "ui64", "uint32": "ui32", "uint16": "ui16", "unsigned short": "ui16",
+    "float8_e8m0fnu": "f8E8M0FNU", "qint8": "i8", "quint8": "ui8", "qint32": "i32",
+}  # fmt: skip
+
+#: Element type of a tensor that is none, as execution traces write an optional one.
+UNDEFINED = "nullptr (uninitialized)"
+_NO_TENSOR = ("None", f"Tensor({UNDEFINED})")
+
+#: More dims and more tensors than an op has; what exceeds them is a damaged file.
+_MAX_DIMS, _MAX_TENSORS = 64, 100_000
+#: More ranks than a group written out in a trace has.
+_MAX_GROUP = 1 << 22
+
+
+def dtype_of(text: object) -> str:
+    """The StableHLO name of an element type; "" where it is not one."""
+    name = str(text).lower()
+    if name.startswith("tensor(") and name.endswith(")"):
+        name = name[7:-1]
+    return DTYPES.get(name) or DTYPES.get(name.removeprefix("c10::"), "")
+
+
+def shape_of(dims: object) -> tuple[int, ...] | None:
+    """A shape written as a list of sizes; None where it is something else."""
+    if not isinstance(dims, list) or len(dims) > _MAX_DIMS:
+        return None
+    return tuple(dims) if all(type(size) is int and size >= 0 for size in dims) else None
+
+
+def tensors_of(dims: Sequence[Any], types: Sequence[Any]) -> list[list[Tensor]]:
+    """Per argument the tensors in it: one, several of a list or of lists, none of a number."""
+    found: list[list[Tensor]] = []
+    for number, item in enumerate(dims[:_MAX_TENSORS]):
+        kind = str(types[number]) if number < len(types) else ""
+        if kind.startswith("GenericList[GenericList[Tensor") and isinstance(item, list):
+            item = [shape for part in item if isinstance(part, list) for shape in part]
+            kind = "GenericList[" + kind[len("GenericList[") :].replace("GenericList[", "")
+            kind = kind.replace("]", "") + "]"
+        several = kind.startswith("GenericList[") and "Tensor(" in kind
+        if (several or kind.startswith("TensorList")) and isinstance(item, list):
+            inner = [part.strip() for part in kind[kind.find("[") + 1 : -1].split(",")]
+            shapes = [shape_of(part) for part in item[:_MAX_TENSORS]]
+            found.append(
+                [
+                    (shape, dtype_of(inner[i]) if i < len(inner) else "")
+                    for i, shape in enumerate(shapes)
+                    if shape is not None and not (i < len(inner) and inner[i] in _NO_TENSOR)
+                ]
+            )
+            continue
+        # Numbers are "Scalar" in Kineto and "Int", "Double", "Bool" in execution traces.
+        is_tensor = kind.startswith(("Tensor(", "c10::")) or (kind.islower() and kind != "")
+        is_tensor = is_tensor and kind not in _NO_TENSOR
+        shape = shape_of(item) if is_tensor else None
+        found.append([(shape, dtype_of(kind))] if shape is not None else [])
+    return found
+
+
+def op_facts(name: str, arguments: list[list[Tensor]] | None, group: Any = None) -> OpFacts:
+    """What is known of an op that is no NCCL record.
+
+    Args:
+        name: as the profiler says, with its namespace.
+        arguments: of ``tensors_of``; None where the trace has no shapes.
+        group: ranks of a collective, where they are known.
+    """
+    namespace = name.partition("::")[0]
+    if namespace in ("c10d", "_c10d_functional", "c10d_functional"):
+        return _collective(name, arguments, group)
+    kind = aten_class(name) if "::" in name else OpClass.OTHER
+    if arguments is None:
+        return OpFacts(kind, name)
+    operands = tuple(tensor for argument in arguments for tensor in argument)
+    gemms = _gemms(base_name(name), arguments) if kind == OpClass.GEMM else None
+    types = [item for _, item in operands]
+    real = [item for item in types if item.startswith(("f", "bf"))]  # and no offsets of groups
+    dtype = (real or types or [""])[-1]
+    return OpFacts(kind, name, operands, dtype=dtype, gemms=gemms)
+
+
+#: c10d ops whose first argument is where the result goes; the others' is what is sent.  A
+#: scatter's first is a result too, but of the size of each message; what is sent only its root has.
+_RESULT_FIRST = re.compile(r"c10d::_?(allgather|reduce_scatter|alltoall|gather)")
+
+
+def _collective(name: str, arguments: list[list[Tensor]] | None, group: Any) -> OpFacts:
+    kind = c10d_class(base_name(name))
+    if base_name(name) == "barrier":  # NCCL's is an all-reduce of a number, and so are captures'
+        return OpFacts(OpClass.ALL_REDUCE, name, (((1,), "f32"),), (4,), "f32", group)
+    if kind is None:
+        return OpFacts(OpClass.FREE, name)
+    place = 1 if _RESULT_FIRST.match(name) else 0
+    if arguments is None or len(arguments) <= place:
+        return OpFacts(kind, name, group=group)
+    sent = tuple(arguments[place])
+    # Of a gather or scatter the root alone has a list of a tensor for each member.
+    lists = arguments[1 - place : 2 - place] if kind == OpClass.OTHER_COLLECTIVE else []
+    listed = sum(map(len, lists))
+    return OpFacts(
+        kind, name, sent, _bytes(sent), sent[0][1] if sent else "", group, members=listed or -1
+    )
+
+
+def _bytes(tensors: Sequence[Tensor]) -> tuple[int, ...] | None:
+    if not tensors or any(dtype not in DTYPE_BITS for _, dtype in tensors):
+        return None
+    return tuple(math.prod(shape) * DTYPE_BITS[dtype] // 8 for shape, dtype in tensors)
+
+
+def _gemms(base: str, arguments: list[list[Tensor]]) -> tuple[Gemm, ...] | None:
+    """(batch, m, n, k) of PyTorch's matrix products by their arguments' shapes."""
+    first = 1 if base in ("addmm", "baddbmm", "addbmm") else 0
+    if len(arguments) < first + 2 or not arguments[first] or not arguments[first + 1]:
+        return None
+    a, b = arguments[first][0][0], arguments[first + 1][0][0]
+    if base in ("mm", "addmm", "_scaled_mm") and len(a) == len(b) == 2 and a[1] == b[0]:
+        return ((1, a[0], b[1], a[1]),)
+    if base in ("bmm", "baddbmm", "addbmm") and len(a) == len(b) == 3 and a[2] == b[1]:
+        return ((a[0], a[1], b[2], a[2]),)
+    if base == "linear" and a and len(b) == 2 and a[-1] == b[1]:
+        return ((1, math.prod(a[:-1]), b[0], a[-1]),)
+    if base == "_grouped_mm" and len(a) > 1 < len(b) and a[-1] == b[-2]:
+        # Products of runs of rows: their sizes are values; summed up they are one product.
+        batch = a[0] if len(a) == len(b) == 3 else 1
+        return ((batch, a[-2], b[-1], a[-1]),)
+    return None
+
+
+def comms_facts(args: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]) -> OpFacts | None:
+    """What ``record_param_comms`` says of a collective, in the versions since PyTorch 2.1.
+
+    Args:
+        args: the event's arguments, by the names that Kineto gives them.
+        groups: process group's name -> its ranks.
+    """
+    kind = c10d_class(str(args.get("Collective name", "")))
+    if kind is None:
+        return None
+    name, dtype = str(args["Collective name"]), dtype_of(args.get("dtype", ""))
+    # A scatter's "in" is what its root sends to all; each message is of the size of the result.
+    count = args.get("Out msg nelems" if name == "scatter" else "In msg nelems")
+    parts = None
+    if type(count) is int and count >= 0 and dtype:
+        parts = (count * DTYPE_BITS[dtype] // 8,)
+    return OpFacts(kind, name, None, parts, dtype, _group(args, groups), peer=_peer(args))
+
+
+def _peer(args: Mapping[str, Any]) -> int:
+    """The other rank of a message, which Kineto writes as a text."""
+    said = args.get("Dst Rank", args.get("Src Rank"))
+    return int(said) if isinstance(said, int | str) and re.fullmatch(r"\d{1,9}", str(said)) else -1
+
+
+def peer_in_group(said: object, groups: Mapping[str, tuple[int, ...]]) -> int:
+    """The other rank of ``c10d::send`` or ``recv_``, which name neither their group nor its ranks.
+
+    Args:
+        said: its number within the group, as a number or a text.
+        groups: process group's name -> its ranks.
+
+    Returns:
+        The rank, -1 where there are groups of different ranks.
+    """
+    distinct = set(groups.values())
+    if len(distinct) != 1 or not re.fullmatch(r"\d{1,9}", str(said)):
+        return -1
+    [group] = distinct
+    return group[int(str(said))] if int(str(said)) < len(group) else -1
+
+
+def _group(args: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]) -> Any:
+    size: Any = args.get("Group size")
+    ranks = ranks_of(args.get("Process Group Ranks"))
+    if ranks and (type(size) is not int or len(ranks) == size):
+        return ranks
+    start: Any = args.get("Global rank start")
+    stride: Any = args.get("Global rank stride")
+    numbers = type(size) is int and type(start) is int and type(stride) is int
+    if numbers and 0 < size <= _MAX_GROUP and start >= 0 and stride > 0:
+        return tuple(range(start, start + size * stride, stride))
+    return groups.get(str(args.get("Process Group Name", "")))
+
+
+def ranks_of(text: object) -> tuple[int, ...]:
+    """Ranks written as a list or as its text; () where they are cut short, or are no group."""
+    if isinstance(text, str):
+        try:
+            text = json.loads(text)
+        except ValueError:  # long lists are cut: "[0, 1, ..., 511]"
+            return ()
+    if not isinstance(text, list) or len(text) > _MAX_GROUP:
+        return ()
+    whole = all(type(rank) is int and rank >= 0 for rank in text)
+    return tuple(sorted(text)) if whole and len(set(text)) == len(text) else ()
+
+
+def groups_of(config: object) -> dict[str, tuple[int, ...]]:
+    """Process group's name -> ranks, of a list of ``pg_config`` entries."""
+    found: dict[str, tuple[int, ...]] = {}
+    for item in config if isinstance(config, list) else []:
+        if isinstance(item, dict) and (ranks := ranks_of(item.get("ranks"))):
+            found[str(item.get("pg_name", ""))] = ranks
+    return found

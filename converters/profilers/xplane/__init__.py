@@ -1,0 +1,1 @@
+"""JAX profiles (xplane files) as observed ops."""

@@ -1,0 +1,57 @@
+"""How often the bodies of an executed module's loops ran, by what the profiler saw of them.
+
+The idea: every instruction of a body runs once in each iteration.  Where a profiler sees nothing of
+a body, the compiler's own count says how often it runs each time that the loop does.
+
+    iterations(module, {(0, 1): Counter({"while.1": 2, "tanh.2": 8})})     # {(0, 1): (8,)}
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from flint.hlo import hlo_pb2 as pb
+from flint.hlo.attributes import while_loop
+from flint.hlo.context import Context
+from flint.validation.observed.columns import Iterated
+
+
+def iterations(
+    module: pb.HloModuleProto, ran: Mapping[tuple[int, int], Counter[str]]
+) -> tuple[Iterated, ...]:
+    """Per rank and step, how often each loop's body ran.
+
+    Args:
+        module: what was executed.
+        ran: how often each instruction ran, by rank and step.
+    """
+    inside = {item.id: [one.name for one in item.instructions] for item in module.computations}
+    context = Context(tuple(module.payloads), 1, 1)
+    loops = [
+        (one.name, inside.get(number, []), _trips(one, context))
+        for item in module.computations
+        for one in item.instructions
+        if one.opcode == "while"
+        for number in one.called_computation_ids[:1]
+    ]
+    found = []
+    for (rank, step), counts in ran.items():
+        times = [
+            max((counts[one] for one in names), default=0) or max(counts[name], 1) * trips
+            for name, names, trips in loops
+        ]
+        found.append(Iterated(rank, step, tuple(filter(None, times))))
+    return tuple(found)
+
+
+def _trips(loop: Any, context: Context) -> int:
+    """Iterations each time that a loop runs, as the compiler has proved; 0 unknown."""
+    try:
+        found = while_loop(loop, context)
+    except (ValueError, LookupError, DecodeError):
+        return 0
+    return int(found["trip_count"]) if found is not None else 0

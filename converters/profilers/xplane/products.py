@@ -1,0 +1,148 @@
+"""Matrix products that XLA has turned into multiplications, found in the executed HLO.
+
+The idea: a product without a sum (an outer product, a scaled matrix) becomes a multiplication of
+two broadcasts, with the product's name or none at all; a product of vectors becomes a
+multiplication, which has no name, and a sum, which has the product's.  Both are fused with what
+stands around them.  Their sizes are read from the HLO itself: how many elements each side of the
+multiplication has before it is repeated.
+
+    Multiplied(module, program, "trace").of("broadcast_multiply_fusion")    # gemms (1, 64, 32, 1)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from flint.converters.profilers.xplane.program import Program
+from flint.errors import FlintError
+from flint.graph.phases import source_of
+from flint.graph.tensor_types import TensorType
+from flint.hlo import hlo_pb2 as pb
+from flint.hlo.locations import Locations
+from flint.hlo.shapes import TypeTable
+from flint.stablehlo.read.records import SourceInfo
+from flint.validation.observed.classes import OpClass
+from flint.validation.observed.columns import Gemm, OpFacts, origin_of
+
+_MAX_DEPTH = 64
+#: How JAX names a matrix product; XLA joins the names of merged ops by semicolons.
+_PRODUCT = "/dot_general"
+#: A side of a multiplication is looked at through these: they change neither how many elements
+#: there are nor what they are worth.
+_SAME = frozenset({"bitcast", "reshape", "transpose", "copy", "convert"})
+
+
+class Multiplied:
+    """Multiplications of a module that were matrix products.
+
+    Args:
+        module: what was executed.
+        program: the same, by instruction.
+        where: the file, for errors.
+    """
+
+    def __init__(self, module: pb.HloModuleProto, program: Program, where: str) -> None:
+        self._where = where
+        self._program = program
+        self._types = TypeTable(where, {})
+        self._locations = Locations(module.stack_frame_index, tuple(module.payloads))
+
+    def of(self, name: str) -> tuple[OpFacts, ...]:
+        """The products that an executed instruction computes by multiplying.
+
+        Each is of the class of element-wise work, which it is, and has its ``gemms``: (batch, m, n,
+        1), or (batch, 1, 1, k) of a product of vectors.  Where the sum is not named, or is one with
+        another sum, that is (elements, 1, 1, 0).
+
+        Raises:
+            FlintError: damaged HLO.
+        """
+        instruction = self._program.by_name.get(name)
+        if instruction is None:
+            return ()
+        try:
+            multiplies = [
+                item for item in self._program.inside(instruction) if item.opcode == "multiply"
+            ]
+            return tuple(filter(None, (self._facts(item, name) for item in multiplies)))
+        except (ValueError, LookupError, RecursionError, DecodeError) as error:
+            raise FlintError(f"{self._where}: damaged HLO at {name} ({error})") from error
+
+    def _facts(self, multiply: Any, name: str) -> OpFacts | None:
+        place, whole = self._place(multiply), self._type(multiply)
+        if whole is None:
+            return None
+        total = math.prod(whole.shape)
+        size = self._sizes(multiply, total)
+        if not _is_product(place):
+            if place.name or place.file:
+                return None
+            if sums := self._summed(multiply, set()):
+                size = total, 1, 1, 0
+                place = next((one for one in map(self._place, sums) if _is_product(one)), place)
+                batches = {self._batch(one) for one in sums}
+                if len(batches) == 1 and (batch := batches.pop()) and total % batch == 0:
+                    size = batch, 1, 1, total // batch
+            elif size is not None and min(size[1:3]) == 1:
+                return None  # any multiplication by something that is repeated
+        if size is None:
+            return None
+        return OpFacts(
+            OpClass.ELEMENTWISE, name, ((whole.shape, whole.dtype),), dtype=whole.dtype,
+            gemms=(size,), source=f"{place.file}:{place.line}" if place.file else "",
+            origin=origin_of(source_of(place)),
+        )  # fmt: skip
+
+    def _batch(self, sum_: Any) -> int:
+        """Elements of a sum that is a product's and no other's; 0 of others."""
+        found = self._type(sum_)
+        names = self._place(sum_).name.split(";")
+        alone = all(name.endswith(_PRODUCT) for name in names)
+        return math.prod(found.shape) if found is not None and alone else 0
+
+    def _sizes(self, multiply: Any, total: int) -> Gemm | None:
+        """Each dim of the result is one of both sides (batch) or of one of them (m, n)."""
+        sides = [self._elements(number, 0) for number in multiply.operand_ids]
+        if len(sides) != 2 or not total or sides[0] * sides[1] % total:
+            return None
+        batch = sides[0] * sides[1] // total
+        if not batch or sides[0] % batch or sides[1] % batch:
+            return None
+        return batch, sides[0] // batch, sides[1] // batch, 1
+
+    def _elements(self, number: int, depth: int) -> int:
+        """Elements of a value before it is repeated."""
+        instruction = self._program.by_id[number]
+        if depth < _MAX_DEPTH and instruction.opcode in (*_SAME, "broadcast"):
+            return self._elements(instruction.operand_ids[0], depth + 1)
+        found = self._type(instruction)
+        return math.prod(found.shape) if found is not None else 0
+
+    def _summed(self, instruction: Any, seen: set[int]) -> list[Any]:
+        """The sums that a value goes into; none where it goes anywhere else as well."""
+        found: list[Any] = []
+        for user in self._program.readers(instruction, seen):
+            if user.opcode == "reduce":
+                found.append(user)
+                continue
+            known = user.opcode in (*_SAME, "reduce-window")
+            sums = self._summed(user, seen) if known else []
+            if not sums:
+                return []
+            found += sums
+        return found
+
+    def _type(self, instruction: Any) -> TensorType | None:
+        tree = self._types.tree(instruction.shape)
+        return self._types.types[tree] if isinstance(tree, int) else None
+
+    def _place(self, instruction: Any) -> SourceInfo:
+        numbers = self._locations.numbers
+        return self._locations(numbers.setdefault(instruction.metadata, len(numbers)))
+
+
+def _is_product(place: SourceInfo) -> bool:
+    return any(part.endswith(_PRODUCT) for part in place.name.split(";"))

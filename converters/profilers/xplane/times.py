@@ -1,0 +1,57 @@
+"""Profiles of JAX -> how long each instruction of the executed program took.
+
+The idea: one program runs on all devices, so an instruction's time is its mean over the devices
+and, within a loop, over the iterations of one run.
+
+    times = times_of(Path("profile/"), None)
+    times.nanoseconds["fusion.3"]
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+from flint.converters.profilers.xplane.observe import profile_of
+from flint.errors import UsageError
+from flint.post_execution.modules import ModuleTimes
+
+
+def times_of(path: Path, step: str | None) -> ModuleTimes:
+    """The program in a profile folder or file, and its instructions' times.
+
+    Args:
+        path: the folder or file.
+        step: number of the run within the trace; the last one by default.
+
+    Raises:
+        UsageError: no such run.
+        FlintError: as ``flint.converters.profilers.xplane.observe.observe``.
+    """
+    profile = profile_of(path)
+    runs: dict[int, dict[int, int]] = defaultdict(dict)
+    for event in profile.events:
+        of_device = runs[event.device]
+        of_device.setdefault(event.run, len(of_device))
+    count = min(len(found) for found in runs.values())
+    wanted = count - 1
+    if step is not None:
+        if not step.removeprefix("run ").isdecimal() or int(step.removeprefix("run ")) >= count:
+            raise UsageError(f"--step {step}: {path} has the runs 0 to {count - 1}")
+        wanted = int(step.removeprefix("run "))
+    total: dict[str, int] = defaultdict(int)
+    executions: dict[str, int] = defaultdict(int)
+    for event in profile.events:
+        if runs[event.device][event.run] == wanted:
+            total[event.hlo] += event.duration
+            executions[event.hlo] += 1
+    return ModuleTimes(
+        path=str(path),
+        proto=profile.proto,
+        nanoseconds={name: round(total[name] / executions[name]) for name in total},
+        total=round(sum(total.values()) / len(runs)),
+        devices=len(runs),
+        backend=profile.backend,
+        run=wanted,
+        notes=profile.rows.notes,
+    )

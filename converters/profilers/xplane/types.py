@@ -1,0 +1,91 @@
+"""Element types that an executed program has beside those that it computes with.
+
+The idea: XLA's CPU backend multiplies matrices in float32 and int32, sends floats of 8 bits as
+float16, and converts what is narrower before; the conversions stand in the executed HLO, maybe in
+another fusion or in front of a loop.  What the program is called with and returns keeps its type.
+
+    narrower(program, program.by_name["dot.3"])      # (("f16", "f8E4M3FN"), ())
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from flint.converters.profilers.xplane.program import Program
+from flint.graph.tensor_types import DTYPE_BITS
+from flint.hlo.shapes import TypeTable, flatten
+from flint.validation.observed.columns import Tensor
+
+_MAX_STEPS = 256
+#: A value is followed back through these, by their first operand: they move it and no more.
+_MOVES = frozenset(
+    {
+        "convert", "bitcast", "reshape", "transpose", "copy", "broadcast", "slice", "pad",
+        "dynamic-slice", "gather", "all-gather", "collective-permute", "all-to-all",
+    }
+)  # fmt: skip
+_CONVERTED = ("f8", "f16", "bf16", "f32", "f64", "i4", "ui4", "i8", "ui8", "i16", "ui16")
+
+
+def narrower(program: Program, reader: Any, types: TypeTable) -> tuple[tuple[str, ...], ...]:
+    """Narrower types that the operands of a product or a collective had on their way.
+
+    Args:
+        program: where from.
+        reader: the instruction.
+        types: for shapes.
+
+    Returns:
+        Per operand, sorted.
+    """
+    return tuple(_on_its_way(program, number, types) for number in reader.operand_ids)
+
+
+def _on_its_way(program: Program, number: int, types: TypeTable) -> tuple[str, ...]:
+    found: set[str] = set()
+    value: Any | None = program.by_id[number]
+    own = _dtype(value, types)
+    for _ in range(_MAX_STEPS):
+        if value is None:
+            break
+        dtype = _dtype(value, types)
+        if dtype.startswith(_CONVERTED) and DTYPE_BITS[dtype] < DTYPE_BITS.get(own, 0):
+            found.add(dtype)
+        moved = value.opcode in _MOVES
+        value = program.by_id[value.operand_ids[0]] if moved else program.source(value)
+    return tuple(sorted(found))
+
+
+def parameters(program: Program, entry: Collection[str], types: TypeTable) -> tuple[Tensor, ...]:
+    """The tensors that a module is called with.
+
+    Args:
+        program: where from.
+        entry: names of the instructions of its entry.
+        types: for shapes.
+    """
+    found = [program.by_name[name] for name in entry]
+    return _tensors([one for one in found if one.opcode == "parameter"], types)
+
+
+def results(program: Program, root: int, types: TypeTable) -> tuple[Tensor, ...]:
+    """The tensors that a module returns.
+
+    Args:
+        program: where from.
+        root: the instruction that its entry ends with; -1 unknown.
+        types: for shapes.
+    """
+    return _tensors([program.by_id[root]] if root in program.by_id else [], types)
+
+
+def _tensors(instructions: Collection[Any], types: TypeTable) -> tuple[Tensor, ...]:
+    trees = [types.tree(one.shape) for one in instructions]
+    tensors = [types.types[leaf] for tree in trees for leaf in flatten(tree)]
+    return tuple(sorted((one.shape, one.dtype) for one in tensors))
+
+
+def _dtype(instruction: Any, types: TypeTable) -> str:
+    tree = types.tree(instruction.shape)
+    return types.types[tree].dtype if isinstance(tree, int) else ""

@@ -1,0 +1,289 @@
+"""Converting saved programs: a file in, a workload out.
+
+The idea: a frontend reads the file into records, the walker makes the graph, passes compute the
+issue order and split ranks that behave differently.  Nothing here knows a file format.
+
+    workload = convert("model.mlirbc", mesh=(64, 8), axes=("data", "model"))
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from flint import registry
+from flint.errors import UsageError
+from flint.mesh.mesh import Mesh
+from flint.mesh.ranks import RankSet
+from flint.passes.branches import split_by_rank
+from flint.passes.optimizer_phase import mark_optimizer
+from flint.passes.order import issue_order
+from flint.stablehlo.options import WalkOptions
+from flint.stablehlo.read.records import Module
+from flint.stablehlo.walker import Walked, walk
+from flint.workload.uneven import uneven_remarks, with_largest_sizes
+from flint.workload.workload import (
+    Level,
+    Order,
+    Program,
+    ProgramInput,
+    Workload,
+    with_communicators,
+)
+
+
+def convert(
+    path: str | Path,
+    *,
+    mesh: Mesh | Sequence[int] | None = None,
+    axes: Sequence[str] | None = None,
+    trip_count: int | Mapping[str, int] | None = None,
+    branch: int | Mapping[str, int] | None = None,
+    reduce_scatter: bool = True,
+    keep_barriers: bool = False,
+    strict: bool = False,
+    loop_lookahead: int | None = 0,
+    fuse: bool = False,
+    entry: str | None = None,
+) -> Workload:
+    """Convert a saved per-device program.
+
+    Args:
+        path: StableHLO (MLIR text, bytecode, portable artifact) or HLO (proto, text), gzip allowed;
+            recognised by content.
+        mesh: device grid; must have as many devices as the module is for. Default: the module's
+            own mesh, else one axis.
+        axes: names of the mesh axes.
+        trip_count: iterations of loops whose end depends on data: one number for all, or by loop
+            name (``{"while_0": 10}``).
+        branch: branch of conditionals that data decides: one number, or by name
+            (``{"case_0": 1}``).
+        reduce_scatter: recognise all-reduce + own slice as reduce-scatter; False keeps it as it is.
+        keep_barriers: optimization barriers join their operands.
+        strict: unknown ops and custom calls are errors.
+        loop_lookahead: loop iterations that may overlap; None for no limit.
+        fuse: open composites (PyTorch's kernels) as a compiler would, within the recorded order;
+            False keeps each a kernel.
+        entry: function to start from, where a module has several and no ``@main``.
+
+    Raises:
+        UsageError: a mesh that does not fit, options that make no sense.
+        FlintError: the file cannot be read or converted; the text says what and where.
+    """
+    path = Path(path)
+    options = walk_options(
+        trip_count=trip_count,
+        branch=branch,
+        reduce_scatter=reduce_scatter,
+        keep_barriers=keep_barriers,
+        strict=strict,
+        loop_lookahead=loop_lookahead,
+        fuse=fuse,
+    )
+    grid = _mesh(mesh, axes)
+    read: Callable[..., Module] = registry.frontend("saved")
+    module = read(path, entry=entry)
+    walked = walk(module, grid, options)
+    if axes is not None and grid is None:
+        walked = _renamed(walked, axes)
+    data = path.read_bytes()
+    return workload_of(
+        walked,
+        module,
+        options=options,
+        source={"file": path.name, "sha256": hashlib.sha256(data).hexdigest()},
+        saved=(data, "".join(path.suffixes[-2:]) or ".mlir"),
+    )
+
+
+def walk_options(
+    *,
+    trip_count: int | Mapping[str, int] | None = None,
+    branch: int | Mapping[str, int] | None = None,
+    reduce_scatter: bool = True,
+    keep_barriers: bool = False,
+    strict: bool = False,
+    loop_lookahead: int | None = 0,
+    fuse: bool = False,
+) -> WalkOptions:
+    """The walk's options in the words of ``convert``, which explains them."""
+    return WalkOptions(
+        trip_counts=_by_name(trip_count),
+        branches=_by_name(branch),
+        reduce_scatter=reduce_scatter,
+        keep_barriers=keep_barriers,
+        strict=strict,
+        lookahead=loop_lookahead,
+        fuse=fuse,
+    )
+
+
+def workload_of(
+    walked: Walked,
+    module: Module,
+    *,
+    options: WalkOptions,
+    source: dict[str, str],
+    saved: tuple[bytes, str] | None = None,
+    listing: tuple[bytes, str] | None = None,
+    inputs: tuple[ProgramInput, ...] | None = None,
+) -> Workload:
+    """The workload of a walked module: ordered, split by rank, verified.
+
+    Args:
+        walked: the walk's result.
+        module: the records it came from.
+        options: the walk's options, for the record.
+        source: name and hash of the input.
+        saved: the module's bytes and file suffix, kept with the first program.
+        listing: the same for people to read.
+        inputs: what is known of the entry's parameters; default: what the module says.
+    """
+    inputs = program_inputs(module) if inputs is None else inputs
+    world = walked.world
+    recorded = bool(module.issues)
+    # Ordered before the split: programs of one module must issue what they share in one order.
+    graph = walked.graph if recorded else mark_optimizer(walked.graph)
+    if not recorded and not module.scheduled:
+        graph = issue_order(graph)
+    splits = split_by_rank(graph, world.partitions, world.replicas)
+    programs = tuple(
+        Program(
+            name="main" if len(splits) == 1 else f"main_{number}",
+            graph=split.graph,
+            ranks=split.ranks,
+            inputs=inputs,
+            module=saved if number == 0 else None,
+            listing=listing if number == 0 else None,
+        )
+        for number, split in enumerate(splits)
+    )
+    programs = with_largest_sizes(with_communicators(programs), walked.mesh.size)
+    workload = Workload(
+        mesh=walked.mesh,
+        programs=programs,
+        level=_level(module),
+        order=_order(module, recorded),
+        options={key: _plain(value) for key, value in asdict(options).items()},
+        input=source,
+        warnings=walked.warnings | _remarks(walked) | uneven_remarks(programs),
+    )
+    workload.verify()
+    return workload
+
+
+def _level(module: Module) -> Level:
+    if module.optimized:
+        return Level.OPTIMIZED
+    return Level.PARTITIONED if module.partitioned else Level.LOGICAL
+
+
+def _order(module: Module, recorded: bool) -> Order:
+    if recorded:
+        return Order.RECORDED
+    return Order.COMPILED if module.scheduled else Order.MODELLED
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of several programs of a workload: a walked module and the ranks that run it."""
+
+    walked: Walked
+    module: Module
+    ranks: RankSet
+    saved: tuple[bytes, str]
+
+
+def workload_of_parts(
+    parts: Sequence[Part],
+    mesh: Mesh,
+    *,
+    options: WalkOptions,
+    source: dict[str, str],
+    warnings: dict[str, int],
+) -> Workload:
+    """The workload of several recorded modules, verified over all of them.
+
+    Args:
+        parts: one per distinct behaviour; together they have every rank once.
+        mesh: the device grid.
+        options: the walk's options, for the record.
+        source: name and hash of the input.
+        warnings: what capturing noticed, text -> count.
+    """
+    programs = tuple(
+        Program(
+            name="main" if len(parts) == 1 else f"main_{number}",
+            graph=part.walked.graph,
+            ranks=part.ranks,
+            inputs=program_inputs(part.module),
+            module=part.saved,
+        )
+        for number, part in enumerate(parts)
+    )
+    for part in parts:
+        warnings = warnings | part.walked.warnings
+    programs = with_largest_sizes(with_communicators(programs), mesh.size)
+    workload = Workload(
+        mesh=mesh,
+        programs=programs,
+        order=Order.RECORDED,
+        options={key: _plain(value) for key, value in asdict(options).items()},
+        input=source,
+        warnings=warnings | _remarks(parts[0].walked) | uneven_remarks(programs),
+    )
+    workload.verify()
+    return workload
+
+
+def _remarks(walked: Walked) -> dict[str, int]:
+    """What a user should know about the whole."""
+    if walked.mesh.size > 1:
+        return {}
+    return {"a program for one device: simulators need at least two ranks": 1}
+
+
+def program_inputs(module: Module) -> tuple[ProgramInput, ...]:
+    """What a module says about its entry parameters."""
+    arguments = module.functions["main"].args
+
+    def of(values: tuple[str, ...], number: int) -> str:
+        return values[number] if number < len(values) else ""
+
+    return tuple(
+        ProgramInput(
+            type=module.type_of(argument),
+            role=of(module.input_roles, number) or "unknown",
+            name=of(module.input_names, number),
+            donated=module.donated.get(number, -1),
+            sharding=of(module.input_shardings, number),
+        )
+        for number, argument in enumerate(arguments)
+    )
+
+
+def _renamed(walked: Walked, axes: Sequence[str]) -> Walked:
+    if len(axes) != len(walked.mesh.shape):
+        raise UsageError(
+            f"--axes names {len(axes)} axes; the module's mesh is {walked.mesh}: give --mesh too"
+        )
+    return replace(walked, mesh=Mesh(walked.mesh.shape, tuple(axes)))
+
+
+def _mesh(mesh: Mesh | Sequence[int] | None, axes: Sequence[str] | None) -> Mesh | None:
+    if isinstance(mesh, Mesh):
+        return Mesh(mesh.shape, tuple(axes)) if axes else mesh
+    return Mesh(tuple(mesh), tuple(axes or ())) if mesh is not None else None
+
+
+def _by_name(value: int | Mapping[str, int] | None) -> Mapping[str, int]:
+    if value is None:
+        return {}
+    return {"": value} if isinstance(value, int) else dict(value)
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else value

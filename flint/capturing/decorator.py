@@ -1,0 +1,345 @@
+"""Capturing model code: a training step in, a workload out.
+
+The idea: ``@flint.capture`` leaves the user's function as it is and adds two methods to it.  A
+``Capture`` says what to capture (function, mesh, where the arguments come from); the framework's
+frontend, found through the registry, does it.
+
+    @flint.capture(mesh=(64, 8), axes=("data", "model"), setup=abstract_state)
+    def train_step(state, batch): ...
+
+    workload = train_step.capture()
+    workload = train_step.at(mesh=(2048, 16)).capture()
+    train_step(state, batch)                             # still the ordinary function
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from flint import registry
+from flint.capturing import targets
+from flint.capturing.converting import walk_options
+from flint.capturing.frameworks import uses
+from flint.errors import UsageError
+from flint.host.readable import counted
+from flint.host.stages import stage
+from flint.mesh.mesh import Mesh
+from flint.stablehlo.options import WalkOptions
+from flint.workload.workload import Level, Workload
+
+#: Seconds and bytes that a compiler's child process may take.
+TIME_LIMIT = 1800.0
+MEMORY_LIMIT = 32 * 2**30
+
+#: Positional and keyword arguments of a step.
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureOptions:
+    """Choices of one capture.
+
+    Attributes:
+        walk: choices of the walk from the program to the graph.
+        time_limit: seconds that the compiler's process may take.
+        memory_limit: bytes that it may occupy.
+        compiler_options: the compiler's own (XLA's flags), name -> value; optimized level only.
+    """
+
+    walk: WalkOptions = field(default_factory=WalkOptions)
+    time_limit: float = TIME_LIMIT
+    memory_limit: int = MEMORY_LIMIT
+    compiler_options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a frontend is asked for.
+
+    Attributes:
+        function: the user's step.
+        shape: devices per mesh axis.
+        axes: names of the axes; None: those that the arguments' shardings name.
+        setup: makes the arguments for a mesh; None when ``arguments`` are given.
+        arguments: the step's arguments; None when ``setup`` makes them.
+        settings: the decorator's further keywords, which are the framework's own.
+        level: how far the compiler shall go.
+        target: what it shall compile for; None at levels that have no target.
+        options: limits, and choices of the walk.
+    """
+
+    function: Callable[..., Any]
+    shape: tuple[int, ...]
+    axes: tuple[str, ...] | None
+    setup: Callable[..., Any] | None
+    arguments: Arguments | None
+    settings: Mapping[str, Any]
+    level: Level
+    target: str | None
+    options: CaptureOptions
+
+    @property
+    def name(self) -> str:
+        """What messages call the step."""
+        return str(getattr(self.function, "__name__", None) or type(self.function).__name__)
+
+
+class Capture:
+    """A training step that can be captured; otherwise the user's function.
+
+    Calls and attributes go to the function.  A decorated function pickles by its name, as the
+    function itself would.
+
+    Attributes:
+        __wrapped__: the user's function.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        shape: tuple[int, ...],
+        axes: tuple[str, ...] | None,
+        setup: Callable[..., Any] | None,
+        framework: str | None,
+        settings: Mapping[str, Any],
+    ) -> None:
+        self.__wrapped__ = function
+        self._flint: tuple[Any, ...] = (shape, axes, setup, framework, dict(settings))
+        for name in functools.WRAPPER_ASSIGNMENTS:
+            if hasattr(function, name):
+                setattr(self, name, getattr(function, name))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__wrapped__(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("__wrapped__", "_flint"):  # not yet there: while being copied or unpickled
+            raise AttributeError(name)
+        return getattr(self.__wrapped__, name)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """A decorated method is the user's method; the class attribute is the capture."""
+        return self if instance is None else functools.partial(self.__wrapped__, instance)
+
+    def __repr__(self) -> str:
+        return f"<flint.capture of {self.__wrapped__!r} on {self._flint[0]}>"
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        name = str(getattr(self, "__qualname__", ""))
+        found: Any = sys.modules.get(str(getattr(self, "__module__", "")))
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if found is self:
+            return name
+        if isinstance(found, Capture) and found.__wrapped__ is self.__wrapped__:
+            return _variant, (found, *self._flint)  # the function's own name leads to `found`
+        return Capture, (self.__wrapped__, *self._flint)
+
+    def at(self, mesh: Mesh | Sequence[int], axes: Sequence[str] | None = None) -> Capture:
+        """The same step on another mesh.
+
+        Args:
+            mesh: devices per axis.
+            axes: names of the axes; default: as before, where there are as many.
+        """
+        shape, names = _grid(mesh, axes)
+        _, before, setup, framework, settings = self._flint
+        if names is None and before is not None:
+            if len(before) != len(shape):
+                raise UsageError(
+                    f"mesh {shape} has {len(shape)} axes; the step's are {before}: give names of "
+                    "them too (--axes, or axes=)"
+                )
+            names = before
+        return Capture(self.__wrapped__, shape, names, setup, framework, settings)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Devices per mesh axis."""
+        shape: tuple[int, ...] = self._flint[0]
+        return shape
+
+    def with_setup(self, setup: Callable[..., Any]) -> Capture:
+        """The same step with other arguments: ``setup(mesh)`` makes them."""
+        shape, axes, _, framework, settings = self._flint
+        return Capture(self.__wrapped__, shape, axes, setup, framework, settings)
+
+    def of(self, function: Callable[..., Any]) -> Capture:
+        """The same request for another form of the function, for instance a jitted one."""
+        return Capture(function, *self._flint)
+
+    def capture(
+        self,
+        *args: Any,
+        level: str = "partitioned",
+        target: str | None = None,
+        options: CaptureOptions | Mapping[str, Any] | None = None,
+    ) -> Workload:
+        """Capture the step.
+
+        Args:
+            args: the step's arguments, real or abstract; without any, ``setup(mesh)`` makes them.
+            level: "partitioned" or, where the framework has them, "logical" and "optimized".
+            target: what the compiler compiles for (``flint targets``); the optimized level's.
+            options: the words of ``flint.convert`` (``{"trip_count": 10}``); ``time_limit``
+                (seconds), ``memory_limit`` (bytes) of the compiler's process; at the optimized
+                level ``compiler_options``, XLA's flags by name.
+
+        Raises:
+            UsageError: a mesh that does not fit, an unknown level, target or option, a target that
+                cannot be compiled for here, no arguments.
+            FlintError: the step cannot be traced, partitioned or analysed; the text says where.
+        """
+        shape, axes, setup, framework, settings = self._flint
+        arguments: Arguments | None = (args, {}) if args else None
+        setup = None if args else setup
+        name = framework or registry.framework_of(arguments) or _by_code(setup, self.__wrapped__)
+        wanted = _level(level, name)
+        chosen = _options(options)
+        request = Request(
+            function=self.__wrapped__,
+            shape=shape,
+            axes=axes,
+            setup=setup,
+            arguments=arguments,
+            settings=settings,
+            level=wanted,
+            target=_target(wanted, target, chosen),
+            options=chosen,
+        )
+        if request.arguments is None and setup is None:
+            # A step without parameters needs no arguments; the frontend says when others do.
+            request = replace(request, arguments=((), {}))
+        stage(f"capturing {request.name} for {counted(math.prod(shape), 'device')}")
+        frontend: Callable[[Request], Workload] = registry.frontend(name)
+        return frontend(request)
+
+
+def _by_code(*functions: Callable[..., Any] | None) -> str:
+    """The framework that setup or step are written in, the first that tells."""
+    for function in functions:
+        found = uses(function, registry.FRAMEWORKS)
+        if len(found) == 1:
+            return found.pop()
+    return registry.DEFAULT_FRAMEWORK
+
+
+def _variant(capture: Capture, *settings: Any) -> Capture:
+    """The same function with other settings, when it is unpickled."""
+    return Capture(capture.__wrapped__, *settings)
+
+
+def capture(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    mesh: Mesh | Sequence[int],
+    axes: Sequence[str] | None = None,
+    setup: Callable[..., Any] | None = None,
+    framework: str | None = None,
+    **settings: Any,
+) -> Any:
+    """Make a training step capturable: ``@flint.capture(mesh=(64, 8), axes=("data", "model"))``.
+
+    Args:
+        function: the step; left out when used as a decorator.
+        mesh: devices per mesh axis.
+        axes: names of the axes; default: the names in the arguments' shardings.
+        setup: called with the mesh, returns the step's positional arguments or ``(args, kwargs)``.
+            JAX: gets a ``jax.sharding.AbstractMesh``; arguments may be abstract.
+        framework: the frontend's name; default: by the type of the arguments or of setup's result.
+        settings: the framework's own.  JAX: keywords of ``jax.jit`` for a function that is not
+            jitted yet (``in_shardings``, ``out_shardings``, ``donate_argnums``,
+            ``static_argnums`` ...; PartitionSpecs allowed), and ``axis_types``.  PyTorch:
+            ``local_world_size``, ranks per host (default 8), and ``routing``, which tokens a
+            mixture's router sends where: "balanced" (the default) or the experts' relative loads.
+
+    Returns:
+        A ``Capture``, or a decorator that makes one.
+
+    Raises:
+        UsageError: a mesh and axes that do not fit each other.
+    """
+    shape, names = _grid(mesh, axes)
+
+    def decorate(step: Callable[..., Any]) -> Capture:
+        if not callable(step):
+            raise UsageError(f"flint.capture decorates a function, not {type(step).__name__}")
+        return Capture(step, shape, names, setup, framework, settings)
+
+    return decorate if function is None else decorate(function)
+
+
+def _grid(
+    mesh: Mesh | Sequence[int], axes: Sequence[str] | None
+) -> tuple[tuple[int, ...], tuple[str, ...] | None]:
+    if isinstance(axes, str):
+        axes = tuple(part.strip() for part in axes.split(","))
+    if isinstance(mesh, Mesh):
+        return mesh.shape, tuple(axes) if axes else mesh.axes
+    if isinstance(mesh, int):
+        mesh = (mesh,)
+    try:
+        shape = tuple(int(size) for size in mesh)
+    except (TypeError, ValueError):
+        raise UsageError(f"mesh={mesh!r}: expected sizes such as (64, 8)") from None
+    names = tuple(axes) if axes else None
+    Mesh(shape, names or ())  # says what is wrong with them
+    return shape, names
+
+
+def _level(level: str, framework: str) -> Level:
+    there_are = registry.LEVELS.get(framework, tuple(Level))
+    if level not in there_are:
+        of = f" of {framework}" if framework in registry.LEVELS else ""
+        raise UsageError(f"no level {level!r}{of}; there are: {', '.join(there_are)}")
+    return Level(level)
+
+
+def _target(level: Level, target: str | None, options: CaptureOptions) -> str | None:
+    """The full name of the target, where the level has one."""
+    if level is Level.OPTIMIZED:
+        if target is None:
+            names = ", ".join(item.name for item in targets.targets())
+            raise UsageError(
+                f"level optimized: what for? give a target (--target); there are: {names}"
+            )
+        return targets.target(target).name
+    if target is not None:
+        raise UsageError(
+            f"target {target!r}: the {level} level is the same for every target; leave it out, or "
+            "take the optimized level"
+        )
+    if options.compiler_options:
+        raise UsageError(
+            f"compiler options ({', '.join(options.compiler_options)}) are for the optimized "
+            f"level; the {level} level runs the partitioner only"
+        )
+    return None
+
+
+def _options(options: CaptureOptions | Mapping[str, Any] | None) -> CaptureOptions:
+    if isinstance(options, CaptureOptions):
+        return options
+    given = dict(options or {})
+    limits = {key: given.pop(key) for key in ("time_limit", "memory_limit") if key in given}
+    compiler = dict(given.pop("compiler_options", None) or {})
+    for key, value in limits.items():
+        if not isinstance(value, int | float) or value <= 0:
+            raise UsageError(f"{key}={value!r}: expected a positive number")
+    try:
+        return CaptureOptions(walk=walk_options(**given), compiler_options=compiler, **limits)
+    except TypeError:
+        words = [*_WALK_WORDS, "time_limit", "memory_limit", "compiler_options"]
+        unknown = ", ".join(sorted(set(given) - set(words)))
+        raise UsageError(f"no option {unknown}; there are: {', '.join(words)}") from None
+
+
+_WALK_WORDS = (
+    "trip_count", "branch", "reduce_scatter", "keep_barriers", "strict", "loop_lookahead", "fuse",
+)  # fmt: skip

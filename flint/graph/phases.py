@@ -1,0 +1,93 @@
+"""Phases and layers from a framework's op paths.
+
+The idea: JAX's name stack says what part of the step an op belongs to: ``transpose(...)`` around
+``jvp(...)`` is the backward pass, ``rematted_computation`` (or ``checkpoint`` under a transpose) is
+recomputation, ``jvp(...)`` alone the forward pass.  What the path does not tell stays unknown here;
+``passes/optimizer_phase.py`` finds what uses the gradients.
+
+    >>> phase_of("jit(step)/transpose(jvp(Block))/attn/dot_general")
+    <Phase.BACKWARD: 2>
+"""
+
+from __future__ import annotations
+
+import re
+
+from flint.graph.graph import Phase, Source
+from flint.stablehlo.read.records import SourceInfo
+
+_RULES: tuple[tuple[re.Pattern[str], Phase], ...] = (
+    (re.compile(r"rematted_computation"), Phase.RECOMPUTE),
+    (re.compile(r"transpose\("), Phase.BACKWARD),
+    (re.compile(r"jvp\("), Phase.FORWARD),
+    (re.compile(r"(^|/)(optimizer|optim|adamw?|sgd|lion|adafactor|apply_updates)(/|$)", re.I),
+     Phase.OPTIMIZER),
+)  # fmt: skip
+
+#: Phases as recorded modules state them.
+_STATED = {
+    "forward": Phase.FORWARD,
+    "backward": Phase.BACKWARD,
+    "recompute": Phase.RECOMPUTE,
+    "optimizer": Phase.OPTIMIZER,
+}
+
+#: Parts of a path that are transformations and control flow, not the user's modules.
+_TRANSFORM = re.compile(
+    r"^(jit|pjit|jvp|transpose|vmap|shard_map|while|body|body_fun|cond|cond_fun|scan|closed_call|"
+    r"core_call|checkpoint|remat\d?|rematted_computation|custom_[jv][vj]p(_call)?)(\(.*\))?$"
+    r"|^branch_\d+_fun$|^[\w,. ]*->[\w. ]*$"  # a branch's function; an einsum's specification
+)
+_WRAPPED = re.compile(r"^(?:jvp|transpose|vmap|checkpoint)\((.*)\)$")
+#: Where the stack of a forward pass begins (anew, inside a backward pass that recomputes).
+_BEGINS = ("jvp(", "transpose(jvp(")
+
+
+def phase_of(path: str) -> Phase:
+    """The part of the training step that an op path belongs to."""
+    for pattern, phase in _RULES:
+        if pattern.search(path):
+            return phase
+    return Phase.UNKNOWN
+
+
+def layer_of(path: str) -> str:
+    """The user's module path inside an op path: transformations and the op itself left out.
+
+    >>> layer_of("jit(step)/transpose(jvp(Net))/jvp(Net)/checkpoint/block_0/attn/dot_general")
+    'Net/block_0/attn'
+    """
+    # XLA joins the paths of ops that it has merged by semicolons.
+    parts = path.partition(";")[0].rstrip(":").split("/")[:-1]
+    begins = [number for number, part in enumerate(parts) if part.startswith(_BEGINS)]
+    kept = []
+    for part in parts[begins[-1] if begins else 0 :]:
+        while wrapped := _WRAPPED.match(part):
+            part = wrapped.group(1)
+        if part and not _TRANSFORM.match(part):
+            kept.append(part)
+    return "/".join(kept)
+
+
+def path_inside(call: str, path: str) -> str:
+    """The whole path of an op in a function, from the path of the function's call.
+
+    JAX names what is in a function relative to it; XLA, when it has opened calls, does not.
+
+    >>> path_inside("jit(step)/jvp(Net)/while/body/closed_call", "mlp/dot_general")
+    'jit(step)/jvp(Net)/while/body/closed_call/mlp/dot_general'
+    >>> path_inside("jit(step)/jvp(Net)/jit(silu)", "jit(step)/jvp(Net)/jit(silu)/mul")
+    'jit(step)/jvp(Net)/jit(silu)/mul'
+    """
+    if not call or not path or path.split("/")[0] == call.split("/")[0]:
+        return path
+    return f"{call}/{path}"
+
+
+def source_of(info: SourceInfo) -> Source:
+    """Layer, line and phase of an op's origin."""
+    if info.layer or info.phase:
+        return Source(info.layer, info.file, info.line, _STATED.get(info.phase, Phase.UNKNOWN))
+    if not info.name and not info.file:
+        return Source()
+    return Source(layer_of(info.name), info.file, info.line, phase_of(info.name))

@@ -1,0 +1,288 @@
+"""Unrolling: a program's graph with its loops opened, as columns over node instances.
+
+The idea: an instance is a template node at an iteration, and its number is arithmetic.  Every graph
+is a block of slots, one per compute or communication node in issue order; a loop is its body's
+block repeated ``trip_count`` times, a conditional the block of the branch taken.  Seen from inside
+a block, a value is either one of its slots or one of its inputs, whatever the trip counts are, so
+carried values, swaps and nested loops are resolved on the template.  Blocks are put together from
+the inside out with numpy; Python runs per loop, not per instance.
+
+    unrolled = unroll(graph, lookahead="own")
+    unrolled.deps[unrolled.ptr[i] : unrolled.ptr[i + 1]]    # whom instance i waits for
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.errors import FlintError
+from flint.graph.blocks import Block, Edges, Region, add_order, carried_values, is_plain, shifted
+from flint.graph.distinct import distinct
+from flint.graph.graph import EdgeKind, Loop, NodeKind, WorkloadGraph
+
+Ints = NDArray[np.int64]
+Lookahead = int | None | Literal["own"]
+
+#: Beyond this many instances the columns no longer fit a laptop's memory.
+MAX_INSTANCES: Final = 1 << 27
+
+#: What a communication is to a loop's sequencing (see ``unroll``).
+ABSENT: Final = 0
+UNCHAINED: Final = 1
+CHAINED: Final = 2
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Unrolled:
+    """Node instances in issue order; an instance's number is its position.
+
+    Attributes:
+        graphs: the graphs that occur, the program's own first.
+        start: first template number of each graph: template ``start[g] + node`` is node ``node`` of
+            ``graphs[g]``, shape [graphs + 1].
+        template: shape [instances].
+        iteration: which repetition of its graph an instance belongs to (row-major over the
+            enclosing loops, outermost first), shape [instances].
+        kind: ``NodeKind`` (compute or communication), shape [instances].
+        detail: index into ``tables.communications``, -1 for compute, shape [instances].
+        ptr: CSR pointer over ``deps``, shape [instances + 1].
+        deps: instances that come first, ascending per instance and kind.
+        dep_kind: ``EdgeKind``; a loop's sequencing is STREAM: the earlier instance must be over.
+    """
+
+    graphs: tuple[WorkloadGraph, ...]
+    start: Ints
+    template: Ints
+    iteration: Ints
+    kind: NDArray[np.int8]
+    detail: Ints
+    ptr: Ints
+    deps: Ints
+    dep_kind: NDArray[np.int8]
+
+    def __len__(self) -> int:
+        return len(self.template)
+
+    @property
+    def consumer(self) -> Ints:
+        """The instance that waits, for each entry of ``deps``."""
+        return np.repeat(np.arange(len(self), dtype=np.int64), np.diff(self.ptr))
+
+    def locate(self, instance: int) -> tuple[WorkloadGraph, int, int]:
+        """Graph, node index and iteration of an instance."""
+        template = int(self.template[instance])
+        graph = int(np.searchsorted(self.start, template, side="right")) - 1
+        return self.graphs[graph], template - int(self.start[graph]), int(self.iteration[instance])
+
+    def column(self, name: str) -> Ints:
+        """A node column of all graphs (such as ``"op"``) by template, shape [templates]."""
+        return np.concatenate([getattr(graph, name) for graph in self.graphs])
+
+
+def unroll(
+    graph: WorkloadGraph,
+    lookahead: Lookahead = "own",
+    *,
+    presence: NDArray[np.int8] | None = None,
+    chains: Ints | None = None,
+) -> Unrolled:
+    """Open all loops and the taken branches of all conditionals of a program.
+
+    Iteration ``i`` of a loop with lookahead ``k`` starts communicating when everything of iteration
+    ``i - k - 1`` is over: its first communication waits for that iteration's sinks.
+
+    Args:
+        graph: the program.
+        lookahead: iterations that may overlap in every loop, None for no limit, ``"own"`` for what
+            each loop says.
+        presence: per entry of ``tables.communications``: ABSENT ones do not exist for the ranks in
+            question, UNCHAINED ones do not hold back the communications after them (a lone
+            receive), CHAINED ones do (the default).  An iteration is held back at its first
+            CHAINED communication and the UNCHAINED ones before it.
+        chains: the chain that each of them is in, from 0 (see ``flint.execution.chains``); an
+            iteration is held back in each of them.  None: there is one.
+
+    Raises:
+        FlintError: too many instances, or an edge that points backwards in issue order.
+    """
+    if presence is None:
+        presence = np.full(len(graph.tables.communications), CHAINED, np.int8)
+    if chains is None:
+        chains = np.zeros(len(presence), np.int64)
+    builder = _Builder(lookahead, presence, chains)
+    block = builder.block(graph)
+    start = np.array([0, *np.cumsum([len(g) for g in builder.graphs])], np.int64)
+    inside = block.producer >= 0
+    consumer, producer, kind = block.consumer[inside], block.producer[inside], block.edge[inside]
+    _check_forward(consumer, producer, builder, block, start)
+    size = len(block.template)
+    ptr = np.zeros(size + 1, np.int64)
+    np.cumsum(np.bincount(consumer, minlength=size), out=ptr[1:])
+    kinds = np.concatenate([g.kind for g in builder.graphs])[block.template]
+    details = np.concatenate([g.detail for g in builder.graphs])[block.template]
+    return Unrolled(
+        graphs=tuple(builder.graphs),
+        start=start,
+        template=block.template,
+        iteration=block.iteration,
+        kind=kinds,
+        detail=np.where(kinds == NodeKind.COMMUNICATION, details, -1),
+        ptr=ptr,
+        deps=producer,
+        dep_kind=kind,
+    )
+
+
+def instances_of(graph: WorkloadGraph) -> int:
+    """How many instances ``unroll`` would make."""
+    count = int(np.count_nonzero(is_plain(graph)))
+    count += sum(loop.trip_count * instances_of(loop.body) for loop in graph.loops)
+    return count + sum(instances_of(c.branches[c.taken]) for c in graph.conditionals)
+
+
+class _Builder:
+    def __init__(self, lookahead: Lookahead, presence: NDArray[np.int8], chains: Ints) -> None:
+        self.lookahead = lookahead
+        self.presence = presence
+        self.chains = chains
+        self.graphs: list[WorkloadGraph] = []
+        self.templates = 0
+
+    def block(self, graph: WorkloadGraph) -> Block:
+        """The block of one instantiation of ``graph``."""
+        first = self.templates
+        self.graphs.append(graph)
+        self.templates += len(graph)
+        plain = is_plain(graph)
+        bodies = {int(node): self._body(graph, int(node)) for node in np.flatnonzero(~plain)}
+        sizes = plain.astype(np.int64)
+        for node, (body, times) in bodies.items():
+            sizes[node] = len(body.template) * times
+            if max(1, len(body.template)) * times > MAX_INSTANCES or sizes.sum() > MAX_INSTANCES:
+                raise FlintError(
+                    f"unrolled, the program has more than {MAX_INSTANCES} nodes (a loop runs "
+                    f"{times} times over {len(body.template)} nodes): convert at a coarser "
+                    "granularity or with a smaller trip count"
+                )
+        offset = np.cumsum(sizes) - sizes
+        nodes = np.flatnonzero(plain)
+        template = np.empty(int(sizes.sum()), np.int64)
+        iteration = np.zeros_like(template)
+        period = np.ones_like(template)
+        template[offset[nodes]] = first + nodes
+        made = graph.producer[graph.inputs :]
+        value = np.concatenate([-1 - np.arange(graph.inputs), offset[made]])
+        edges = Edges()
+        regions: dict[int, Region] = {}
+        for node, (body, times) in bodies.items():
+            low, high = graph.operand_ptr[node : node + 2]
+            operands = value[graph.operand[low:high]]
+            is_loop = graph.kind[node] == NodeKind.LOOP
+            loop = graph.loops[int(graph.detail[node])] if is_loop else None
+            at = int(offset[node])
+            whole = self._repeat(body, times, operands, loop)
+            low, high = graph.result_ptr[node : node + 2]
+            value[graph.inputs + low : graph.inputs + high] = shifted(whole.outputs, operands, at)
+            place = slice(at, at + len(whole.template))
+            template[place], iteration[place] = whole.template, whole.iteration
+            period[place] = whole.period
+            edges.add(whole.consumer + at, shifted(whole.producer, operands, at), whole.edge)
+            regions[node] = Region(at, whole)
+        taken = plain[graph.consumer]
+        edges.add(offset[graph.consumer[taken]], value[graph.operand[taken]], EdgeKind.DATA)
+        add_order(graph, offset, value, regions, edges)
+        unique = edges.unique(graph.inputs)
+        return Block(template, iteration, period, *unique, value[graph.outputs])
+
+    def _body(self, graph: WorkloadGraph, node: int) -> tuple[Block, int]:
+        detail = int(graph.detail[node])
+        if graph.kind[node] == NodeKind.LOOP:
+            loop = graph.loops[detail]
+            return self.block(loop.body), loop.trip_count
+        conditional = graph.conditionals[detail]
+        return self.block(conditional.branches[conditional.taken]), 1
+
+    def _repeat(self, body: Block, times: int, operands: Ints, loop: Loop | None) -> Block:
+        """``body`` run ``times`` times as one block whose inputs are the node's operands."""
+        if loop is None:
+            return body
+        size = len(body.template)
+        steps = np.arange(times, dtype=np.int64)[:, None]
+        carried = carried_values(body.outputs, loop.carried, times, size)
+        edges = Edges()
+        inner = body.producer >= 0
+        edges.add(
+            body.consumer[inner] + steps * size,
+            body.producer[inner] + steps * size,
+            body.edge[inner],
+        )
+        entering = -1 - body.producer[~inner]
+        is_carried = entering < loop.carried
+        consumer, kind = body.consumer[~inner], body.edge[~inner]
+        edges.add(
+            consumer[is_carried] + steps * size,
+            carried[entering[is_carried], :times].T,
+            kind[is_carried],
+        )
+        edges.add(
+            consumer[~is_carried] + steps * size, -1 - entering[~is_carried], kind[~is_carried]
+        )
+        self._add_sequence(body, times, size, loop, edges)
+        return Block(
+            np.tile(body.template, times),
+            (body.iteration + steps * body.period).reshape(-1),
+            np.tile(body.period * times, times),
+            *edges.joined(),
+            carried[:, times],
+        )
+
+    def _add_sequence(self, body: Block, times: int, size: int, loop: Loop, edges: Edges) -> None:
+        lookahead = loop.lookahead if self.lookahead == "own" else self.lookahead
+        if lookahead is None or lookahead + 1 >= times:
+            return
+        openers = self._openers(body)
+        if not len(openers):
+            return
+        later = np.arange(lookahead + 1, times, dtype=np.int64)[:, None, None] * size
+        earlier = later - (lookahead + 1) * size
+        sinks = body.sinks()
+        edges.add(later + openers[None, :, None], earlier + sinks[None, None, :], EdgeKind.STREAM)
+
+    def _openers(self, body: Block) -> Ints:
+        """The first chained communication of each chain and the unchained ones before it."""
+        kind = np.concatenate([graph.kind for graph in self.graphs])[body.template]
+        slots = np.flatnonzero(kind == NodeKind.COMMUNICATION)
+        detail = np.concatenate([graph.detail for graph in self.graphs])[body.template[slots]]
+        presence, chain = self.presence[detail], self.chains[detail]
+        opens = presence != ABSENT
+        for number in distinct(chain).tolist():
+            chained = np.flatnonzero((presence == CHAINED) & (chain == number))
+            if len(chained):
+                opens[chained[0] + 1 :] &= chain[chained[0] + 1 :] != number
+        found: Ints = slots[opens]
+        return found
+
+
+def _check_forward(
+    consumer: Ints, producer: Ints, builder: _Builder, block: Block, start: Ints
+) -> None:
+    wrong = np.flatnonzero(producer >= consumer)
+    if not len(wrong):
+        return
+
+    def name(slot: int) -> str:
+        template = int(block.template[slot])
+        graph = int(np.searchsorted(start, template, side="right")) - 1
+        node = builder.graphs[graph][template - int(start[graph])]
+        where = f" at {node.source.file}:{node.source.line}" if node.source.file else ""
+        return f"{node.op} (node {node.index}{where})"
+
+    first = int(wrong[0])
+    raise FlintError(
+        f"{name(int(consumer[first]))} waits for {name(int(producer[first]))}, which is issued "
+        f"after it; {len(wrong)} such edges: the graph is not in issue order"
+    )

@@ -1,0 +1,193 @@
+"""Work by op, by GEMM size, by phase and by layer: the tables of a summary that add up columns.
+
+The idea: each table is one grouping key per node; a block's columns are summed by that key and
+multiplied by how often the block runs.  Loops and conditionals count by what is inside them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.graph import exact_sums
+from flint.graph.graph import Ints, NodeKind, Phase, WorkloadGraph
+from flint.graph.nesting import Block
+from flint.graph.tensor_types import DTYPES
+from flint.graph.work import Role, Unit
+from flint.workload.summary import GemmRow, LayerRow, OpRow, PhaseRow, WorkRow
+
+COLUMNS = ("nodes", "ops", "flops", "transcendentals", "bytes_read", "bytes_written")
+
+
+def is_plain(graph: WorkloadGraph) -> NDArray[np.bool_]:
+    """Which nodes compute or communicate themselves, shape [nodes]."""
+    return graph.kind < NodeKind.LOOP
+
+
+def op_rows(every: list[Block], names: tuple[str, ...]) -> tuple[OpRow, ...]:
+    """Work by op, largest share of FLOPs or of memory traffic (or of measured time) first.
+
+    Args:
+        every: the blocks that run.
+        names: ``tables.ops`` of the program.
+    """
+    found: dict[int, Counter[str]] = defaultdict(Counter)
+    work: dict[int, Counter[tuple[int, int]]] = defaultdict(Counter)
+    category: dict[int, str] = {}
+    for block in every:
+        graph = block.graph
+        plain = is_plain(graph)
+        _add_columns(found, graph.op, plain, block)
+        pairs = len(DTYPES) * len(Unit)
+        key = graph.op[_work_node(graph)] * pairs + _work_key(graph)
+        for code, flops in exact_sums.sums(key, graph.work_flops).items():
+            op, pair = divmod(code, pairs)
+            work[op][divmod(pair, len(DTYPES))] += block.times * flops
+        for op, role in np.unique(np.stack([graph.op, graph.role])[:, plain], axis=1).T.tolist():
+            # Some uses of an op may be views (a transpose of size-1 dims); the rest names it.
+            if category.get(op, "free") == "free":
+                category[op] = Role(role).category
+    rows = [
+        OpRow(
+            op=names[op],
+            category=category[op],
+            count=row["nodes"],
+            stablehlo_ops=row["ops"],
+            work=_work_rows(work[op]),
+            bytes_read=row["bytes_read"],
+            bytes_written=row["bytes_written"],
+            measured=_measured(work[op]),
+        )
+        for op, row in found.items()
+    ]
+    flops = sum(row.flops for row in rows) or 1
+    moved = sum(row.traffic for row in rows) or 1
+    spent = sum(row.measured or 0 for row in rows)
+
+    def share(row: OpRow) -> float:
+        if spent:
+            return (row.measured or 0) / spent
+        return max(row.flops / flops, row.traffic / moved)
+
+    return tuple(sorted(rows, key=lambda row: (-share(row), row.op)))
+
+
+def _measured(by_work: Counter[tuple[int, int]]) -> int | None:
+    times = [time for (unit, _), time in by_work.items() if unit == Unit.MEASURED]
+    return sum(times) if times else None
+
+
+def total_work(rows: Iterable[OpRow]) -> tuple[WorkRow, ...]:
+    """The work of all rows by unit and element type."""
+    total: Counter[tuple[int, int]] = Counter()
+    for row in rows:
+        for item in row.work:
+            total[Unit[item.unit.upper()], DTYPES.index(item.dtype)] += item.flops
+    return _work_rows(total)
+
+
+def _work_rows(by_work: Counter[tuple[int, int]]) -> tuple[WorkRow, ...]:
+    return tuple(
+        WorkRow(Unit(unit).name.lower(), DTYPES[dtype], flops)
+        for (unit, dtype), flops in sorted(by_work.items(), key=lambda item: (item[0][0], -item[1]))
+        if flops and unit != Unit.MEASURED
+    )
+
+
+def gemm_rows(every: list[Block]) -> tuple[GemmRow, ...]:
+    """Contractions by size and element type, most FLOPs first."""
+    count: Counter[tuple[tuple[int, int, int, int], str]] = Counter()
+    flops: Counter[tuple[tuple[int, int, int, int], str]] = Counter()
+    for block in every:
+        graph = block.graph
+        chosen = graph.work_gemm >= 0
+        key = graph.work_gemm[chosen] * len(DTYPES) + graph.work_dtype[chosen]
+        flops_of = exact_sums.sums(key, graph.work_flops[chosen])
+        for code, number in exact_sums.counts(key).items():
+            gemm, dtype = divmod(code, len(DTYPES))
+            size = (graph.tables.gemms[gemm], DTYPES[dtype])
+            count[size] += block.times * number
+            flops[size] += block.times * flops_of[code]
+    rows = [GemmRow(*dims, dtype, count[dims, dtype], flops[dims, dtype]) for dims, dtype in count]
+    return tuple(sorted(rows, key=lambda row: (-row.flops, row.batch, row.m, row.n, row.k)))
+
+
+def phase_rows(every: list[Block]) -> tuple[PhaseRow, ...]:
+    """Work and communication by phase; empty where no node knows its phase."""
+    if not every:
+        return ()
+    table = every[0].graph.tables
+    phase = np.array([source.phase for source in table.sources], np.int64)
+    found: dict[int, Counter[str]] = defaultdict(Counter)
+    for block in every:
+        key = phase[block.graph.source]
+        _add_columns(found, key, is_plain(block.graph), block)
+        chosen = block.graph.kind == NodeKind.COMMUNICATION
+        operands = np.array([item.bytes_in for item in table.communications] or [0], np.int64)
+        sizes = operands[np.where(chosen, block.graph.detail, 0)]
+        for code, number in exact_sums.counts(key[chosen]).items():
+            found[code]["communications"] += block.times * number
+        for code, size in exact_sums.sums(key[chosen], sizes[chosen]).items():
+            found[code]["communication_bytes"] += block.times * size
+    if set(found) <= {Phase.UNKNOWN}:
+        return ()
+    return tuple(
+        PhaseRow(
+            phase=Phase(code).name.lower(),
+            nodes=row["nodes"],
+            flops=row["flops"],
+            bytes=row["bytes_read"] + row["bytes_written"],
+            communications=row["communications"],
+            communication_bytes=row["communication_bytes"],
+        )
+        for code, row in sorted(found.items())
+    )
+
+
+def layer_rows(every: list[Block]) -> tuple[LayerRow, ...]:
+    """Work by layer path, most FLOPs first; empty where no node knows its layer."""
+    if not every:
+        return ()
+    names: dict[str, int] = {}
+    sources = every[0].graph.tables.sources
+    layer = np.array([names.setdefault(item.layer, len(names)) for item in sources], np.int64)
+    if set(names) <= {""}:
+        return ()
+    found: dict[int, Counter[str]] = defaultdict(Counter)
+    for block in every:
+        _add_columns(found, layer[block.graph.source], is_plain(block.graph), block)
+    known = list(names)
+    rows = [
+        LayerRow(known[code], row["nodes"], row["flops"], row["bytes_read"] + row["bytes_written"])
+        for code, row in found.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: (-row.flops, -row.bytes, row.layer)))
+
+
+def _add_columns(
+    found: dict[int, Counter[str]], key: Ints, chosen: NDArray[np.bool_], block: Block
+) -> None:
+    """Add a block's chosen nodes to per-key sums of ``COLUMNS``."""
+    graph = block.graph
+    columns = (
+        np.ones(len(graph), np.int64),
+        graph.ops_merged,
+        graph.flops_by_node(),
+        graph.transcendentals_by_node(),
+        graph.bytes_read,
+        graph.bytes_written,
+    )
+    for name, column in zip(COLUMNS, columns, strict=True):
+        for code, number in exact_sums.sums(key[chosen], column[chosen]).items():
+            found[code][name] += block.times * number
+
+
+def _work_node(graph: WorkloadGraph) -> Ints:
+    return np.repeat(np.arange(len(graph), dtype=np.int64), np.diff(graph.work_ptr))
+
+
+def _work_key(graph: WorkloadGraph) -> Ints:
+    return graph.work_unit.astype(np.int64) * len(DTYPES) + graph.work_dtype

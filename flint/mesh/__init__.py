@@ -1,0 +1,1 @@
+"""Ranks, mesh axes, groups of ranks, permutations, and the network dims that they map to."""

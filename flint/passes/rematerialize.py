@@ -1,0 +1,221 @@
+"""Looking through what a kernel makes for itself: constants, iotas, broadcasts.
+
+The idea: a constant, an iota, a partition id or a broadcast is no kernel and no buffer where a
+compiler can help it: every kernel that reads it makes it again in registers.  Its readers are
+connected to what *it* reads instead.  That adds no work, because only ops without FLOPs qualify:
+
+- GENERATE ops without work;
+- MOVEMENT ops with one operand of at most half the result's bytes: broadcasts;
+
+and neither waits for an order edge nor is waited for.  Communications, loops, conditionals, OPAQUE
+kernels, graph outputs and the buffer that an update overwrites need a real buffer: for these the op
+stays a node, while the other readers still look through it.
+
+    %c = constant;  %b = broadcast_in_dim %c;  %r = add %x, %b        add reads %x alone
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.graph.graph import Ints, NodeKind, WorkloadGraph
+from flint.graph.work import Role
+from flint.passes.columns import pointer, row_of_entry, total_by_row
+
+#: Constants up to this many bytes are part of a kernel's code; larger ones are read from memory.
+IMMEDIATE_BYTES = 256
+
+#: The largest scalar index, an i64.
+_INDEX_BYTES = 8
+
+#: Roles whose ops become parts of kernels; every other node is one of its own.
+FUSIBLE = (
+    Role.GENERATE,
+    Role.ELEMENTWISE,
+    Role.MOVEMENT,
+    Role.REDUCTION,
+    Role.CONTRACTION,
+    Role.UPDATE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenThrough:
+    """A graph whose readers look through transparent ops.
+
+    Attributes:
+        graph: the graph with new operands; ops that nobody needs any more still stand in it.
+        dropped: which ops these are, shape [nodes].
+        changed: nodes that look through an operand, shape [nodes].
+        reader, value, accessed: what is read: node, value and bytes; one entry per operand, and one
+            per large constant that a node has come to contain, shape [reads].
+    """
+
+    graph: WorkloadGraph
+    dropped: NDArray[np.bool_]
+    changed: NDArray[np.bool_]
+    reader: Ints
+    value: Ints
+    accessed: Ints
+
+
+def look_through(graph: WorkloadGraph) -> SeenThrough:
+    """``graph`` with the readers of transparent ops connected to what these read.
+
+    ``ops_merged`` of an op that is dropped is added to its first reader.
+    """
+    transparent = _transparent(graph)
+    through = transparent[graph.producer[graph.operand]] & (graph.producer[graph.operand] >= 0)
+    through &= _can_make_itself(graph)
+    accessed = accessed_bytes(graph)
+    if not through.any():
+        none = np.zeros(len(graph), dtype=bool)
+        return SeenThrough(graph, none, none, graph.consumer, graph.operand, accessed)
+    sources = _sources(graph, transparent, through)
+    reader, value, most = _expanded(graph, through, sources)
+    read = np.minimum(most, graph.value_bytes[value])
+    # An expanded entry whose value is transparent still is a constant in the kernel.
+    expanded = most < np.iinfo(np.int64).max
+    maker = graph.producer[value]
+    constant = expanded & (maker >= 0) & transparent[maker]
+    dropped = _dropped(graph, transparent, through)
+    seen = replace(
+        graph,
+        operand_ptr=pointer(np.bincount(reader[~constant], minlength=len(graph))),
+        operand=value[~constant],
+        ops_merged=_adopted(graph, dropped),
+    )
+    plain = ~expanded
+    read[plain] = accessed[~through]
+    changed = np.zeros(len(graph), dtype=bool)
+    changed[graph.consumer[through]] = True
+    return SeenThrough(seen, dropped, changed, reader, value, read)
+
+
+def accessed_bytes(graph: WorkloadGraph) -> Ints:
+    """Bytes that each operand entry reads, shape [operands].
+
+    An op's ``bytes_read`` is charged to its operands from the last to the first, each at most its
+    size: a slice, a gather or an update reads its indices and updates in full and takes what
+    remains from the buffer, which is the first operand in StableHLO.  Of several scalar indices the
+    rules count one, as XLA does, so that one is charged.  A view (nothing read, nothing written,
+    all aliased) passes on its operand's bytes to those that read them through it.
+    """
+    sizes = graph.value_bytes[graph.operand]
+    moves = np.isin(graph.role, (Role.MOVEMENT, Role.UPDATE))[graph.consumer]
+    last = np.zeros(len(sizes), dtype=bool)
+    last[graph.operand_ptr[1:][np.diff(graph.operand_ptr) > 0] - 1] = True
+    charged = np.where(moves & (sizes <= _INDEX_BYTES) & ~last, 0, sizes)
+    total = total_by_row(charged, graph.consumer, len(graph))
+    running = np.cumsum(charged)
+    ends = pointer(total)[1:]
+    behind = ends[graph.consumer] - running
+    reads = np.where(is_view(graph), graph.bytes_aliased, graph.bytes_read)
+    left: Ints = reads[graph.consumer] - behind
+    return np.clip(left, 0, sizes)
+
+
+def is_view(graph: WorkloadGraph) -> NDArray[np.bool_]:
+    """Nodes whose result is their operand's buffer seen otherwise, shape [nodes]."""
+    moves = (graph.bytes_read > 0) | (graph.bytes_written > 0)
+    view: NDArray[np.bool_] = ~moves & (graph.bytes_aliased > 0) & (graph.role != Role.UPDATE)
+    return view
+
+
+def _transparent(graph: WorkloadGraph) -> NDArray[np.bool_]:
+    results = total_by_row(
+        graph.value_bytes[graph.inputs :], row_of_entry(graph.result_ptr), len(graph)
+    )
+    operands = total_by_row(graph.value_bytes[graph.operand], graph.consumer, len(graph))
+    generates = graph.role == Role.GENERATE
+    broadcasts = (graph.role == Role.MOVEMENT) & (np.diff(graph.operand_ptr) == 1)
+    broadcasts &= 2 * operands <= results
+    free = (graph.kind == NodeKind.COMPUTE) & (np.diff(graph.work_ptr) == 0)
+    free &= np.diff(graph.order_ptr) == 0
+    free[graph.order_node] = False
+    transparent: NDArray[np.bool_] = free & (generates | broadcasts)
+    return transparent
+
+
+def _can_make_itself(graph: WorkloadGraph) -> NDArray[np.bool_]:
+    """Operand entries whose reader needs no buffer, shape [operands]."""
+    fusible = (graph.kind == NodeKind.COMPUTE) & np.isin(graph.role, FUSIBLE)
+    index = np.arange(len(graph.operand)) - graph.operand_ptr[graph.consumer]
+    overwritten = (graph.role == Role.UPDATE)[graph.consumer]
+    overwritten &= index < np.diff(graph.result_ptr)[graph.consumer]
+    able: NDArray[np.bool_] = fusible[graph.consumer] & ~overwritten
+    return able
+
+
+def _sources(
+    graph: WorkloadGraph, transparent: NDArray[np.bool_], through: NDArray[np.bool_]
+) -> dict[int, list[int]]:
+    """Of each transparent node the values that its readers read instead.
+
+    A constant that is read from memory has itself as its source.
+    """
+    ptr, operand = graph.operand_ptr.tolist(), graph.operand.tolist()
+    producer, looks = graph.producer.tolist(), through.tolist()
+    sources: dict[int, list[int]] = {}
+    for node in np.flatnonzero(transparent).tolist():
+        found: dict[int, None] = {}
+        for j in range(ptr[node], ptr[node + 1]):
+            if looks[j]:
+                found.update(dict.fromkeys(sources[producer[operand[j]]]))
+            else:
+                found[operand[j]] = None
+        if graph.role[node] == Role.GENERATE and not graph.bytes_written[node]:
+            first, last = (graph.result_ptr[node : node + 2] + graph.inputs).tolist()
+            found.update(
+                dict.fromkeys(
+                    v for v in range(first, last) if graph.value_bytes[v] > IMMEDIATE_BYTES
+                )
+            )
+        sources[node] = list(found)
+    return sources
+
+
+def _expanded(
+    graph: WorkloadGraph, through: NDArray[np.bool_], sources: dict[int, list[int]]
+) -> tuple[Ints, Ints, Ints]:
+    """Reads with ``through`` entries replaced: reader, value, most bytes (huge: as before)."""
+    maker = graph.producer[graph.operand]
+    counts = np.ones(len(graph.operand), dtype=np.int64)
+    entries = np.flatnonzero(through)
+    found = [sources[node] for node in maker[entries].tolist()]
+    counts[entries] = [len(values) for values in found]
+    entry = np.repeat(np.arange(len(counts)), counts)
+    value = graph.operand[entry]
+    value[through[entry]] = [each for values in found for each in values]
+    most = np.full(len(entry), np.iinfo(np.int64).max, dtype=np.int64)
+    most[through[entry]] = accessed_bytes(graph)[entry[through[entry]]]
+    return graph.consumer[entry], value, most
+
+
+def _dropped(
+    graph: WorkloadGraph, transparent: NDArray[np.bool_], through: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Transparent nodes that all their readers look through, and that have readers."""
+    maker = graph.producer[graph.operand]
+    read, needed = np.zeros(len(graph), dtype=bool), np.zeros(len(graph), dtype=bool)
+    read[maker[through]] = True
+    needed[maker[~through & (maker >= 0)]] = True
+    leaving = graph.producer[graph.outputs]
+    needed[leaving[leaving >= 0]] = True
+    return transparent & read & ~needed
+
+
+def _adopted(graph: WorkloadGraph, dropped: NDArray[np.bool_]) -> Ints:
+    """``ops_merged`` with that of dropped nodes given to their first readers."""
+    maker = graph.producer[graph.operand]
+    first = np.full(len(graph) + 1, len(graph), dtype=np.int64)
+    np.minimum.at(first, maker, graph.consumer)
+    merged: list[int] = graph.ops_merged.tolist()
+    # In issue order: what a dropped reader adopts, it passes on.
+    for node in np.flatnonzero(dropped).tolist():
+        merged[int(first[node])] += merged[node]
+        merged[node] = 0
+    return np.array(merged, dtype=np.int64)

@@ -1,0 +1,184 @@
+"""Linking a Kineto trace with the execution trace of the same run.
+
+The idea: both profilers number the ops that they record with the same counter (``Record function
+id`` and ``rf_id``), so that the link is exact; a pair of another name is none.  Traces without the
+numbers are aligned by the names of their ops in order.  Too few links mean two different runs.
+
+    pairs = linked_rows(trace, links, accesses, "et.json")
+    pairs[12]        # row of the execution trace that is row 12 of the Kineto trace, -1 for none
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.errors import FlintError
+from flint.post_execution.exchanges import BY_SIZE
+from flint.post_execution.host_device_links import Links
+from flint.post_execution.storages import Access, Accesses
+from flint.post_execution.units import Units, around
+from flint.validation.matching.alignment import aligned
+from flint.validation.observed.columns import Observed, OpFacts
+
+Ints = NDArray[np.int64]
+
+#: Share of a step's ops that must be in the execution trace, too.
+_ENOUGH = 0.9
+UNLINKED = "ops of the Kineto trace that are not in the execution trace"
+
+
+def linked_rows(
+    trace: Observed, links: Links, step: int, accesses: Accesses, path: str, notes: dict[str, int]
+) -> Ints:
+    """Per row of the Kineto trace the one of the execution trace, -1 for none.
+
+    Args:
+        trace: Kineto's rows.
+        links: beside them.
+        step: the step that is converted.
+        accesses: of the execution trace.
+        path: the execution trace, for messages.
+        notes: is told how many have no partner.
+
+    Raises:
+        FlintError: they are of different runs.
+    """
+    if (links.record >= 0).any():
+        found = _by_number(trace, links, accesses)
+    else:
+        found = _by_name(trace, accesses)
+    rows = np.flatnonzero(trace.step == step)
+    linked = int((found[rows] >= 0).sum())
+    if linked < _ENOUGH * len(rows):
+        raise FlintError(
+            f"{path} is not of the same run as {trace.path}: {linked:,} of the {len(rows):,} ops "
+            f"of {trace.steps[step]} are in both; give the file that ExecutionTraceObserver wrote "
+            "while this profile was taken"
+        )
+    if linked < len(rows):
+        notes[UNLINKED] = notes.get(UNLINKED, 0) + len(rows) - linked
+    return found
+
+
+def _by_number(trace: Observed, links: Links, accesses: Accesses) -> Ints:
+    place = {number: row for row, number in enumerate(accesses.record.tolist()) if number >= 0}
+    names = [fact.name for fact in trace.facts]
+    found = np.full(len(trace), -1, np.int64)
+    for row, (number, op) in enumerate(zip(links.record.tolist(), trace.op.tolist(), strict=True)):
+        other = place.get(number, -1)
+        if other >= 0 and _same(accesses.names[other], names[op]):
+            found[row] = other
+    return found
+
+
+def _same(name: str, other: str) -> bool:
+    """A record of communication is named after its collective by one of the readers."""
+    return name == other or name == "record_param_comms"
+
+
+def _by_name(trace: Observed, accesses: Accesses) -> Ints:
+    """Ops by their order; those whose names only one of the profilers writes are left out."""
+    here = [trace.facts[op].name for op in trace.op.tolist()]
+    numbers: dict[str, int] = {}
+    mine = np.array([numbers.setdefault(n, len(numbers)) for n in here], np.int64)
+    common = set(here) & set(accesses.names)
+    theirs = np.array([numbers.get(n, -1) for n in accesses.names], np.int64)
+    my_rows = np.flatnonzero(np.array([name in common for name in here], bool))
+    their_rows = np.flatnonzero(np.array([name in common for name in accesses.names], bool))
+    found = np.full(len(trace), -1, np.int64)
+    for i, j in aligned(mine[my_rows], theirs[their_rows]) or ():
+        found[my_rows[i]] = their_rows[j]
+    return found
+
+
+def tensors_of_units(
+    units: Units, parent: Ints, pairs: Ints, accesses: Accesses
+) -> list[tuple[Access, ...]]:
+    """Per unit what its op does with memory; of a collective all that its c10d op does."""
+    found: list[tuple[Access, ...]] = []
+    partner = np.where(units.row >= 0, pairs[np.maximum(units.row, 0)], -1).tolist()
+    for row, talks, mate in zip(
+        units.row.tolist(), units.collective.tolist(), partner, strict=True
+    ):
+        if not talks:
+            found.append(accesses.tensors[mate] if mate >= 0 else ())
+            continue
+        mine: dict[Access, None] = {}
+        while row >= 0:
+            other = int(pairs[row])
+            if other >= 0:
+                mine |= dict.fromkeys(accesses.tensors[other])
+            if other >= 0 and accesses.names[other].startswith("c10d::"):
+                break
+            row = int(parent[row])
+        found.append(tuple(mine))
+    return found
+
+
+def completed(
+    units: Units,
+    parent: Ints,
+    pairs: Ints,
+    recorded: Observed,
+    groups: Mapping[str, tuple[int, ...]],
+    tensors: list[tuple[Access, ...]],
+) -> Units:
+    """The units, with what the execution trace knows of their collectives and Kineto does not.
+
+    Args:
+        units: one rank's.
+        parent: enclosing row of each of their rows.
+        pairs: from ``linked_rows``.
+        recorded: the execution trace.
+        groups: the process groups that it lists.
+        tensors: from ``tensors_of_units``.
+    """
+    named = np.array([fact.group is not None for fact in recorded.facts], bool)
+    holder = around(recorded.parent, named[recorded.op])
+    facts: dict[OpFacts, int] = {fact: i for i, fact in enumerate(units.facts)}
+    numbers = units.fact.copy()
+    for unit in np.flatnonzero(units.collective).tolist():
+        fact = units.facts[int(numbers[unit])]
+        row = _first_linked(int(units.row[unit]), parent, pairs)
+        if row < 0:
+            continue
+        known = recorded.facts[int(recorded.op[row])]
+        group = fact.group or known.group
+        if group is None and holder[row] >= 0:
+            group = recorded.facts[int(recorded.op[holder[row]])].group
+        if group is None:
+            group = _by_size(tensors[unit], groups)
+            if group is not None:
+                units.notes[BY_SIZE] = units.notes.get(BY_SIZE, 0) + 1
+        better = replace(
+            fact,
+            group=group,
+            parts=fact.parts if fact.parts is not None else known.parts,
+            dtype=fact.dtype or known.dtype,
+            peer=fact.peer if fact.peer >= 0 else known.peer,
+        )
+        numbers[unit] = facts.setdefault(better, len(facts))
+    return replace(units, facts=tuple(facts), fact=numbers)
+
+
+def _first_linked(row: int, parent: Ints, pairs: Ints) -> int:
+    while row >= 0 and pairs[row] < 0:
+        row = int(parent[row])
+    return int(pairs[row]) if row >= 0 else -1
+
+
+def _by_size(
+    tensors: tuple[Access, ...], groups: Mapping[str, tuple[int, ...]]
+) -> tuple[int, ...] | None:
+    """The only group of as many ranks as a gather or scatter multiplies or divides its bytes by."""
+    only = [sum(a.kind.bytes for a in tensors if a.written and not a.taken),
+            sum(a.taken for a in tensors)]  # fmt: skip
+    small, large = min(only), max(only)
+    if small <= 0 or small == large or large % small:
+        return None
+    fitting = {group for group in groups.values() if len(group) == large // small}
+    return fitting.pop() if len(fitting) == 1 else None

@@ -1,0 +1,85 @@
+"""Ranks without a trace: programs that only answer those that have one.
+
+The idea: simulators need a trace of every rank.  A rank without one takes part in what the traced
+ranks exchange with it, in the order that they share, at once and without computing; ranks that are
+in the same groups run the same program, so that a million of them are a few programs.
+
+    answering(meetings, [0], 8, warnings)[0].ranks
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.graph.building import GraphBuilder, TableBuilder
+from flint.graph.graph import WorkloadGraph
+from flint.mesh.ranks import from_mask
+from flint.post_execution.exchanges import Communications, Exchange, Meetings
+from flint.workload.workload import Program
+
+
+def answering(
+    meetings: Meetings, traced: Sequence[int], world: int, warnings: dict[str, int]
+) -> list[Program]:
+    """Programs of the ranks without a trace, those together that are in the same groups.
+
+    Args:
+        meetings: what the traced ranks exchange.
+        traced: these ranks, ascending.
+        world: number of ranks.
+        warnings: is told who has no trace.
+    """
+    missing = np.ones(world, bool)
+    missing[list(traced)] = False
+    if not missing.any():
+        return []
+    keys = [(item.message, item.group) for item in meetings.exchange]
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    meets: dict[int, list[int]] = defaultdict(list)
+    for (_, group), number in numbers.items():
+        for rank in group:
+            if missing[rank]:
+                meets[rank].append(number)
+    alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for rank in np.flatnonzero(missing).tolist():
+        alike[tuple(meets.get(rank, ()))].append(rank)
+    programs: list[Program] = []
+    for signature, ranks in alike.items():
+        wanted = set(signature)
+        sequence = [
+            meetings.exchange[meeting]
+            for meeting in meetings.order
+            if numbers[keys[meeting]] in wanted
+        ]
+        mask = np.zeros(world, bool)
+        mask[ranks] = True
+        name = "untraced" if len(alike) == 1 else f"untraced_{len(programs)}"
+        graph = _answer(sequence, ranks[0], world)
+        programs.append(Program(name, graph, from_mask(mask), ()))
+    text = (
+        f"no trace of {int(missing.sum()):,} of {world:,} ranks ({_first(missing)}): simulators "
+        "need all, so these only answer the traced ranks, at once and without computing; "
+        f"--ranks {','.join(map(str, traced[:8]))} writes the traced ones alone"
+    )
+    warnings[text] = 1
+    return programs
+
+
+def _first(missing: NDArray[np.bool_]) -> str:
+    ranks = np.flatnonzero(missing)
+    return ", ".join(map(str, ranks[:4].tolist())) + (", ..." if len(ranks) > 4 else "")
+
+
+def _answer(sequence: list[Exchange], rank: int, world: int) -> WorkloadGraph:
+    builder = GraphBuilder(TableBuilder())
+    communications = Communications(world)
+    for item in sequence:
+        if item.message:
+            item = replace(item, kind="send" if item.group[0] == rank else "recv")
+        builder.communication(communications.of(item), (), ())
+    return builder.finish(())

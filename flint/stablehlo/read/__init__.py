@@ -1,0 +1,1 @@
+"""MLIR files into op records."""

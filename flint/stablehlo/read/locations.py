@@ -1,0 +1,37 @@
+"""MLIR locations -> where an op comes from.
+
+JAX writes ``loc("jit(step)/transpose(jvp(attn))/dot_general"(file:line:col))``: a name path around
+the user's line.  Resolved only for the distinct locations of a module.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flint.stablehlo.read.bindings import ir
+from flint.stablehlo.read.records import SourceInfo
+
+
+def source_of_attribute(attribute: Any) -> SourceInfo:
+    """``source_info`` of a location in the form of an attribute, which can be interned."""
+    return source_info(ir.Location.from_attr(attribute, attribute.context))
+
+
+def source_info(location: Any) -> SourceInfo:
+    """Name path, file and line of an ``ir.Location`` (empty where it is unknown)."""
+    name = ""
+    queue = [location]
+    steps = 0
+    while queue and steps < 64:
+        steps += 1
+        current = queue.pop(0)
+        if isinstance(current, ir.NameLoc):
+            name = name or str(current.name_str)
+            queue.insert(0, current.child_loc)
+        elif isinstance(current, ir.FileLineColLoc):
+            return SourceInfo(name, str(current.filename), int(current.start_line))
+        elif isinstance(current, ir.CallSiteLoc):
+            queue[:0] = [current.callee, current.caller]
+        elif isinstance(current, ir.FusedLoc):
+            queue[:0] = list(current.locations)
+    return SourceInfo(name)

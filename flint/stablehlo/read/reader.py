@@ -1,0 +1,271 @@
+"""MLIR modules -> op records.
+
+The idea: one walk over the module, types cached by the binding's type object and attributes decoded
+only for the ops whose rules need them (``attributes.py``), because each call through the bindings
+costs a microsecond and a module may hold a hundred thousand ops.  Locations stay opaque objects
+until somebody asks.  Only functions that are reachable from ``@main`` are read.
+
+    module = read_mlir(open("model.mlirbc", "rb").read(), "model.mlirbc")
+    [op.name for op in module.functions["main"].ops]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.errors import FlintError, UsageError
+from flint.host.collection import uncollected
+from flint.stablehlo.read.attributes import DECODERS, entries
+from flint.stablehlo.read.bindings import attribute_text, ir, parse, sdy
+from flint.stablehlo.read.locations import source_info, source_of_attribute
+from flint.stablehlo.read.mlir_types import TypeTable
+from flint.stablehlo.read.records import Block, Issue, Module, Op, ReplicaGroups
+from flint.stablehlo.recorded.issue_attributes import (
+    NAME,
+    RECORDED,
+    ROLE,
+    issue_of,
+    location_of,
+    recorded_source,
+    text,
+)
+
+#: Ops that declare something and compute nothing.
+_DECLARATIONS = frozenset({"sdy.mesh", "mhlo.mesh", "stablehlo.mesh"})
+#: Ops of other dialects that frontends leave among StableHLO's (torch-mlir its constants).
+_RENAMED = {"func.call": "call", "arith.constant": "constant"}
+
+
+def read_mlir(data: bytes, name: str = "<module>", entry: str | None = None) -> Module:
+    """Read a StableHLO module (text, bytecode or VHLO) into records.
+
+    Args:
+        data: the module's bytes.
+        name: file name for errors.
+        entry: the function to start from; default ``main``, else the only public one.
+
+    Raises:
+        FlintError: not a module, no entry function, a callee that is missing, an unknown type.
+    """
+    return from_ir(parse(data, name), name, entry)
+
+
+@uncollected
+def from_ir(module: Any, name: str = "<module>", entry: str | None = None) -> Module:
+    """Records of a module that is parsed already (an ``ir.Module``).
+
+    Raises:
+        FlintError: no entry function, a callee that is missing, an unknown element type.
+    """
+    return _Reader(module, name).read(entry)
+
+
+class _Reader:
+    def __init__(self, module: Any, name: str) -> None:
+        self.module = module
+        self.name = name
+        self.types = TypeTable(name)
+        self.ids: dict[Any, int] = {}
+        self.value_type: list[int] = []
+        self.warnings: dict[str, int] = {}
+        self.pending: list[str] = []
+        #: What attributes that many ops share have been decoded to.
+        self.groups: dict[Any, ReplicaGroups] = {}
+        self.pairs: dict[Any, NDArray[np.int64]] = {}
+        self.short_names: dict[str, str] = {}
+        self.meshes: dict[str, tuple[tuple[str, int], ...]] = {}
+        self.device_orders: dict[str, tuple[int, ...]] = {}
+        self.recorded = RECORDED in module.operation.attributes
+        self.issues: dict[int, Issue] = {}
+
+    def read(self, wanted: str | None) -> Module:
+        functions = {}
+        meshes = self.meshes
+        for view in self.module.body.operations:
+            op = view.operation
+            if op.name == "func.func":
+                functions[ir.StringAttr(op.attributes["sym_name"]).value] = op
+            elif op.name in _DECLARATIONS:
+                mesh = sdy.MeshAttr(op.attributes["mesh"])
+                symbol = ir.StringAttr(op.attributes["sym_name"]).value
+                axes = map(sdy.MeshAxisAttr, mesh.axes)
+                meshes[symbol] = tuple((axis.name, axis.size) for axis in axes)
+                self.device_orders[symbol] = tuple(mesh.device_ids or ())
+        entry = self._entry(functions, wanted)
+        read: dict[str, Block] = {}
+        self.pending.append(entry)
+        while self.pending:
+            callee = self.pending.pop()
+            if callee in read:
+                continue
+            if callee not in functions:
+                raise FlintError(f"{self.name}: @{callee} is called but not defined")
+            blocks = list(functions[callee].regions[0].blocks)
+            if len(blocks) != 1:
+                raise FlintError(
+                    f"{self.name}: function @{callee} has {len(blocks)} blocks; "
+                    "structured StableHLO has one (a declaration or a control-flow graph has not)"
+                )
+            read[callee] = self._block(blocks[0])
+        if entry != "main":
+            read["main"] = read.pop(entry)
+        return self._describe(functions[entry], read, meshes)
+
+    def _entry(self, functions: dict[str, Any], wanted: str | None) -> str:
+        if wanted is not None and wanted not in functions:
+            raise UsageError(f"{self.name}: no function @{wanted}; there are {_listed(functions)}")
+        if wanted is not None or "main" in functions:
+            return wanted or "main"
+        public = [
+            name
+            for name, op in functions.items()
+            if "sym_visibility" not in op.attributes
+            or attribute_text(op.attributes["sym_visibility"]) != "private"
+        ]
+        if len(public) == 1:
+            return public[0]
+        if not functions:
+            raise FlintError(f"{self.name}: the module has no functions")
+        raise FlintError(
+            f"{self.name}: no function @main; choose one with --entry: {_listed(functions)}"
+        )
+
+    def _describe(
+        self, main: Any, functions: dict[str, Block], meshes: dict[str, tuple[Any, ...]]
+    ) -> Module:
+        attributes = self.module.operation.attributes
+        arguments = len(functions["main"].args)
+        donated = _module_aliases(attributes)
+        shardings = [""] * arguments
+        names = [""] * arguments
+        roles = [""] * arguments
+        if "arg_attrs" in main.attributes:
+            for number, attribute in enumerate(ir.ArrayAttr(main.attributes["arg_attrs"])):
+                named = {item.name: item.attr for item in entries(attribute)}
+                for key in ("mhlo.sharding", "sdy.sharding"):
+                    if key in named:
+                        shardings[number] = attribute_text(named[key])
+                if "tf.aliasing_output" in named:
+                    donated[number] = ir.IntegerAttr(named["tf.aliasing_output"]).value
+                roles[number], names[number] = text(named, ROLE), text(named, NAME)
+        for number, argument in enumerate(main.regions[0].blocks[0].arguments):
+            names[number] = names[number] or source_info(argument.location).name
+        outputs: list[str] = []
+        if "res_attrs" in main.attributes:
+            for attribute in ir.ArrayAttr(main.attributes["res_attrs"]):
+                named = {item.name: item.attr for item in entries(attribute)}
+                keys = [key for key in ("mhlo.sharding", "sdy.sharding") if key in named]
+                outputs.append(attribute_text(named[keys[0]]) if keys else "")
+        if "mhlo.spmd_output_sharding" in attributes:
+            outputs.append(attribute_text(attributes["mhlo.spmd_output_sharding"]))
+        return Module(
+            name=attribute_text(attributes["sym_name"]) if "sym_name" in attributes else "",
+            functions=functions,
+            value_type=self.value_type,
+            types=self.types.types,
+            num_partitions=_integer(attributes, "mhlo.num_partitions"),
+            num_replicas=_integer(attributes, "mhlo.num_replicas"),
+            meshes=meshes,
+            donated=donated,
+            input_shardings=tuple(shardings),
+            output_shardings=tuple(outputs),
+            partitioned="mhlo.spmd_parameters_shardings" in attributes
+            or not any(map(is_sharded, shardings)),
+            input_names=tuple(names),
+            input_roles=tuple(roles),
+            issues=self.issues,
+            location=recorded_source if self.recorded else source_of_attribute,
+            warnings=self.warnings | self.types.warnings,
+        )
+
+    def _block(self, block: Any) -> Block:
+        ids, value_type, type_of = self.ids, self.value_type, self.types.index
+        arguments = []
+        for argument in block.arguments:
+            ids[argument] = len(value_type)
+            arguments.append(len(value_type))
+            value_type.append(type_of(argument.type))
+        ops: list[Op] = []
+        append, short_names, decoders = ops.append, self.short_names, DECODERS
+        yields: tuple[int, ...] = ()
+        try:
+            for view in block.operations:
+                op = view.operation
+                full_name = op.name
+                name = short_names.get(full_name)
+                if name is None:
+                    name = self._short_name(full_name)
+                operands = tuple([ids[value] for value in op.operands])
+                if name == "return":
+                    yields = operands
+                    continue
+                results = []
+                for result in op.results:
+                    ids[result] = number = len(value_type)
+                    results.append(number)
+                    value_type.append(type_of(result.type))
+                decoder = decoders.get(name)
+                attrs = decoder(op, self) if decoder is not None else None
+                regions: tuple[Block, ...] = ()
+                if len(op.regions):
+                    regions = tuple(
+                        [self._block(region.blocks[0]) for region in op.regions if region.blocks]
+                    )
+                # Equal locations have equal attributes, but are distinct objects.
+                location = op.location.attr
+                if self.recorded:
+                    location = self._issue(op, results)
+                append(Op(name, operands, tuple(results), attrs, regions, location))
+        except RecursionError:
+            raise FlintError(f"{self.name}: regions are nested too deeply") from None
+        return Block(tuple(arguments), ops, yields)
+
+    def _issue(self, op: Any, results: list[int]) -> Hashable:
+        """Keep how an op was issued; returns where it comes from."""
+        issue = issue_of(op)
+        if issue is not None and results:
+            self.issues[results[0]] = issue
+        return location_of(op)
+
+    def _short_name(self, full_name: str) -> str:
+        name = _RENAMED.get(full_name)
+        if name is None:
+            dialect, _, rest = full_name.partition(".")
+            name = rest if dialect == "stablehlo" else full_name
+            if rest == "return":
+                name = "return"
+        self.short_names[full_name] = name
+        return name
+
+
+def is_sharded(text: str) -> bool:
+    """Whether a sharding, as XLA or Shardy writes it, spreads a tensor over devices."""
+    return "devices=[" in text or '{"' in text
+
+
+def _listed(functions: dict[str, Any]) -> str:
+    names = sorted(functions)
+    return ", ".join(f"@{name}" for name in names[:8]) + (", ..." if len(names) > 8 else "")
+
+
+def _integer(attributes: Any, key: str) -> int:
+    return int(ir.IntegerAttr(attributes[key]).value) if key in attributes else 1
+
+
+def _module_aliases(attributes: Any) -> dict[int, int]:
+    donated = {}
+    if "mhlo.input_output_alias" in attributes:
+        for item in ir.ArrayAttr(attributes["mhlo.input_output_alias"]):
+            entry = ir.DictAttr(item)
+            alias = ir.DictAttr(entry["alias"])
+            parameter = ir.IntegerAttr(alias["parameter_number"]).value
+            output = list(ir.DenseI64ArrayAttr(entry["output_index"]))
+            donated[parameter] = output[0] if output else 0
+    return donated
+
+
+__all__ = ["from_ir", "read_mlir"]

@@ -1,0 +1,231 @@
+"""Op records: what a reader hands to the walker.
+
+The idea: two readers (MLIR modules in ``stablehlo/reader.py``, HLO protos in ``hlo/``) bring their
+input into one plain form, so that one table of rules and one walker serve both.  A record holds the
+op's StableHLO name, values as module-wide integers, and only those attributes that a rule reads.
+Records live for one conversion; what stays is the ``WorkloadGraph``.
+
+    %2 = stablehlo.dot_general %0, %1, contracting_dims = [1] x [0]
+    Op("dot_general", operands=(0, 1), results=(2,), attrs={"lhs_contracting": (1,), ...})
+
+Attributes by op (all plain Python; absent means the default of the StableHLO specification):
+
+    dot_general          lhs_batching, rhs_batching, lhs_contracting, rhs_contracting
+    convolution          input_batch, input_feature, input_spatial, kernel_input_feature,
+                         kernel_output_feature, kernel_spatial, output_batch, output_feature,
+                         output_spatial, strides, padding ((low, high), ...), lhs_dilation,
+                         rhs_dilation, feature_group_count, batch_group_count
+    reduce, transpose, broadcast_in_dim, reverse    dimensions
+    iota, concatenate, sort                         dimension
+    slice                start, limit, strides      dynamic_slice   sizes
+    pad                  low, high, interior
+    reduce_window        window_dimensions, strides, base_dilations, window_dilations, padding
+    select_and_scatter   window_dimensions, strides, padding
+    gather               slice_sizes                scatter   update_window_dims
+    fft                  fft_length                 rng_bit_generator, cholesky, triangular_solve: -
+    einsum               config ("ab,bc->ac")
+    chlo.ragged_dot      lhs_batching, rhs_batching, lhs_contracting, rhs_contracting, rhs_group
+    compare              direction ("LT", "EQ", ...)
+    constant             value: numpy array, only when it has at most 2**20 elements, else absent;
+                         splats and scalars are 0-d arrays
+    custom_call          target, api_version, backend_config (str or dict), has_side_effect,
+                         aliases ((output_index, operand_index), ...); of a collective for groups of
+                         several sizes also groups, channel_id, use_global_device_ids and reduction
+                         ("add", ...); called (names of the functions that it is handed; of an HLO
+                         proto they are its regions)
+    composite            name, decomposition (function name), plus its attributes under "attributes"
+    call                 callee
+    all_reduce ...       groups (``ReplicaGroups``), channel_id, use_global_device_ids
+    all_gather           + dimension;  reduce_scatter  + dimension;  all_to_all  + split_dimension,
+                         concat_dimension, split_count
+    collective_permute, send, recv      pairs: int64 array [P, 2], channel_id, is_host_transfer
+    get_tuple_element    index
+    while                trip_count (when the input states it)
+
+What only an HLO proto has:
+
+    fusion               kind ("kLoop", ...), name (of the kernel: "loop_add_fusion"), aliases as of
+                         custom_call; one region, with arguments
+    mhlo.copy            made: an optimised module's copies are kernels, others only names
+    async_done           -; its operands are the results of the record that the first half became
+    mhlo.topk            k                          mhlo.ragged_dot   as dot_general, + lhs_ragged,
+                                                    rhs_group
+    custom_call "ragged_all_to_all"                 + groups, channel_id, use_global_device_ids
+    all_to_all           without split_dimension: operand i goes to member i
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.graph.tensor_types import TensorType
+
+
+class Op:
+    """One operation.  Plain and slotted, for speed: a module may hold hundreds of thousands.
+
+    Attributes:
+        name: StableHLO op name without the dialect (``"add"``); ops of another dialect keep theirs
+            (``"chlo.erf"``, ``"sdy.sharding_constraint"``, ``"mhlo.copy"``).
+        operands: value ids.
+        results: value ids.
+        attrs: what the rules need (see the module's table); None when there is none.
+        regions: blocks of the op's regions, one block each.
+        loc: anything hashable that the module's ``location`` function turns into a ``SourceInfo``.
+    """
+
+    __slots__ = ("attrs", "loc", "name", "operands", "regions", "results")
+
+    def __init__(
+        self,
+        name: str,
+        operands: tuple[int, ...],
+        results: tuple[int, ...],
+        attrs: dict[str, Any] | None = None,
+        regions: tuple[Block, ...] = (),
+        loc: Hashable = None,
+    ) -> None:
+        self.name = name
+        self.operands = operands
+        self.results = results
+        self.attrs = attrs
+        self.regions = regions
+        self.loc = loc
+
+    def attr(self, key: str, default: Any = None) -> Any:
+        """The attribute ``key``, or ``default``."""
+        return default if self.attrs is None else self.attrs.get(key, default)
+
+    def __repr__(self) -> str:
+        return f"Op({self.name}, {self.operands} -> {self.results}, {self.attrs})"
+
+
+class Block:
+    """Ops in text order, the block's arguments and what its terminator yields (value ids)."""
+
+    __slots__ = ("args", "ops", "yields")
+
+    def __init__(self, args: tuple[int, ...], ops: list[Op], yields: tuple[int, ...]) -> None:
+        self.args = args
+        self.ops = ops
+        self.yields = yields
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaGroups:
+    """Replica groups as the input writes them; one of three forms.
+
+    Attributes:
+        table: dense list [groups, members], ragged rows padded with -1; None for the other forms.
+        iota: (group shape, reshape dims, transpose permutation), HLO's ``[G,S]<=[dims]T(perm)``.
+        mesh: (mesh as ((axis, size), ...), axes as ((name, None) | (name, (pre_size, size)), ...)):
+            groups along mesh axes, ``(pre_size, size)`` selecting a sub-axis as in Shardy. An
+            optional explicit device order of the mesh follows as a third entry (int64 array).
+        All three None (or an empty table): one group of everybody.
+    """
+
+    table: NDArray[np.int64] | None = None
+    iota: tuple[tuple[int, int], tuple[int, ...], tuple[int, ...]] | None = None
+    mesh: tuple[Any, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceInfo:
+    """Where an op comes from: the framework's op path and the user's source line ("" unknown).
+
+    ``layer`` and ``phase`` are stated by recorded modules; elsewhere the op path tells.
+    """
+
+    name: str = ""
+    file: str = ""
+    line: int = 0
+    layer: str = ""
+    phase: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """How a framework issued an op that a recorder has seen.
+
+    Attributes:
+        number: its place in the recording; -1 for plumbing between kernels (a view), which takes
+            no time.
+        stream: the stream it ran on.
+        after: numbers of the ops that it waited for, beyond those before it on its stream.
+    """
+
+    number: int = -1
+    stream: int = 0
+    after: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Module:
+    """A whole module as records.
+
+    Attributes:
+        name: the module's name.
+        functions: name -> body; the entry is ``"main"``.
+        value_type: value id -> index into ``types``.
+        types: the interned types.
+        num_partitions, num_replicas: as the module states them (1 when it says nothing).
+        meshes: name -> ((axis, size), ...) as the module declares them.
+        donated: entry parameter number -> entry output index, for aliased buffers.
+        input_shardings, output_shardings: XLA's or Shardy's sharding text per entry parameter.
+        input_names: names for entry parameters, where the source knows them.
+        location: ``Op.loc`` -> ``SourceInfo`` (None: no locations).
+        partitioned: False while shapes are global: inputs are annotated with shardings over
+            devices and no partitioner has run.
+        warnings: what the reader noticed, text -> count.
+        scheduled: the ops of a block stand in the order in which a backend issues them.
+        optimized: a backend has been through it; its fusions and copies are kernels.
+        input_roles: role per entry parameter, where the source states it ("" unknown).
+        issues: first result of an op of ``main`` -> how it was issued; only recorded modules have
+            them, and their ops stand in the order in which a framework issued them.
+    """
+
+    name: str
+    functions: dict[str, Block]
+    value_type: list[int]
+    types: list[TensorType]
+    num_partitions: int = 1
+    num_replicas: int = 1
+    meshes: dict[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    donated: dict[int, int] = field(default_factory=dict)
+    input_shardings: tuple[str, ...] = ()
+    output_shardings: tuple[str, ...] = ()
+    input_names: tuple[str, ...] = ()
+    location: Any = None
+    partitioned: bool = True
+    warnings: dict[str, int] = field(default_factory=dict)
+    scheduled: bool = False
+    optimized: bool = False
+    input_roles: tuple[str, ...] = ()
+    issues: dict[int, Issue] = field(default_factory=dict)
+
+    def type_of(self, value: int) -> TensorType:
+        """The type of a value id."""
+        return self.types[self.value_type[value]]
+
+
+def details(op: Op, value_type: list[int]) -> Hashable:
+    """Attributes and regions of an op, equal where rules cannot tell two ops apart.
+
+    Regions that hold more than ops without attributes are told apart by who they are.
+    """
+    attrs = None if op.attrs is None else tuple(op.attrs.items())
+    regions: list[Hashable] = []
+    for block in op.regions:
+        if any(inner.attrs is not None or inner.regions for inner in block.ops):
+            regions.append(id(block))
+        else:
+            regions += [
+                (inner.name, *[value_type[value] for value in (*inner.operands, *inner.results)])
+                for inner in block.ops
+            ]
+    return (attrs, len(op.regions), *regions)

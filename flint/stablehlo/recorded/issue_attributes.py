@@ -1,0 +1,59 @@
+"""What recorded modules say of their ops: discardable attributes ``flint.*``.
+
+The idea: a recorder writes on every op how the framework issued it; the attributes survive bytecode
+and mean nothing to anybody else.  A module that has them says so, so that others are not searched.
+
+    %3 = stablehlo.composite "aten.mm.default" %1, %2 {flint.id = 7 : i64, flint.stream = 2 : i64,
+         flint.after = array<i64: 4, 5>, flint.phase = "backward", flint.module = "layers.0.wq"}
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from flint.stablehlo.read.bindings import ir
+from flint.stablehlo.read.locations import source_of_attribute
+from flint.stablehlo.read.records import Issue, SourceInfo
+
+#: On the module: it is recorded.
+RECORDED = "flint.recorded"
+#: On an op: number of the recorded op (i64).
+ID = "flint.id"
+#: On an op: it is plumbing between kernels (unit).
+VIEW = "flint.view"
+#: On an op: its stream (i64, default 0), and numbers of ops that it waits for (array of i64).
+STREAM, AFTER = "flint.stream", "flint.after"
+#: On an op: phase and module path (strings).
+PHASE, MODULE = "flint.phase", "flint.module"
+#: On an entry parameter: role and name (strings).
+ROLE, NAME = "flint.role", "flint.name"
+
+
+def issue_of(op: Any) -> Issue | None:
+    """How an op was issued; None when it does not say."""
+    attributes = op.attributes
+    if ID not in attributes:
+        return Issue() if VIEW in attributes else None
+    after: tuple[int, ...] = ()
+    if AFTER in attributes:
+        after = tuple(ir.DenseI64ArrayAttr(attributes[AFTER]))
+    stream = ir.IntegerAttr(attributes[STREAM]).value if STREAM in attributes else 0
+    return Issue(ir.IntegerAttr(attributes[ID]).value, stream, after)
+
+
+def location_of(op: Any) -> tuple[Any, str, str]:
+    """Something hashable that ``recorded_source`` turns into where an op comes from."""
+    attributes = op.attributes
+    return op.location.attr, text(attributes, MODULE), text(attributes, PHASE)
+
+
+def recorded_source(location: tuple[Any, str, str]) -> SourceInfo:
+    """Where an op of a recorded module comes from."""
+    attribute, layer, phase = location
+    return replace(source_of_attribute(attribute), layer=layer, phase=phase)
+
+
+def text(attributes: Any, key: str) -> str:
+    """A string attribute, "" where it is missing."""
+    return str(ir.StringAttr(attributes[key]).value) if key in attributes else ""

@@ -1,0 +1,105 @@
+"""Opened recorded modules: the ops of a composite keep its place among what was issued.
+
+The idea: a compiler decides anew what one kernel is, not what is issued when.  Composites become
+their ops, which come from where the composite does, and the recording's streams and waits hold for
+them (``recorded_streams.py`` says how).
+
+    graph = issued(walker, graph, scope)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from flint.graph.graph import WorkloadGraph
+from flint.graph.work import Role
+from flint.stablehlo.borrowed_sources import with_borrowed_sources
+from flint.stablehlo.control import Handler, composite
+from flint.stablehlo.options import WalkOptions
+from flint.stablehlo.read.records import Block, Module, Op
+from flint.stablehlo.recorded.issue_order import existing_edges, issued_as_recorded, order_columns
+from flint.stablehlo.recorded.recorded_streams import Opened, Streams
+from flint.stablehlo.scope import Scope
+
+if TYPE_CHECKING:
+    from flint.stablehlo.walker import Walker
+
+
+def handlers(module: Module, options: WalkOptions) -> dict[str, Handler | None]:
+    """What walks the composites of a recorded module that is to be opened."""
+    return {"composite": _composite} if module.issues and options.fuse else {}
+
+
+def _composite(walker: Walker, scope: Scope, op: Op, block: Block) -> None:
+    """Open a composite and keep what it becomes."""
+    first = len(scope.builder)
+    composite(walker, scope, op, block)
+    issue = walker.module.issues.get(op.results[0]) if op.results else None
+    if issue is not None:
+        nodes = range(first, len(scope.builder))
+        walker.opened[op.results[0]] = Opened(issue, nodes, walker.source(op.loc))
+
+
+def issued(walker: Walker, graph: WorkloadGraph, scope: Scope) -> WorkloadGraph:
+    """The graph of a recorded module's entry function with the order edges of its issue.
+
+    Args:
+        walker: of the recorded module.
+        graph: as the walk gives it.
+        scope: what the ops' results are in the graph.
+    """
+    if not walker.options.fuse:
+        return issued_as_recorded(graph, walker.module, scope)
+    found = []
+    for op in walker.module.functions["main"].ops:
+        issue = walker.module.issues.get(op.results[0]) if op.results else None
+        if issue is not None and issue.number >= 0:
+            node = scope.builder.producer_of(scope.values[op.results[0]])
+            alone = Opened(issue, range(node, node + 1))
+            found.append(walker.opened.get(op.results[0], alone))
+    return with_borrowed_sources(issued_in_parts(graph, found))
+
+
+def issued_in_parts(graph: WorkloadGraph, ops: Sequence[Opened]) -> WorkloadGraph:
+    """``graph`` with the order edges and origins of the recorded ops that its nodes are parts of.
+
+    Args:
+        graph: nodes in the order of the recording.
+        ops: the recorded ops that launch something, in their order.
+
+    Raises:
+        FlintError: an op waits for one that does not exist or comes later.
+    """
+    streams = Streams(graph, ops)
+    for item in ops:
+        streams.issue(item)
+    source = graph.source.copy()
+    for item in ops:
+        if item.source:  # decompositions are shared and say nothing of their calls
+            source[item.nodes.start : item.nodes.stop] = item.source
+    edges = existing_edges(graph) + streams.edges
+    graph = replace(graph, source=source, **order_columns(edges, len(graph)))
+    return _without_copies(graph, ops)
+
+
+def _without_copies(graph: WorkloadGraph, ops: Sequence[Opened]) -> WorkloadGraph:
+    """``graph`` in which memory that was only allocated is not copied when it is written.
+
+    It stands in the module as zeros between kernels; elsewhere updates of a constant need a copy.
+    """
+    between = np.ones(len(graph), dtype=bool)
+    for item in ops:
+        between[item.nodes.start : item.nodes.stop] = False
+    first = graph.producer[graph.operand[graph.operand_ptr[:-1][graph.role == Role.UPDATE]]]
+    fresh = (first >= 0) & between[first] & (graph.role[first] == Role.GENERATE)
+    update = np.flatnonzero(graph.role == Role.UPDATE)[fresh]
+    aliased = graph.bytes_aliased.copy()
+    aliased[update[between[update]]] = 0
+    return replace(graph, bytes_aliased=aliased)
+
+
+__all__ = ["Opened", "handlers", "issued", "issued_in_parts"]

@@ -1,0 +1,94 @@
+"""Scheduled modules: the order in which a backend issues kernels, and what runs beside them.
+
+The idea: a backend's schedule is one stream of kernels.  What it starts and awaits later (an
+asynchronous collective, a copy by a DMA engine) runs beside that stream: it begins when the stream
+has come to its start, and the stream goes on past its end only when it is done.
+
+    matmul; all-reduce-start; matmul.1; all-reduce-done; add
+
+    matmul.1 -> matmul      stream       the start waits for what stands before it (order), the
+    done     -> matmul.1    stream       end for the all-reduce (data), what stands behind the
+    add      -> done        stream       end for the end
+
+A loop's iterations, bodies and branches are schedules of their own; constants and views are no
+kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.graph.graph import EdgeKind, NodeKind, WorkloadGraph
+from flint.graph.work import Role
+from flint.passes.columns import pointer, with_bodies
+
+#: The op name of a node at which the stream waits for what was started.
+DONE = "async_done"
+
+
+def issued_as_scheduled(graph: WorkloadGraph) -> WorkloadGraph:
+    """``graph`` (nodes in the order of the schedule) with the schedule's edges, in bodies too.
+
+    Kernels become OPAQUE: the backend has decided what one kernel is.
+    """
+    graph = with_bodies(graph, lambda body, _: issued_as_scheduled(body))
+    if not len(graph):
+        return graph
+    done = _is_done(graph)
+    beside = _awaited(graph, done)
+    free = (graph.kind == NodeKind.COMPUTE) & ~done
+    moves = (graph.bytes_read > 0) | (graph.bytes_written > 0) | (np.diff(graph.work_ptr) > 0)
+    kernels = free & (graph.role != Role.ALIAS) & moves
+    free &= ~kernels
+    role = np.where(kernels, np.int8(Role.OPAQUE), graph.role).astype(np.int8)
+    return _with_edges(replace(graph, role=role), ~free & ~beside, ~free & beside)
+
+
+def _is_done(graph: WorkloadGraph) -> NDArray[np.bool_]:
+    names = np.array([name == DONE for name in graph.tables.ops], dtype=bool)
+    done: NDArray[np.bool_] = names[graph.op] & (graph.kind == NodeKind.COMPUTE)
+    return done
+
+
+def _awaited(graph: WorkloadGraph, done: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Nodes that were started: an end of this block waits for them.
+
+    Messages are never in the stream, also where their end is another iteration's: a receive there
+    would wait for a send that another rank has behind its own receive.
+    """
+    messages = np.array(
+        [item.kind in ("recv", "send") for item in graph.tables.communications], dtype=bool
+    )
+    beside: NDArray[np.bool_] = graph.kind == NodeKind.COMMUNICATION
+    beside[beside] = messages[graph.detail[beside]]
+    makers = graph.producer[graph.operand[done[graph.consumer]]]
+    beside[makers[makers >= 0]] = True
+    beside &= ~done & (graph.kind <= NodeKind.COMMUNICATION)
+    return beside
+
+
+def _with_edges(
+    graph: WorkloadGraph,
+    stream: NDArray[np.bool_],
+    beside: NDArray[np.bool_],
+) -> WorkloadGraph:
+    """``graph`` in which every node waits for the stream's last one before it."""
+    index = np.arange(len(graph), dtype=np.int64)
+    last = np.maximum.accumulate(np.where(stream, index, -1))
+    before = np.concatenate([[-1], last[:-1]])
+    new = (stream | beside) & (before >= 0)
+    kind = np.where(stream, np.int8(EdgeKind.STREAM), np.int8(EdgeKind.ORDER))
+    consumer = np.concatenate([np.repeat(index, np.diff(graph.order_ptr)), index[new]])
+    node = np.concatenate([graph.order_node, before[new]])
+    kinds = np.concatenate([graph.order_kind, kind[new]])
+    _, first = np.unique(np.stack([consumer, node]), axis=1, return_index=True)
+    order = first[np.lexsort((node[first], consumer[first]))]
+    return replace(
+        graph,
+        order_ptr=pointer(np.bincount(consumer[order], minlength=len(graph))),
+        order_node=node[order],
+        order_kind=kinds[order].astype(np.int8),
+    )

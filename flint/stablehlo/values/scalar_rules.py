@@ -1,0 +1,193 @@
+"""Scalar expressions of ops: what an integer value is in terms of rank, counters and constants.
+
+The idea: as the walker passes an op whose result is one integer, it asks here for the op's
+expression over its operands' expressions.  Everything else has none, which is always a safe answer.
+Results wrap around at the width of their type, as StableHLO's do; ``ui64`` has no expressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flint.graph.scalars import FOLDABLE, Scalar, combine, constant, take, wrap
+from flint.graph.tensor_types import TensorType
+from flint.stablehlo.read.records import Block, Module, Op
+from flint.stablehlo.values.constant_arrays import Array, Arrays, array_of, is_array
+
+Lookup = Callable[[int], Scalar | None]
+
+_FORWARDED = frozenset({"reshape", "mhlo.copy", "broadcast_in_dim", "broadcast"})
+#: Ops whose exact result may lie outside the operands' type.
+_WRAPPING = frozenset({"add", "subtract", "multiply", "divide", "negate", "abs"})
+_SHIFTS = frozenset({"shift_left", "shift_right_arithmetic", "shift_right_logical"})
+#: What ops on booleans are called on integers.
+_ON_BOOLEANS = {
+    "add": "or",
+    "and": "and",
+    "maximum": "or",
+    "minimum": "and",
+    "multiply": "and",
+    "not": "not",
+    "or": "or",
+    "select": "select",
+    "xor": "xor",
+}
+
+
+#: Ops that are looked at in search of one block's expressions.
+MAX_OPS = 2**16
+#: Ops that ``expression`` knows.
+ELEMENTWISE = (FOLDABLE - {"to_bool", "to_int", "wrap"}) | {"convert", "bitcast_convert"}
+
+
+def is_integer(dtype: str) -> bool:
+    """Whether elements of this type are integers or booleans that expressions can hold."""
+    return dtype.startswith(("i", "ui")) and dtype != "ui64"
+
+
+def is_scalar_integer(item: TensorType) -> bool:
+    """Whether a value of this type is one integer or boolean that an expression can stand for."""
+    return is_integer(item.dtype) and item.elements == 1 and not item.dynamic
+
+
+def scalar_of(op: Op, module: Module, lookup: Lookup, arrays: Arrays) -> Scalar | None:
+    """The expression of ``op``'s first result, or None.
+
+    Args:
+        op: an op whose result is one integer.
+        module: for types and callees.
+        lookup: expression of an operand, or None.
+        arrays: constant arrays by value id.
+    """
+    name = op.name
+    if name == "constant":
+        value = op.attr("value")
+        return constant(int(value.reshape(-1)[0])) if value is not None and value.size else None
+    if name in ("partition_id", "replica_id"):
+        return Scalar(name)
+    if name in _FORWARDED and len(op.operands) == 1:
+        known = lookup(op.operands[0])
+        array = arrays(op.operands[0]) if known is None else None
+        return known if array is None or array.size != 1 else constant(int(array.reshape(-1)[0]))
+    if name == "dynamic_slice":
+        return _element(op, module, lookup, arrays)
+    if name == "slice":
+        table = arrays(op.operands[0])
+        made = None if table is None else array_of(op, module, lambda _: table)
+        return None if made is None else constant(int(made.reshape(-1)[0]))
+    if name not in ELEMENTWISE:
+        return None
+    args = _all(op.operands, lookup)
+    return None if args is None else expression(op, module, args)
+
+
+def expression(op: Op, module: Module, args: tuple[Scalar, ...]) -> Scalar | None:
+    """The expression of an elementwise op on integers over those of its operands."""
+    name, dtype = op.name, module.type_of(op.results[0]).dtype
+    if name in ("convert", "bitcast_convert"):
+        return _convert(name, args[0], module.type_of(op.operands[0]).dtype, dtype)
+    if name == "compare":
+        return combine("compare", args, op.attr("direction"))
+    if dtype == "i1":
+        return combine(_ON_BOOLEANS[name], args) if name in _ON_BOOLEANS else None
+    if name == "not":
+        return wrap(combine("subtract", (constant(-1), *args)), dtype)
+    if name in _SHIFTS:
+        return combine(name, args, dtype)
+    made = combine(name, args)
+    return wrap(made, dtype) if name in _WRAPPING else made
+
+
+def _all(operands: tuple[int, ...], lookup: Lookup) -> tuple[Scalar, ...] | None:
+    found = []
+    for operand in operands:
+        scalar = lookup(operand)
+        if scalar is None:
+            return None
+        found.append(scalar)
+    return tuple(found)
+
+
+def _convert(name: str, scalar: Scalar, source: str, target: str) -> Scalar | None:
+    if not all(is_integer(dtype) for dtype in (source, target)):
+        return None
+    if source == target:
+        return scalar
+    if target == "i1":
+        return combine("to_bool", (scalar,))
+    number = combine("to_int", (scalar,)) if source == "i1" else scalar
+    return number if source == "i1" and name == "convert" else wrap(number, target)
+
+
+def _element(op: Op, module: Module, lookup: Lookup, arrays: Arrays) -> Scalar | None:
+    """One element of a constant array at computed indices."""
+    table = arrays(op.operands[0])
+    if table is None:
+        return lookup(op.operands[0]) if module.type_of(op.operands[0]).elements == 1 else None
+    indices = _all(op.operands[1:], lookup)
+    if indices is None or len(indices) != table.ndim:
+        return None
+    flat: Scalar | None = constant(0)
+    for size, index in zip(table.shape, indices, strict=True):
+        inside = combine("clamp", (constant(0), index, constant(size - 1)))
+        if inside is None or flat is None:
+            return None
+        scaled = combine("multiply", (flat, constant(size)))
+        flat = None if scaled is None else combine("add", (scaled, inside))
+    return None if flat is None else take(table.reshape(-1), flat)
+
+
+def block_scalars(
+    block: Block,
+    module: Module,
+    known: dict[int, Scalar],
+    outer: Lookup,
+    arrays: Arrays,
+    budget: list[int] | None = None,
+) -> dict[int, Scalar]:
+    """Expressions of all scalar integers of a block, calls opened.
+
+    Args:
+        block: a loop condition, say.
+        module: for types and callees.
+        known: expressions of the block's arguments by value id.
+        outer: expressions of values defined outside.
+        arrays: constant arrays of the block's arguments and of values defined outside.
+        budget: ops that may still be looked at, ``MAX_OPS`` at first; calls that lead beyond it
+            are not opened.
+    """
+    left = [MAX_OPS] if budget is None else budget
+    left[0] -= len(block.ops)
+    # None: a value of this block without an expression; what an earlier walk of the same block
+    # said of it must not be taken.
+    scalars: dict[int, Scalar | None] = dict.fromkeys(block.args)
+    scalars |= known
+    tables: dict[int, Array | None] = {}
+
+    def lookup(value: int) -> Scalar | None:
+        return scalars[value] if value in scalars else outer(value)
+
+    def table(value: int) -> Array | None:
+        return tables[value] if value in tables else arrays(value)
+
+    for op in block.ops:
+        scalars.update(dict.fromkeys(op.results))
+        tables.update(dict.fromkeys(op.results))
+        if op.name == "call" and left[0] > 0:
+            callee = module.functions[op.attr("callee")]
+            passed = dict(zip(callee.args, op.operands, strict=True))
+            bound = {a: s for a, v in passed.items() if (s := lookup(v)) is not None}
+            names = _renamed(table, passed)
+            inside = block_scalars(callee, module, bound, lookup, names, left)
+            for result, value in zip(op.results, callee.yields, strict=True):
+                scalars[result] = inside.get(value)
+        elif op.results and is_scalar_integer(module.type_of(op.results[0])):
+            scalars[op.results[0]] = scalar_of(op, module, lookup, table)
+        if op.results and is_array(module.type_of(op.results[0])):
+            tables[op.results[0]] = array_of(op, module, table)
+    return {value: scalar for value, scalar in scalars.items() if scalar is not None}
+
+
+def _renamed(arrays: Arrays, names: dict[int, int]) -> Arrays:
+    """``arrays`` of values under other names."""
+    return lambda value: arrays(names.get(value, value))

@@ -1,0 +1,1 @@
+"""What a capture says that a rank runs, in the form in which traces say it."""

@@ -1,0 +1,67 @@
+"""Captured edges against the order in which things ran.
+
+The idea: if a captured op waits for another one, the pair must have run in that order.  Edges lead
+through ops that were not compared (views, fused element-wise work), so each compared op is held
+against the nearest compared ones before it, within one execution of its graph.
+
+    contradictions(expected, began)        # [(producer, consumer), ...]
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flint.graph.graph import WorkloadGraph
+from flint.validation.expected.ops import Expected
+from flint.validation.observed.columns import Ints
+
+#: An op with more compared ones before it is looked at no further.
+_MOST = 4096
+
+
+def contradictions(expected: Expected, began: Ints) -> tuple[int, list[tuple[int, int]]]:
+    """Edges that were checked, and (producer, consumer) of those that the run contradicts.
+
+    Args:
+        expected: a rank's ops.
+        began: when each of them began, -1 for those that were not found, shape [ops].
+    """
+    checked, wrong = 0, []
+    for number, graph in enumerate(expected.graphs):
+        mine = np.flatnonzero(expected.graph == number)
+        found = mine[began[mine] >= 0]
+        before = _nearest(graph, set(expected.node[found].tolist()))
+        at = {(int(expected.instance[i]), int(expected.node[i])): int(i) for i in found.tolist()}
+        for (instance, node), consumer in at.items():
+            for other in before.get(node, ()):
+                producer = at.get((instance, other))
+                if producer is None:
+                    continue
+                checked += 1
+                if began[producer] > began[consumer]:
+                    wrong.append((producer, consumer))
+    return checked, sorted(wrong)
+
+
+def _nearest(graph: WorkloadGraph, compared: set[int]) -> dict[int, frozenset[int]]:
+    """Of every compared node, the compared nodes that it waits for with none between."""
+    behind: list[frozenset[int]] = []
+    result: dict[int, frozenset[int]] = {}
+    producer = graph.producer
+    for index in range(len(graph)):
+        operands = graph.operand[graph.operand_ptr[index] : graph.operand_ptr[index + 1]]
+        direct = set(producer[operands].tolist()) - {-1}
+        direct |= set(
+            graph.order_node[graph.order_ptr[index] : graph.order_ptr[index + 1]].tolist()
+        )
+        reached: set[int] = set()
+        for node in direct:
+            reached |= behind[node]
+            if len(reached) > _MOST:
+                break
+        here = frozenset(reached)
+        if index in compared:
+            result[index] = here
+            here = frozenset((index,))
+        behind.append(here)
+    return result

@@ -1,0 +1,96 @@
+"""How long the model says that captured ops take on a system, op by op.
+
+The idea: an op is priced as the simulator prices it, a kernel by ``flint.cost.kernels`` and a
+communication by its group's place in the network, each once per graph; nothing is overlapped or
+queued here, because what a trace measures of an op is its own time.
+
+    Modelled.of("dgx-h100", 16).seconds(expected, rank=0)        # one number per expected op
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.cost.collectives import collective_seconds, message_seconds
+from flint.cost.fitting import fit
+from flint.cost.kernels import kernel_seconds
+from flint.cost.placement import Placement, hops, place
+from flint.cost.roofline import Seconds
+from flint.cost.systems import System, Tier, load_system
+from flint.execution.forms import bytes_of
+from flint.graph.communication import Communication
+from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.mesh.groups import Groups
+from flint.mesh.permutation import Permutation
+from flint.validation.expected.ops import Expected
+from flint.validation.observed.classes import OpClass
+
+
+class Modelled:
+    """Prices on one system, each worked out once.
+
+    Attributes:
+        system: fitted to the number of ranks.
+    """
+
+    def __init__(self, system: System) -> None:
+        self.system = system
+        self._kernels: dict[int, tuple[WorkloadGraph, Seconds]] = {}
+        self._placements: dict[Groups, Placement] = {}
+        self._ways: dict[Permutation, tuple[NDArray[np.int64], list[tuple[Tier, int]]]] = {}
+
+    @classmethod
+    def of(cls, system: str | Path, world: int) -> Modelled:
+        """Prices for ``world`` ranks on a system, by name or TOML file.
+
+        Raises:
+            UsageError: no such system, or ranks that do not map on it.
+        """
+        fitted, _ = fit(load_system(system), world)
+        return cls(fitted)
+
+    def seconds(self, expected: Expected, rank: int) -> Seconds:
+        """Seconds of each expected op of a rank, shape [ops]."""
+        found = np.zeros(len(expected))
+        for number, graph in enumerate(expected.graphs):
+            mine = np.flatnonzero(expected.graph == number)
+            if not len(mine):
+                continue
+            found[mine] = self._kernel(graph)[expected.node[mine]]
+            known: dict[tuple[int, OpClass], float] = {}
+            for i in mine[graph.kind[expected.node[mine]] == NodeKind.COMMUNICATION].tolist():
+                key = int(expected.node[i]), expected.facts[expected.op[i]].kind
+                if key not in known:
+                    item = graph[key[0]].communication
+                    assert item is not None
+                    known[key] = self._communication(item, rank, key[1])
+                found[i] = known[key]
+        return found
+
+    def _kernel(self, graph: WorkloadGraph) -> Seconds:
+        if id(graph) not in self._kernels:
+            self._kernels[id(graph)] = graph, kernel_seconds(graph, self.system)
+        return self._kernels[id(graph)][1]
+
+    def _communication(self, item: Communication, rank: int, kind: OpClass) -> float:
+        overhead = self.system.accelerator.launch_overhead
+        if item.permutation is not None and item.point_to_point:
+            if item.permutation not in self._ways:
+                self._ways[item.permutation] = hops(item.permutation, self.system)
+            number, ways = self._ways[item.permutation]
+            sender = int(item.permutation.source[rank]) if kind == OpClass.RECV else rank
+            if sender < 0 or number[sender] < 0:
+                return 0.0
+            return message_seconds(bytes_of(item), *ways[int(number[sender])]) + overhead
+        if item.groups is None:
+            return 0.0
+        if item.groups not in self._placements:
+            self._placements[item.groups] = place(item.groups, self.system)
+        placement = self._placements[item.groups]
+        profile = int(placement.number[rank])
+        if profile < 0:
+            return 0.0
+        return collective_seconds(item, placement.profiles[profile]) + overhead

@@ -1,0 +1,1 @@
+"""Which captured op is which executed one, and when two count as the same."""

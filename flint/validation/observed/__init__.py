@@ -1,0 +1,1 @@
+"""What a profiler saw: columns of ops, which file is what, steps, clocks."""

@@ -1,0 +1,273 @@
+"""What a profiler saw, as columns: one row per op that ran.
+
+The idea: traces differ in form, not in what they can tell.  Every reader gives the same columns:
+who ran what, when, and inside of which other op; what does not change from step to step (class,
+name, shapes, bytes, group) is interned in ``facts``.  What a trace does not tell is None or -1
+there, and never a guess.
+
+    trace = read_trace(Path("kineto_rank0.json.gz"))
+    trace.facts[trace.op[0]].kind, trace.start[0]
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.errors import FlintError
+from flint.graph.distinct import distinct
+from flint.graph.graph import Phase, Source
+from flint.validation.observed.classes import OpClass
+
+Ints = NDArray[np.int64]
+
+#: A tensor: its shape and its element type by the StableHLO name ("" where the trace has none).
+Tensor: TypeAlias = tuple[tuple[int, ...], str]
+#: (batch, m, n, k) of a contraction.
+Gemm: TypeAlias = tuple[int, int, int, int]
+
+#: More rows than a trace may have.
+MAX_ROWS = 50_000_000
+#: Note of a trace that does not say whose it is.
+UNTOLD_RANK = "the trace does not say which rank it is of: taken as rank 0"
+
+
+@dataclass(frozen=True, slots=True)
+class OpFacts:
+    """What is the same each time an op runs.
+
+    Attributes:
+        kind: its class.
+        name: the profiler's name of it.
+        operands: tensors that it reads; None where the trace does not say.
+        parts: bytes of each buffer that a collective sends on one rank; None where it does not say.
+        dtype: element type of a collective's buffers or of a contraction's operands ("" unknown).
+        group: ranks of a collective, ascending; None where it does not say.
+        gemms: contractions, one entry each, of an op that has such; None where it does not say.
+        source: the user's line, ``file:line`` ("" unknown).
+        origin: layer and phase, as ``origin_of`` writes them ("" unknown).
+        peer: the other rank of a send or a recv; -1 of anything else, or unknown.
+        members: ranks in a collective's group, where the trace tells how many but not which; -1
+            unknown.
+        stored: per operand of a contraction or a collective, narrower element types that it had
+            before it was converted; () where nobody knows.
+        compared: the element type in which it is compared, where that is not ``dtype``.
+        reduction: what an all-reduce or a reduce-scatter reduces with, by its StableHLO name;
+            "computation" for more than one op, "" unknown.
+        convolved: of a convolution of XLA's how many numbers it makes, and its FLOPs by XLA's cost
+            analysis, so that windows that begin, step or spread otherwise are told apart; ()
+            unknown.
+    """
+
+    kind: OpClass
+    name: str
+    operands: tuple[Tensor, ...] | None = None
+    parts: tuple[int, ...] | None = None
+    dtype: str = ""
+    group: tuple[int, ...] | None = None
+    gemms: tuple[Gemm, ...] | None = None
+    source: str = ""
+    origin: str = ""
+    peer: int = -1
+    members: int = -1
+    stored: tuple[tuple[str, ...], ...] = ()
+    compared: str = ""
+    reduction: str = ""
+    convolved: tuple[int, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that a collective sends; -1 unknown."""
+        return -1 if self.parts is None else sum(self.parts)
+
+
+def origin_of(source: Source) -> str:
+    """Layer and phase of an op: "mlp, backward".
+
+    The optimizer's phase is not told: captures find it by what uses gradients, traces do not.
+    """
+    told = source.phase in (Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE)
+    return ", ".join(filter(None, (source.layer, source.phase.name.lower() if told else "")))
+
+
+class Fault(NamedTuple):
+    """An op that ran another number of times than those that always run with it."""
+
+    rank: int
+    step: int
+    facts: OpFacts
+    times: int
+    others: int
+
+
+class Taken(NamedTuple):
+    """How often a conditional took each of its branches.
+
+    ``inside`` is what must match one by one of all that stands in its branches, whether it ran.
+    """
+
+    rank: int
+    step: int
+    name: str
+    times: tuple[int, ...]
+    inside: tuple[OpFacts, ...] = ()
+
+
+class Iterated(NamedTuple):
+    """How often the bodies of loops ran."""
+
+    rank: int
+    step: int
+    times: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """The rows of one trace, by rank and then by start; an op comes before those inside of it.
+
+    Attributes:
+        path: the file or folder.
+        form: "kineto", "pytorch-et", "xplane" or "chakra".
+        backend: "cpu", "gpu", "tpu" or "" where the trace does not say.
+        world: number of ranks of the run; None where the trace does not say.
+        facts: what the column ``op`` points into.
+        op, rank, step: per row, shape [rows]; a step is an index into ``steps``, -1 outside of all.
+        start, duration: nanoseconds on the device where kernels are known, else on the host (of
+            gloo's collectives the duration is that of gloo's own thread); -1 where the trace has
+            no times.
+        end: when its work was over, nanoseconds: a later one than start + duration where kernels
+            have pauses between them or another thread did the work; -1 unknown.
+        stream: device stream or host thread, numbered within the trace.
+        parent: row that encloses this one, -1 for none.
+        launches: kernels that the row launched itself; -1 where the trace has no device.
+        steps: names of the steps in the trace, in order.
+        whole: which of the steps are there from beginning to end.
+        notes: text -> count: what was left out or could not be told, for the report.
+        faults: where the trace contradicts itself, so that something did not run, or was not
+            recorded.
+        taken: what conditionals chose, as far as the trace tells.
+        iterated: how often the bodies of loops ran, as far as the trace tells.
+        parameters: what the executed program is called with on one rank; () where it does not say.
+        results: what it returns, likewise.
+    """
+
+    path: str
+    form: str
+    backend: str
+    world: int | None
+    facts: tuple[OpFacts, ...]
+    op: Ints
+    rank: Ints
+    step: Ints
+    start: Ints
+    duration: Ints
+    end: Ints
+    stream: Ints
+    parent: Ints
+    launches: Ints
+    steps: tuple[str, ...]
+    whole: tuple[bool, ...]
+    notes: dict[str, int] = field(default_factory=dict)
+    faults: tuple[Fault, ...] = ()
+    taken: tuple[Taken, ...] = ()
+    parameters: tuple[Tensor, ...] = ()
+    results: tuple[Tensor, ...] = ()
+    iterated: tuple[Iterated, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Ranks that have rows, ascending."""
+        return tuple(distinct(self.rank).tolist())
+
+    @property
+    def timed(self) -> bool:
+        """Whether rows have times."""
+        return bool(len(self.op)) and bool((self.duration >= 0).any())
+
+    def rows(self, rank: int, step: int) -> Ints:
+        """Rows of a rank in a step, in order."""
+        return np.flatnonzero((self.rank == rank) & (self.step == step))
+
+
+#: Columns of ``Observed``, in the order of ``ObservedRows.add``.
+COLUMNS = ("op", "rank", "step", "start", "duration", "end", "stream", "parent", "launches")
+
+
+class ObservedRows:
+    """Gathers rows while a reader goes through its file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.facts: dict[OpFacts, int] = {}
+        self.columns: dict[str, array[int]] = {name: array("q") for name in COLUMNS}
+        self._appends = [column.append for column in self.columns.values()]
+        self.notes: dict[str, int] = {}
+
+    def add(
+        self,
+        facts: OpFacts,
+        *,
+        rank: int,
+        step: int = -1,
+        start: int = -1,
+        duration: int = -1,
+        end: int = -1,
+        stream: int = 0,
+        parent: int = -1,
+        launches: int = -1,
+    ) -> int:
+        """Add a row; returns its number.
+
+        Raises:
+            FlintError: more rows than a trace may have.
+        """
+        number = len(self.columns["op"])
+        if number >= MAX_ROWS:
+            raise FlintError(f"{self.path}: more than {MAX_ROWS:,} ops")
+        row = (
+            self.facts.setdefault(facts, len(self.facts)), rank, step, start, duration, end,
+            stream, parent, launches,
+        )  # fmt: skip
+        for append, value in zip(self._appends, row, strict=True):
+            append(value)
+        return number
+
+    def note(self, text: str, count: int = 1) -> None:
+        """Count something that the report should say."""
+        self.notes[text] = self.notes.get(text, 0) + count
+
+    def finish(
+        self,
+        *,
+        form: str,
+        backend: str,
+        world: int | None,
+        steps: tuple[str, ...],
+        whole: tuple[bool, ...] | None = None,
+        base: int = 0,
+        faults: tuple[Fault, ...] = (),
+        taken: tuple[Taken, ...] = (),
+        parameters: tuple[Tensor, ...] = (),
+        results: tuple[Tensor, ...] = (),
+        iterated: tuple[Iterated, ...] = (),
+    ) -> Observed:
+        """The columns; known starts and ends count from ``base``, nanoseconds."""
+        columns: dict[str, Ints] = {
+            name: np.array(column, dtype=np.int64) for name, column in self.columns.items()
+        }
+        for name in ("start", "end"):
+            columns[name][columns[name] >= 0] += base
+        return Observed(
+            path=self.path, form=form, backend=backend, world=world, facts=tuple(self.facts),
+            steps=steps, whole=whole if whole is not None else (True,) * len(steps),
+            notes=self.notes, faults=faults, taken=taken, parameters=parameters,
+            results=results,
+            iterated=iterated, **columns,
+        )  # fmt: skip

@@ -1,0 +1,90 @@
+"""What a trace tells of an op outside of its own row: the op around it, the kernels of others.
+
+The idea: profilers record a collective at several levels, and only one of them may name the group;
+a kernel may be launched for several collectives at once, or by no op at all.
+
+    facts = told(trace, rows)
+    without_kernel(trace, rows)      # positions of collectives that were asked for and never ran
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from flint.validation.observed.classes import OpClass
+from flint.validation.observed.columns import Ints, Observed, OpFacts
+
+#: So many ops around a collective are looked at.
+_DEPTH = 8
+
+
+def told(trace: Observed, rows: Ints) -> list[OpFacts]:
+    """Facts of some rows; a collective's group is the one that an op around it names."""
+    found = []
+    known: dict[tuple[int, tuple[int, ...]], OpFacts] = {}
+    for row, number in zip(rows.tolist(), trace.op[rows].tolist(), strict=True):
+        facts = trace.facts[number]
+        if facts.kind.collective and facts.group is None:
+            for around in _around(trace, row)[1:]:
+                outer = trace.facts[int(trace.op[around])]
+                if outer.group is not None and _calls(outer, facts):
+                    key = number, outer.group
+                    facts = known.setdefault(key, replace(facts, group=outer.group))
+                    break
+        found.append(facts)
+    return found
+
+
+def _calls(outer: OpFacts, facts: OpFacts) -> bool:
+    """Whether an op is what a collective around it calls: the same kind on as many elements."""
+    elements = [
+        sum(math.prod(shape) for shape, _ in item.operands or ()) for item in (outer, facts)
+    ]
+    return outer.kind == facts.kind and elements[0] == elements[1]
+
+
+def without_kernel(trace: Observed, rows: Ints) -> list[int]:
+    """Positions of collectives that have no kernel, in a trace that has kernels of a device.
+
+    Not counted: messages, whose kernels are launched in batches, and groups of one rank.
+    """
+    if not (trace.launches[rows] > 0).any():
+        return []
+    found = []
+    for place, row in enumerate(rows.tolist()):
+        facts = trace.facts[int(trace.op[row])]
+        alone = facts.group is not None and len(facts.group) == 1
+        sends = facts.kind in (OpClass.SEND, OpClass.RECV)
+        if facts.kind.collective and not alone and not sends and facts.bytes:
+            levels = [
+                around
+                for around in _around(trace, row)
+                if around == row or trace.facts[int(trace.op[around])].kind == facts.kind
+            ]
+            if not np.maximum(trace.launches[levels], 0).any():
+                found.append(place)
+    return found
+
+
+def launched_together(trace: Observed, rows: Ints) -> list[int]:
+    """Positions of kernels that are of collectives, and of no op."""
+    return [
+        place
+        for place, row in enumerate(rows.tolist())
+        if trace.facts[int(trace.op[row])].kind == OpClass.OTHER_COLLECTIVE
+        and trace.launches[row] > 0
+        and trace.parent[row] < 0
+        and "ccl" in trace.facts[int(trace.op[row])].name
+    ]
+
+
+def _around(trace: Observed, row: int) -> list[int]:
+    """A row and those around it, the innermost first."""
+    found: list[int] = []
+    while row >= 0 and len(found) < _DEPTH:
+        found.append(row)
+        row = int(trace.parent[row])
+    return found

@@ -1,0 +1,126 @@
+"""Which reader a post-execution trace is for, by what is in the file and not by its name.
+
+read_trace(Path("profile/"))        # the converter "xplane"
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from flint import registry
+from flint.errors import FlintError, UsageError
+from flint.validation.observed.columns import Observed
+
+_HEAD = 1 << 16
+#: Files of a folder that are taken for traces of ranks.
+_ENDINGS = (".json", ".json.gz", ".et", ".et.gz")
+#: Tables of groups beside Chakra traces.
+_NO_TRACES = ("comm_group.json", "comm_groups.json")
+#: One of these stands at the beginning of a Kineto trace; lists of process groups may be long.
+_KINETO = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"', b'"ph"')
+
+
+def read_trace(path: Path) -> Observed:
+    """The ops in a trace, whatever its form.
+
+    Raises:
+        UsageError: there is no such file.
+        FlintError: it is of no form that we know, or its reader says what is wrong.
+    """
+    if not path.exists():
+        raise UsageError(f"{path}: no such file or folder")
+    observe = registry.converter(form_of(path))
+    found = observe(path)
+    assert isinstance(found, Observed)
+    return found
+
+
+def expanded(paths: Sequence[Path]) -> list[Path]:
+    """Traces of ranks in the place of a folder that holds such; JAX profile folders stay.
+
+    Raises:
+        UsageError: there is no such file or folder.
+        FlintError: a folder without anything that is a trace.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if not path.exists():
+            raise UsageError(f"{path}: no such file or folder")
+        if not path.is_dir() or any(path.glob("**/*.xplane.pb")):
+            found.append(path)
+            continue
+        files = [
+            file
+            for file in sorted(path.iterdir())
+            if file.name.endswith(_ENDINGS) and file.name not in _NO_TRACES
+        ]
+        if not files:
+            raise FlintError(
+                f"{path}: no trace in the folder: no .xplane.pb file in it or below it (a JAX "
+                "profile), and neither .json nor .et files (a trace per rank)"
+            )
+        found += sorted(files, key=_by_number)
+    return found
+
+
+def _by_number(path: Path) -> tuple[list[int], str]:
+    """rank2 before rank10."""
+    return [int(digits) for digits in re.findall(r"\d+", path.name)], path.name
+
+
+def is_trace(path: Path) -> bool:
+    """Whether a file or folder is what a profiler recorded, as far as its beginning tells.
+
+    Raises:
+        FlintError: it cannot be read.
+    """
+    named = path.name.removesuffix(".gz").endswith((".xplane.pb", ".et"))
+    return path.is_dir() or named or _head(path).lstrip().startswith((b"{", b"["))
+
+
+def form_of(path: Path) -> str:
+    """The converter that reads a trace, by its content.
+
+    Raises:
+        FlintError: it is no trace that is known, or cannot be read.
+    """
+    if path.is_dir():
+        return "xplane-ops"
+    head = _head(path)
+    text = head.lstrip()
+    if text.startswith((b"{", b"[")):
+        if any(word in head for word in _KINETO):
+            return "kineto-ops"
+        if b'"nodes"' in head or b'"schema"' in head:
+            return "pytorch-et-ops"
+    # The length of a record, with which a Chakra trace begins, may be a brace's or bracket's code.
+    if path.name.endswith(".xplane.pb"):
+        return "xplane-ops"
+    if path.name.removesuffix(".gz").endswith(".et"):
+        return "chakra-ops"
+    if text.startswith((b"{", b"[")):
+        raise FlintError(
+            f"{path}: JSON, but neither a Kineto trace (traceEvents) nor a PyTorch execution trace "
+            "(schema, nodes)"
+        )
+    raise FlintError(
+        f"{path}: no trace that is known: Kineto or PyTorch execution trace JSON, a JAX profile "
+        "folder or .xplane.pb, or a Chakra .et"
+    )
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError as error:
+        raise FlintError(f"{path}: cannot be read ({error.strerror or error})") from error
+    if head[:2] == b"\x1f\x8b":
+        try:
+            return zlib.decompressobj(31).decompress(head, _HEAD)
+        except zlib.error as error:
+            raise FlintError(f"{path}: damaged gzip ({error})") from error
+    return head

@@ -1,0 +1,256 @@
+"""Which rows of a PyTorch trace are compared: the level at which the capture speaks.
+
+The idea: profilers list an op and all inside of it, ``aten::linear`` and its ``aten::addmm``.
+The outermost op whose name the capture has is taken whole; where it has none, the innermost that
+launched a kernel (on a device), or that has no work of its own weight inside (on a CPU).  Of a
+DTensor's op, which has global shapes, what is inside is taken: the ops on the rank's own part.
+
+    selected(trace, trace.rows(0, 2), names={"addmm", "mm"})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+import numpy as np
+
+from flint.validation.observed.classes import OpClass, aten_class, base_name
+from flint.validation.observed.columns import Ints, Observed, OpFacts
+
+#: Ops by the name of a library that implements them -> PyTorch's own name of the same op.
+LIBRARY_NAMES = {
+    "cudnn_convolution": "convolution",
+    "miopen_convolution": "convolution",
+    "mkldnn_convolution": "convolution",
+    "cudnn_batch_norm": "native_batch_norm",
+    "cudnn_batch_norm_backward": "native_batch_norm_backward",
+    "miopen_batch_norm": "native_batch_norm",
+    "miopen_batch_norm_backward": "native_batch_norm_backward",
+    "_index_put_impl": "index_put",
+}
+
+#: Ops that only call others, on every backend (CompositeImplicitAutograd in PyTorch's
+#: native_functions.yaml).  One with nothing inside of it is no kernel: execution traces tell the
+#: parent of an op wrongly where another thread's op ends at the same moment.
+CALLERS = frozenset({"linear", "matmul", "einsum", "bilinear", "tensordot", "inner", "conv2d"})
+
+#: Note of ops that are not where an execution trace has them.
+MOVED = (
+    "ops that cannot be inside of, or beside, what the observer says: taken to be where they can"
+)
+
+#: So far an op is looked for among those around it.
+_DEPTH = 16
+
+#: What PyTorch records when an op goes to a tensor subclass: what it holds then follows as an op.
+_SUBCLASS = "PythonSubclass"
+
+#: In the name of a kernel that is the CPU's for an op without this in its name.
+_FOR_CPU = "_for_cpu"
+
+#: Ranges that begin in Python or in autograd's engine, which no op of aten calls by itself.
+_RANGES = ("autograd::engine", "ProfilerStep", "Optimizer.", "FSDP::")
+
+
+def plain_name(name: str) -> str:
+    """An op's name without namespace, overload, in-place mark and library.
+
+    PyTorch has an op per library for scaled dot product attention: all are ``attention``.
+    """
+    base = base_name(name)
+    if "attention" in base and aten_class(name) == OpClass.ATTENTION:
+        return "attention backward" if base.endswith("backward") else "attention"
+    return LIBRARY_NAMES.get(base, base)
+
+
+def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
+    """The rows to compare, in order, and nanoseconds of each with all that is inside of it.
+
+    Args:
+        trace: from Kineto or an execution trace.
+        rows: of one rank and step.
+        names: ``plain_name`` of every op that the capture has.
+    """
+    place = {int(row): i for i, row in enumerate(rows)}
+    parents = [place.get(int(parent), -1) for parent in trace.parent[rows]]
+    facts = [trace.facts[int(op)] for op in trace.op[rows]]
+    if trace.form == "pytorch-et":
+        parents = _repaired(parents, facts, trace.stream[rows].tolist())
+    on_device = bool((trace.launches[rows] >= 0).any())
+    launched = np.maximum(trace.launches[rows], 0).tolist()
+    time = np.maximum(trace.duration[rows], 0).tolist()
+    if on_device:
+        time = [time[i] if launched[i] else 0 for i in range(len(rows))]
+    under = list(launched)
+    plain = {fact: plain_name(fact.name) for fact in set(facts)}
+    repeated = [False] * len(rows)
+    communicates = [False] * len(rows)
+    inside = [0] * len(rows)
+    named = [False] * len(rows)
+    of_subclass = [False] * len(rows)
+    for i in range(len(rows) - 1, -1, -1):
+        outer = parents[i]
+        if outer < 0:
+            continue
+        under[outer] += under[i]
+        if on_device:
+            time[outer] += time[i]
+        around = outer
+        for _ in range(_DEPTH):  # DTensor's op, of global shapes, around the op on this rank's part
+            if around < 0 or repeated[around]:
+                break
+            same = plain[facts[around]] == plain[facts[i]]
+            repeated[around] = same and _FOR_CPU not in facts[i].name
+            around = parents[around]
+        communicates[outer] |= communicates[i] or facts[i].kind.collective
+        inside[outer] = max(inside[outer], inside[i], _weight(facts[i]))
+        named[outer] |= named[i] or plain[facts[i]] in names
+        of_subclass[outer] |= of_subclass[i] or facts[i].name == _SUBCLASS
+    covered = [False] * len(rows)
+    halted = _halted(trace, parents, facts)
+    chosen = []
+    for i, fact in enumerate(facts):
+        outer = parents[i]
+        if outer >= 0 and covered[outer]:
+            covered[i] = True
+            continue
+        if fact.kind.collective:
+            take = not communicates[i]
+        elif (
+            communicates[i]
+            or of_subclass[i]
+            or i in halted
+            or (repeated[i] and plain[fact] in names)
+        ):
+            take = False
+        elif plain[fact] in names and "::" in fact.name:
+            take = not on_device or under[i] > 0
+        elif on_device:
+            take = launched[i] > 0
+        else:
+            weight = _weight(fact)
+            copies = weight == inside[i] == 1 and not named[i]
+            take = plain[fact] not in CALLERS and (weight > inside[i] or copies)
+        if take:
+            covered[i] = True
+            chosen.append(i)
+    picked = np.array(chosen, dtype=np.int64)
+    return rows[picked], np.array(time, dtype=np.int64)[picked]
+
+
+def moved(trace: Observed, rows: Ints) -> int:
+    """How many ops of an execution trace are taken to be elsewhere than it says (``selected``)."""
+    if trace.form != "pytorch-et":
+        return 0
+    place = {int(row): i for i, row in enumerate(rows)}
+    parents = [place.get(int(parent), -1) for parent in trace.parent[rows]]
+    facts = [trace.facts[int(op)] for op in trace.op[rows]]
+    found = _repaired(parents, facts, trace.stream[rows].tolist())
+    return sum(one != other for one, other in zip(parents, found, strict=True))
+
+
+def stopped(trace: Observed, rows: Ints) -> int:
+    """Products among some rows that began and never ran."""
+    place = {int(row): i for i, row in enumerate(rows)}
+    parents = [place.get(int(parent), -1) for parent in trace.parent[rows]]
+    return len(_halted(trace, parents, [trace.facts[int(op)] for op in trace.op[rows]]))
+
+
+def _halted(trace: Observed, parents: list[int], facts: list[OpFacts]) -> set[int]:
+    """Products that hold nothing but what keeps their arguments.
+
+    Activation checkpointing computes a layer again until it has all that the backward pass needs;
+    the last op keeps its arguments, whereupon an exception ends it (torch/utils/checkpoint.py,
+    early stopping).  One that runs on a CPU always calls more.
+    """
+    held: dict[int, set[str]] = {}
+    if trace.backend != "cpu":
+        return set()
+    for i, outer in enumerate(parents):
+        if outer >= 0 and base_name(facts[outer].name) in _PRODUCTS:
+            held.setdefault(outer, set()).add(facts[i].name)
+    return {outer for outer, names in held.items() if names == {"aten::detach"}}
+
+
+def _weight(facts: OpFacts) -> int:
+    """An op is one with what it calls if that weighs less: a sum that fills, a cast that copies."""
+    return _WEIGHTS.get(facts.kind, 4)
+
+
+_WEIGHTS = {
+    OpClass.FREE: 0,
+    OpClass.OTHER: 0,
+    OpClass.COPY: 1,
+    OpClass.ELEMENTWISE: 2,
+    OpClass.REDUCTION: 3,
+}
+
+
+def _repaired(parents: list[int], facts: list[OpFacts], threads: list[int]) -> list[int]:
+    """Parents as far as they can be true.
+
+    Where an op ends on another thread while one on this thread ends, execution traces end the wrong
+    one: what follows is said to be inside of an op that is over, or beside one that is not.
+    """
+    found: list[int] = []
+    sibling: dict[tuple[int, int], int] = {}
+    empty = [True] * len(facts)
+    over = [False] * len(facts)
+    for i, outer in enumerate(parents):
+        last = sibling.get((threads[i], outer), -1)
+        if last >= 0 and _is_inside(facts[last], facts[i], empty[last]):
+            outer = last
+        while outer >= 0 and (over[outer] or not _may_contain(facts[outer], facts[i])):
+            over[outer] = True
+            outer = found[outer]
+        found.append(outer)
+        sibling[threads[i], outer] = i
+        if outer >= 0:
+            empty[outer] = False
+    return found
+
+
+#: What an op ends with -> ops that do.
+_ENDS = {
+    "copy": frozenset({"clone", "_to_copy"}),
+    "zero": frozenset({"zeros", "zeros_like", "new_zeros"}),
+    "fill": frozenset({"ones", "ones_like", "full", "full_like", "new_full"}),
+}
+
+
+def _is_inside(before: OpFacts, facts: OpFacts, empty: bool) -> bool:
+    """Whether an op that is said to follow another one can only be inside of it."""
+    if not before.name.startswith("aten::"):
+        return False
+    if facts.name == _SUBCLASS:
+        return empty
+    if before.kind == facts.kind == OpClass.ATTENTION:
+        return empty and _FOR_CPU in facts.name
+    same = not before.operands or not facts.operands or before.operands[0] in facts.operands
+    return same and base_name(before.name) in _ENDS.get(base_name(facts.name), ())
+
+
+def _may_contain(outer: OpFacts, inner: OpFacts) -> bool:
+    name = inner.name
+    if outer.name.startswith("c10d::"):
+        return not name.startswith(("aten::", "c10d::", "_c10d_functional::", "fsdp::", *_RANGES))
+    if not outer.name.startswith("aten::"):
+        return True
+    if name.startswith(_RANGES):
+        return False
+    if base_name(outer.name) == "copy":
+        return not name.startswith("aten::") or inner.kind in (OpClass.FREE, OpClass.COPY)
+    if outer == inner and outer.kind == OpClass.ELEMENTWISE:
+        return False  # the next of two; autocast calls copies again with the same tensors
+    if inner.kind.must_match:
+        composed = "math" in outer.name or outer.kind not in (*_LIGHT, OpClass.ATTENTION)
+        return composed or inner.kind == outer.kind
+    if base_name(outer.name) in _PRODUCTS:
+        return base_name(name) != "t"
+    if outer.kind == OpClass.ATTENTION and "math" not in outer.name:
+        return inner.kind not in _LIGHT[1:] and base_name(name) != "cat"
+    return inner.kind != OpClass.REDUCTION or outer.kind not in _LIGHT[:2]
+
+
+_LIGHT = (OpClass.COPY, OpClass.ELEMENTWISE, OpClass.REDUCTION)
+_PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm"})

@@ -1,0 +1,143 @@
+"""Which step of a trace is compared, and which steps are like it.
+
+The idea: steps are alike if the same heavy ops ran in them, as often.  The last of those that most
+are like is taken, so that steps of warming up do no harm; where no such majority is, the user
+chooses, and is told which op makes the difference.
+
+    chosen = choose(trace, rank=0, wanted=None)
+    chosen.step, chosen.alike
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from flint.errors import FlintError, UsageError
+from flint.validation.observed.columns import Ints, Observed
+from flint.validation.report.report import described
+
+#: ``--step`` for the mean time of all steps alike.
+MEAN = "mean"
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The steps of a rank.
+
+    Attributes:
+        step: the one that is compared, an index into the trace's steps.
+        alike: it and those like it, whose times may be averaged.
+        notes: what was left out, and why.
+    """
+
+    step: int
+    alike: tuple[int, ...]
+    notes: tuple[str, ...] = ()
+
+
+def choose(trace: Observed, rank: int, wanted: str | None) -> Chosen:
+    """The step to compare.
+
+    Args:
+        trace: where from.
+        rank: whose.
+        wanted: a step's name or the number in it; ``MEAN`` and None leave the choice to us.
+
+    Raises:
+        UsageError: no step of that name or number.
+        FlintError: no step with anything to compare, or steps of which most are not alike.
+    """
+    counts = _counts(trace, rank)
+    if wanted not in (None, MEAN):
+        return Chosen(*_named(trace, counts, str(wanted)))
+    whole = [n for n in range(len(trace.steps)) if trace.whole[n] and counts[n].any()]
+    if not whole:
+        raise FlintError(
+            f"{trace.path}: no step with a collective, GEMM, convolution or attention in it"
+        )
+    groups: dict[bytes, list[int]] = defaultdict(list)
+    for number in whole:
+        groups[counts[number].tobytes()].append(number)
+    most = max(groups.values(), key=len)
+    step = most[-1]
+    others = [number for number in whole if number not in most]
+    if 2 * len(most) <= len(whole):
+        last = whole[-1]
+        before = [number for number in whole if (counts[number] != counts[last]).any()][-1]
+        raise FlintError(
+            f"{trace.path}: the steps are not alike: {_difference(trace, counts, before, last)}: "
+            f"choose one with --step ({', '.join(trace.steps[n] for n in whole[:8])})"
+        )
+    notes: tuple[str, ...] = ()
+    if others:
+        names = ", ".join(trace.steps[number] for number in others[:4])
+        more = f" and {len(others) - 4} more" if len(others) > 4 else ""
+        notes = (
+            f"not compared: {names}{more}, unlike the other {len(most)} steps: "
+            f"{_difference(trace, counts, others[-1], step)}",
+        )
+    return Chosen(step, tuple(most), notes)
+
+
+def _named(trace: Observed, counts: Ints, wanted: str) -> tuple[int, tuple[int, ...]]:
+    for number, name in enumerate(trace.steps):
+        if wanted in (name, name.rpartition("#")[2].rpartition(" ")[2]):
+            alike = (counts == counts[number]).all(axis=1)
+            return number, tuple(np.flatnonzero(alike).tolist())
+    shown = ", ".join(trace.steps[:20]) + (", ..." if len(trace.steps) > 20 else "")
+    raise UsageError(f"{trace.path}: no step {wanted!r}; there are: {shown}")
+
+
+def _counts(trace: Observed, rank: int) -> Ints:
+    """How often each heavy op ran in each step, shape [steps, facts]."""
+    heavy = np.array([facts.kind.must_match for facts in trace.facts], dtype=np.bool_)
+    numbers = np.cumsum(heavy) - 1  # columns of heavy facts only
+    mine = (trace.rank == rank) & (trace.step >= 0)
+    mine &= heavy[trace.op]
+    width = int(heavy.sum())
+    flat = trace.step[mine] * width + numbers[trace.op[mine]]
+    size = len(trace.steps) * width
+    return np.bincount(flat, minlength=size).reshape(len(trace.steps), width)
+
+
+def _difference(trace: Observed, counts: Ints, one: int, other: int) -> str:
+    """Which ops ran more often in one of two steps."""
+    heavy = [facts for facts in trace.facts if facts.kind.must_match]
+    unequal = np.flatnonzero(counts[one] != counts[other]).tolist()
+    said = [
+        f"{described(heavy[n])} ran {_times(counts[one][n])} in {trace.steps[one]} and "
+        f"{_times(counts[other][n])} in {trace.steps[other]}"
+        for n in unequal[:_NAMED]
+    ]
+    left = len(unequal) - len(said)
+    return "; ".join(said) + (f"; and {left:,} more such ops" if left else "")
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def mean_times(ops: Ints, times: Ints, others: list[tuple[Ints, Ints]]) -> tuple[Ints, int]:
+    """Times of a step's ops, the mean over it and others in which the same ops ran.
+
+    Args:
+        ops: what ran in the step, shape [ops].
+        times: nanoseconds of each.
+        others: the same of other steps; the n-th run of an op is held against the n-th.
+
+    Returns:
+        The mean of each, and over how many steps.
+    """
+    order = np.argsort(ops, kind="stable")
+    total, count = times.copy(), 1
+    for theirs, spent in others:
+        their_order = np.argsort(theirs, kind="stable")
+        if len(theirs) != len(ops) or (theirs[their_order] != ops[order]).any():
+            continue
+        total[order] += spent[their_order]
+        count += 1
+    return total // count, count

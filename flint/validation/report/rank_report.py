@@ -1,0 +1,165 @@
+"""What a report says of one rank: counts by class, differences, dependencies.
+
+add_counts(report, captured, executed, found, rules)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flint.validation.expected.dependencies import contradictions
+from flint.validation.expected.ops import Expected
+from flint.validation.matching.equivalence import MESSAGES, Rules
+from flint.validation.matching.pairing import Evidence, Matching
+from flint.validation.observed.classes import OpClass
+from flint.validation.observed.columns import Ints, Observed, OpFacts
+from flint.validation.observed.selection import plain_name
+from flint.validation.report.report import Difference, Report, described
+
+_LISTED_EDGES = 20
+#: Light classes whose ops are what the program asks for; copies are also made by backends.
+_TELLING = frozenset({OpClass.ELEMENTWISE, OpClass.REDUCTION})
+#: One of so many ops stands at a wrong place in execution traces: threads end ops at once.
+_MIXED_UP = 100
+#: What ``torch.compile`` has made kernels of: its light ops have no names of their own.
+_COMPILED = ("Torch-Compiled Region", "CompiledFunction")
+FUSED = "torch.compile made kernels of parts of the run: lighter ops in them have no names"
+#: Forms of traces that have PyTorch's names of ops.
+_WITH_NAMES = ("kineto", "pytorch-et")
+
+
+def add_counts(
+    report: Report,
+    captured: list[OpFacts],
+    executed: list[OpFacts],
+    found: Matching,
+    rules: Rules,
+) -> None:
+    """Count ops and pairs by class."""
+    for facts in captured:
+        count = report.of(facts.kind)
+        count.captured += 1
+        count.captured_bytes += max(0, facts.bytes)
+    for facts in executed:
+        count = report.of(facts.kind)
+        count.executed += 1
+        count.executed_bytes += max(0, facts.bytes)
+    seen = set()
+    for i, j, evidence in found.pairs:
+        if i in seen:  # one op of several buffers that ran as several ops
+            continue
+        seen.add(i)
+        count = report.of(captured[i].kind)
+        if evidence == Evidence.NAME:
+            count.by_name += 1
+        else:
+            count.matched += 1
+        count.of_any_group += rules.untold(captured[i], executed[j])
+        report.identified += evidence == Evidence.IDENTITY
+    for kind, number in found.in_order.items():
+        report.of(kind).in_order += number
+    for ops, positions in (
+        (captured, found.without_captured),
+        (executed, found.without_executed),
+    ):
+        for i in positions:
+            count = report.of(ops[i].kind)
+            count.explained += 1
+            count.explained_captured += ops is captured
+    for reason, number in found.explained.items():
+        report.explained[reason] = report.explained.get(reason, 0) + number
+    for kind in rules.by_name:
+        if kind.must_match:
+            text = f"{kind}: where the trace has no sizes, only names and order count"
+            report.notes[text] = report.of(kind).by_name
+
+
+def add_differences(
+    report: Report,
+    rank: int,
+    captured: list[OpFacts],
+    executed: list[OpFacts],
+    found: Matching,
+    trace: Observed,
+    rows: Ints,
+) -> None:
+    """Add what has no partner, and what ran in another order.
+
+    Of light ops a few may come and go with the backend.  One whose name the other side has nowhere
+    is another program: another activation, optimizer or loss.
+    """
+    named = report.comparable and trace.form in _WITH_NAMES
+    compiled = any(facts.name.startswith(_COMPILED) for facts in trace.facts)
+    if named and compiled:
+        report.note(FUSED)
+    ours, theirs = ({_name(facts) for facts in set(ops)} for ops in (captured, executed))
+    sides = (
+        ("not executed", captured, found.unmatched_captured, theirs),
+        ("not captured", executed, found.unmatched_executed, ours),
+    )
+    if trace.form == "pytorch-et":  # as many may be inside of others by the observer's mistake
+        alone = sum(
+            ops[i].kind in _TELLING and _name(ops[i]) not in others
+            for _, ops, positions, others in sides
+            for i in positions
+        )
+        named &= alone > max(2, len(executed) // _MIXED_UP)
+    for what, ops, positions, others in sides:
+        for i in positions:
+            facts = ops[i]
+            place = facts.source or facts.origin
+            if what == "not captured":
+                place = facts.source or f"row {int(rows[i])} of {trace.path}"
+            strange = named and facts.kind in _TELLING and _name(facts) not in others
+            strange &= not (compiled and ops is captured)
+            counts = facts.kind.must_match or strange
+            report.add(Difference(what, facts.kind, rank, i, described(facts), place, counts))
+    for i, _ in found.reordered:
+        facts = captured[i]
+        place = facts.source or facts.origin
+        report.add(
+            Difference(
+                "in another order", facts.kind, rank, i, described(facts), place,
+                facts.kind.must_match,
+            )
+        )  # fmt: skip
+
+
+def _name(facts: OpFacts) -> str:
+    """An op's name, the same for one tensor and for a list of them."""
+    return plain_name(facts.name).removeprefix("_foreach_")
+
+
+def add_edges(
+    report: Report,
+    trace: Observed,
+    rank: int,
+    expected: Expected,
+    captured: list[OpFacts],
+    rows: Ints,
+    found: Matching,
+) -> None:
+    """Dependencies among heavy ops against when they began, or against their order.
+
+    Execution traces have no times, Chakra's only durations.
+    """
+    began = np.full(len(expected), -1, dtype=np.int64)
+    order = np.arange(len(rows), dtype=np.int64)
+    times = trace.start[rows] if (trace.start[rows] >= 0).any() else order
+    for i, j, _ in found.pairs:
+        if trace.form == "chakra" and captured[i].kind in MESSAGES:
+            continue  # posted when they may be: their place in the file tells nothing
+        if captured[i].kind.must_match and i in found.certain:
+            began[i] = max(began[i], int(times[j]))
+    unsure = sum(captured[i].kind.must_match and i not in found.certain for i, _, _ in found.pairs)
+    if unsure:
+        text = "pairs among several that look alike, whose dependencies are not checked"
+        report.note(text, unsure)
+    checked, wrong = contradictions(expected, began)
+    report.edges += checked
+    report.contradicted += len(wrong)
+    for producer, consumer in wrong[: max(0, _LISTED_EDGES - len(report.contradictions))]:
+        report.contradictions.append(
+            f"rank {rank}: {described(captured[consumer])} ({captured[consumer].source}) waits for "
+            f"{described(captured[producer])} ({captured[producer].source}) but began before it"
+        )

@@ -1,0 +1,279 @@
+"""What a comparison found: counts per class, differences with both sides, one verdict.
+
+report = validate(workload, [Path("kineto_rank0.json.gz")])
+report.ok, report.verdict
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from flint.validation.observed.classes import OpClass
+from flint.validation.observed.clocks import Clock
+from flint.validation.observed.columns import OpFacts
+from flint.validation.report.times import ClassTime, Times
+
+#: Differences that are kept word by word; all are counted.
+MAX_LISTED = 200
+#: Begins notes of what the capture has warned of, which a report that differs has.
+WARNED = "the capture warns: "
+
+
+@dataclass(slots=True)
+class ClassCount:
+    """One class over all compared ranks.
+
+    Attributes:
+        captured, executed: ops on both sides.
+        matched: captured ops with a partner of the same sizes.
+        by_name: captured ops with a partner of the same name and place in the order, where the
+            trace has no sizes: a weak match.
+        in_order: matched ops that follow each other in both.
+        of_any_group: of those, communications of which the trace does not tell among whom they
+            ran.
+        explained: ops of either side that have no partner for a known reason.
+        explained_captured: of those, captured ones.
+        captured_bytes, executed_bytes: what collectives send per rank, summed; -1 unknown.
+    """
+
+    captured: int = 0
+    executed: int = 0
+    matched: int = 0
+    by_name: int = 0
+    in_order: int = 0
+    of_any_group: int = 0
+    explained: int = 0
+    explained_captured: int = 0
+    captured_bytes: int = 0
+    executed_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """An op without a partner, or a pair in another order.
+
+    Attributes:
+        what: "not executed", "not captured", "in another order", "without a kernel" of a
+            collective that was asked for and has none in a trace of a device, or "not as often" of
+            an instruction that ran another number of times than the others of its computation.
+        kind: the class.
+        rank: on which rank.
+        position: among the ops of the rank, in the order of its side.
+        op: what it is, in words.
+        where: the source line or layer, or the trace's name and row.
+        counts: whether it decides the verdict.
+    """
+
+    what: str
+    kind: OpClass
+    rank: int
+    position: int
+    op: str
+    where: str
+    counts: bool
+
+
+@dataclass(slots=True)
+class Report:
+    """A comparison of a capture with traces.
+
+    Attributes:
+        traces: the files.
+        ranks: ranks that were compared.
+        world: ranks of the capture.
+        step: which step of each trace.
+        comparable: whether every class is compared op by op (PyTorch), or only those that XLA does
+            not fuse.
+        classes: per class.
+        identified: pairs that also agree in their source line.
+        explained: reason -> pairs that differ in form because of it.
+        differences: the first of them; ``failures`` and ``others`` count all.
+        failures: differences that decide the verdict.
+        others: differences in classes that need not match one by one.
+        edges: captured dependencies that were checked against the order of the run.
+        contradictions: producer and consumer in words, of edges that the run contradicts.
+        contradicted: how many such edges.
+        untold: captured collectives, GEMMs, convolutions and attentions in whose place the traces
+            have nothing that could be compared with them.
+        notes: what the traces do not tell, with counts; where they differ, also what the capture
+            has warned of (``WARNED``).
+        times: measured and modelled.
+        clocks: of ranks against each other.
+    """
+
+    traces: list[str]
+    world: int
+    comparable: bool
+    ranks: list[int] = field(default_factory=list)
+    step: list[str] = field(default_factory=list)
+    classes: dict[OpClass, ClassCount] = field(default_factory=dict)
+    identified: int = 0
+    explained: dict[str, int] = field(default_factory=dict)
+    differences: list[Difference] = field(default_factory=list)
+    failures: int = 0
+    others: int = 0
+    edges: int = 0
+    contradictions: list[str] = field(default_factory=list)
+    contradicted: int = 0
+    untold: int = 0
+    notes: dict[str, int] = field(default_factory=dict)
+    times: Times = field(default_factory=Times)
+    clocks: list[Clock] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether all that should match does."""
+        return not self.failures and not self.contradicted
+
+    def of(self, kind: OpClass) -> ClassCount:
+        """The counts of a class, made on first use."""
+        return self.classes.setdefault(kind, ClassCount())
+
+    def note(self, text: str, count: int = 1) -> None:
+        """Count something that the reader of the report should know."""
+        self.notes[text] = self.notes.get(text, 0) + count
+
+    def add(self, difference: Difference) -> None:
+        """Count a difference, and keep it among the first."""
+        if difference.counts:
+            self.failures += 1
+        else:
+            self.others += 1
+        kept = sum(item.counts == difference.counts for item in self.differences)
+        if kept < MAX_LISTED:
+            self.differences.append(difference)
+
+    @property
+    def verdict(self) -> str:
+        """One line."""
+        heavy = [count for kind, count in self.classes.items() if kind.must_match]
+        total = sum(count.captured for count in heavy)
+        sized, named, anywhere = (
+            sum(getattr(c, name) for c in heavy) for name in ("matched", "by_name", "of_any_group")
+        )
+        without = max(0, total - sized - named) if self.ok else 0  # of those captured
+        who = f"{len(self.ranks):,} of {self.world:,} ranks"
+        if self.ok:
+            text = (
+                f"agrees: all {total:,} collectives, GEMMs, convolutions and attentions ran as "
+                "captured"
+            )
+            if named or anywhere or self.untold:
+                text = (
+                    f"agrees as far as the traces tell: of {total + self.untold:,} collectives, "
+                    f"GEMMs, convolutions and attentions {sized:,} have the sizes captured"
+                )
+                if named:
+                    text += (
+                        f"; {named:,} agree in name and order, and the traces have no sizes of them"
+                    )
+                if anywhere:
+                    text += f"; of {anywhere:,} the traces do not tell among which ranks they ran"
+                if self.untold:
+                    text += f"; {self.untold:,} are not compared: the traces do not name them"
+                if without:
+                    text += f"; {without:,} have no partner for a reason that is named"
+            elif without:
+                text = (
+                    f"agrees: of {total:,} collectives, GEMMs, convolutions and attentions "
+                    f"{sized:,} ran as captured, {without:,} have no partner for a reason that is "
+                    "named"
+                )
+            if self.others:
+                text += f"; {self.others:,} lighter ops differ"
+        else:
+            said = []
+            if self.failures:
+                said.append(f"{self.failures:,} ops have no partner, another order or no kernel")
+            if self.contradicted:
+                said.append(f"{self.contradicted:,} dependencies ran the other way round")
+            text = f"differs: {', '.join(said)}"
+        return f"{text}; {who} compared"
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain data."""
+        return {
+            "ok": self.ok,
+            "verdict": self.verdict,
+            "traces": self.traces,
+            "ranks": self.ranks,
+            "world": self.world,
+            "step": self.step,
+            "classes": {str(kind): asdict(self.classes[kind]) for kind in ordered(self.classes)},
+            "identified": self.identified,
+            "explained": dict(sorted(self.explained.items())),
+            "failures": self.failures,
+            "others": self.others,
+            "differences": [asdict(item) for item in self.differences],
+            "edges": self.edges,
+            "contradicted": self.contradicted,
+            "contradictions": self.contradictions,
+            "untold": self.untold,
+            "notes": self.notes,
+            "times": self._times_to_json(),
+            "clocks": [asdict(clock) for clock in self.clocks],
+        }
+
+    def _times_to_json(self) -> dict[str, Any] | None:
+        """Seconds per rank; None where the traces have no times."""
+        if not self.times.known:
+            return None
+        rows: dict[str, ClassTime] = {
+            str(kind): self.times.classes[kind] for kind in ordered(self.times.classes)
+        }
+        rows["compute"] = self.times.total(collective=False)
+        rows["communication"] = self.times.total(collective=True)
+        ranks = self.times.ranks
+        return {
+            "system": self.times.system or None,
+            "mean_of_steps": self.times.steps,
+            "per_rank": {
+                name: {
+                    "measured_seconds": time.measured / ranks,
+                    "matched_seconds": time.matched / ranks,
+                    "waiting_seconds": time.waiting / ranks,
+                    "modelled_seconds": time.modelled / ranks if self.times.system else None,
+                    "ratio": time.ratio,
+                    "ops_without_time": time.unknown,
+                }
+                for name, time in rows.items()
+            },
+        }
+
+
+def ordered(kinds: Iterable[OpClass]) -> list[OpClass]:
+    """Classes in the order in which they are shown."""
+    order = list(OpClass)
+    return sorted(kinds, key=order.index)
+
+
+def described(facts: OpFacts) -> str:
+    """An op in words: its name, and its sizes as far as they are known."""
+    text = facts.name
+    if facts.gemms:
+        text += " " + ", ".join(f"{b}x{m}x{n}x{k}" for b, m, n, k in facts.gemms[:3])
+        text += f" (batch, m, n, k) {facts.dtype}"
+        text += f" {facts.compared}" if " " in facts.compared else ""
+    elif facts.kind.collective:
+        if facts.parts is not None:
+            buffers = f" in {len(facts.parts)} buffers" if len(facts.parts) > 1 else ""
+            text += f" {facts.bytes:,} bytes{buffers} {facts.dtype}".rstrip()
+            text += f" {facts.compared}" if " " in facts.compared else ""
+        text += f" {facts.reduction}" if facts.reduction not in ("", "add") else ""
+        if facts.group is not None:
+            shown = ", ".join(map(str, facts.group[:8]))
+            more = f", ... ({len(facts.group):,})" if len(facts.group) > 8 else ""
+            to = "to" if facts.kind == OpClass.COLLECTIVE_PERMUTE else "among"
+            text += f" {to} [{shown}{more}]"
+        elif facts.members >= 0:
+            text += f" among {facts.members:,} ranks"
+        if facts.peer >= 0:
+            text += f" {'to' if facts.kind == OpClass.SEND else 'from'} {facts.peer}"
+    elif facts.operands:
+        shapes = ["x".join([*map(str, shape), dtype]) for shape, dtype in facts.operands[:4]]
+        text += f" ({', '.join(shapes)}{', ...' if len(facts.operands) > 4 else ''})"
+        if facts.convolved:
+            text += " to {:,} numbers in {:,} FLOPs".format(*facts.convolved)
+    return text

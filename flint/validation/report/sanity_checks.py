@@ -1,0 +1,180 @@
+"""What can be concluded at all, from one rank's ops and from all ranks together.
+
+The idea: where next to nothing matches, or not one group of ranks is the same, the trace is of
+something else, and a list of differences would only hide that.  Across ranks, collectives tell how
+the clocks stand to each other and what of their time was waiting; the order of ops of different
+ranks is never judged.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from flint.errors import FlintError
+from flint.validation.matching.pairing import Matching, without
+from flint.validation.observed.classes import OpClass
+from flint.validation.observed.clocks import Clock, Meetings, Presence
+from flint.validation.observed.columns import Ints, Observed, OpFacts
+from flint.validation.report.report import WARNED, Report
+from flint.validation.rewrites.widened_types import UNKNOWN
+from flint.workload.workload import Workload
+
+#: Below this part of heavy ops with a partner nothing but "another program" can be concluded.
+_ALIKE = 0.25
+_TO_ONE = frozenset({OpClass.COLLECTIVE_PERMUTE, OpClass.SEND, OpClass.RECV})
+
+
+def check_alike(
+    trace: Observed,
+    rank: int,
+    captured: Sequence[OpFacts],
+    executed: Sequence[OpFacts],
+    found: Matching,
+) -> None:
+    """Refuse what is of another model or another mesh.
+
+    What has no partner for a reason that is named is no evidence of either, nor that anything is
+    wrong: a conditional may hold all products of a step, or communicate over other axes, and take
+    the branch not captured.
+
+    Raises:
+        FlintError: it is.
+    """
+    ours_left = without(list(range(len(captured))), found.without_captured)
+    theirs_left = without(list(range(len(executed))), found.without_executed)
+    heavy = sum(captured[i].kind.must_match for i in ours_left)
+    theirs = sum(executed[j].kind.must_match for j in theirs_left)
+    paired = sum(captured[i].kind.must_match for i in {i for i, _, _ in found.pairs})
+    # Another type is no other model.
+    other = sum(facts.compared.startswith(UNKNOWN) for facts in executed)
+    asked, ran = (any(facts.kind.must_match for facts in ops) for ops in (captured, executed))
+    if asked and not ran and not paired:
+        raise FlintError(f"{trace.path}: none of the step's ops is one that can be compared")
+    ours = _groups([captured[i] for i in ours_left])
+    run = _groups([executed[j] for j in theirs_left])
+    if ours and run and not ours & run:
+        raise FlintError(
+            f"{trace.path}: rank {rank} communicates among {_shown(run)}; in the capture it does "
+            f"among {_shown(ours)}: a run on another mesh, or with its axes in another order"
+        )
+    if max(heavy, theirs) >= 4 and paired + other < _ALIKE * max(heavy, theirs):
+        raise FlintError(
+            f"{trace.path}: of {heavy:,} captured collectives, GEMMs, convolutions and attentions "
+            f"and {theirs:,} in the trace only {paired:,} match: a trace of another model, other "
+            "sizes or another parallelism, from which nothing can be concluded"
+        )
+
+
+def _groups(ops: Sequence[OpFacts]) -> set[tuple[int, ...]]:
+    """Groups of several ranks in which a rank communicates."""
+    return {
+        facts.group
+        for facts in ops
+        if facts.kind.collective
+        and facts.kind not in _TO_ONE
+        and facts.group is not None
+        and len(facts.group) > 1
+    }
+
+
+def _shown(groups: set[tuple[int, ...]]) -> str:
+    texts = []
+    for group in sorted(groups)[:3]:
+        ranks = ", ".join(map(str, group[:8]))
+        texts.append(f"[{ranks}{f', ... {len(group):,} ranks' if len(group) > 8 else ''}]")
+    return ", ".join(texts) + (", ..." if len(groups) > 3 else "")
+
+
+def meet(
+    meetings: Meetings,
+    rank: int,
+    captured: Sequence[OpFacts],
+    trace: Observed,
+    rows: Ints,
+    time: Ints,
+    found: Matching,
+) -> None:
+    """Add a rank's collectives: the n-th of a group is the same one on all of its ranks.
+
+    Only those count whose partner is certain and whose time is known.
+    """
+    partner: dict[int, int] = {}
+    taken: set[int] = set()
+    for i, j, _ in found.pairs:
+        if i in found.certain and i not in partner and j not in taken:
+            partner[i] = j
+            taken.add(j)
+    count: Counter[tuple[int, ...]] = Counter()
+    for i, facts in enumerate(captured):
+        group = facts.group
+        if not facts.kind.collective or facts.kind in _TO_ONE or not group or len(group) < 2:
+            continue
+        number = count[group]
+        count[group] += 1
+        if i not in partner:
+            continue
+        j = partner[i]
+        if time[j] < 0 or trace.end[rows[j]] < 0 or trace.start[rows[j]] < 0:
+            continue
+        row = int(rows[j])
+        here = Presence(int(trace.start[row]), int(trace.end[row]), int(time[j]))
+        meetings.add(rank, (facts.kind, group, number), here)
+
+
+def conclude(report: Report, workload: Workload, meetings: Meetings) -> None:
+    """What all traces together tell: clocks, waiting, ranks and programs without a trace.
+
+    Of a run that differs, also what the capture has warned of.
+    """
+    if len(set(report.step)) > 1:
+        names = ", ".join(sorted(set(report.step))[:4])
+        report.note(f"steps of different name are compared ({names}), so no times across ranks")
+    else:
+        report.clocks = meetings.clocks()
+        for text in filter(None, map(_said, report.clocks)):
+            report.note(text)
+        for (kind, _, _), ranks in meetings.waiting().items():
+            report.times.of(kind).waiting += sum(ranks.values()) * 1e-9
+    if report.times.system and not report.times.known:
+        report.note("the traces have no times that modelled ones could be held against")
+    missing = np.setdiff1d(np.arange(workload.mesh.size), report.ranks)
+    if len(missing):
+        report.note(f"no trace of {shown_ranks(missing)}: what they ran is not checked")
+    compared = np.array(report.ranks, dtype=np.int64)
+    for program in workload.programs:
+        if not program.ranks.contains(compared).any():
+            report.note(f"of program {program.name} no rank is compared")
+    if not report.ok:  # what was left out may be what is missing
+        for text, count in workload.warnings.items():
+            report.note(WARNED + text, count)
+
+
+def _said(clock: Clock) -> str:
+    """A clock that is not right, in words; "" of one that may be."""
+    who = f"the clock of rank {clock.rank}"
+    if not clock.agree:
+        return (
+            f"{who} fits rank {clock.reference}'s in no way in which all {clock.collectives:,} of "
+            "their collectives overlap: it drifts, or the traces are of different runs; times "
+            "across these ranks mean nothing"
+        )
+    if not clock.ahead:
+        return ""
+    side = "ahead of" if clock.ahead > 0 else "behind"
+    return (
+        f"{who} is {abs(clock.ahead) * 1e3:,.3f} ms {side} rank {clock.reference}'s, by "
+        f"{clock.collectives:,} collective{'s' * (clock.collectives > 1)} that must overlap"
+    )
+
+
+def shown_ranks(ranks: Ints) -> str:
+    """Ranks in words: "rank 3", "ranks 1-3, 7"."""
+    ends = np.flatnonzero(np.diff(ranks) != 1)
+    first = np.concatenate([ranks[:1], ranks[ends + 1]]).tolist()
+    last = np.concatenate([ranks[ends], ranks[-1:]]).tolist()
+    runs = [f"{a:,}" if a == b else f"{a:,}-{b:,}" for a, b in zip(first[:8], last, strict=False)]
+    more = f", ... ({len(ranks):,} ranks)" if len(first) > 8 else ""
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(runs) + more

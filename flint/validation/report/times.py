@@ -1,0 +1,121 @@
+"""Measured time against modelled time, per class.
+
+The idea: both are summed over the same ops, those with a partner, so that a ratio is about the
+model and not about what was not found.  A collective's kernel also waits for the last rank to come;
+where several ranks were traced, what all of them spent beyond the fastest is told apart as waiting.
+
+    times = Times()
+    times.add(rank, captured, executed_kinds, found, measured, modelled)
+    times.classes[OpClass.GEMM].ratio
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.validation.observed.classes import OpClass
+from flint.validation.observed.columns import OpFacts
+
+_NANO = 1e-9
+
+
+@dataclass(slots=True)
+class ClassTime:
+    """One class, summed over the compared ranks.
+
+    Attributes:
+        measured: seconds of all its executed ops.
+        matched: of that, those of ops with a partner.
+        waiting: of that, spent by collectives beyond what the fastest of the traced ranks needed;
+            0 where only one rank of each was traced.
+        modelled: seconds of the captured ops with a partner.
+        unknown: executed ops whose time the trace does not tell.
+    """
+
+    measured: float = 0.0
+    matched: float = 0.0
+    waiting: float = 0.0
+    modelled: float = 0.0
+    unknown: int = 0
+
+    @property
+    def ratio(self) -> float | None:
+        """Measured without waiting, by modelled; None where either is missing."""
+        busy = self.matched - self.waiting
+        return busy / self.modelled if self.modelled > 0 and busy > 0 else None
+
+
+@dataclass(slots=True)
+class Times:
+    """Times per class.
+
+    Attributes:
+        system: what the model is of; "" without a model.
+        classes: per class.
+        ranks: how many ranks they are summed over.
+        steps: the mean of how many steps they are, the least over ranks.
+    """
+
+    system: str = ""
+    classes: dict[OpClass, ClassTime] = field(default_factory=dict)
+    ranks: int = 0
+    steps: int = 1
+
+    def of(self, kind: OpClass) -> ClassTime:
+        """The times of a class, made on first use."""
+        return self.classes.setdefault(kind, ClassTime())
+
+    def add(
+        self,
+        captured: Sequence[OpFacts],
+        executed: Sequence[OpFacts],
+        pairs: Sequence[tuple[int, int]],
+        measured: NDArray[np.int64],
+        modelled: NDArray[np.float64] | None,
+    ) -> None:
+        """One rank's.
+
+        Args:
+            captured, executed: its ops.
+            pairs: positions in them.
+            measured: nanoseconds per executed op, -1 unknown.
+            modelled: seconds per captured op; None without a system.
+        """
+        self.ranks += 1
+        for number, facts in enumerate(executed):
+            time = self.of(facts.kind)
+            if measured[number] < 0:
+                # A product that was made a multiplication is timed with what it is fused with.
+                time.unknown += facts.kind != OpClass.ELEMENTWISE or facts.gemms is None
+            else:
+                time.measured += int(measured[number]) * _NANO
+        left: set[int] = set()
+        right: set[int] = set()
+        for i, j in pairs:
+            if measured[j] < 0:
+                continue
+            time = self.of(captured[i].kind)
+            if j not in right:  # several captured ops may run as one, and one as several
+                time.matched += int(measured[j]) * _NANO
+            if modelled is not None and i not in left:
+                time.modelled += float(modelled[i])
+            left.add(i)
+            right.add(j)
+
+    def total(self, *, collective: bool) -> ClassTime:
+        """All communication, or all compute."""
+        found = ClassTime()
+        for kind, time in self.classes.items():
+            if kind.collective == collective:
+                for name in ClassTime.__slots__:
+                    setattr(found, name, getattr(found, name) + getattr(time, name))
+        return found
+
+    @property
+    def known(self) -> bool:
+        """Whether anything was measured."""
+        return any(time.measured > 0 for time in self.classes.values())

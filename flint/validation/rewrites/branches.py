@@ -1,0 +1,307 @@
+"""Conditionals that data decides: a run may take another branch than the one captured.
+
+The idea: a capture has one branch of such a conditional, and the program has all of them.  Where a
+trace tells how often each branch ran, the program is walked again with another branch, and the ops
+in which that differs are what must be there, so many times, and what must be missing.
+
+    others = OtherBranches(workload)
+    others.explain(rank, captured, executed, taken, found, rules)
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from flint import registry
+from flint.capturing.converting import workload_of
+from flint.errors import FlintError, UsageError
+from flint.stablehlo.options import WalkOptions
+from flint.stablehlo.read.records import Module
+from flint.stablehlo.walker import walk
+from flint.validation.expected.ops import expected_of
+from flint.validation.matching.equivalence import Rules
+from flint.validation.matching.pairing import Matching
+from flint.validation.matching.pairs import match
+from flint.validation.observed.columns import OpFacts, Taken
+from flint.validation.rewrites.widened_types import UNKNOWN, as_stored
+from flint.workload.workload import Workload
+
+NOT_CHOSEN = "ops of a conditional's captured branch that data did not choose"
+CHOSEN = "ops of a conditional's branch that data chose in place of the captured one"
+
+#: Of more conditionals and branches not every one is tried.
+_MOST = 16
+
+#: A program with each of the branches of one of its conditionals.
+_Branches: TypeAlias = list[Workload]
+#: What is counted as one.
+_Key: TypeAlias = Callable[[OpFacts], Hashable]
+
+
+class OtherBranches:
+    """What a captured program runs with other branches of its conditionals.
+
+    Args:
+        workload: the capture.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+
+    @cached_property
+    def _others(self) -> list[_Branches]:
+        # Programs that were split by rank are of one module, which the first of them keeps.
+        modules = [one.module for one in self.workload.programs if one.module is not None]
+        if len(modules) != 1:
+            return []
+        data, suffix = modules[0]
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / f"program{suffix}"
+            path.write_bytes(data)
+            read: Callable[..., Module] = registry.frontend("saved")
+            module = read(path)
+            asked = _Asked(self.workload.options.get("branches", {}))
+            try:
+                self._walked(module, asked)
+                return [self._branches(module, name) for name in list(asked.names)[:_MOST]]
+            except FlintError:  # what cannot be walked again explains nothing
+                return []
+
+    def _branches(self, module: Module, name: str) -> _Branches:
+        found: _Branches = []
+        for branch in range(_MOST):
+            choices = {**self.workload.options.get("branches", {}), name: branch}
+            try:
+                found.append(self._walked(module, choices))
+            except UsageError:  # no branch of that number
+                break
+        return found
+
+    def _walked(self, module: Module, branches: Mapping[str, int]) -> Workload:
+        known = {field.name for field in fields(WalkOptions)}
+        given = {key: value for key, value in self.workload.options.items() if key in known}
+        options = WalkOptions(**{**given, "branches": branches})
+        walked = walk(module, self.workload.mesh, options)
+        return workload_of(walked, module, options=options, source={})
+
+    def explain(
+        self,
+        rank: int,
+        captured: Sequence[OpFacts],
+        executed: Sequence[OpFacts],
+        taken: Sequence[Taken],
+        found: Matching,
+        rules: Rules,
+    ) -> None:
+        """Account for ops of a rank without a partner by what its conditionals chose.
+
+        Args:
+            rank: whose.
+            captured, executed: its ops.
+            taken: how often its conditionals took their branches.
+            found: what has a partner; what is explained is added.
+            rules: of ``rules_for``.
+        """
+        left = [i for i in found.unmatched_captured if captured[i].kind.must_match]
+        over = [j for j in found.unmatched_executed if executed[j].kind.must_match]
+        unused = [one for one in taken if sum(one.times) and one.inside]
+        if not unused or not (left or over):
+            return
+        bare = [replace(facts, compared="") if facts.compared else facts for facts in executed]
+        for branches in self._others:
+            every = [expected_of(other, rank) for other in branches]
+            ops = [[one.facts[number] for number in one.op.tolist()] for one in every]
+            # Of another type than captured is what another branch has of that type.
+            typed = list(executed)
+            for expected, theirs in zip(every, ops, strict=True):
+                found_in = as_stored(expected, theirs, bare, rules)
+                typed = [
+                    told if facts.compared.startswith(UNKNOWN) else facts
+                    for facts, told in zip(typed, found_in, strict=True)
+                ]
+            for key, run in ((_with_type(rules), typed), (rules.key, executed)):
+                if self._choose(captured, run, ops, unused, key, found, rules):
+                    break
+
+    def denied(
+        self,
+        rank: int,
+        captured: Sequence[OpFacts],
+        executed: Sequence[OpFacts],
+        taken: Sequence[Taken],
+        found: Matching,
+        rules: Rules,
+    ) -> Taken | None:
+        """The conditional that took another branch, where all ran as if it had not.
+
+        The other branch of the capture does not run what was executed, which another program's may:
+        on a mesh with its axes in another order, for one.  Told of a single conditional only.
+
+        Args:
+            rank, captured, executed, taken, found, rules: as of ``explain``, when that is done.
+        """
+        alone = [one for one in taken if sum(one.times)]
+        apart = [captured[i] for i in (*found.unmatched_captured, *found.without_captured)]
+        apart += [executed[j] for j in (*found.unmatched_executed, *found.without_executed)]
+        if len(alone) != 1 or not alone[0].inside or any(facts.kind.must_match for facts in apart):
+            return None
+        if len(self._others) != 1:
+            return None
+        every = [expected_of(other, rank) for other in self._others[0]]
+        branches = [[one.facts[number] for number in one.op.tolist()] for one in every]
+        changes, example = _changes(captured, branches, rules.key)
+        difference = _in_all(changes, alone[0])
+        if difference is None:
+            return None
+        ops = [example[name] for part in difference for name in part]
+        return alone[0] if _stands_for(ops, alone[0], rules) else None
+
+    def _choose(
+        self,
+        captured: Sequence[OpFacts],
+        executed: Sequence[OpFacts],
+        branches: list[list[OpFacts]],
+        unused: list[Taken],
+        key: _Key,
+        found: Matching,
+        rules: Rules,
+    ) -> bool:
+        """Explain what differs by the first executed conditional that does; whether one does.
+
+        Args:
+            captured, executed, found, rules: as of ``explain``.
+            branches: a rank's ops with each branch of a captured conditional.
+            unused: executed conditionals; without it afterwards.
+            key: by which ops are counted.
+        """
+        changes, example = _changes(captured, branches, key)
+        for one in unused:
+            difference = _in_all(changes, one)
+            if difference is None:
+                continue
+            ops = [example[name] for part in difference for name in part]
+            if _stands_for(ops, one, rules) and self._account(
+                captured, executed, *difference, example, key, found, rules
+            ):
+                unused.remove(one)
+                return True
+        return False
+
+    @staticmethod
+    def _account(
+        captured: Sequence[OpFacts],
+        executed: Sequence[OpFacts],
+        added: Counter[Hashable],
+        gone: Counter[Hashable],
+        example: dict[Hashable, OpFacts],
+        key: _Key,
+        found: Matching,
+        rules: Rules,
+    ) -> bool:
+        """Explain these ops if all of them are there; whether they are."""
+        missing: list[int] = []
+        for i in found.unmatched_captured:
+            name = key(captured[i])
+            if gone[name] > 0:
+                gone[name] -= 1
+                missing.append(i)
+        paired = {j for _, j, _ in found.pairs}.union(found.without_executed)
+        free = [j for j in range(len(executed)) if j not in paired]
+        wanted = [example[name] for name, count in added.items() for _ in range(count)]
+        inner = match(wanted, [executed[j] for j in free], rules)
+        if any(gone.values()) or any(wanted[i].kind.must_match for i in inner.unmatched_captured):
+            return False
+        used = [free[j] for _, j, _ in inner.pairs if executed[free[j]].kind.must_match]
+        if not set(used) <= set(found.unmatched_executed):
+            return False
+        found.explain(NOT_CHOSEN, missing, [])
+        found.explain(CHOSEN, [], used)
+        found.explained.update(inner.explained)
+        return True
+
+
+class _Asked(dict[str, int]):
+    """Choices of branches that remember whose branch data decides."""
+
+    def __init__(self, choices: Mapping[str, int]) -> None:
+        super().__init__(choices)
+        self.names: dict[str, None] = {}
+
+    def __contains__(self, name: Any) -> bool:
+        if name:
+            self.names[name] = None
+        return super().__contains__(name)
+
+    def __deepcopy__(self, _memo: Any) -> dict[str, int]:
+        return dict(self)
+
+
+def _stands_for(ops: Sequence[OpFacts], one: Taken, rules: Rules) -> bool:
+    """Whether the branches of an executed conditional have ops of these sizes, of whatever type.
+
+    Products that may run as multiplications are not looked for.
+    """
+
+    def size(facts: OpFacts) -> Hashable:
+        return rules.sized_key(replace(facts, dtype="", stored=(), compared=""))
+
+    there = set(map(size, one.inside))
+    return all(
+        size(facts) in there
+        for facts in ops
+        if not (rules.multiplication(facts) or rules.multiplied_in_all(facts))
+    )
+
+
+def _with_type(rules: Rules) -> _Key:
+    """What must be equal of two ops, and the element type that the capture has."""
+    return lambda facts: (rules.key(facts), facts.dtype)
+
+
+def _counted(ops: Sequence[OpFacts], key: _Key) -> Counter[Hashable]:
+    return Counter(key(facts) for facts in ops if facts.kind.must_match)
+
+
+def _changes(
+    captured: Sequence[OpFacts], branches: Sequence[Sequence[OpFacts]], key: _Key
+) -> tuple[list[Counter[Hashable]], dict[Hashable, OpFacts]]:
+    """Per branch what runs more, or less, than captured; and an op of each kind."""
+    example = {key(facts): facts for facts in captured if facts.kind.must_match}
+    changes = []
+    for theirs in branches:
+        example.update((key(facts), facts) for facts in theirs)
+        change = _counted(theirs, key)
+        change.subtract(_counted(captured, key))
+        changes.append(change)
+    return changes, example
+
+
+def _in_all(
+    changes: list[Counter[Hashable]], one: Taken
+) -> tuple[Counter[Hashable], Counter[Hashable]] | None:
+    """What ran more, and what less than captured, as a conditional took its branches.
+
+    Args:
+        changes: per branch, what would be more or less if it were taken in all runs.
+        one: how often it was taken.
+
+    Returns:
+        None where that makes no whole numbers, or no difference.
+    """
+    whole = sum(one.times)
+    added: Counter[Hashable] = Counter()
+    gone: Counter[Hashable] = Counter()
+    if len(changes) != len(one.times):
+        return None
+    for change, times in zip(changes, one.times, strict=True):
+        for key, count in change.items() if times else ():
+            if count % whole:
+                return None
+            (added if count > 0 else gone)[key] += abs(count) // whole * times
+    return (+added, +gone) if +added or +gone else None

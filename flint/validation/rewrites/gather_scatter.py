@@ -1,0 +1,94 @@
+"""Gathers to a rank and scatters from one, which captures of PyTorch write as messages.
+
+The idea: StableHLO has neither; NCCL's process group does them by sends and receives, and so do
+captures.  A profiler names the call.  A gather is one send of a member, or one receive from every
+other member at its root; a scatter is one receive, or one send to every other member at its root.
+
+    through_root(captured, executed, left=[22, 23], over=[31])      # [(22, 31), ...]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from flint.validation.observed.classes import OpClass
+from flint.validation.observed.columns import OpFacts
+
+THROUGH_ROOT = "a gather to one rank or a scatter from one, captured as its messages"
+
+#: What a member and what the root does in each of them.
+_MESSAGES = {
+    "gather": (OpClass.SEND, OpClass.RECV),
+    "scatter": (OpClass.RECV, OpClass.SEND),
+}
+
+
+def through_root(
+    captured: Sequence[OpFacts], executed: Sequence[OpFacts], left: Sequence[int],
+    over: Sequence[int],
+) -> list[tuple[int, int]]:  # fmt: skip
+    """Gathers and scatters, in order, with the messages that they are made of.
+
+    Args:
+        captured, executed: ops of one rank.
+        left, over: ascending positions of those without a partner.
+
+    Returns:
+        (captured, executed), an executed op once for each of its messages.
+    """
+    messages = [i for i in left if captured[i].kind in (OpClass.SEND, OpClass.RECV)]
+    pairs: list[tuple[int, int]] = []
+    at = 0
+    for j in over:
+        roles = _MESSAGES.get(call_of(executed[j]))
+        if roles is None:
+            continue
+        for start in range(at, len(messages)):
+            run = _run([captured[i] for i in messages[start:]], *roles)
+            if run and _fits([captured[i] for i in messages[start : start + run]], executed[j]):
+                pairs += [(i, j) for i in messages[start : start + run]]
+                at = start + run
+                break
+    return pairs
+
+
+def call_of(facts: OpFacts) -> str:
+    """ "gather" or "scatter" of c10d or NCCL; "" or another name of anything else."""
+    if facts.kind != OpClass.OTHER_COLLECTIVE:
+        return ""
+    return facts.name.removeprefix("c10d::").rstrip("_")
+
+
+def _run(messages: Sequence[OpFacts], member: OpClass, root: OpClass) -> int:
+    """How many of the first messages one call makes: those of one line, of ranks not yet met."""
+    first = messages[0]
+    if first.kind == member:
+        return 1
+    met: set[int] = set()
+    for facts in messages:
+        same = (facts.kind, facts.source, facts.parts) == (root, first.source, first.parts)
+        if not same or facts.peer in met:
+            break
+        met.add(facts.peer)
+    return len(met)
+
+
+def _fits(messages: Sequence[OpFacts], call: OpFacts) -> bool:
+    """Whether nothing that the trace tells of a call contradicts its messages."""
+    first = messages[0]
+    if call.dtype and first.dtype and call.dtype != first.dtype:
+        return False
+    if call.parts is not None and call.bytes != first.bytes:
+        return False
+    if call.parts is None and call.operands and _elements(call) != _elements(first):
+        return False
+    at_root = first.kind == _MESSAGES[call_of(call)][1]
+    if call.group is not None:
+        others = {facts.peer for facts in messages} <= set(call.group)
+        return others and (not at_root or len(messages) == len(call.group) - 1)
+    return call.members < 0 or (at_root and len(messages) == call.members - 1)
+
+
+def _elements(facts: OpFacts) -> int:
+    return sum(math.prod(shape) for shape, _ in facts.operands or ())

@@ -1,0 +1,191 @@
+"""Ops that a backend runs in wider types than captured, told apart by what their operands were.
+
+The idea: a trace says which narrower types each operand of a product or a collective had before it
+was widened, and so does the capture of its own.  An executed op is of a captured type only if every
+operand was of that type, and had no narrower one that the capture does not have.
+
+    executed = as_stored(expected, captured, executed, rules)
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.tensor_types import DTYPE_BITS
+from flint.graph.work import Role
+from flint.validation.expected.loop_invariants import unchanged
+from flint.validation.expected.ops import Expected
+from flint.validation.matching.equivalence import Rules
+from flint.validation.observed.classes import OpClass
+from flint.validation.observed.columns import OpFacts
+
+#: What stands for the type of an op that is of no captured one.
+OTHER = "converted from "
+#: The same for one whose operands never had a narrower type.
+ITSELF = "never narrower"
+#: How both begin.
+UNKNOWN = (OTHER, ITSELF)
+_MAX_STEPS = 256
+#: What only moves a value, by its first operand.
+_MOVES = frozenset(
+    {
+        "convert", "reshape", "transpose", "broadcast_in_dim", "broadcast", "slice", "pad",
+        "dynamic_slice", "gather", "all_gather", "collective_permute", "all_to_all",
+    }
+)  # fmt: skip
+
+#: What is compared of an op but its type, and its line; None for all lines.
+_Place: TypeAlias = tuple[Hashable, str | None]
+
+
+def as_stored(
+    expected: Expected, captured: Sequence[OpFacts], executed: Sequence[OpFacts], rules: Rules
+) -> list[OpFacts]:
+    """The executed ops, each with the element type in which it is compared.
+
+    Args:
+        expected: a rank's ops.
+        captured: their facts.
+        executed: in the order in which they began.
+        rules: of ``rules_for``.
+    """
+    if not any(facts.stored for facts in executed):
+        return list(executed)
+    known: dict[_Place, dict[tuple[int, int, OpFacts], None]] = defaultdict(dict)
+    left: Counter[tuple[_Place, str]] = Counter()
+    for i, facts in enumerate(captured):
+        if rules.typed(facts):
+            address = int(expected.graph[i]), int(expected.node[i]), facts
+            places: list[_Place] = [(_alike(facts, rules), one) for one in (facts.source, None)]
+            for place in places:
+                known[place].setdefault(address)
+                left[place, facts.dtype] += 1
+    fitting: dict[OpFacts, tuple[_Place, set[str]]] = {}
+    found = []
+    for facts in executed:
+        if not facts.stored:
+            found.append(facts)
+            continue
+        if facts not in fitting:
+            key = _alike(facts, rules)
+            place = key, facts.source if (key, facts.source) in known else None
+            types = {
+                one.dtype
+                for graph, node, one in known.get(place, ())
+                if _fits(expected, graph, node, one, facts, rules)
+            }
+            fitting[facts] = place, types
+        place, types = fitting[facts]
+        if place not in known:
+            found.append(facts)
+            continue
+        # Of several types the one that the backend would have widened.
+        best = sorted(types, key=lambda one: (one == facts.dtype, one))[:1]
+        if len(types) == 1:  # and of each type as many as there are
+            left[place, best[0]] -= 1
+            others = [one for one in _types(known[place]) if one != best[0]]
+            best = best if left[place, best[0]] >= 0 or not others else []
+        narrow = sorted({one for operand in facts.stored for one in operand})
+        compared = best[0] if best else OTHER + ", ".join(narrow) if narrow else ITSELF
+        told = compared not in (facts.dtype, "bf16")  # which is not told from float32
+        found.append(replace(facts, compared=compared) if told else facts)
+    return found
+
+
+def _types(captured: Iterable[tuple[int, int, OpFacts]]) -> set[str]:
+    return {facts.dtype for _, _, facts in captured}
+
+
+def _alike(facts: OpFacts, rules: Rules) -> Hashable:
+    return rules.sized_key(replace(facts, dtype="", stored=(), compared=""))
+
+
+def _fits(
+    expected: Expected, graph: int, node: int, captured: OpFacts, executed: OpFacts, rules: Rules
+) -> bool:
+    """Whether the operands of an executed op were what those of a captured one are."""
+    view = expected.graphs[graph][node]
+    ours = [
+        (one.dtype, _upstream(expected, graph, value))
+        for value, one in zip(view.operands, view.operand_types, strict=True)
+    ]
+    theirs = [
+        (dtype, set(stored))
+        for (_, dtype), stored in zip(executed.operands or (), executed.stored, strict=False)
+    ]
+    if captured.kind != OpClass.GEMM:  # buffers may have been parted, and are of one type
+        return all(any(_was(*mine, *one, rules) for mine in ours) for one in theirs)
+    if len(ours) != 2 or len(theirs) != 2:
+        return False
+    return any(
+        all(_was(*mine, *yours, rules) for mine, yours in zip(ours, order, strict=True))
+        for order in (theirs, theirs[::-1])  # compilers swap operands
+    )
+
+
+def _was(captured: str, way: list[str], executed: str, stored: set[str], rules: Rules) -> bool:
+    """Whether an operand was of the captured type, and of none before that the capture lacks.
+
+    That what is computed in bfloat16 is rounded to it need not be seen: the backend computes it in
+    float32, and leaves out what it would convert back.  What the step itself converts to it is
+    rounded.  On the way from a captured type to the one that is computed with, wider ones lose
+    nothing.
+
+    Args:
+        captured: its type.
+        way: captured types back to where it begins.
+        executed, stored: the type that it ran with, and the narrower ones before.
+        rules: of ``rules_for``.
+    """
+    before = set(way)
+    if captured not in (executed, "bf16") and captured not in stored:
+        return False
+    if captured == "bf16" and _rounded(way) and captured not in (executed, *stored):
+        return False
+    between = {one for one in stored if DTYPE_BITS[one] > DTYPE_BITS.get(captured, 0)}
+    return stored - between <= before.union(map(rules.computed_as, before))
+
+
+def _rounded(way: list[str]) -> bool:
+    """Whether a value begins as a wider float than bfloat16, and was not one before."""
+    return way[-1] in ("f32", "f64")
+
+
+def _upstream(expected: Expected, number: int, value: int) -> list[str]:
+    """The element types that a value had on its way back to where it begins."""
+    found: list[str] = []
+    for _ in range(_MAX_STEPS):
+        graph = expected.graphs[number]
+        found.append(graph.type_of(value).dtype)
+        if value >= graph.inputs:
+            before = _before(graph, value)
+            if before is None:
+                break
+            value = before
+            continue
+        above, node = expected.above[number]
+        loop = expected.graphs[above][node].loop if above >= 0 else None
+        if loop is None or not (unchanged(loop) >> value & 1 or loop.trip_count == 1):
+            break
+        number, value = above, expected.graphs[above][node].operands[value]
+    return found
+
+
+def _before(graph: WorkloadGraph, value: int) -> int | None:
+    """What a value is made of by moving or converting it; None where it begins."""
+    node = int(graph.producer[value])
+    place = value - graph.inputs - int(graph.result_ptr[node])
+    first, last = graph.operand_ptr[node : node + 2].tolist()
+    if graph.kind[node] == NodeKind.LOOP:
+        loop = graph[node].loop
+        same = loop is not None and unchanged(loop) >> place & 1
+        return int(graph.operand[first + place]) if same else None
+    renames = graph.role[node] == Role.ALIAS and last > first
+    if renames and last - first == int(graph.result_ptr[node + 1] - graph.result_ptr[node]):
+        return int(graph.operand[first + place])
+    moves = renames or graph.tables.ops[int(graph.op[node])] in _MOVES
+    return int(graph.operand[first]) if moves and last > first else None

@@ -1,0 +1,1 @@
+"""What a capture returns: programs on ranks, their folder on disk, what is in them."""

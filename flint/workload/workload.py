@@ -1,0 +1,235 @@
+"""Programs and the workload: what a capture or a conversion returns.
+
+The idea: a workload is a mesh, one program per distinct behaviour, and which ranks run which.  Its
+graphs are at op granularity, in issue order; passes make kernels or regions of them on the way out.
+
+    workload = flint.convert("model.mlirbc", mesh=(64, 8), axes=("data", "model"))
+    workload.programs[0].graph[0]
+    workload.save("out/")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flint import registry
+from flint.errors import FlintError
+from flint.graph.building import with_tables
+from flint.graph.communication import Communication, Communicator
+from flint.graph.graph import WorkloadGraph
+from flint.graph.tensor_types import TensorType
+from flint.graph.verification import verify
+from flint.mesh.mesh import Mesh
+from flint.mesh.ranks import RankSet
+from flint.workload.pairing import verify_pairing
+
+if TYPE_CHECKING:
+    from flint.cost.systems import System
+    from flint.simulation.result import SimulationResult
+    from flint.workload.compiler_report import CompilerReport
+
+
+class Level(StrEnum):
+    """How far the compiler has taken the program."""
+
+    LOGICAL = "logical"
+    PARTITIONED = "partitioned"
+    OPTIMIZED = "optimized"
+
+
+class Order(StrEnum):
+    """Where the issue order comes from."""
+
+    MODELLED = "modelled"
+    COMPILED = "compiled"
+    RECORDED = "recorded"
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramInput:
+    """One input of a program.
+
+    Attributes:
+        type: its tensor type on one rank.
+        role: "parameter", "optimizer state", "batch", "cache" (of an inference step) or "constant";
+            "unknown" where nobody says.
+        name: the source's name for it ("" unknown).
+        donated: the output that reuses its buffer, -1 for none.
+        sharding: the sharding as the module writes it ("" unknown).
+    """
+
+    type: TensorType
+    role: str = "unknown"
+    name: str = ""
+    donated: int = -1
+    sharding: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One per-device program.
+
+    Attributes:
+        name: distinct within the workload.
+        graph: at op granularity, in issue order.
+        ranks: who runs it.
+        inputs: one entry per graph input.
+        module: the module as captured, with its file suffix; None when there is none.
+        listing: the same module for people to read, with its file suffix; None when there is none.
+    """
+
+    name: str
+    graph: WorkloadGraph
+    ranks: RankSet
+    inputs: tuple[ProgramInput, ...]
+    module: tuple[bytes, str] | None = None
+    listing: tuple[bytes, str] | None = None
+
+    def __repr__(self) -> str:
+        return f"Program({self.name!r} on {self.ranks.size:,} ranks, {self.graph})"
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What every rank runs.
+
+    Attributes:
+        mesh: the logical device grid.
+        programs: one per distinct behaviour.
+        level: logical, partitioned or optimized.
+        order: modelled, compiled or recorded.
+        options: what was chosen on the way, for the record.
+        input: name and SHA-256 of what was converted or captured.
+        warnings: text -> count.
+        compiled: what the compiler says of the program, where one has compiled it for a target.
+    """
+
+    mesh: Mesh
+    programs: tuple[Program, ...]
+    level: Level = Level.PARTITIONED
+    order: Order = Order.MODELLED
+    options: dict[str, Any] = field(default_factory=dict)
+    input: dict[str, str] = field(default_factory=dict)
+    warnings: dict[str, int] = field(default_factory=dict)
+    compiled: CompilerReport | None = None
+
+    def __repr__(self) -> str:
+        programs = self.programs[:3] if len(self.programs) > 4 else self.programs
+        names = [repr(program) for program in programs]
+        if len(names) < len(self.programs):
+            names.append(f"{len(self.programs) - len(names)} more")
+        return f"Workload({self.level} on {self.mesh}: {', '.join(names)})"
+
+    @property
+    def graph(self) -> WorkloadGraph:
+        """The graph of the only program.
+
+        Raises:
+            FlintError: several programs.
+        """
+        if len(self.programs) != 1:
+            raise FlintError(f"the workload has {len(self.programs)} programs: name one of them")
+        return self.programs[0].graph
+
+    @property
+    def communicators(self) -> tuple[Communicator, ...]:
+        """All communicators, by id."""
+        found: dict[int, Communicator] = {}
+        for program in self.programs:
+            for item in program.graph.tables.communications:
+                found[item.communicator] = Communicator(
+                    item.communicator, item.groups, item.process_group
+                )
+        return tuple(found[number] for number in sorted(found) if number >= 0)
+
+    def verify(self) -> None:
+        """Check every graph, that programs share out the ranks, and that communications pair.
+
+        Raises:
+            FlintError: what does not hold, and where.
+        """
+        owned = np.zeros(self.mesh.size, dtype=np.int64)
+        for program in self.programs:
+            verify(program.graph)
+            owned[program.ranks.array()] += 1
+        if (owned != 1).any():
+            rank = int(np.argmax(owned != 1))
+            raise FlintError(f"rank {rank} runs {int(owned[rank])} programs; every rank runs one")
+        verify_pairing(self)
+
+    def save(self, folder: str | Path, **options: Any) -> Any:
+        """Write the workload folder (see ``flint.workload.folder.save`` for the options)."""
+        from flint.workload.folder import save
+
+        return save(self, Path(folder), **options)
+
+    def save_programs(self, folder: str | Path) -> None:
+        """Write the workload folder without traces, as for a program that is not partitioned."""
+        from flint.workload.folder import save_programs
+
+        save_programs(self, Path(folder))
+
+    def simulate(
+        self, system: str | System = "dgx-h100", *, engine: str = "embedded", **options: Any
+    ) -> SimulationResult:
+        """How long a step takes, by the engine of that name.
+
+        The options are those of ``flint.simulation.running.simulate`` and, for "astra-sim", of
+        ``flint.converters.chakra.astra_sim.engine.simulate``.
+        """
+        run: Callable[..., SimulationResult] = registry.engine(engine)
+        return run(self, system, **options)
+
+    def to_networkx(self, program: str | None = None, **options: Any) -> Any:
+        """A networkx graph of one program (see ``flint.converters.graphs.networkx``)."""
+        convert: Callable[..., Any] = registry.converter("networkx")
+        return convert(self, program=program, **options)
+
+    def nodes_frame(self, program: str | None = None, granularity: str | None = None) -> Any:
+        """Nodes as a pandas DataFrame; ops as written without a granularity."""
+        frame: Callable[..., Any] = registry.converter("nodes-frame")
+        return frame(self, program=program, granularity=granularity)
+
+    def communications_frame(
+        self, program: str | None = None, granularity: str | None = None
+    ) -> Any:
+        """Communications as a pandas DataFrame; as written without a granularity."""
+        frame: Callable[..., Any] = registry.converter("communications-frame")
+        return frame(self, program=program, granularity=granularity)
+
+    def program(self, name: str | None = None) -> Program:
+        """A program by name; the only one without a name.
+
+        Raises:
+            FlintError: no such program, or several and no name.
+        """
+        if name is None and len(self.programs) == 1:
+            return self.programs[0]
+        for program in self.programs:
+            if program.name == name:
+                return program
+        names = ", ".join(program.name for program in self.programs[:8])
+        raise FlintError(f"no program {name!r}; there are: {names}")
+
+
+def with_communicators(programs: tuple[Program, ...]) -> tuple[Program, ...]:
+    """The programs with communicator ids given out over all of them, in order of first use."""
+    ids: dict[tuple[object, str], int] = {}
+
+    def numbered(item: Communication) -> Communication:
+        key = (item.groups, item.process_group)
+        return replace(item, communicator=ids.setdefault(key, len(ids)))
+
+    numbered_programs = []
+    for program in programs:
+        tables = program.graph.tables
+        communications = tuple(numbered(item) for item in tables.communications)
+        graph = with_tables(program.graph, replace(tables, communications=communications))
+        numbered_programs.append(replace(program, graph=graph))
+    return tuple(numbered_programs)

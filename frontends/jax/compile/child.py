@@ -1,0 +1,116 @@
+"""The child process that compiles for a target: ``python -m flint.frontends.jax.compile.child``.
+
+The idea: XLA and its plugins can abort or hang, so they run where they can be stopped.  The
+arguments are target, mesh and the folder for the results.  The devices are made while the parent
+still traces; when stdin ends, the folder holds the request: one line of JSON with the options and
+then the module as MLIR bytecode.  The results are the compiled module, its text and, written last,
+what the compiler says about it.
+
+libtpu refuses a program that does not fit the memory of its chip, after it has optimised it; then
+the result is the module that it dumped, and its words.  XLA's GPU compiler cannot try out tiles of
+Triton products without a GPU, and finds none that fit some; then products are library calls.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flint.errors import UsageError
+from flint.frontends.jax import xla
+from flint.frontends.jax.child_process import REASON, REQUEST, end_with_parent
+from flint.frontends.jax.compile import compile_only
+from flint.frontends.jax.compile.compile_targets import table
+from flint.frontends.jax.partition import questions
+
+#: Names of the result's files.
+MODULE, TEXT, REPORT = "module.pb", "module.hlo", "report.json"
+
+#: Folder in the folder for what the compiler dumps.
+DUMP = "dump"
+#: How XLA begins to say that a program does not fit.
+_NO_MEMORY = "RESOURCE_EXHAUSTED"
+
+#: How XLA says that it has found no tiles for a Triton product.
+_NO_TILES = "Couldn't find output tile sizes"
+#: The option without which products are library calls, and who decides on it.
+_TRITON = "xla_gpu_enable_triton_gemm"
+
+#: TPUs take more parameters than this as one tuple, as JAX has it.
+_MANY_PARAMETERS = 2000
+
+
+def main(name: str, mesh: str, folder: Path) -> None:
+    """Compile the module of the request."""
+    target = table()[name]
+    shape = [int(size) for size in mesh.split(",")]
+    try:
+        if target.platform == "tpu":
+            devices = compile_only.tpu_devices(target, shape)
+            numbers = np.array([device.id for device in devices])
+        else:
+            devices = compile_only.gpu_devices(target, math.prod(shape))
+            numbers = np.arange(len(devices))
+    except UsageError as error:
+        sys.exit(f"{REASON}{error}")
+    questions.register(folder, compile_only.load_plugin(target.platform))
+    sys.stdin.buffer.read()
+    header, _, module = (folder / REQUEST).read_bytes().partition(b"\n")
+    request: dict[str, Any] = json.loads(header)
+    chosen, parameters = request.pop("options"), request.pop("parameters")
+    xla.split_by_batch(request.pop("by_batch"), compile_only.load_plugin(target.platform))
+    options = xla.partitioned(numbers, **request)
+    if target.platform == "cuda":
+        compile_only.set_tools(options)
+    elif parameters > _MANY_PARAMETERS:
+        options.parameter_is_tupled_arguments = True
+    compile_only.set_options(options, chosen)
+    if target.platform == "tpu":
+        compile_only.set_dump(options, folder / DUMP)
+    try:
+        try:
+            executable = compile_only.compile_for(devices, module, options)
+            added: dict[str, Any] = {}
+        except Exception as error:  # whatever a compiler raises
+            if _NO_TILES not in str(error) or _TRITON in chosen:
+                raise
+            added = {_TRITON: False}
+            compile_only.set_options(options, {**chosen, **added})
+            executable = compile_only.compile_for(devices, module, options)
+        compiled, text = compile_only.module_of(executable)
+        report: dict[str, Any] = {
+            "added": added,
+            "memory": compile_only.memory_of(executable),
+            "cost": compile_only.cost_of(executable, compiled),
+        }
+    except Exception as error:
+        said = " ".join(str(error).split())
+        compiled, text = _dumped(folder / DUMP) if _NO_MEMORY in said else b"", ""
+        if not compiled:
+            sys.stderr.write(f"\n{REASON}{said}\n")
+            sys.stderr.flush()
+            os._exit(1)
+        report = {"too_large": said}
+    (folder / MODULE).write_bytes(compiled)
+    (folder / TEXT).write_text(text, encoding="utf-8")
+    (folder / f".{REPORT}").write_text(json.dumps(report))
+    (folder / f".{REPORT}").rename(folder / REPORT)
+    # Plugins of many devices take long to leave in order, and sometimes hang.
+    os._exit(0)
+
+
+def _dumped(folder: Path) -> bytes:
+    """The optimised module that the compiler has dumped, an ``HloProto``; empty without one."""
+    found = next(folder.glob("*.after_optimizations.hlo.pb"), None)
+    return found.read_bytes() if found is not None else b""
+
+
+if __name__ == "__main__":
+    end_with_parent()
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))

@@ -1,0 +1,188 @@
+"""Devices that exist for the compiler only, and what it says of what it has compiled.
+
+The idea: PJRT plugins make "compile-only" devices from a description, any number of them, without
+a driver or a network; one of them compiles.  All private parts of jaxlib that this needs beyond
+``xla.py`` stand here; known to work with jaxlib 0.10.2, the CUDA plugin 0.10.2 and libtpu 0.0.42.
+
+    devices = gpu_devices(table()["h100"], 512)
+    executable = compile_for(devices, module, options)
+    module_of(executable), memory_of(executable), cost_of(executable)
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxlib import _jax, xla_client
+
+from flint.frontends.jax.compile.compile_targets import CompileTarget, plugin, tpu_topology
+
+#: What libtpu reads from its environment; on a TPU host a metadata server would say it.
+TPU_ENVIRONMENT: Mapping[str, str] = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_WORKER_ID": "0",
+    "TPU_LOG_DIR": "disabled",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # else the second process is refused, whoever the first is
+}
+
+#: The package with JAX's GPU kernels, and its parts.
+_HANDLERS = "jax_cuda12_plugin"
+_PARTS = ("_hybrid", "_linalg", "_prng", "_rnn", "_solver", "_sparse", "_triton")
+
+#: XLA's names in its cost analysis -> ours.
+_COSTS = {
+    "flops": "flops",
+    "bytes accessed": "bytes_accessed",
+    "transcendentals": "transcendentals",
+}
+#: XLA's names in its memory analysis -> ours.
+_SIZES = {
+    "argument_size_in_bytes": "argument_bytes",
+    "output_size_in_bytes": "output_bytes",
+    "temp_size_in_bytes": "temporary_bytes",
+    "alias_size_in_bytes": "alias_bytes",
+}
+
+
+@functools.cache
+def load_plugin(platform: str) -> Any:
+    """The C API of a platform's plugin, "cuda" or "tpu", which is loaded once."""
+    found = xla_client.load_pjrt_plugin_dynamically(platform, str(plugin(platform)))
+    if platform == "cuda":
+        _register_handlers(found)
+    return found
+
+
+def _register_handlers(api: Any) -> None:
+    """Tell the GPU compiler of the library calls that JAX's GPU plugin brings, as JAX does.
+
+    It refuses custom calls that it cannot find (cuSOLVER's decompositions, calls of Python).
+    """
+    extension = importlib.import_module(f"{_HANDLERS}.cuda_plugin_extension")
+    for name, number in extension.ffi_types().items():
+        extension.register_custom_type(api, name, number)
+    handlers = dict(extension.ffi_handlers())
+    for part in _PARTS:
+        handlers |= importlib.import_module(f"{_HANDLERS}.{part}").registrations()
+    traits = xla_client.CustomCallTargetTraits.DEFAULT
+    for name, handler in handlers.items():
+        extension.register_custom_call_target(api, name, handler, "CUDA", 1, traits)
+
+
+def gpu_devices(target: CompileTarget, devices: int) -> list[Any]:
+    """The first ``devices`` GPUs of a cluster of whole hosts; smaller than a host: all of one."""
+    found = load_plugin("cuda")
+    on_host = min(int(target.row["devices_per_host"]), devices)
+    topology: Any = xla_client.make_c_api_device_topology(
+        found, target_config=target.config, topology=f"1x{-(-devices // on_host)}x{on_host}"
+    )
+    return list(topology._make_compile_only_devices()[:devices])
+
+
+def tpu_devices(target: CompileTarget, shape: Sequence[int]) -> list[Any]:
+    """A slice's devices, in the order in which ``jax.make_mesh`` puts them on a mesh.
+
+    Args:
+        target: the TPU family.
+        shape: of the mesh; the environment has ``TPU_ENVIRONMENT``.
+
+    Raises:
+        UsageError: no slice has that many devices.
+    """
+    from jax.experimental import mesh_utils
+
+    name, host = tpu_topology(target, math.prod(shape))
+    load_plugin("tpu")
+    if not xla_client.pjrt_plugin_initialized("tpu"):
+        xla_client.initialize_pjrt_plugin("tpu")
+    topology: Any = xla_client.make_tfrt_tpu_c_api_device_topology(
+        name, chips_per_host_bounds=list(host)
+    )
+    devices = list(topology._make_compile_only_devices())
+    try:
+        placed = mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=True)
+    except (AssertionError, NotImplementedError, ValueError):
+        return devices  # jax.make_mesh has no place for them: v4's cores, a mesh with odd sizes
+    return list(np.asarray(placed).flat)
+
+
+def compile_for(devices: Sequence[Any], module: bytes, options: Any) -> Any:
+    """Compile MLIR bytecode for devices that are not there.
+
+    Raises:
+        Exception: whatever the compiler says.
+    """
+    from flint.stablehlo.read.bindings import parse
+
+    parsed = parse(module, "program")
+    return devices[0].client.compile(parsed, _jax.DeviceList(tuple(devices)), options)
+
+
+def set_tools(options: Any) -> None:
+    """Tell the GPU compiler where ptxas and libdevice are, as JAX does."""
+    try:
+        found = importlib.util.find_spec("nvidia.cuda_nvcc")
+    except ModuleNotFoundError:
+        return
+    if found is not None and found.submodule_search_locations:
+        debug = options.executable_build_options.debug_options
+        debug.xla_gpu_cuda_data_dir = next(iter(found.submodule_search_locations))
+
+
+def set_dump(options: Any, folder: Path) -> None:
+    """Have modules written to a folder, optimised ones among them, as ``HloProto``."""
+    debug = options.executable_build_options.debug_options
+    debug.xla_dump_to = str(folder)
+    debug.xla_dump_hlo_as_proto = True
+
+
+def set_options(options: Any, chosen: Mapping[str, Any]) -> None:
+    """Pass the user's compiler options on.  XLA takes no words for truth values, hence bools."""
+    words = {"true": True, "false": False}
+    options.env_option_overrides = [
+        (name, words.get(value.lower(), value) if isinstance(value, str) else value)
+        for name, value in chosen.items()
+    ]
+
+
+def module_of(executable: Any) -> tuple[bytes, str]:
+    """The compiled module, an ``HloModuleProto`` with its schedule, and its text."""
+    module = executable.hlo_modules()[0]
+    return module.as_serialized_hlo_module_proto(), module.to_string()
+
+
+def memory_of(executable: Any) -> dict[str, int]:
+    """Bytes per device that the compiler has planned, by our names."""
+    stats = executable.get_compiled_memory_stats()
+    return {ours: int(getattr(stats, theirs)) for theirs, ours in _SIZES.items()}
+
+
+def cost_of(executable: Any, module: bytes) -> dict[str, float]:
+    """The compiler's own cost analysis, by our names.
+
+    Plugins that offer none (CUDA's) are stood in for by XLA's generic analysis of the compiled
+    module, which counts nothing for library calls.
+    """
+    try:
+        found = executable.cost_analysis()
+    except Exception:  # whatever a plugin raises for what it does not offer
+        found = _generic_cost(module)
+    if isinstance(found, list):
+        found = found[0] if found else {}
+    return {ours: float(found[theirs]) for theirs, ours in _COSTS.items() if theirs in found}
+
+
+def _generic_cost(module: bytes) -> Any:
+    try:
+        parsed = xla_client.XlaComputation(module).get_hlo_module()
+        return _jax.hlo_module_cost_analysis(xla_client.make_cpu_client(), parsed)
+    except Exception:  # an op that the generic analysis does not know
+        return {}

@@ -1,0 +1,181 @@
+"""XLA's GPU and TPU compilers in a child process, from the parent's side.
+
+The idea: the compilers need no accelerator, only a description of one; the child
+(``child_process.py``) makes as many devices as the mesh has and compiles for them.  What it hands
+back is the program that would run, with its schedule, and the compiler's own figures.
+
+    with Optimizer("h100", (64, 8), time_limit=1800, memory_limit=2**35) as optimizer:
+        compiled = optimizer.run(bytecode, parameters=12)
+        compiled.module, compiled.report.needed_bytes
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from flint.errors import FlintError, UsageError
+from flint.frontends.jax.child_process import ChildProcess, Limits
+from flint.frontends.jax.compile.child import MODULE, REPORT, TEXT
+from flint.frontends.jax.compile.compile_only import TPU_ENVIRONMENT
+from flint.frontends.jax.compile.compile_targets import COMPILERS, table, tpu_topology
+from flint.frontends.jax.internals import batch_partitionable
+from flint.frontends.jax.partition.questions import TARGET, Answer
+from flint.host.environment import installed_version
+from flint.workload.compiler_report import CompilerReport
+
+_UNKNOWN = re.compile(r"No such compile option: '([^']*)'")
+_WRONG = re.compile(r"While setting option (\S+), ('.*' is not a valid .* value)")
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A compiled program.
+
+    Attributes:
+        module: an ``HloModuleProto``.
+        text: the same as HLO text; empty where the compiler gives none.
+        report: what the compiler says about it.
+        too_large: the compiler's words when the program does not fit the target's memory.
+        added: compiler options without which it would not compile the program.
+    """
+
+    module: bytes
+    text: bytes
+    report: CompilerReport
+    too_large: str = ""
+    added: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Optimizer:
+    """A child process that waits for a module to compile.
+
+    Args:
+        target: name of a target that can be compiled for here.
+        shape: of the mesh.
+        time_limit: seconds from the module's arrival to the result.
+        memory_limit: bytes that the child may occupy (resident set).
+        options: the compiler's own, name -> value.
+        answer: what ops with a partitioning rule in Python say, asked while it works.
+
+    Raises:
+        UsageError: the target has no slice of that many devices.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        shape: Sequence[int],
+        *,
+        time_limit: float,
+        memory_limit: int,
+        options: Mapping[str, Any] | None = None,
+        answer: Answer | None = None,
+    ) -> None:
+        self.target = table()[target]
+        self.options = dict(options or {})
+        environment: dict[str, str] = {}
+        devices = math.prod(shape)
+        if self.target.platform == "tpu":
+            tpu_topology(self.target, devices)
+            accelerator = str(self.target.row["accelerator_type"])
+            environment = {**TPU_ENVIRONMENT, "TPU_ACCELERATOR_TYPE": accelerator}
+        self.child = ChildProcess(
+            "flint.frontends.jax.compile.child",
+            [target, ",".join(map(str, shape))],
+            Limits(
+                f"XLA's compiler for {target}", f"{devices:,} devices", time_limit, memory_limit
+            ),
+            environment,
+            answer,
+        )
+
+    def __enter__(self) -> Optimizer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.child.__exit__(kind, error, trace)
+
+    def run(
+        self,
+        module: bytes,
+        *,
+        parameters: int,
+        shardy: bool = True,
+        inputs_free: Sequence[bool] = (),
+        outputs_free: Sequence[bool] = (),
+    ) -> Compiled:
+        """The compiled module.
+
+        Args:
+            module: the global program as MLIR bytecode, lowered for the target's platform.
+            parameters: of its entry function.
+            shardy: whether the module is annotated for Shardy (else GSPMD).
+            inputs_free, outputs_free: parameters and results whose sharding XLA may choose.
+
+        Raises:
+            UsageError: an option that the compiler does not know, or a value that it does not take.
+            FlintError: the compiler failed, or went over a limit.
+        """
+        header = {
+            "shardy": shardy,
+            "inputs_free": list(inputs_free),
+            "outputs_free": list(outputs_free),
+            "by_batch": batch_partitionable(module),
+            "parameters": parameters,
+            "options": self.options,
+        }
+        child = self.child
+        child.begin(json.dumps(header).encode() + b"\n" + module)
+        while not child.ended():
+            child.check_limits()
+        if not (child.folder / REPORT).is_file():
+            raise self._error(child.reason())
+        report = json.loads((child.folder / REPORT).read_bytes())
+        return Compiled(
+            (child.folder / MODULE).read_bytes(),
+            (child.folder / TEXT).read_bytes(),
+            self._report(report),
+            str(report.get("too_large", "")),
+            report.get("added", {}),
+        )
+
+    def log(self) -> str:
+        """What the child has written on stderr so far."""
+        return self.child.log()
+
+    def _report(self, found: Mapping[str, Any]) -> CompilerReport:
+        return CompilerReport(
+            target=self.target.name,
+            compiler=", ".join(
+                f"{name} {installed_version(name)}" for name in COMPILERS[self.target.platform]
+            ),
+            options={**self.options, **found.get("added", {})},
+            memory=self.target.memory,
+            **found.get("memory", {}),
+            **found.get("cost", {}),
+        )
+
+    def _error(self, reason: str) -> FlintError:
+        unknown, wrong = _UNKNOWN.search(reason), _WRONG.search(reason)
+        if unknown:
+            return UsageError(f"--xla-option {unknown[1]}: the compiler has no such option")
+        if wrong:
+            return UsageError(f"--xla-option {wrong[1]}: {wrong[2]}")
+        limits = self.child.limits
+        if TARGET in reason and "emitter" in reason:
+            return FlintError(
+                f"{limits.what} takes no op with a partitioning rule in Python "
+                "(custom_partitioning): capture the partitioned level, or for a GPU"
+            )
+        return FlintError(f"{limits.what} failed for {limits.subject}: {reason}")

@@ -1,0 +1,1 @@
+"""A JAX step lowered to one global StableHLO program, without devices."""

@@ -1,0 +1,50 @@
+"""Meshes that a step's own code builds of ``jax.devices()``, in place of the capture's.
+
+The idea: in abstract such a mesh is the capture's, but for the kind of device that it names.  Its
+ranks are numbered by its devices, so they must be in the order of ``jax.devices()``: another order
+would put other neighbours into a group than the capture has there.
+
+    lowered = attempt(mesh_context(of_devices(mesh)), in_order)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AbstractMesh, Mesh
+
+from flint.errors import UsageError
+from flint.frontends.jax.lower.platform_forms import equations
+
+
+def of_devices(mesh: AbstractMesh) -> AbstractMesh:
+    """``mesh`` as the meshes that code builds of ``jax.devices()`` are in abstract.
+
+    They say what kind of device they are of, and a mesh that does not is another one: shard_map
+    takes none but the mesh in context.
+    """
+    device = Mesh(np.array(jax.devices()[:1]), ("device",)).abstract_mesh.abstract_device
+    return AbstractMesh(
+        mesh.axis_sizes, mesh.axis_names, axis_types=mesh.axis_types, abstract_device=device
+    )
+
+
+def in_order(traced: Any) -> None:
+    """Look through a traced step for maps over devices in another order.
+
+    Raises:
+        UsageError: there is one.
+    """
+    ids = [device.id for device in jax.devices()]
+    for equation in equations(traced.jaxpr.jaxpr):
+        mesh = equation.params.get("mesh")
+        if isinstance(mesh, Mesh):
+            found = [device.id for device in mesh.devices.flat]
+            if found != ids[: len(found)]:
+                raise UsageError(
+                    f"{equation.primitive.name} is over a mesh of devices in another order than "
+                    "jax.devices(), and ranks are numbered in that one: take the mesh that setup "
+                    "is given, or permute the axes of --mesh"
+                )

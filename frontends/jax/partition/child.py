@@ -1,0 +1,52 @@
+"""The child process that runs XLA's partitioner: ``python -m flint.frontends.jax.partition.child``.
+
+The idea: XLA can abort or hang, so it runs where it can be stopped.  The arguments are engine
+(a name in ``ENGINES``), devices and the folder for the dump.  The client is made while the parent
+still traces; when stdin ends, the folder holds the request: one line of JSON with the options and
+then the module as MLIR bytecode.  The result is the dumped file, whatever becomes of the process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from flint.errors import UsageError
+from flint.frontends.jax import xla
+from flint.frontends.jax.child_process import REASON, REQUEST, end_with_parent
+from flint.frontends.jax.partition import questions
+
+#: Clients by name: what is used, and two others whose result must be the same.
+ENGINES = {
+    "cpu": xla.cpu_compiler,
+    "cpu, own devices": xla.own_devices_compiler,
+    "gpu": xla.gpu_compiler,
+}
+
+
+def main(engine: str, devices: int, folder: Path) -> None:
+    """Partition the module on stdin."""
+    try:
+        compiler = ENGINES[engine](devices, folder)
+    except UsageError as error:
+        sys.exit(f"{REASON}{error}")
+    questions.register(folder, compiler.plugin)
+    sys.stdin.buffer.read()
+    header, _, module = (folder / REQUEST).read_bytes().partition(b"\n")
+    request = json.loads(header)
+    xla.split_by_batch(request.pop("by_batch"), compiler.plugin)
+    options = xla.partitioner_only(compiler.numbers, folder, **request)
+    try:
+        compiler.run(module, options)
+    except Exception as error:  # as planned, unless there is no dump; then this is the reason
+        sys.stderr.write(f"\n{REASON}{' '.join(str(error).split())}\n")
+    sys.stderr.flush()
+    # Clients of many devices take long to leave in order, and sometimes hang.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    end_with_parent()
+    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))

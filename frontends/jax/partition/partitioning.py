@@ -1,0 +1,133 @@
+"""XLA's SPMD partitioner in a child process, from the parent's side.
+
+The idea: the child (``child_process.py``) is judged by the file that it dumps: once that is whole
+the child is stopped, and some programs abort it themselves.  Without the file, what it said and how
+it ended become one line.
+
+    with Partitioner(512) as partitioner:
+        proto = partitioner.run(bytecode, shardy=True)      # an HloProto
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from types import TracebackType
+
+from google.protobuf.message import DecodeError
+
+from flint.errors import FlintError
+from flint.frontends.jax.child_process import ChildProcess, Limits
+from flint.frontends.jax.internals import batch_partitionable
+from flint.frontends.jax.partition.questions import Answer
+from flint.hlo.messages import parse_module
+
+_DUMP = "*after_spmd-partitioning*.hlo.pb"
+#: For one device there is nothing to partition; XLA takes the annotations away.
+_DUMPS_OF_ONE = "*.sharding-removal.*.hlo.pb"
+
+
+class Partitioner:
+    """A child process that waits for a module.
+
+    Args:
+        devices: partitions.
+        time_limit: seconds from the module's arrival to the result.
+        memory_limit: bytes that the child may occupy (resident set).
+        engine: which client; a name in ``child.ENGINES``.
+        answer: what ops with a partitioning rule in Python say, asked while it works.
+    """
+
+    def __init__(
+        self,
+        devices: int,
+        *,
+        time_limit: float,
+        memory_limit: int,
+        engine: str = "cpu",
+        answer: Answer | None = None,
+    ) -> None:
+        subject = f"{devices:,} devices"
+        self.alone = devices == 1
+        self.child = ChildProcess(
+            "flint.frontends.jax.partition.child",
+            [engine, str(devices)],
+            Limits("XLA's partitioner", subject, time_limit, memory_limit),
+            answer=answer,
+        )
+
+    def __enter__(self) -> Partitioner:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.child.__exit__(kind, error, trace)
+
+    def run(
+        self,
+        module: bytes,
+        *,
+        shardy: bool = True,
+        inputs_free: Sequence[bool] = (),
+        outputs_free: Sequence[bool] = (),
+    ) -> bytes:
+        """The partitioned module, an ``HloProto``.
+
+        Args:
+            module: the global program as MLIR bytecode.
+            shardy: whether the module is annotated for Shardy (else GSPMD).
+            inputs_free, outputs_free: parameters and results whose sharding XLA may choose.
+
+        Raises:
+            FlintError: the partitioner failed, or went over a limit.
+        """
+        header = {
+            "shardy": shardy,
+            "inputs_free": list(inputs_free),
+            "outputs_free": list(outputs_free),
+            "by_batch": batch_partitionable(module),
+        }
+        self.child.begin(json.dumps(header).encode() + b"\n" + module)
+        data = self._result()
+        if data is not None:
+            return data
+        limits = self.child.limits
+        raise FlintError(f"{limits.what} failed for {limits.subject}: {self.child.reason()}")
+
+    def log(self) -> str:
+        """What the child has written on stderr so far."""
+        return self.child.log()
+
+    def _result(self) -> bytes | None:
+        """The dump, as soon as it is whole; None when the child has ended without one.
+
+        What a child does after its dump is of no use, and takes half of the time of a large module.
+        """
+        seen = -1
+        while True:
+            ended = self.child.ended()
+            if self.alone and ended:
+                dumps = sorted(self.child.folder.glob(_DUMPS_OF_ONE))
+                return dumps[-1].read_bytes() if dumps else None
+            dump = next(self.child.folder.glob(_DUMP), None)
+            size = dump.stat().st_size if dump is not None else -1
+            # A file that has just grown is still being written.
+            if dump is not None and (ended or size == seen):
+                data = dump.read_bytes()
+                if _is_whole(data):
+                    return data
+            if ended:
+                return None
+            seen = size
+            self.child.check_limits()
+
+
+def _is_whole(data: bytes) -> bool:
+    try:
+        return len(parse_module(data).computations) > 0
+    except DecodeError:
+        return False

@@ -1,0 +1,208 @@
+"""Ops with a partitioning rule in Python (``custom_partitioning``, cuDNN's attention): no GPUs.
+
+The idea: XLA's partitioner asks such an op's own Python function what each device computes.  Those
+functions are the user's, in this process, and the partitioner runs in a child: it asks through a
+file, and JAX's own machinery answers here.  JAX wants a mesh of real devices for such ops, and
+cuDNN's version; both only to have them at hand when it runs.
+
+    with without_devices(mesh, (9, 0)):
+        lowered = traced.lower(lowering_platforms=("cuda",))
+    answer(question)    # while the partitioner runs; questions.py says the form
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+from jax._src import core, custom_partitioning, dispatch, pjit, sharding_impls
+from jax._src.cudnn import fused_attention_stablehlo as cudnn
+from jax._src.custom_partitioning_sharding_rule import (
+    SdyShardingRule,
+    sdy_sharding_rule_to_mlir,
+    str_to_sdy_sharding_rule,
+)
+from jax._src.interpreters import mlir, pxla
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+
+from flint.frontends.jax.lower.platforms import PLATFORMS, on_first
+from flint.frontends.jax.partition import questions
+
+#: What JAX is told of cuDNN: a version that has every layout and mask, 9.13.
+CUDNN_VERSION = 91300
+
+_partitioned = custom_partitioning.custom_partitioning_p
+#: What JAX's callbacks keep weakly; a capture's stay until the next one's.
+_kept: list[Any] = []
+
+
+@contextmanager
+def without_devices(mesh: AbstractMesh | None, capability: tuple[int, int]) -> Iterator[None]:
+    """Let ops with a partitioning rule be lowered for an abstract mesh, for GPUs of a capability.
+
+    Args:
+        mesh: what the step is lowered for; None where nobody will partition it: such ops are then
+            written out as what one device would run.
+        capability: compute capability of the GPUs, major and minor.
+    """
+
+    def lowering(ctx: Any, *values: Any, **known: Any) -> Any:
+        context = ctx.module_context.axis_context
+        sharded = isinstance(context, sharding_impls.ShardingContext)
+        if not sharded or context.device_assignment is not None:
+            return _original(ctx, *values, **known)
+        if mesh is None or mesh.size == 1:
+            whole = mlir.lower_fun(core.jaxpr_as_fun(known["call"]), multiple_results=True)
+            return whole(ctx, *values)
+        return _lowered(mesh, ctx, values, known)
+
+    _kept.clear()
+    _forget()
+    needing = dispatch.prim_requires_devices_during_lowering
+    ours = {item for item in needing if item is _partitioned or _is_attention(item)}
+    tables: Any = mlir
+    rules = tables._lowerings
+    before = rules[_partitioned]
+    saved = {name: getattr(cudnn, name) for name in _CHECKS}
+    told: dict[str, Any] = {
+        "check_cudnn_version": lambda: CUDNN_VERSION,
+        "check_compute_capability": lambda wanted: _numbers(wanted) <= capability,
+        "is_cuda_compute_capability_equal": lambda wanted: _numbers(wanted) == capability,
+    }
+    needing -= ours
+    mlir.register_lowering(_partitioned, lowering)
+    for name, function in told.items():
+        setattr(cudnn, name, function)
+    try:
+        yield
+    finally:
+        for name, function in saved.items():
+            setattr(cudnn, name, function)
+        rules[_partitioned] = before
+        needing |= ours
+        _forget()
+
+
+def _forget() -> None:
+    """Have JAX look anew at programs: what it remembers of them holds in or out of here only."""
+    remembered: tuple[Any, ...] = (
+        pjit._pjit_lower,
+        pxla._cached_lowering_to_hlo,
+        dispatch.jaxpr_has_prim_requiring_devices,
+    )
+    for cached in remembered:
+        cached.cache_clear()
+
+
+_CHECKS = ("check_cudnn_version", "check_compute_capability", "is_cuda_compute_capability_equal")
+
+
+def _is_attention(primitive: Any) -> bool:
+    return str(primitive.name).startswith("dot_product_attention")
+
+
+def _numbers(capability: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in capability.split("."))
+
+
+_original: Any = custom_partitioning._custom_partitioning_lowering_rule
+
+
+def _lowered(mesh: AbstractMesh, ctx: Any, values: Any, known: Mapping[str, Any]) -> Any:
+    """What JAX's own rule makes for a mesh of devices, for one that is abstract."""
+
+    def to_sharding(sharding: Any, dims: int) -> Any:
+        if sharding is None:
+            return None
+        (spec, *_) = sharding_impls.parse_flatten_op_sharding(sharding, mesh)
+        partition_spec: Any = PartitionSpec  # untyped
+        return NamedSharding(mesh, partition_spec(*spec, *((None,) * (dims - len(spec)))))
+
+    callbacks: Any = custom_partitioning  # untyped
+    info = callbacks._ShardingCallbackInfo(
+        known["propagate_user_sharding"], known["partition"], to_sharding, known["in_tree"],
+        known["out_tree"], known["infer_sharding_from_operands"],
+        SimpleNamespace(platforms=ctx.module_context.platforms, backend=None), mesh,
+        known["static_args"],
+    )  # fmt: skip
+    key = str(id(info))
+    callbacks._sharding_callbacks[key.encode()] = info
+    _kept.append(info)
+    call = known["call"]
+    types, values_types = (_types(ctx, avals) for avals in (call.out_avals, call.in_avals))
+    made = stablehlo.CustomCallOp(
+        types,
+        list(values),
+        call_target_name=ir.StringAttr.get(questions.TARGET),
+        has_side_effect=ir.BoolAttr.get(False),
+        api_version=ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 2),
+        called_computations=ir.ArrayAttr.get([]),
+        backend_config=ir.StringAttr.get(key),
+    )
+    rule = known["sharding_rule"]
+    if rule is not None:
+        rule = _sharding_rule(rule, known["static_args"], mesh, values_types, types)
+        made.attributes["sdy.sharding_rule"] = sdy_sharding_rule_to_mlir(rule, values_types, types)
+    return made.results
+
+
+def _types(ctx: Any, avals: Any) -> Any:
+    found = [mlir.aval_to_ir_types(ctx.module_context, item) for item in avals]
+    return mlir.ir_tree_registry.flatten(found)[0]
+
+
+def _sharding_rule(rule: Any, static: Any, mesh: Any, operands: Any, results: Any) -> Any:
+    """A rule for Shardy, as JAX makes it of what ``def_partition`` was given."""
+    if not callable(rule) or isinstance(rule, SdyShardingRule):
+        return rule
+    made = rule(*static, mesh, operands, results)
+    more: dict[str, Any] = {}
+    if isinstance(made, list | tuple) and len(made) == 2:
+        made, more = made
+    return str_to_sdy_sharding_rule(made, **more) if isinstance(made, str) else made
+
+
+def answer(question: bytes) -> bytes:
+    """What an op's partitioning rule says.
+
+    Args:
+        question: from the partitioner's process.
+
+    Raises:
+        Exception: whatever the user's function raises.
+    """
+    kind, key, shapes, shardings = questions.read_question(question)
+    function = {
+        "partition": custom_partitioning._custom_partitioning_partition,
+        "infer": custom_partitioning._custom_partitioning_infer_sharding_from_operands,
+        "propagate": custom_partitioning._custom_partitioning_propagate_user_sharding,
+    }[kind]
+    info: Any = custom_partitioning._sharding_callbacks.get(key)
+    if info is None:
+        raise KeyError("a partitioning rule that is not this capture's")
+    lowered_for: tuple[str, ...] = info.module_context.platforms
+
+    def attempt(platform: str) -> bytes:
+        info.module_context.platforms = (platform,)
+        return _answer(kind, function, key, shapes, shardings)
+
+    # A program for a target is for that one; others have kernels of any platform inside.
+    anywhere = lowered_for == PLATFORMS[:1]
+    return on_first(PLATFORMS if anywhere else lowered_for, attempt)[0]
+
+
+def _answer(kind: str, function: Any, key: bytes, shapes: list[Any], shardings: list[Any]) -> bytes:
+    with core.eval_context():
+        if kind == "partition":
+            *operands, result = shapes
+            *given, wanted = shardings
+            module, arguments, results = function(operands, given, result, wanted, key)
+            return questions.write_answer([*arguments, results], module)
+        if kind == "infer":
+            *operands, result = shapes
+            return questions.write_answer([function(operands, shardings, result, key)])
+        return questions.write_answer([function(shardings[0], shapes[0], key)])

@@ -1,0 +1,1 @@
+"""A cluster and a device that are not there."""

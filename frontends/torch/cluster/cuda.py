@@ -1,0 +1,117 @@
+"""CUDA by name: what programs ask of a GPU goes to the recording device.
+
+The idea: training code names its device ("cuda", ``.cuda()``, ``torch.cuda.Stream``).  Where
+PyTorch takes a device, the recording device is put in; the functions of ``torch.cuda`` and of
+``torch.accelerator`` are answered by its module.  Extensions that call CUDA themselves are no
+PyTorch code and fail where they are called.
+
+    with cuda_names(): torch.zeros(3, device="cuda").device        # flint:0
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from flint.frontends.torch.cluster.device import NAME, Event, Stream
+from flint.frontends.torch.cluster.device_module import DeviceModule
+from flint.frontends.torch.modes import function_mode
+
+
+def recording_device() -> torch.device:
+    """The device that this process records."""
+    return torch.device(NAME, 0)
+
+
+def mapped(item: Any) -> Any:
+    """A device that names CUDA becomes the recording device; anything else stays."""
+    if isinstance(item, torch.device):
+        return recording_device() if item.type in ("cuda", NAME) else item
+    if isinstance(item, str) and (item == "cuda" or item.startswith("cuda:")):
+        return recording_device()
+    return item
+
+
+def _see(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Put the recording device in wherever a function is given a CUDA device."""
+    if func is torch.Tensor.cuda:
+        rest = {key: value for key, value in kwargs.items() if key == "non_blocking"}
+        return args[0].to(recording_device(), **rest)
+    if func is torch.device:
+        return mapped(torch.device(*args, **kwargs))
+    if func is torch.Tensor.pin_memory:
+        return args[0]  # pages of fake tensors cannot be pinned
+    if func is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
+        args = (args[0], recording_device(), *args[2:])
+    for item in args:
+        if isinstance(item, torch.device | str):
+            args = tuple(mapped(part) for part in args)
+            break
+    if "device" in kwargs:
+        device = mapped(kwargs["device"])
+        is_number = isinstance(device, int) and not isinstance(device, bool)
+        kwargs = {**kwargs, "device": recording_device() if is_number else device}
+    if kwargs.get("pin_memory"):
+        kwargs = {**kwargs, "pin_memory": False}
+    return func(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def cuda_names() -> Iterator[None]:
+    """Within it, CUDA's names mean the recording device, in this process."""
+    module = DeviceModule()
+    with contextlib.ExitStack() as stack:
+        for owner in (torch.cuda, torch.accelerator):
+            for name in dir(module):
+                if not name.startswith("__") and hasattr(owner, name):
+                    _set(stack, owner, name, getattr(module, name))
+        _set(stack, torch.cuda, "Stream", Stream)
+        _set(stack, torch.cuda, "Event", Event)
+        _set(stack, torch.cuda, "device", module.device)
+        _set(stack, torch.cuda, "_lazy_init", module.init)
+        for owner, name, where in _device_arguments():
+            _set(stack, owner, name, _with_mapped(getattr(owner, name), where))
+        stack.enter_context(function_mode(_see))
+        yield
+
+
+def _set(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    stack.callback(setattr, owner, name, before)
+
+
+def _device_arguments() -> Iterator[tuple[Any, str, tuple[int, str]]]:
+    """Functions that modes do not see: owner, name, position and name of the device's type."""
+    from torch.distributed import device_mesh
+
+    yield torch, "set_default_device", (0, "device")
+    yield torch.autocast, "__init__", (1, "device_type")
+    yield torch.amp.GradScaler, "__init__", (1, "device")
+    yield torch, "get_device_module", (0, "device")
+    yield torch.distributed, "init_device_mesh", (0, "device_type")
+    yield device_mesh, "init_device_mesh", (0, "device_type")
+    yield device_mesh.DeviceMesh, "__init__", (1, "device_type")
+
+
+def _with_mapped(function: Any, where: tuple[int, str]) -> Any:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        position, name = where
+        if len(args) > position:
+            args = (*args[:position], _same_kind(args[position]), *args[position + 1 :])
+        if name in kwargs:
+            kwargs[name] = _same_kind(kwargs[name])
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _same_kind(item: Any) -> Any:
+    """A device's type stays a text where it was one."""
+    found = mapped(item)
+    return NAME if isinstance(item, str) and isinstance(found, torch.device) else found

@@ -1,0 +1,208 @@
+"""The recording device: a PyTorch device that computes nothing and remembers streams and events.
+
+The idea: PyTorch lets a device be made in Python (its PrivateUse1 backend).  Ours has no memory and
+no kernels: tensors on it are fake tensors.  But code asks it for streams and events as it would ask
+a GPU, and what waits for what is told to a timeline, which numbers the ops that are recorded.
+
+    register()
+    with torch.device("flint"): ...
+    stream = torch.flint.Stream(); stream.wait_event(event)
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from typing import Any
+
+import torch
+
+from flint.frontends.torch.recording.streams import START, Moment, Timeline
+
+#: Name of the device type.
+NAME = "flint"
+
+
+class _State:
+    """What is current: the timeline of the recording, and the stack of streams."""
+
+    timeline: Timeline = Timeline()
+    streams: list[Stream]
+    numbers = itertools.count(1)
+
+
+def timeline() -> Timeline:
+    """The timeline that streams and events write to."""
+    return _State.timeline
+
+
+def restart() -> Timeline:
+    """A new timeline: what was issued before is over."""
+    _State.timeline = Timeline()
+    return _State.timeline
+
+
+def current_stream() -> Stream:
+    """The stream that ops are issued on."""
+    return _State.streams[-1]
+
+
+def set_stream(stream: Stream) -> None:
+    """Make a stream the current one for good."""
+    _State.streams[-1] = stream
+
+
+class Stream:
+    """A queue of ops on the device; number 0 is the default stream."""
+
+    def __init__(
+        self, device: Any = None, priority: int = 0, *, stream_id: int | None = None, **_: Any
+    ) -> None:
+        self.stream_id = next(_State.numbers) if stream_id is None else stream_id
+        self.priority = priority
+        self.device_index = 0
+        self.device_type = NAME
+        self.cuda_stream = self.stream_id
+
+    @property
+    def device(self) -> torch.device:
+        """The recording device."""
+        return torch.device(NAME, 0)
+
+    def wait_event(self, event: Event) -> None:
+        """Later ops of this stream come after what the event recorded."""
+        _State.timeline.wait(self.stream_id, event.recorded(_State.timeline))
+
+    def wait_stream(self, stream: Stream) -> None:
+        """Later ops of this stream come after all that was issued on the other."""
+        _State.timeline.wait(self.stream_id, _State.timeline.moment(stream.stream_id))
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """Record an event on this stream."""
+        event = event or Event()
+        event.record(self)
+        return event
+
+    def synchronize(self) -> None:
+        """The host waits for this stream."""
+        _State.timeline.host_wait(_State.timeline.moment(self.stream_id))
+
+    def query(self) -> bool:
+        """Whether all is over: said yes, since nothing runs."""
+        return True
+
+    def is_capturing(self) -> bool:
+        """Whether a graph of CUDA is being captured: never."""
+        return False
+
+    def __enter__(self) -> Stream:
+        _State.streams.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _State.streams.pop()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and self.stream_id == other.stream_id
+
+    def __hash__(self) -> int:
+        return hash((NAME, self.stream_id))
+
+
+class Event:
+    """A point in a stream."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self._moment: Moment = START
+        self._timeline: Timeline | None = None
+
+    def recorded(self, line: Timeline) -> Moment:
+        """The moment of the last record; one of an earlier timeline is over."""
+        return self._moment if self._timeline is line else START
+
+    def record(self, stream: Stream | None = None) -> Event:
+        """Remember what is issued on a stream (default: the current one)."""
+        self._timeline = _State.timeline
+        self._moment = self._timeline.moment((stream or current_stream()).stream_id)
+        return self
+
+    def wait(self, stream: Stream | None = None) -> None:
+        """Later ops of a stream (default: the current one) come after this event."""
+        (stream or current_stream()).wait_event(self)
+
+    def synchronize(self) -> None:
+        """The host waits for this event."""
+        _State.timeline.host_wait(self.recorded(_State.timeline))
+
+    def query(self) -> bool:
+        """Whether it is over: said yes, since nothing runs."""
+        return True
+
+    def elapsed_time(self, _: Event) -> float:
+        """Milliseconds between two events: no time passes here, but rates must not divide by 0."""
+        return 1.0
+
+
+_State.streams = [Stream(stream_id=0)]
+
+
+class _Passing:
+    """A Python error on its way through C++, which no Python may be called with.
+
+    While it unwinds, PyTorch gives devices and streams back to what they were and asks the guard
+    of ours for its type; the answer would end the process.  So the error is taken out first, and
+    what C++ then reports as an error of nothing is this one (``passed_error``).
+    """
+
+    take: Any = ctypes.pythonapi.PyErr_Fetch
+    cells = tuple(ctypes.py_object() for _ in range(3))
+    places = tuple(ctypes.byref(cell) for cell in cells)
+    last: BaseException | None = None
+
+
+def _type(_: Any, take: Any = _Passing.take, places: Any = _Passing.places) -> Any:
+    take(*places)  # first of all: nothing else may be called before
+    if _Passing.cells[0]:
+        kind, value, trace = (cell.value if cell else None for cell in _Passing.cells)
+        error: Any = value if isinstance(value, BaseException) or kind is None else kind(value)
+        _Passing.last = error.with_traceback(trace)
+    return torch._C._autograd.DeviceType.PrivateUse1
+
+
+def passed_error() -> BaseException | None:
+    """The last error that C++ lost, once."""
+    found, _Passing.last = _Passing.last, None
+    return found
+
+
+_registered = False
+
+
+def register() -> None:
+    """Make the device known to PyTorch, once in a process."""
+    global _registered
+    if _registered:
+        return
+    import torch.distributed as dist
+    import torch.testing._internal.distributed.fake_pg  # says what its groups are for
+    from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+    from flint.frontends.torch.cluster.device_module import DeviceModule
+
+    acc: Any = torch._C._acc  # private; as in torch 2.13
+
+    def yes(*_: Any) -> bool:
+        return True
+
+    hooks = {"is_available": yes, "is_built": yes, "has_primary_context": yes}
+    guard = {"type_": _type}
+    made = [
+        type("Hooks", (acc.PrivateUse1Hooks,), hooks)(),
+        type("Guard", (acc.DeviceGuard,), guard)(),
+    ]
+    _setup_privateuseone_for_python_backend(NAME, DeviceModule(), *made)
+    backend: Any = dist.Backend
+    if NAME not in backend.backend_capability["fake"]:
+        backend.backend_capability["fake"].append(NAME)
+    backend.default_device_backend_map[NAME] = "fake"
+    _registered = True

@@ -1,0 +1,87 @@
+"""What stands in for an op without a lowering: a custom call that states its FLOPs.
+
+The idea: torch's FLOP counter has formulas for what it knows, shims add theirs, and ``formulas.py``
+has those of windows and of linear algebra; any other op is taken for one FLOP per element that it
+writes.  Bytes follow from the types.  The values are not computed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from flint.frontends.torch.emission.formulas import FORMULAS
+from flint.frontends.torch.lowerings import operations as build
+from flint.frontends.torch.lowerings.calls import Call, Operand
+from flint.stablehlo.read.bindings import ir
+from flint.stablehlo.read.bindings import stablehlo as hlo
+
+
+def substitute(call: Call, args: list[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], str]:
+    """A custom call ``flint.<op>`` of an op's tensors with all of its targets as results.
+
+    Returns:
+        The values of the targets, and how the FLOPs were found, for a warning.
+    """
+    operands = [item.value for item in _operands([*args, *kwargs.values()])]
+    flops, unit, how = _flops(call, args, kwargs)
+    estimate = {"flops": flops, "unit": unit}
+    config = json.dumps({"custom_call_config": {"cost_estimate": estimate}})
+    made = hlo.CustomCallOp(
+        [build.tensor(spec.shape, spec.dtype) for spec in call.targets],
+        operands,
+        ir.StringAttr.get("flint." + call.name),
+        backend_config=ir.StringAttr.get(config),
+        has_side_effect=ir.BoolAttr.get(False),
+    )
+    return list(made.results), how
+
+
+def _flops(call: Call, args: list[Any], kwargs: Mapping[str, Any]) -> tuple[int, str, str]:
+    formula = _formula(call.name)
+    if formula is not None:
+        try:
+            shapes = [_shapes(item) for item in args]
+            named = {name: _shapes(item) for name, item in kwargs.items() if name != "out"}
+            outs: Any = tuple(spec.shape for spec in call.targets)
+            outs = outs[0] if len(outs) == 1 else outs
+            return (
+                int(formula(*shapes, **named, out_val=outs)),
+                "matmul",
+                "FLOPs by a formula",
+            )
+        except Exception:
+            # The formulas are not for every overload; the estimate below is for those.
+            pass
+    own = FORMULAS.get(call.base)
+    if own is not None:
+        return round(own(call, args)), "vector", "FLOPs by a formula"
+    return sum(spec.elements for spec in call.targets), "vector", "one FLOP per element assumed"
+
+
+def _formula(name: str) -> Any:
+    import torch
+    from torch.utils.flop_counter import flop_registry
+
+    namespace, base, _ = name.split(".", 2)
+    packet = getattr(getattr(torch.ops, namespace), base, None)
+    return flop_registry.get(packet)
+
+
+def _shapes(item: Any) -> Any:
+    if isinstance(item, Operand):
+        return item.shape
+    if isinstance(item, tuple | list):
+        return [_shapes(part) for part in item]
+    return item
+
+
+def _operands(items: list[Any]) -> list[Operand]:
+    found: list[Operand] = []
+    for item in items:
+        if isinstance(item, Operand):
+            found.append(item)
+        elif isinstance(item, tuple | list):
+            found += _operands(list(item))
+    return found

@@ -1,0 +1,82 @@
+"""What a rank did, as one hash: equal for ranks that do the same from their own place.
+
+The idea: two ranks run one program when their ops, shapes, streams and waits are equal and their
+groups lie in the same way around them.  Values that say which rank it is (offsets of shards, masks
+of vocabularies) are no behaviour: sizes are compared, numbers are not.
+
+    signature(recording) == signature(other)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from flint.frontends.torch.emission.replica_groups import full_groups
+from flint.frontends.torch.recording.recording import Group, Recording, View
+
+
+def signature(recording: Recording) -> str:
+    """A hash of a recording, the rank's own place left out."""
+    shape = tuple(size for _, size in recording.mesh) or (recording.world_size,)
+    groups = [_place(group, recording.rank, shape) for group in recording.groups]
+    digest = hashlib.sha256()
+    for op in recording.ops:
+        peer = _step(recording.rank, op.peer, shape) if op.peer >= 0 else None
+        # The other groups of the same kind have other names.
+        own = recording.groups[op.group].name if op.group >= 0 else None
+        parts = (
+            op.name,
+            _form(op.args, own),
+            _form(tuple(sorted(op.kwargs.items())), own),
+            _form(op.results, own),
+            groups[op.group] if op.group >= 0 else None,
+            peer,
+            op.reduction,
+            op.stream,
+            op.after,
+            op.phase,
+            op.module,
+        )
+        digest.update(repr(parts).encode())
+    digest.update(repr(recording.storage_bytes).encode())
+    digest.update(repr([_form(item.view) for item in recording.inputs]).encode())
+    return digest.hexdigest()
+
+
+def _step(rank: int, peer: int, shape: tuple[int, ...]) -> Any:
+    """From where to where a message goes, along the mesh axes that it crosses.
+
+    Absolute: whom a stage talks to is part of what it does, so that every stage is a program.
+    """
+    ends = np.stack(np.unravel_index(np.array([rank, peer]), shape))
+    return [(axis, *ends[axis].tolist()) for axis in np.flatnonzero(ends[:, 0] != ends[:, 1])]
+
+
+def _form(argument: Any, group: str | None = None) -> Any:
+    """An argument without numbers that may name a rank, and without its group's name."""
+    if isinstance(argument, View):
+        return argument.storage, argument.shape, argument.stride, argument.dtype
+    if isinstance(argument, tuple | list):
+        return tuple(_form(item, group) for item in argument)
+    if argument == group and group is not None:
+        return "its group"
+    if isinstance(argument, bool) or argument is None or isinstance(argument, str):
+        return argument
+    return type(argument).__name__
+
+
+def _place(group: Group, rank: int, shape: tuple[int, ...]) -> Any:
+    """How a group lies around a rank: the steps between its members along each mesh axis."""
+    places = np.stack(np.unravel_index(np.array(group.ranks), shape))
+    own = np.array(np.unravel_index(rank, shape))
+    if rank not in group.ranks:
+        return (places - own[:, None]).tolist()
+    # Members along whole axes look the same from each of them, and so do the equal parts that tile
+    # an axis; anything else is kept as it is.
+    varying = tuple(np.flatnonzero((places != places[:, :1]).any(1)).tolist())
+    if len(group.ranks) == int(np.prod([shape[axis] for axis in varying], initial=1)):
+        return varying, "whole"
+    return hashlib.sha256(full_groups(group.ranks, shape).tobytes()).hexdigest()

@@ -1,0 +1,1 @@
+"""What PyTorch dispatches in one step of one rank, as a recording."""

@@ -1,0 +1,138 @@
+"""Tensors of collectives that no group of ranks could exchange, by size or by layout.
+
+The idea: a fake process group takes anything, where a real one refuses lists that are not as long
+as the group, tensors that do not divide among it and, where it needs one block of memory, tensors
+that are none.  The rules are those of ProcessGroupNCCL.
+
+    fits(torch.ops.c10d.allgather_.default, ([[three tensors]], [tensor], group), 4, place)
+    # FlintError: c10d.allgather_.default at train.py:7: 3 output tensors for 4 ranks
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from flint.capturing.user_frames import short_path
+from flint.errors import FlintError
+from flint.frontends.torch.recording.tracking import Place
+
+
+def fits(op: Any, args: tuple[Any, ...], members: int, place: Place) -> None:
+    """Nothing, where a collective among ``members`` ranks can be, or nobody knows.
+
+    Raises:
+        FlintError: it cannot be; the text says where and why.
+    """
+    rule = _RULES.get(op._schema.name)
+    wrong = "" if rule is None else rule(args, members)
+    wrong = wrong or _scattered(args, _IN_ONE_BLOCK.get(op._schema.name, ()))
+    if wrong:
+        at = f" at {short_path(place.file)}:{place.line}" if place.file else ""
+        raise FlintError(f"{op}{at}: {wrong}")
+
+
+def _listed(what: str, position: int) -> Callable[[tuple[Any, ...], int], str]:
+    def rule(args: tuple[Any, ...], members: int) -> str:
+        for item in args[position]:
+            if isinstance(item, Sequence) and len(item) != members:
+                return f"{len(item)} {what} tensors for {members} ranks"
+        return ""
+
+    return rule
+
+
+def _exchanged(args: tuple[Any, ...], members: int) -> str:
+    for what, tensors in (("output", args[0]), ("input", args[1])):
+        if len(tensors) != members:
+            return f"{len(tensors)} {what} tensors for {members} ranks"
+    return ""
+
+
+def _times(whole: int, part: int) -> Callable[[tuple[Any, ...], int], str]:
+    """The tensor at one position is that at another, once per rank."""
+
+    def rule(args: tuple[Any, ...], members: int) -> str:
+        large, small = args[whole].numel(), args[part].numel()
+        if large == small * members:
+            return ""
+        names = ("an output", "an input") if whole == 0 else ("an input", "an output")
+        return f"{names[0]} of {large:,} elements for {members} times {names[1]} of {small:,}"
+
+    return rule
+
+
+def _split(args: tuple[Any, ...], members: int) -> str:
+    outputs, inputs, given = args[0], args[1], args[3:5]
+    for what, tensor, sizes in zip(("output", "input"), (outputs, inputs), given, strict=True):
+        wrong = _wrong_splits(what, tensor, sizes, members)
+        if wrong:
+            return wrong
+    if not any(given) and outputs.numel() != inputs.numel():
+        return f"an output of {outputs.numel():,} elements for an input of {inputs.numel():,}"
+    return ""
+
+
+def _split_functional(args: tuple[Any, ...], members: int) -> str:
+    """The output is made as large as its splits say."""
+    source, received, sent = args[:3]
+    if received and len(received) != members:
+        return f"{len(received)} output splits for {members} ranks"
+    return _wrong_splits("input", source, sent, members)
+
+
+def _wrong_splits(what: str, tensor: Any, sizes: Sequence[int], members: int) -> str:
+    rows = tensor.shape[0] if tensor.dim() else 1
+    if sizes and len(sizes) != members:
+        return f"{len(sizes)} {what} splits for {members} ranks"
+    if sizes and sum(sizes) != rows:
+        return f"{what} splits of {sum(sizes):,} rows for a tensor of {rows:,}"
+    if not sizes and rows % members:
+        return f"{what} of {rows:,} rows, which do not divide among {members} ranks"
+    return ""
+
+
+def _scattered(args: tuple[Any, ...], positions: Sequence[int]) -> str:
+    for position in positions:
+        given = args[position]
+        for tensor in given if isinstance(given, Sequence) else (given,):
+            if not _in_one_block(tensor):
+                shape = ", ".join(map(str, tensor.shape))
+                return f"a tensor ({shape}) that is not contiguous, as NCCL wants it here"
+    return ""
+
+
+def _in_one_block(tensor: Any) -> bool:
+    """Whether elements lie one after the other: row-major, or with channels last."""
+    formats = [torch.contiguous_format, *_CHANNELS_LAST.get(tensor.dim(), ())]
+    if tensor.layout != torch.strided:
+        return True  # sparse: not this rule's matter
+    return any(tensor.is_contiguous(memory_format=item) for item in formats)
+
+
+_CHANNELS_LAST = {4: (torch.channels_last,), 5: (torch.channels_last_3d,)}
+
+#: Collectives that refuse other tensors -> the arguments in question.  All-to-alls, gathers to one
+#: rank and messages only warn.
+_IN_ONE_BLOCK: Mapping[str, tuple[int, ...]] = {
+    "c10d::allreduce_": (0,),
+    "c10d::broadcast_": (0,),
+    "c10d::reduce_": (0,),
+    "c10d::allgather_": (1,),
+    "c10d::reduce_scatter_": (0,),
+    "c10d::_allgather_base_": (0, 1),
+}
+
+_RULES: Mapping[str, Callable[[tuple[Any, ...], int], str]] = {
+    "c10d::allgather_": _listed("output", 0),
+    "c10d::gather_": _listed("output", 0),
+    "c10d::scatter_": _listed("input", 1),
+    "c10d::reduce_scatter_": _listed("input", 1),
+    "c10d::alltoall_": _exchanged,
+    "c10d::_allgather_base_": _times(0, 1),
+    "c10d::_reduce_scatter_base_": _times(1, 0),
+    "c10d::alltoall_base_": _split,
+    "_c10d_functional::all_to_all_single": _split_functional,
+}

@@ -1,0 +1,171 @@
+"""Kernels of GPUs for which PyTorch has no shape function, and what runs around them.
+
+The idea: under fake tensors an op gives shapes by its "meta" kernel.  Synchronised batch norm's
+ops, the fused GRU cell, gradients of margin losses and fused optimizers whose learning rate is a
+tensor have none: they stand here, as in PyTorch's
+own kernels (aten/src/ATen/native/cuda/Normalization.cu, RNN.cu).  Any other op without one is an
+error that names it.
+
+Synchronised batch norm takes out ranks without samples, which the host waits for: every rank is
+taken to have some, and the wait stays.  Recurrent networks are taken apart step by step, as GPUs
+without cuDNN do.  Both are told.
+
+    with kernels(): F.batch_norm ...
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch._subclasses import fake_tensor
+from torch.nn.modules import _functions
+
+from flint.errors import FlintError
+from flint.frontends.torch.cluster import device
+from flint.frontends.torch.shims.values import assumed, place
+
+#: Kernels of these types keep statistics in another one.
+_WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+
+
+def _per_channel(input: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """A vector [channels], by default of the dtype of statistics."""
+    dtype = dtype or _WIDE.get(input.dtype, input.dtype)
+    return input.new_empty(input.shape[1], dtype=dtype)
+
+
+def _stats(input: torch.Tensor, eps: float) -> Any:
+    return _per_channel(input), _per_channel(input)
+
+
+def _gathered(input: torch.Tensor, *_: Any) -> Any:
+    return _per_channel(input), _per_channel(input)
+
+
+def _like(input: torch.Tensor, *_: Any) -> Any:
+    return torch.empty_like(input)
+
+
+def _reduced(
+    grad_out: torch.Tensor, input: torch.Tensor, mean: torch.Tensor, invstd: torch.Tensor,
+    weight: torch.Tensor | None, input_g: bool, weight_g: bool, bias_g: bool,
+) -> Any:  # fmt: skip
+    kind = None if weight is None else weight.dtype
+    none = input.new_empty(0)
+    sums = [_per_channel(input) if input_g else none for _ in range(2)]
+    return *sums, *(_per_channel(input, kind) if each else none for each in (weight_g, bias_g))
+
+
+def _gru(input_gates: torch.Tensor, hidden_gates: torch.Tensor, hx: torch.Tensor, *_: Any) -> Any:
+    return torch.empty_like(hx), hx.new_empty(hx.shape[0], hx.shape[1] * 5)
+
+
+def _gru_backward(grad_hy: torch.Tensor, workspace: torch.Tensor, has_bias: bool) -> Any:
+    batch, hidden = workspace.shape[0], workspace.shape[1] // 5
+    gates = [workspace.new_empty(batch, 3 * hidden) for _ in range(2)]
+    biases = [workspace.new_empty(3 * hidden if has_bias else 0) for _ in range(2)]
+    return *gates, torch.empty_like(grad_hy), *biases
+
+
+def _like_second(_: torch.Tensor, input: torch.Tensor, *__: Any, **___: Any) -> Any:
+    return torch.empty_like(input)
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """Of ops that only write what they are given."""
+
+
+_SHAPES = {
+    "_fused_adam_.tensor_lr": _nothing,
+    "_fused_adamw_.tensor_lr": _nothing,
+    "_fused_sgd_": _nothing,
+    "_fused_sgd_.tensor_lr": _nothing,
+    "_fused_adagrad_": _nothing,
+    "_fused_adagrad_.tensor_lr": _nothing,
+    "batch_norm_stats": _stats,
+    "batch_norm_gather_stats_with_counts": _gathered,
+    "batch_norm_elemt": _like,
+    "batch_norm_backward_reduce": _reduced,
+    "batch_norm_backward_elemt": _like,
+    "multi_margin_loss_backward": _like_second,
+    "multilabel_margin_loss_backward": _like_second,
+    "_thnn_fused_gru_cell": _gru,
+    "_thnn_fused_gru_cell_backward": _gru_backward,
+}
+
+_new_library: Any = torch.library.Library
+
+
+@contextlib.contextmanager
+def kernels() -> Iterator[None]:
+    """Within it, these ops have shapes."""
+    library = _new_library("aten", "IMPL")
+    for name, function in _SHAPES.items():
+        library.impl(name, function, "Meta")
+    with contextlib.ExitStack() as stack:
+        _replace(stack, fake_tensor, "run_fallback_kernel", _named(fake_tensor.run_fallback_kernel))
+        norm: Any = _functions.SyncBatchNorm
+        _replace(stack, norm, "forward", staticmethod(_synchronised(norm.forward)))
+        for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
+            _replace(stack, torch._VF, name, _told(name, getattr(torch._VF, name)))
+        yield
+
+
+def _replace(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:
+    before = owner.__dict__.get(name, getattr(owner, name))
+    setattr(owner, name, value)
+    stack.callback(setattr, owner, name, before)
+
+
+def _named(original: Any) -> Any:
+    """Ops on the recording device cannot fall back to running for real."""
+
+    @functools.wraps(original)
+    def run(mode: Any, func: Any, flat_args: Any, *rest: Any) -> Any:
+        for item in flat_args:
+            if isinstance(item, torch.Tensor) and item.device.type == device.NAME:
+                raise FlintError(
+                    f"{func} cannot be captured{place()}: PyTorch has no function that gives its "
+                    "results' shapes; torch.library.register_fake adds one for an op of your own"
+                )
+        return original(mode, func, flat_args, *rest)
+
+    return run
+
+
+def _synchronised(original: Any) -> Any:
+    """SyncBatchNorm's forward pass without the selection of ranks that have samples."""
+
+    def waits() -> bool:
+        line = device.timeline()
+        line.host_wait(line.moment(device.current_stream().stream_id))
+        return True  # as in a graph of CUDA, which takes every rank to have samples
+
+    @functools.wraps(original)
+    def forward(*args: Any) -> Any:
+        assumed[f"batch norm is synchronised{place()}: every rank is taken to have samples"] += 1
+        cuda: Any = torch.cuda
+        before = cuda.is_current_stream_capturing
+        cuda.is_current_stream_capturing = waits
+        try:
+            return original(*args)
+        finally:
+            cuda.is_current_stream_capturing = before
+
+    return forward
+
+
+def _told(name: str, original: Any) -> Any:
+    @functools.wraps(original)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if args and args[0].device.type == device.NAME:
+            assumed[
+                f"{name}{place()}: recorded step by step; cuDNN has a kernel for all steps"
+            ] += 1
+        return original(*args, **kwargs)
+
+    return run

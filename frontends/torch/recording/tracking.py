@@ -1,0 +1,361 @@
+"""Whose work an op is: module path, phase and the user's line.
+
+The idea: three things are watched while a step runs: which module's ``forward`` is running, whether
+the autograd engine or an optimizer is, and which autograd node is being made or executed.  Nodes
+are numbered as they are made (their sequence number), so that the number of the node that the
+engine executes leads back to the module and the line of the forward op.  Numbers are per thread:
+the engine must run in the thread that calls it.
+
+    tracker = Tracker({module: "layers.3"})
+    with tracking(tracker): step()          # tracker.place() while an op is dispatched
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import functools
+import os
+import sys
+import sysconfig
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import FrameType, TracebackType
+from typing import Any
+
+import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+#: Code whose frames are not the user's: PyTorch, the standard library, this frontend.
+_OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_DECORATED = os.sep + "typing_extensions.py"  # whose wrapper calls PyTorch's deprecated functions
+_STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
+
+#: Names that wrappers put between a module and the user's own name for it.
+_WRAPPERS = frozenset(("_checkpoint_wrapped_module", "_fsdp_wrapped_module", "_orig_mod"))
+
+#: Number of the nodes that add gradients up (UINT64_MAX): they belong to no forward op.
+_ACCUMULATE = 2**64 - 1
+
+#: How many of the engine's and wrappers' frames lie above an op at most, before it is given up.
+_DEPTH = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an op comes from; as in ``recording.Op``."""
+
+    phase: str = ""
+    module: str = ""
+    file: str = ""
+    line: int = 0
+
+
+def clean(path: str) -> str:
+    """A module's path without what wrappers insert: "layers.0._checkpoint_wrapped_module.wq"."""
+    return ".".join(part for part in path.split(".") if part not in _WRAPPERS)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_users(file: str) -> bool:
+    if file.startswith((_OURS, _TORCH, "<")) or file.endswith(_DECORATED):
+        return False
+    # A library that the user runs is as good a place as any.
+    return "-packages" in file or not file.startswith(_STDLIB)
+
+
+def users_line(frame: FrameType | None) -> tuple[str, int]:
+    """File and line of the innermost frame that is the user's; ("", 0) when there is none."""
+    for _ in range(_DEPTH):
+        if frame is None:
+            break
+        file = frame.f_code.co_filename
+        if _is_users(file):
+            return file, frame.f_lineno
+        frame = frame.f_back
+    return "", 0
+
+
+def users_line_of(trace: TracebackType | None) -> tuple[str, int]:
+    """File and line of the innermost frame of a traceback that is the user's."""
+    found = "", 0
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if _is_users(file):
+            found = file, trace.tb_lineno
+        trace = trace.tb_next
+    return found
+
+
+class Tracker:
+    """What runs at the moment.
+
+    Attributes:
+        names: paths of the modules that are known.
+        roots: modules that were called outside of any known one.
+        optimizers: those that stepped.
+    """
+
+    def __init__(self, names: Mapping[torch.nn.Module, str] | None = None) -> None:
+        self.names: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
+        self.names.update(names or {})
+        self.roots: list[torch.nn.Module] = []
+        self.optimizers: list[torch.optim.Optimizer] = []
+        self._stack: list[tuple[str, bool]] = []  # path, whether entered during a backward pass
+        self._owners: list[str] = []
+        self._gradients: dict[int, Any] = {}  # storages of gradients that pipeline stages exchange
+        self._backward = 0
+        self._ran_backward = False
+        self._optimizer = 0
+        self._recompute = 0
+        self._nodes: dict[int, tuple[str, str, int]] = {}  # node -> module, file, line
+        self._marks: list[int] = []  # the node that came next when the module changed ...
+        self._paths: list[str] = []  # ... and what it changed to
+
+    # what happens
+
+    @contextlib.contextmanager
+    def module(self, path: str | None) -> Iterator[None]:
+        """A module's code runs; None: one that has no name of its own."""
+        if path is None:
+            path = self._stack[-1][0] if self._stack else ""
+        self._stack.append((path, self._backward > 0))
+        self._mark(path)
+        try:
+            yield
+        finally:
+            self._stack.pop()
+            self._mark(self._stack[-1][0] if self._stack else "")
+
+    @contextlib.contextmanager
+    def backward(self) -> Iterator[None]:
+        """The autograd engine runs."""
+        self._backward += 1
+        try:
+            yield
+        finally:
+            self._backward -= 1
+            self._ran_backward = True
+
+    @contextlib.contextmanager
+    def optimizer(self) -> Iterator[None]:
+        """An optimizer's step runs."""
+        self._optimizer += 1
+        try:
+            yield
+        finally:
+            self._optimizer -= 1
+
+    @contextlib.contextmanager
+    def recompute(self) -> Iterator[None]:
+        """A checkpointed part of the forward pass runs again."""
+        self._recompute += 1
+        try:
+            yield
+        finally:
+            self._recompute -= 1
+
+    @contextlib.contextmanager
+    def owner(self, path: str | None) -> Iterator[None]:
+        """Work for a module is done whose code does not run; None: no other one's."""
+        if path is not None:
+            self._owners.append(path)
+        try:
+            yield
+        finally:
+            if path is not None:
+                self._owners.pop()
+
+    def exchanges(self, gradients: Iterable[torch.Tensor]) -> None:
+        """Pipeline stages are about to send or receive gradients."""
+        for item in gradients:
+            storage = item.untyped_storage()
+            self._gradients[storage._cdata] = storage
+
+    def is_gradient(self, tensor: torch.Tensor) -> bool:
+        """Whether a message of pipeline stages is a gradient."""
+        return tensor.untyped_storage()._cdata in self._gradients
+
+    def call_module(self, module: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
+        """A module is called; the first one outside of any known module is a root."""
+        path = self.names.get(module)
+        if path is None and not self._stack:
+            for name, child in module.named_modules():
+                self.names.setdefault(child, clean(name))
+            path = ""
+            self.roots.append(module)
+        return self.module(path)
+
+    def restart(self) -> None:
+        """A new step begins."""
+        self._ran_backward = False
+        self._nodes.clear()
+
+    def _mark(self, path: str) -> None:
+        number = torch._C._autograd._get_sequence_nr()
+        if self._marks and self._marks[-1] == number:
+            self._paths[-1] = path
+        else:
+            self._marks.append(number)
+            self._paths.append(path)
+
+    # what is asked
+
+    def place(self) -> Place:
+        """Whose work an op is that is being dispatched now."""
+        phase = self._phase()
+        node = torch._C._current_autograd_node() if self._backward else None
+        if node is not None and phase == "backward":
+            module, file, line = self._of_node(node)
+        else:
+            module = self._stack[-1][0] if self._stack else ""
+            file, line = users_line(sys._getframe(1))
+        if self._owners:
+            module = self._owners[-1]
+        return Place(phase, module, file, line)
+
+    def made(self, place: Place) -> None:
+        """An op was dispatched: the autograd node made last, if new, is its."""
+        if torch.is_grad_enabled() or place.phase in ("forward", "recompute"):
+            number = torch._C._autograd._get_sequence_nr() - 1
+            self._nodes.setdefault(number, (place.module, place.file, place.line))
+
+    def _phase(self) -> str:
+        if self._optimizer:
+            return "optimizer"
+        if self._backward:
+            again = self._recompute or (self._stack and self._stack[-1][1])
+            return "recompute" if again else "backward"
+        if not self._stack and self._ran_backward and not torch.is_grad_enabled():
+            return "optimizer"  # between backward pass and step: clipping, scaling, zeroing
+        return "forward"
+
+    def _of_node(self, node: Any) -> tuple[str, str, int]:
+        """Module, file and line of the forward op that an autograd node differentiates."""
+        number = node._sequence_nr()
+        known = self._nodes.get(number)
+        if known is not None:
+            return known
+        at = bisect.bisect_right(self._marks, number) - 1
+        inside = at >= 0 and number != _ACCUMULATE
+        return self._paths[at] if inside else "", *users_line(sys._getframe(1))
+
+
+@contextlib.contextmanager
+def tracking(tracker: Tracker) -> Iterator[Tracker]:
+    """Let a tracker watch what runs in this process."""
+    with contextlib.ExitStack() as stack:
+        for owner, name, make in _watched():
+            original = getattr(owner, name)
+            setattr(owner, name, make(original, tracker))
+            stack.callback(setattr, owner, name, original)
+        running: list[contextlib.ExitStack] = []
+
+        def starts(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+            if not any(optimizer is item for item in tracker.optimizers):
+                tracker.optimizers.append(optimizer)
+            running.append(contextlib.ExitStack())
+            running[-1].enter_context(tracker.optimizer())
+
+        def ends(*_: Any) -> None:
+            running.pop().close()
+
+        stack.callback(register_optimizer_step_pre_hook(starts).remove)
+        stack.callback(register_optimizer_step_post_hook(ends).remove)
+        yield tracker
+
+
+_Make = Callable[[Any, Tracker], Any]
+
+
+def _watched() -> Iterator[tuple[Any, str, _Make]]:
+    """Functions of PyTorch that are watched: owner, name, how it is wrapped (torch 2.13)."""
+    from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
+    from torch.distributed.pipelining.stage import _PipelineStageBase
+    from torch.utils import checkpoint
+
+    for name in ("get_bwd_send_ops", "get_bwd_recv_ops"):
+        yield _PipelineStageBase, name, _exchanges_gradients
+    yield torch.nn.Module, "__call__", _calls_module
+    yield torch.autograd, "_engine_run_backward", _runs_backward
+    yield torch.autograd.graph, "_engine_run_backward", _runs_backward
+    yield checkpoint._recomputation_hook, "__enter__", _enters_recompute
+    yield checkpoint._recomputation_hook, "__exit__", _leaves_recompute
+    for name in ("unshard", "wait_for_unshard", "reshard"):
+        yield FSDPParamGroup, name, _works_for_group
+    yield FSDPParamGroup, "post_backward", _ends_backward_of_group
+
+
+def _calls_module(original: Any, tracker: Tracker) -> Any:
+    @functools.wraps(original)
+    def call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        with tracker.call_module(self):
+            return original(self, *args, **kwargs)
+
+    return call
+
+
+def _runs_backward(original: Any, tracker: Tracker) -> Any:
+    @functools.wraps(original)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with tracker.backward():
+            return original(*args, **kwargs)
+
+    return run
+
+
+def _ends_backward_of_group(original: Any, tracker: Tracker) -> Any:
+    """Pipeline schedules reduce gradients themselves, after the engine's last run."""
+    work = _works_for_group(original, tracker)
+
+    @functools.wraps(original)
+    def end(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with tracker.backward():
+            return work(self, *args, **kwargs)
+
+    return end
+
+
+def _exchanges_gradients(original: Any, tracker: Tracker) -> Any:
+    @functools.wraps(original)
+    def make(self: Any, *args: Any, **kwargs: Any) -> Any:
+        messages = original(self, *args, **kwargs)
+        tracker.exchanges(item.tensor for item in messages)
+        return messages
+
+    return make
+
+
+def _enters_recompute(original: Any, tracker: Tracker) -> Any:
+    @functools.wraps(original)
+    def enter(self: Any) -> Any:
+        self.flint_recompute = tracker.recompute()
+        self.flint_recompute.__enter__()
+        return original(self)
+
+    return enter
+
+
+def _leaves_recompute(original: Any, tracker: Tracker) -> Any:
+    @functools.wraps(original)
+    def leave(self: Any, *error: Any) -> Any:
+        self.flint_recompute.__exit__(None, None, None)
+        return original(self, *error)
+
+    return leave
+
+
+def _works_for_group(original: Any, tracker: Tracker) -> Any:
+    """FSDP gathers one layer's parameters while another one computes: whose they are counts."""
+
+    @functools.wraps(original)
+    def work(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with tracker.owner(tracker.names.get(self.modules[0])):
+            return original(self, *args, **kwargs)
+
+    return work

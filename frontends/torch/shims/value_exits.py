@@ -1,0 +1,128 @@
+"""Values that leave tensors otherwise than by ``.item()``: formatted, as numpy arrays, saved.
+
+A logging line or a checkpoint must not stop a capture.  What is shown or handed out follows the
+policy of ``values.py``, and is told with its line: 1.0 for floats, False for bools; whole numbers
+are shown as 0 where they are only formatted, else they must be known.  ``torch.isfinite`` and
+``torch.isnan`` say that numbers are finite, so that checks for broken losses pass.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+from torch.utils._device import _device_constructors
+
+from flint.errors import FlintError
+from flint.frontends.torch.cluster.device import NAME
+from flint.frontends.torch.recording import routing
+from flint.frontends.torch.shims.values import ADVICE, assumed, place
+
+#: More elements than this are handed out as one repeated element, which takes no memory.
+_MOST = 1 << 20
+
+_PLACEHOLDERS: dict[str, Any] = {"b": False, "f": 1.0, "c": 1.0}
+
+
+def apply() -> None:
+    """Let formatting, numpy and saving do without values."""
+    fake: Any = FakeTensor
+    fake.__format__ = _format
+    fake.numpy = _numpy
+    made_of: Any = torch
+    # ``with torch.device(...)`` knows constructors by identity, from a table made when it is first
+    # needed: it must have torch's own, which is what is called in the end.
+    _device_constructors()
+    made_of.tensor = _from_numbers(torch.tensor)
+    made_of.as_tensor = _from_numbers(torch.as_tensor)
+    made_of.save = _save
+    for name, answer in (("isfinite", True), ("isnan", False), ("isinf", False)):
+        for owner in (torch, torch.Tensor):
+            setattr(owner, name, _answered(getattr(owner, name), answer))
+
+
+def _format(self: torch.Tensor, spec: str) -> str:
+    """As ``torch.Tensor.__format__``, which shows the number of a tensor without dims."""
+    if self.dim():
+        return object.__format__(self, spec) if spec else str(self)
+    kind = self.dtype
+    whole = not (kind.is_floating_point or kind.is_complex or kind == torch.bool)
+    if whole and routing.value_of(self) is None and self.constant is None:  # type: ignore[attr-defined]  # of FakeTensor
+        assumed[f"an integer tensor is formatted{place()}: shown as 0"] += 1
+        return format(0, spec)
+    return format(self.item(), spec)
+
+
+def _numpy(self: torch.Tensor, *, force: bool = False) -> Any:
+    """As ``torch.Tensor.numpy``, with the policy's value in every element."""
+    if not force and self.device.type == NAME:
+        raise TypeError(
+            f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy "
+            "the tensor to host memory first."
+        )
+    if not force and self.requires_grad:
+        raise RuntimeError(
+            "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+        )
+    with unset_fake_temporarily():
+        dtype = torch.empty(0, dtype=self.dtype).numpy().dtype
+    shape = tuple(int(size) for size in self.shape)
+    if dtype.kind not in _PLACEHOLDERS:
+        found = routing.known_value(self)
+        if found is None:
+            raise FlintError(
+                f"an integer tensor becomes a numpy array{place()}: a captured step has no "
+                "values, and shapes may depend on it; compute it from Python numbers, or leave "
+                "it on the device"
+            )
+        with unset_fake_temporarily():
+            return found.numpy().copy()
+    value = _PLACEHOLDERS[dtype.kind]
+    said = f"a tensor becomes a numpy array{place()}: every element taken to be {value}"
+    assumed[said + ADVICE] += 1
+    if self.numel() > _MOST:
+        return np.broadcast_to(np.array(value, dtype), shape)
+    return np.full(shape, value, dtype)
+
+
+def _from_numbers(function: Any) -> Any:
+    """``torch.tensor``, which reads the tensors in a list one by one below the dispatcher."""
+
+    @functools.wraps(function)
+    def call(data: Any, *args: Any, **kwargs: Any) -> Any:
+        return function(_numbers(data), *args, **kwargs)
+
+    return call
+
+
+def _numbers(item: Any) -> Any:
+    if isinstance(item, list | tuple) and any(
+        isinstance(part, FakeTensor | list | tuple) for part in item
+    ):
+        return [
+            part.item() if isinstance(part, FakeTensor) and not part.dim() else _numbers(part)
+            for part in item
+        ]
+    return item
+
+
+def _save(*_: Any, **__: Any) -> None:
+    assumed[f"torch.save{place()} writes nothing in a capture"] += 1
+
+
+def _answered(function: Any, answer: bool) -> Any:
+    """A question about every number, whose answer is known."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if type(result) is FakeTensor:
+            origin = "taking all numbers to be finite"
+            with unset_fake_temporarily():
+                routing.know(result, torch.tensor(answer), origin)
+        return result
+
+    return call

@@ -1,0 +1,309 @@
+"""``flint capture`` as a user runs it: a process, its files, exit status, one line of error."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flint.workload.folder import load
+
+HERE = Path(__file__).parent
+STEPS = HERE / "steps.py"
+
+USERS_FILE = """\
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+
+def setup(mesh):
+    return (jax.ShapeDtypeStruct((64, 32), jnp.float32, sharding=NamedSharding(mesh, P("data"))),)
+
+
+def good(x):
+    print("tracing")
+    return x.sum()
+
+
+def branches(x):
+    if x.sum() > 0:
+        return x
+    return -x
+
+
+def unbounded(x):
+    return jax.lax.while_loop(lambda c: jnp.sum(c) > 1e-3, lambda c: c * 0.5, x)
+
+
+def mismatched(x):
+    return x @ x
+
+
+def fails(x):
+    raise KeyError("q")
+
+
+def elsewhere(x):
+    return jax.lax.with_sharding_constraint(x, P("expert"))
+
+
+def broken_setup(mesh):
+    return 1 / 0
+
+
+def interrupted(x):
+    raise KeyboardInterrupt
+
+
+number = 3
+"""
+
+OWN_MESH = """\
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+mesh = Mesh(np.array(jax.devices()).reshape(-1, 2), ("data", "model"))
+jax.set_mesh(mesh)
+
+
+def setup(_):
+    over_data = NamedSharding(mesh, P("data"))
+    return (jax.ShapeDtypeStruct((16384, 64), jnp.float32, sharding=over_data),)
+
+
+@jax.jit
+def step(x):
+    y = jax.lax.with_sharding_constraint(jnp.sin(x), NamedSharding(mesh, P("data", "model")))
+    return jax.lax.with_sharding_constraint(y, P("data")).sum()
+
+
+@jax.jit
+def mapped(x):
+    part = jax.shard_map(
+        lambda x: jax.lax.psum(x @ x.T, "model"), mesh=mesh, in_specs=P("data", "model"),
+        out_specs=P("data"),
+    )
+    return jax.lax.with_sharding_constraint(part(x), NamedSharding(mesh, P("data")))
+
+
+def elsewhere(x):
+    other = Mesh(mesh.devices, ("rows", "columns"))
+    return jax.shard_map(jnp.sin, mesh=other, in_specs=P("rows"), out_specs=P("rows"))(x)
+
+
+def per_device(x):
+    return jax.pmap(jnp.sin)(x)
+
+
+each = jax.pmap(jnp.sin)
+
+
+def backwards(x):
+    other = Mesh(mesh.devices[::-1], ("data", "model"))
+    return jax.shard_map(jnp.sin, mesh=other, in_specs=P("data"), out_specs=P("data"))(x)
+
+
+def swapped(x):
+    other = Mesh(np.array(jax.devices()).reshape(2, 2).T, ("data", "model"))
+    return jax.jit(
+        jax.shard_map(jnp.sin, mesh=other, in_specs=P("data"), out_specs=P("data"))
+    )(x)
+"""
+
+
+def flint(*arguments, cwd=None, **environment):
+    kept = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+    kept["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    return subprocess.run(
+        [sys.executable, "-m", "flint", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=kept | environment,
+        timeout=1200,
+        check=False,
+    )
+
+
+def failed(run, status):
+    """The one line of a run that failed as it should."""
+    assert run.returncode == status, run.stderr
+    lines = [line for line in run.stderr.splitlines() if line.startswith("flint: ")]
+    assert "Traceback" not in run.stderr
+    assert len(lines) == 1, run.stderr
+    return lines[0]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("user")
+    (folder / "train.py").write_text(USERS_FILE)
+    (folder / "own.py").write_text(OWN_MESH)
+    (folder / "missing.py").write_text("import os\nimport a_module_that_is_not_there\n")
+    (folder / "syntax.py").write_text("x = 1\ndef f(:\n")
+    (folder / "leaves.py").write_text("raise SystemExit('usage: ...')\n")
+    return folder
+
+
+def test_a_decorated_step_becomes_traces_that_consumers_can_run(tmp_path):
+    run = flint("capture", STEPS.name + ":scan", "-o", tmp_path / "out", cwd=HERE)
+    assert run.returncode == 0, run.stderr
+    assert len(list((tmp_path / "out" / "et").glob("*.et"))) == 8
+    checked = flint("check", tmp_path / "out")
+    assert checked.returncode == 0, checked.stdout
+    assert "consumers can run it" in checked.stdout
+
+
+def test_a_plain_function_takes_mesh_axes_and_setup_from_the_command(folder, tmp_path):
+    run = flint(
+        "capture", "train.py:good", "--setup", "setup", "--mesh", "16,2", "--axes", "data,model",
+        "-o", tmp_path / "out", "--json", cwd=folder,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    document = json.loads(run.stdout)  # what the user's code prints is not in it
+    assert document["mesh"] == {"data": 16, "model": 2}
+    assert document["ranks"] == 32
+    assert "tracing" in run.stderr
+
+
+def test_the_mesh_of_the_command_goes_before_the_decorators(tmp_path):
+    run = flint(
+        "capture", "steps.py:mlp", "--mesh", "16,4", "--ranks", "0-3", "--json",
+        "-o", tmp_path / "out", cwd=HERE,
+    )  # fmt: skip
+    assert json.loads(run.stdout)["mesh"] == {"data": 16, "model": 4}
+
+
+def test_the_logical_level_writes_the_program_without_traces(tmp_path):
+    run = flint("capture", "steps.py:mlp", "--level", "logical", "-o", tmp_path / "out", cwd=HERE)
+    assert run.returncode == 0, run.stderr
+    assert not (tmp_path / "out" / "et").exists()
+    looked_at = flint("inspect", tmp_path / "out")
+    assert "logical program" in looked_at.stdout
+
+
+@pytest.mark.parametrize("mesh", ["4,2", "32,2", "8192,2"])
+def test_code_that_builds_its_own_mesh_finds_that_many_devices(mesh, folder, tmp_path):
+    run = flint(
+        "capture", "own.py:step", "--setup", "setup", "--mesh", mesh, "--ranks", "0",
+        "--json", "-o", tmp_path / "out", cwd=folder,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert list(json.loads(run.stdout)["mesh"]) == ["data", "model"]
+
+
+@pytest.mark.parametrize("mesh", [(4, 2), (4096, 4)])
+def test_a_shard_map_over_a_mesh_of_its_own_devices_is_over_the_captures(mesh, folder, tmp_path):
+    (folder / "own_axes.py").write_text(OWN_MESH.replace("(-1, 2)", f"(-1, {mesh[1]})"))
+    run = flint(
+        "capture", "own_axes.py:mapped", "--setup", "setup", "--mesh", f"{mesh[0]},{mesh[1]}",
+        "--ranks", "0", "--granularity", "op", "-o", tmp_path / "out", cwd=folder,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    [program] = load(tmp_path / "out").programs
+    [reduced] = [node for node in program.graph if node.communication is not None]
+    assert reduced.communication.kind == "all_reduce"
+    assert reduced.communication.groups.table()[0].tolist() == list(range(mesh[1]))
+    rows = 16384 // mesh[0]  # a rank's rows times all of its rows
+    assert reduced.communication.operand_bytes == (rows * rows * 4,)
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        ("elsewhere", "elsewhere maps over another mesh than the capture's"),
+        ("per_device", "jax.pmap has one of its own"),
+        ("each", "jax.pmap maps over the devices of one process"),
+        ("backwards", "shard_map is over a mesh of devices in another order than jax.devices()"),
+        ("swapped", "shard_map is over a mesh of devices in another order than jax.devices()"),
+    ],
+)
+def test_maps_over_other_meshes_are_one_line(step, said, folder, tmp_path):
+    run = flint(
+        "capture", f"own.py:{step}", "--setup", "setup", "--mesh", "2,2", "-o", tmp_path / "out",
+        cwd=folder,
+    )  # fmt: skip
+    assert said in failed(run, 2)
+
+
+def test_another_trip_count_is_another_capture(folder, tmp_path):
+    for count in (3, 7):
+        run = flint(
+            "capture", "train.py:unbounded", "--setup", "setup", "--mesh", "4", "--axes", "data",
+            "--trip-count", count, "--granularity", "op", "-o", tmp_path / str(count), cwd=folder,
+        )  # fmt: skip
+        assert run.returncode == 0, run.stderr
+    looked_at = [flint("inspect", tmp_path / str(count), "--json").stdout for count in (3, 7)]
+    assert all(json.loads(text) for text in looked_at)
+    assert looked_at[0] != looked_at[1]
+
+
+COMMON = ("--mesh", "4,2", "--axes", "data,model", "--setup", "setup")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (("nowhere.py:f",), 2, "nowhere.py: no such file"),
+        (("train.py:absent", *COMMON), 2, "no function 'absent'; the file has: setup, good"),
+        (("train.py", *COMMON), 2, "which function? FILE.py:FUNCTION; the file has: setup"),
+        (("train.py:number", *COMMON), 2, "train.py:number is int, no function"),
+        (("train.py:good",), 2, "not decorated with flint.capture: give --mesh"),
+        (("train.py:good", "--mesh", "4,2"), 2, "good takes arguments"),
+        (("train.py:good", "--mesh", "4", "--setup", "nothing"), 2, "--setup nothing: no such"),
+        (("train.py:good", "--mesh", "4", "--setup", "setup"), 2, "name the axes (--axes)"),
+        (("train.py:good", *COMMON, "--axes", "data"), 2, "has 2 axes, names are ('data',)"),
+        (("train.py:good", *COMMON, "--mesh", "5,2"), 2,
+         "argument x has the shape (64, 32): the mesh axis data of 5 devices does not divide its "
+         "dim 0 of size 64"),
+        (("train.py:good", *COMMON, "--level", "final"), 2, "no level"),
+        (("train.py:good", *COMMON, "--target", "h100"), 2, "target 'h100'"),
+        (("train.py:good", *COMMON, "--time-limit", "0.001"), 1, "more than 0.001 s"),
+        (("train.py:good", *COMMON, "--memory-limit", "0.001"), 1, "raise the memory limit"),
+        (("train.py:branches", *COMMON), 1,
+         "train.py:16: branches branches on the value of a traced array"),
+        (("train.py:unbounded", *COMMON), 1, "train.py:22) depends on data"),
+        (("train.py:mismatched", *COMMON), 1, "train.py:26: mismatched cannot be traced"),
+        (("train.py:fails", *COMMON), 1, "train.py:30: fails cannot be traced: KeyError: 'q'"),
+        (("train.py:elsewhere", *COMMON), 1, "train.py:34: elsewhere cannot be traced"),
+        (("train.py:good", *COMMON, "--setup", "broken_setup"), 1,
+         "train.py:38: broken_setup cannot make arguments: ZeroDivisionError"),
+        (("train.py:interrupted", *COMMON), 130, "flint: interrupted"),
+        (("missing.py:f", *COMMON), 1, "missing.py:2: the file cannot be imported: ModuleNotFound"),
+        (("syntax.py:f", *COMMON), 1, "syntax.py:2: the file cannot be imported: SyntaxError"),
+        (("leaves.py:f", *COMMON), 1, "leaves.py:1: the file cannot be imported: SystemExit"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line(arguments, status, said, folder, tmp_path):
+    run = flint("capture", *arguments, "-o", tmp_path / "out", cwd=folder)
+    assert said in failed(run, status)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("parts", ["host_calls", "partitioning_rules", "platform_forms"])
+def test_another_version_of_jax_is_named_before_its_private_parts_are_imported(
+    parts, folder, tmp_path
+):
+    code = (
+        "import sys\n"
+        "from flint.frontends.jax import internals\n"
+        "internals.KNOWN_VERSIONS = '>=9.9,<10'\n"
+        f"sys.modules['flint.frontends.jax.{parts}'] = None  # whose import fails\n"
+        "from flint.cli import main\n"
+        f"main(['capture', 'train.py:good', '--mesh', '4', '-o', {str(tmp_path / 'out')!r}])\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True, text=True, cwd=folder, timeout=1200, check=False,
+    )  # fmt: skip
+    assert run.returncode == 1
+    assert "jax 0." in run.stderr
+    assert ">=9.9,<10" in run.stderr
+    assert len(run.stderr.strip().splitlines()) == 1

@@ -1,0 +1,72 @@
+"""Where an annotation of gloo ends on another thread, the observer says of ops what they are in.
+
+The file has ops in the order in which they ended, ``rf_id`` that in which they began: an op is in
+the innermost one of its thread that began before it and ended after it.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from flint.converters.profilers.pytorch_et.observe import observe as observe_pytorch_et
+from flint.validation.observed.classes import OpClass
+
+PARENT, GATHER, FUNCTIONAL, INNER, COPY = 10, 20, 30, 40, 50
+
+
+def op(number, name, began, around, thread=1):
+    attributes = [("rf_id", began), ("tid", thread)]
+    side = {"values": [], "shapes": [], "types": []}
+    exchanged = {
+        "values": [[number, number, 0, 1024, 4, "cpu"]] * 2, "shapes": [[1024]] * 2,
+        "types": ["Tensor(float)"] * 2,
+    }  # fmt: skip
+    return {
+        "id": number, "name": name, "ctrl_deps": around, "outputs": side,
+        "inputs": exchanged if "all" in name else side,
+        "attrs": [{"name": key, "type": "uint64", "value": value} for key, value in attributes],
+    }  # fmt: skip
+
+
+def observed(tmp_path, nodes):
+    path = tmp_path / "et_rank0.json"
+    path.write_text(json.dumps({"schema": "1.1.1-chakra.0.0.4", "nodes": nodes}))
+    return observe_pytorch_et(path)
+
+
+def test_an_op_is_in_what_began_before_it_and_ended_after_it(tmp_path):
+    """The exchange and the copy are of the functional one, which follows the gather.
+
+    As they ended: the gather, the exchange, the copy, the functional exchange, what is around all.
+    """
+    nodes = [
+        op(GATHER, "gloo:all_gather", 2, PARENT),
+        op(INNER, "c10d::alltoall_base_", 4, GATHER),
+        op(COPY, "aten::copy_", 5, GATHER),
+        op(FUNCTIONAL, "_c10d_functional::all_to_all_single", 3, GATHER),
+        op(PARENT, "aten::around", 1, 1),
+    ]
+    found = observed(tmp_path, nodes)
+    names = ["around", "gather", "functional", "exchange", "copy"]  # as they began
+    parents = dict(zip(names, found.parent.tolist(), strict=True))
+    assert {name: names[row] for name, row in parents.items() if row >= 0} == {
+        "gather": "around",
+        "functional": "around",
+        "exchange": "functional",
+        "copy": "functional",
+    }
+    assert sum(found.notes.values()) >= 3
+    kinds = [found.facts[fact].kind for fact in found.op.tolist()]
+    assert kinds.count(OpClass.ALL_TO_ALL) == 2  # one of them in the other: one exchange
+
+
+def test_ops_of_another_thread_are_in_none_of_this_one(tmp_path):
+    nodes = [
+        op(GATHER, "gloo:all_gather", 2, PARENT),
+        op(COPY, "aten::copy_", 4, GATHER, thread=2),
+        op(FUNCTIONAL, "_c10d_functional::all_to_all_single", 3, PARENT),
+        op(PARENT, "aten::around", 1, 1),
+    ]
+    assert np.array_equal(observed(tmp_path, nodes).parent, [-1, 0, 0, 0])

@@ -1,0 +1,70 @@
+"""What the command line says when level, target and options do not fit each other."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from flint.cli import main
+from flint.errors import UsageError
+from tests.frontends.jax.compile import steps
+
+
+def said(capsys, *arguments):
+    """Exit status, stdout, stderr of a command."""
+    with pytest.raises(SystemExit) as left:
+        main(list(map(str, arguments)))
+    out, err = capsys.readouterr()
+    return left.value.code, out, err
+
+
+@pytest.mark.parametrize(
+    ("words", "match"),
+    [
+        ({"level": "optimized"}, r"give a target \(--target\); there are: h100, "),
+        ({"level": "optimized", "target": "h1000"}, r"no target 'h1000'; there are: h100, "),
+        ({"target": "h100"}, r"the partitioned level is the same for every target"),
+        ({"level": "logical", "target": "h100"}, r"the logical level is the same"),
+        ({"level": "final"}, r"no level 'final'; there are: logical, partitioned, optimized"),
+        (
+            {"options": {"compiler_options": {"xla_flag": "1"}}},
+            r"compiler options \(xla_flag\) are for the optimized level",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(words, match):
+    with pytest.raises(UsageError, match=match):
+        steps.scan.capture(**words)
+
+
+def test_targets_lists_what_is_missing(capsys):
+    status, out, _ = said(capsys, "targets", "--json")
+    listed = {row["name"]: row for row in json.loads(out)["targets"]}
+    assert status == 0
+    for row in listed.values():
+        assert row["available"] == (row["missing"] == "")
+        assert row["available"] or "pip install" in row["missing"]
+    status, out, _ = said(capsys, "targets")
+    assert all(name in out for name in listed)
+
+
+@pytest.mark.parametrize("entry", ["novalue", "=1"])
+def test_an_option_is_a_name_and_a_value(entry):
+    from flint.cli.capture import _xla_options
+
+    with pytest.raises(UsageError, match="expected NAME=VALUE"):
+        _xla_options([entry])
+
+
+def test_options_may_be_written_as_flags():
+    from flint.cli.capture import _xla_options
+
+    assert _xla_options(["--xla_a=true", "xla_b=x=y"]) == {"xla_a": "true", "xla_b": "x=y"}
+
+
+def test_an_option_given_twice_is_refused():
+    from flint.cli.capture import _xla_options
+
+    with pytest.raises(UsageError, match="xla_a: given twice"):
+        _xla_options(["xla_a=1", "--xla_a=2"])

@@ -1,0 +1,63 @@
+"""Captured collectives against those that the same step executes on host devices."""
+
+from __future__ import annotations
+
+import pytest
+
+from flint.graph.work import Unit
+from tests.frontends.jax.comparing import assert_same_collectives, flops_by_xlas_rules, xlas_flops
+
+STEPS = ("mlp", "scan", "unrolled", "ring", "four", "explicit", "bf16", "ruled")
+
+#: Library calls and calls of Python, of whose FLOPs XLA knows nothing.
+CALLS = ("decompositions", "called", "each_called")
+
+
+@pytest.mark.parametrize("name", [*STEPS, *CALLS, "skipping"])
+def test_collectives_are_those_that_run(name, captured, executed):
+    workload = captured(name, reduce_scatter=False)
+    assert_same_collectives(workload, executed[name])
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_flops_are_xlas_of_the_partitioned_module(name, captured):
+    [program] = captured(name, reduce_scatter=False).programs
+    assert flops_by_xlas_rules(program) == xlas_flops(program)
+
+
+def test_the_first_rank_alone_calls_python_for_all(captured):
+    """A callback outside of manual computations runs once, on the first device."""
+    workload = captured("called")
+    callers = {
+        tuple(program.ranks.array().tolist())
+        for program in workload.programs
+        if any("python" in node.op for graph, _ in program.graph.walk() for node in graph)
+    }
+    assert callers == {(0,)}
+    assert sum("calls Python on the host" in text for text in workload.warnings) == 1
+    [program] = captured("each_called").programs
+    assert any("python" in node.op for node in program.graph)
+
+
+def test_a_rank_computes_the_blocks_that_its_queries_see_forward_and_backward(captured):
+    """Rank r of the context axis sees the keys of ranks 0 to r.
+
+    A block is 2 products forward (scores, output) and 4 backward (two gradients of each), each of
+    1 sequence, 4 heads, 16 x 16 scores and 8 columns: 2 * 4 * 16 * 16 * 8 FLOPs.
+    """
+    workload = captured("skipping", reduce_scatter=False)
+    assert not workload.warnings
+    product = 2 * 4 * 16 * 16 * 8
+    ranks = []
+    for program in workload.programs:
+        flops = sum(
+            times * item.flops
+            for graph, times in program.graph.walk()
+            for node in graph
+            for item in node.work.items
+            if item.unit is Unit.MATMUL
+        )
+        for rank in program.ranks.array().tolist():
+            assert flops == 6 * product * (rank % 4 + 1)
+            ranks.append(rank)
+    assert sorted(ranks) == list(range(8))

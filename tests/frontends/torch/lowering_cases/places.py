@@ -1,0 +1,93 @@
+"""Reading and writing at places, sorting, counting."""
+
+from __future__ import annotations
+
+import torch
+
+from tests.frontends.torch.lowering_cases.inputs import aten, half, index, mask, normal
+
+CASES = {
+    # name: (function, tensors)
+    "embedding": (aten.embedding.default, [normal(7, 4), index(7, 2, 3)]),
+    "embedding_dense_backward": (
+        lambda g, i: aten.embedding_dense_backward.default(g, i, 7, 2, False),
+        [normal(2, 3, 4), index(7, 2, 3)],
+    ),
+    "index_select": (
+        lambda x, i: aten.index_select.default(x, 1, i), [normal(3, 5, 2), index(5, 4)],
+    ),
+    "index_add": (
+        lambda x, i, y: aten.index_add.default(x, 1, i, y, alpha=2),
+        [normal(3, 5), index(5, 4), normal(3, 4)],
+    ),
+    "index_copy": (
+        lambda x, y: aten.index_copy.default(x, 0, torch.tensor([2, 0]), y),
+        [normal(3, 5), normal(2, 5)],
+    ),
+    "gather": (lambda x, i: aten.gather.default(x, 1, i), [normal(3, 5), index(5, 2, 4)]),
+    "scatter src": (
+        lambda x, y: aten.scatter.src(x, 1, torch.tensor([[0, 2], [1, 3]]), y),
+        [normal(3, 5), normal(3, 4)],
+    ),
+    "scatter value": (
+        lambda x: aten.scatter.value(x, 1, torch.tensor([[0], [1]]), 3.0), [normal(3, 5)],
+    ),
+    "scatter_add": (
+        lambda x, i, y: aten.scatter_add.default(x, 0, i, y),
+        [normal(3, 5), index(3, 4, 5), normal(4, 5)],
+    ),
+    "scatter_reduce": (
+        lambda x, i, y: aten.scatter_reduce.two(x, 0, i, y, "amax"),
+        [normal(3, 5), index(3, 4, 5), normal(4, 5)],
+    ),
+    "index one": (lambda x, i: aten.index.Tensor(x, [i]), [normal(5, 3), index(5, 2, 2) - 5]),
+    "index middle": (
+        lambda x, i: aten.index.Tensor(x, [None, i]), [normal(2, 5, 3), index(5, 4)],
+    ),
+    "index two neighbours": (
+        lambda x, i, j: aten.index.Tensor(x, [None, i, j]),
+        [normal(2, 5, 3, 2), index(5, 4, 1), index(3, 2)],
+    ),
+    "index two apart": (
+        lambda x, i, j: aten.index.Tensor(x, [i, None, j]),
+        [normal(2, 5, 3), index(2, 4), index(3, 4)],
+    ),
+    "index_put": (
+        lambda x, y: aten.index_put.default(x, [torch.tensor([2, 0])], y),
+        [normal(3, 5), normal(5)],
+    ),
+    "index_put accumulate": (
+        lambda x, i, y: aten.index_put.default(x, [None, i], y, True),
+        [normal(3, 5), index(5, 7), normal(3, 7)],
+    ),
+    "index_put by a mask": (
+        lambda x, m: aten.index_put.default(x, [m], torch.tensor(2.0)), [normal(3, 5), mask(3, 5)],
+    ),
+    "sort": (lambda x: aten.sort.default(x, 0, True), [normal(6, 3)]),
+    "sort stable": (lambda x: aten.sort.stable(x, stable=True), [index(3, 9)]),
+    "argsort": (aten.argsort.default, [normal(6)]),
+    "topk": (lambda x: aten.topk.default(x, 2), [normal(4, 6)]),
+    "topk bf16": (lambda x: aten.topk.default(x, 2)[0], [half(4, 6)]),
+    "topk of ints": (lambda x: aten.topk.default(x, 2)[0], [index(99, 4, 6)]),
+    "topk smallest": (lambda x: aten.topk.default(x, 2, 0, False), [normal(6, 2)]),
+    "bincount": (lambda x: aten.bincount.default(x, None, 7), [index(7, 20)]),
+    "histc": (lambda x: aten.histc.default(x, 4, 0, 4), [index(4, 20).float()]),
+    "searchsorted": (
+        aten.searchsorted.Tensor, [torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0.5, 2.0, 5.0])],
+    ),
+    "_unsafe_index": (
+        lambda x, i: aten._unsafe_index.Tensor(x, [None, i]), [normal(2, 5, 3), index(5, 4)],
+    ),
+    "_unsafe_index_put": (
+        lambda x, i, y: aten._unsafe_index_put.default(x, [i], y, True),
+        [normal(5, 3), index(5, 4), normal(4, 3)],
+    ),
+    "_index_put_impl_": (
+        lambda x, i, y: aten._index_put_impl_.default(x, [i], y, True),
+        [normal(5, 3), index(5, 4), normal(4, 3)],
+    ),
+    "bucketize": (
+        lambda x, edges: aten.bucketize.Tensor(x, edges),
+        [normal(3, 4), torch.tensor([-1.0, 0.0, 0.5])],
+    ),
+}  # fmt: skip

@@ -1,0 +1,96 @@
+"""FlexAttention: fused kernels whose work is that of the blocks which the mask leaves."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention  # noqa: E402
+
+import flint  # noqa: E402
+from tests.frontends.torch.in_child import record_in_child  # noqa: E402
+
+BATCH, HEADS, LENGTH, SIZE, BLOCK = 2, 4, 512, 16, 128
+#: Multiply and add for every pair of positions and element of a head.
+PRODUCT = 2 * BATCH * HEADS * LENGTH * LENGTH * SIZE
+
+
+def causal(batch, head, query, key):
+    return query >= key
+
+
+def setup(mesh):
+    def tensor(heads):
+        shape = (BATCH, heads, LENGTH, SIZE)
+        return torch.zeros(shape, device=mesh.device_type, requires_grad=True)
+
+    return tensor(HEADS), tensor(HEADS // 2), tensor(HEADS // 2)
+
+
+def blocks(mask):
+    return create_block_mask(mask, None, None, LENGTH, LENGTH, device="cuda", BLOCK_SIZE=BLOCK)
+
+
+def unmasked(query, key, value):
+    flex_attention(query, key, value, enable_gqa=True).sum().backward()
+
+
+def masked(query, key, value):
+    found = torch.compile(flex_attention)(
+        query, key, value, block_mask=blocks(causal), enable_gqa=True
+    )
+    found.sum().backward()
+
+
+def by_documents(query, key, value):
+    documents = torch.zeros(LENGTH, dtype=torch.int64, device=query.device)
+
+    def same(batch, head, query, key):
+        return documents[query] == documents[key]
+
+    flex_attention(query, key, value, block_mask=blocks(same), enable_gqa=True).sum().backward()
+
+
+def biased(query, key, value):
+    def bias(score, batch, head, query, key):
+        return score + (query - key)
+
+    flex_attention(query, key, value, score_mod=bias, enable_gqa=True).sum().backward()
+
+
+def flops(step):
+    capture = flint.capture(mesh=(1,), axes=("dp",), setup=setup)(step)
+    graph = capture.capture().programs[0].graph
+    pairs = zip((node.op for node in graph), graph.flops_by_node().tolist(), strict=True)
+    return {name.split(".")[1]: count for name, count in pairs if "flex" in name}
+
+
+# Of 4 x 4 blocks a causal mask leaves those on the diagonal and below: 4 + 3 + 2 + 1.
+@pytest.mark.parametrize(("step", "part"), [(unmasked, 1), (masked, 10 / 16), (by_documents, 1)])
+def test_work_is_that_of_the_blocks_that_are_left(step, part):
+    # Scores and weighted values; backward the scores again and four gradients.
+    assert flops(step) == {
+        "flex_attention": 2 * PRODUCT * part,
+        "flex_attention_backward": 5 * PRODUCT * part,
+    }
+
+
+def test_a_mask_that_needs_values_is_told_with_its_line():
+    recording = record_in_child(by_documents, setup, (1,), ("dp",))
+    ((text, count),) = [item for item in recording.warnings.items() if "FlexAttention" in item[0]]
+    assert "test_flex_attention.py" in text and "as if nothing was masked" in text and count == 1
+
+
+def test_a_changed_score_is_told():
+    recording = record_in_child(biased, setup, (1,), ("dp",))
+    assert any("score_mod is not counted" in text for text in recording.warnings)
+
+
+def test_attention_is_one_kernel_forward_and_one_backward():
+    recording = record_in_child(unmasked, setup, (1,), ("dp",))
+    found = [(op.name, op.phase) for op in recording.ops if "attention" in op.name]
+    assert found == [
+        ("flint.flex_attention.default", "forward"),
+        ("flint.flex_attention_backward.default", "backward"),
+    ]

@@ -1,0 +1,110 @@
+"""Communication that few programs use, captured."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.distributed as dist  # noqa: E402
+
+import flint  # noqa: E402
+from flint.errors import FlintError  # noqa: E402
+from tests.frontends.torch.in_child import record_in_child  # noqa: E402
+
+
+def gathered_in_one(mesh, x, y):
+    lists = [[torch.empty_like(x), torch.empty_like(y)] for _ in range(mesh.size())]
+    dist.monitored_barrier()
+    dist.all_gather_coalesced(lists, [x, y])
+    return lists[2][0], lists[3][1]
+
+
+def two_tensors(mesh):
+    return mesh, *(torch.ones(count, device=mesh.device_type) for count in (16, 3))
+
+
+def test_tensors_that_are_gathered_together_are_one_communication():
+    """16 and 3 numbers of 4 bytes of each of four ranks; gloo's barrier is one of the hosts."""
+    workload = flint.capture(gathered_in_one, mesh=(4,), axes=("dp",), setup=two_tensors).capture()
+    (found,) = [node.communication for node in workload.programs[0].graph if node.communication]
+    assert found.kind == "all_gather"
+    assert (found.operand_bytes, found.result_bytes) == ((19 * 4,), (4 * 19 * 4,))
+    (text,) = [text for text in workload.warnings if text.startswith("monitored_barrier at ")]
+    assert workload.warnings[text] == 1
+
+
+def gathered_with_gradient(x, group):
+    from torch.distributed.nn.functional import all_gather
+
+    torch.cat(all_gather(x, group=group)).square().sum().backward()
+
+
+def of_backend(backend, mesh):
+    group = dist.new_group(range(mesh.size()), backend=backend)
+    return torch.ones(3, 5, device=mesh.device_type, requires_grad=True), group
+
+
+@pytest.mark.parametrize(
+    ("backend", "name"),
+    [(None, "reduce_scatter_"), ("nccl", "reduce_scatter_"), ("gloo", "scatter_")],
+)
+def test_the_gradient_of_a_gather_is_what_the_backend_has_for_it(backend, name):
+    """torch.distributed.nn.functional: a reduce-scatter with NCCL; with gloo, which has none when
+    that was written, an exchange: a scatter from each of the four ranks."""
+    recording = record_in_child(
+        gathered_with_gradient, functools.partial(of_backend, backend), (4,), ("dp",)
+    )
+    gather, *gradient = [op for op in recording.ops if op.group >= 0]
+    assert gather.name == "c10d.allgather_.default"
+    assert {op.name for op in gradient} == {f"c10d.{name}.default"}
+    assert len(gradient) == (4 if backend == "gloo" else 1)
+
+
+def backends(mesh):
+    mixed = dist.new_group(range(mesh.size()), backend="cpu:gloo,cuda:nccl")
+    groups = None, mixed, mesh.get_group()
+    return torch.ones(2, device=mesh.device_type), [dist.get_backend(group) for group in groups]
+
+
+def doubled_if_nccl(x, found):
+    return x * 2 if found == ["nccl"] * 3 else x + 1
+
+
+def test_programs_are_told_that_the_backend_is_that_of_gpus():
+    [op] = record_in_child(doubled_if_nccl, backends, (4,), ("dp",)).ops
+    assert op.name == "aten.mul.Tensor"
+
+
+def permuted(order, x):
+    from torch.distributed._functional_collectives import permute_tensor
+
+    return permute_tensor(x, order, dist.group.WORLD) + 1
+
+
+@pytest.mark.parametrize("order", [[1, 2, 3, 0], [0, 2, 3, 1]], ids=["ring", "mixed"])
+def test_a_permutation_is_the_all_to_all_that_pytorch_calls(order):
+    """With one split that is not 0: its size is told, and that the receivers' offsets are not."""
+    step = functools.partial(permuted, order)
+    workload = flint.capture(step, mesh=(4,), axes=("x",), setup=numbers).capture()
+    for program in workload.programs:
+        [item] = [node.communication for node in program.graph if node.communication]
+        assert (item.kind, item.operand_bytes) == ("ragged_all_to_all", (4096 * 4,))
+        assert item.exact  # every rank gives all it has to one member
+    assert "uneven all-to-all: offsets at the receivers assumed" in workload.warnings
+
+
+def numbers(mesh):
+    return (torch.ones(4096, device=mesh.device_type),)
+
+
+def sum_of_four_columns(x):
+    return permuted([1, 2, 3, 0], x.view(1024, 4))
+
+
+def test_splits_that_are_no_rows_are_refused():
+    """``permute_tensor`` takes elements for rows: a matrix of 1,024 rows has 4,096 elements."""
+    with pytest.raises(FlintError, match="input splits of 4,096 rows for a tensor of 1,024"):
+        record_in_child(sum_of_four_columns, numbers, (4,), ("x",))

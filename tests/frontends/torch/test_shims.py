@@ -1,0 +1,56 @@
+"""Shims that save work: the same answers as PyTorch's own, for less."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.frontends.torch.in_child import in_child, record_in_child  # noqa: E402
+
+
+def _meshes(ranks):
+    from torch.distributed.device_mesh import init_device_mesh
+
+    from flint.frontends.torch import shims
+    from flint.frontends.torch.cluster import cluster, device
+
+    device.register()
+    shims.apply_all()
+    cluster.start(0, (ranks,), ("dp",), device.NAME, 8)
+    one = init_device_mesh(device.NAME, (2, ranks // 2), mesh_dim_names=("a", "b"))
+    same = init_device_mesh(device.NAME, (2, ranks // 2), mesh_dim_names=("a", "b"))
+    names = init_device_mesh(device.NAME, (2, ranks // 2), mesh_dim_names=("a", "c"))
+    shape = init_device_mesh(device.NAME, (ranks // 2, 2), mesh_dim_names=("a", "b"))
+    return [
+        one == same, one == names, one == shape, one["a"] == same["a"], one["a"] == one["b"],
+        one == "mesh", one._flatten_rank_map is same._flatten_rank_map,
+        list(one._flatten_rank_map) == list(range(ranks)),
+    ]  # fmt: skip
+
+
+def test_meshes_are_equal_that_pytorch_calls_equal():
+    assert in_child(_meshes, 64) == (True, False, False, True, False, False, True, True)
+
+
+def _initialised(mesh):
+    from torch import nn
+    from torch.distributed.fsdp import fully_shard
+
+    with torch.device("meta"):
+        model = nn.Linear(64, 64)
+    fully_shard(model, mesh=mesh)
+    model.to_empty(device=mesh.device_type)
+    return (model,)
+
+
+def _initialise(model):
+    torch.nn.init.normal_(model.weight)
+
+
+@pytest.mark.parametrize("ranks", [8, 64])
+def test_initialising_a_shard_is_one_kernel_on_any_number_of_ranks(ranks):
+    recording = record_in_child(_initialise, _initialised, (ranks,), ("dp",))
+    assert [op.name for op in recording.ops] == ["aten.normal_.default"]
+    (op,) = recording.ops
+    assert op.args[0].shape == (64 // ranks, 64)

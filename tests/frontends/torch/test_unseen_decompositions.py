@@ -1,0 +1,120 @@
+"""Ops that the table of lowerings lacks, by PyTorch's decompositions, against its eager kernels."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from flint.errors import FlintError
+from flint.frontends.torch.emission import emitted
+from flint.frontends.torch.lowerings.table import entry_of
+from flint.stablehlo.read.reader import read_mlir
+from flint.stablehlo.walker import walk
+from tests.frontends.torch.checking import check
+from tests.frontends.torch.lowering_cases.inputs import aten, half, index, normal, positive
+from tests.frontends.torch.real_recording import by_hand, record
+
+SHARES = positive(3, 4) / 2
+
+CASES = {
+    # name: (function, tensors)
+    "elu_backward": (
+        lambda g, x: aten.elu_backward.default(g, 1.0, 1.0, 1.0, False, x),
+        [normal(3, 4), normal(3, 4)],
+    ),
+    "hardswish_backward": (aten.hardswish_backward.default, [normal(3, 4), 4 * normal(3, 4)]),
+    "hardswish_backward bf16": (aten.hardswish_backward.default, [half(3, 4), 4 * half(3, 4)]),
+    "hardsigmoid_backward": (aten.hardsigmoid_backward.default, [normal(3, 4), 4 * normal(3, 4)]),
+    "mish_backward": (aten.mish_backward.default, [normal(3, 4), normal(3, 4)]),
+    "celu_": (lambda x: aten.celu_.default(x), [normal(3, 4)]),
+    "glu": (lambda x: aten.glu.default(x, 1), [normal(3, 4)]),
+    "glu_backward": (lambda g, x: aten.glu_backward.default(g, x, 1), [normal(3, 2), normal(3, 4)]),
+    "prelu": (aten._prelu_kernel.default, [normal(3, 4), normal(1, 4)]),
+    "prelu_backward": (
+        aten._prelu_kernel_backward.default, [normal(3, 4), normal(3, 4), normal(1, 4)],
+    ),
+    "hardshrink": (aten.hardshrink.default, [normal(3, 4)]),
+    "binary_cross_entropy": (aten.binary_cross_entropy.default, [SHARES, SHARES.flip(0)]),
+    "binary_cross_entropy_backward": (
+        aten.binary_cross_entropy_backward.default, [normal(), SHARES, SHARES.flip(0)],
+    ),
+    "smooth_l1_loss": (aten.smooth_l1_loss.default, [normal(3, 4), normal(3, 4)]),
+    "smooth_l1_loss_backward": (
+        lambda g, x, y: aten.smooth_l1_loss_backward.default(g, x, y, 1, 1.0),
+        [normal(), normal(3, 4), normal(3, 4)],
+    ),
+    "huber_loss": (aten.huber_loss.default, [normal(3, 4), normal(3, 4)]),
+    "multi_margin_loss": (aten.multi_margin_loss.default, [normal(3, 4), index(4, 3)]),
+    "weight_norm": (lambda v, g: aten._weight_norm_interface.default(v, g, 0),
+                    [normal(3, 4), normal(3, 1)]),
+    "bilinear": (
+        lambda x: aten.upsample_bilinear2d.default(x, [6, 8], False), [normal(2, 3, 4, 5)],
+    ),
+    "bicubic": (
+        lambda x: aten.upsample_bicubic2d.default(x, [6, 8], False), [normal(1, 2, 4, 5)],
+    ),
+    "trilinear": (
+        lambda x: aten.upsample_trilinear3d.default(x, [6, 8, 4], True), [normal(1, 2, 4, 5, 2)],
+    ),
+    "nearest 1d": (lambda x: aten.upsample_nearest1d.default(x, [6]), [normal(2, 3, 4)]),
+    "nearest 2d by a fraction": (
+        lambda x: aten.upsample_nearest2d.default(x, [6, 7]), [normal(2, 3, 4, 5)],
+    ),
+    "grid_sampler_2d": (
+        lambda x, g: aten.grid_sampler_2d.default(x, g, 0, 0, False),
+        [normal(2, 3, 4, 5), normal(2, 3, 3, 2).clamp(-1, 1)],
+    ),
+    "reflection_pad2d": (
+        lambda x: aten.reflection_pad2d.default(x, [1, 2, 1, 1]), [normal(2, 3, 4, 5)],
+    ),
+    "reflection_pad2d_backward": (
+        lambda g, x: aten.reflection_pad2d_backward.default(g, x, [1, 2, 1, 1]),
+        [normal(2, 3, 6, 8), normal(2, 3, 4, 5)],
+    ),
+    "im2col": (
+        lambda x: aten.im2col.default(x, [2, 2], [1, 1], [0, 0], [1, 1]), [normal(2, 3, 4, 5)],
+    ),
+    "tril_indices": (lambda x: aten.tril_indices.default(4, 4, -1) + x, [index(1, 1)]),
+    "diag_embed": (aten.diag_embed.default, [normal(2, 3)]),
+    "aminmax": (aten.aminmax.default, [normal(2, 3)]),
+    "isin": (aten.isin.Tensor_Tensor, [index(5, 6), index(5, 3)]),
+    "xlogy": (aten.xlogy.Tensor, [positive(3, 4), positive(3, 4)]),
+    "index_fill": (
+        lambda x, i: aten.index_fill.int_Scalar(x, 0, i, 2.0), [normal(3, 4), torch.tensor([0, 2])],
+    ),
+    "max_pool3d": (
+        lambda x: aten.max_pool3d_with_indices.default(x, [2, 2, 2]), [normal(1, 2, 4, 4, 4)],
+    ),
+    "adaptive_max_pool2d": (
+        lambda x: aten.adaptive_max_pool2d.default(x, [2, 2]), [normal(2, 3, 4, 4)],
+    ),
+}  # fmt: skip
+
+
+def recorded(function, tensors):
+    def step(*tensors):
+        out = function(*tensors)
+        return [out] if isinstance(out, torch.Tensor) else list(out)
+
+    with torch.no_grad():
+        return record(step, *[tensor.clone() for tensor in tensors])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_decomposed_op_computes_what_eager_pytorch_computes(name):
+    check(recorded(*CASES[name]))
+
+
+def test_a_decomposed_op_is_one_kernel_that_reads_and_writes_its_tensors_once():
+    made = emitted(recorded(aten.glu.default, [normal(3, 8)]).recording, strict=True)
+    assert not made.warnings
+    assert entry_of("aten.glu.default") is None
+    [node] = [node for node in walk(read_mlir(made.data, "step")).graph if "glu" in node.op]
+    assert (node.work.read, node.work.written) == (4 * 3 * 8, 4 * 3 * 4)
+
+
+def test_what_a_decomposition_is_made_of_must_be_known():
+    recording = by_hand("aten.lgamma.default", [normal(3)], [normal(3)], {0})
+    with pytest.raises(FlintError, match=r"prims.lgamma.default, which it is made of, has no low"):
+        emitted(recording, strict=True)
+    assert any("one FLOP per element" in text for text in emitted(recording).warnings)

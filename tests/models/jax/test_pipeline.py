@@ -1,0 +1,251 @@
+"""Pipeline parallelism: plain Llama's loss, gradients and steps, and what stages send."""
+
+from __future__ import annotations
+
+import collections
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flint.converters.chakra.check.consumer import execute
+from flint.converters.chakra.read.trace_set import load_trace_set
+from flint.converters.chakra.schema import NodeType
+from flint.errors import FlintError
+from flint.graph.graph import Phase
+from flint.graph.work import Unit
+from flint.models.jax.parameters import count
+from flint.models.jax.pipeline import (
+    PIPELINE_70B,
+    PIPELINE_TINY,
+    parameters,
+    train_70b,
+    train_tiny,
+    training,
+)
+from tests.frontends.jax.comparing import child_environment
+from tests.models.jax.names_pipeline import EIGHT_LAYERS, stage_data, stage_only
+
+pytestmark = pytest.mark.xdist_group("models")
+
+
+@pytest.fixture(scope="module")
+def distances():
+    run = subprocess.run(
+        [sys.executable, str(Path(__file__).parent / "pipeline_runs.py")],
+        capture_output=True, text=True, env=child_environment(), timeout=2400, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+RUNS = [
+    "2x2x2", "one per stage", "sequence parallel", "4 stages", "4 stages, 8 microbatches",
+    "8 stages", "replicas", "unrolled, no remat", "1 stage",
+]  # fmt: skip
+
+
+def _of_steps(path):
+    return "state" in path or "step" in path
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_loss_and_gradients_are_those_of_plain_llama_on_one_device(run, distances):
+    found = {path: far for path, far in distances[run].items() if not _of_steps(path)}
+    assert len(found) == 12 + 1  # embedding, head, norm and nine arrays of the blocks; the loss
+    assert max(found.values()) < 1e-4, found
+
+
+@pytest.mark.parametrize("run", ["2x2x2", "sequence parallel", "4 stages"])
+def test_parameters_and_moments_after_two_steps_are_those_of_plain_llama(run, distances):
+    found = {path: far for path, far in distances[run].items() if _of_steps(path)}
+    assert len(found) == 3 * 12 + 2  # parameters, two moments, the step's number; the loss
+    assert max(found.values()) < 5e-4, found  # second moments are squares: twice as far
+
+
+def test_the_model_is_llamas():
+    # As in test_llama3.py: the released checkpoint's tensors.
+    assert count(parameters(PIPELINE_70B, 8)) == 70_553_706_496
+
+
+#: Step, config, microbatches.
+STEPS = {
+    "tiny 2x2x2": (train_tiny, PIPELINE_TINY, 4),
+    "tiny 4x2": (stage_data, EIGHT_LAYERS, 4),
+    "tiny 4": (stage_only, EIGHT_LAYERS, 8),
+    "70B 8x8x8": (train_70b, PIPELINE_70B, 32),
+}
+
+
+@pytest.fixture(scope="module", params=STEPS)
+def case(request):
+    """Workload, config, microbatches, stages, parts of the tensor axis."""
+    step, config, microbatches = STEPS[request.param]
+    workload = step.capture()
+    sizes = dict(zip(workload.mesh.axes, workload.mesh.shape, strict=True))
+    return workload, config, microbatches, sizes["stage"], sizes.get("model", 1)
+
+
+def communications(workload, kind=None):
+    """Nodes of a kind of communication, or of all, with the number of their executions."""
+    [program] = workload.programs
+    return [
+        (node, times)
+        for graph, times in program.graph.walk()
+        for node in graph
+        if node.communication is not None and kind in (None, node.communication.kind)
+    ]
+
+
+def neighbours(workload, by):
+    """Rank -> the rank ``by`` stages on, -1 where there is none."""
+    ranks = np.arange(workload.mesh.size).reshape(workload.mesh.shape)
+    axis = workload.mesh.axes.index("stage")
+    found = np.roll(ranks, -by, axis)
+    ends = [slice(None)] * ranks.ndim
+    ends[axis] = slice(-by, None) if by > 0 else slice(0, -by)
+    found[tuple(ends)] = -1
+    return found.ravel()
+
+
+def test_hops_of_every_tick_and_their_bytes(case):
+    """m microbatches on n stages take m + n - 1 ticks.  In each, results go to the next stage and a
+    microbatch of the stream to the stage before; in the backward pass, as many times, the gradient
+    of either comes back the same way.  What goes is a rank's part of a microbatch in bfloat16: one
+    sequence of activations, split over the tensor axis where the residual stream is."""
+    workload, config, microbatches, stages, parts = case
+    size = config.sequence * config.width * 2 // (parts if config.sequence_parallel else 1)
+    found = collections.Counter()
+    for node, times in communications(workload, "collective_permute"):
+        assert [kind.bytes for kind in node.result_types] == [size]
+        [by] = [
+            by
+            for by in (1, -1)
+            if np.array_equal(node.communication.permutation.target, neighbours(workload, by))
+        ]
+        found[node.source.phase, node.source.layer, by] += times
+    ticks = microbatches + stages - 1
+    assert found == {
+        (Phase.FORWARD, "pipeline/next", 1): ticks,
+        (Phase.FORWARD, "pipeline/stream", -1): ticks,
+        (Phase.BACKWARD, "pipeline/next", -1): ticks,
+        (Phase.BACKWARD, "pipeline/stream", 1): ticks,
+    }
+
+
+def test_traces_of_stages_send_to_the_neighbours_that_they_have(tmp_path):
+    """To the next stage, results in the forward pass and the stream's gradients in the backward
+    pass: twice per tick; to the stage before, the stream and the results' gradients.  Executed with
+    random durations, all ranks finish."""
+    stage_only.capture().save(tmp_path / "out")
+    traces = load_trace_set(tmp_path / "out")
+    stages, ticks = 4, 8 + 4 - 1
+    for rank in range(stages):
+        trace = traces.trace_of(rank)
+        expected = {other: 2 * ticks for other in (rank - 1, rank + 1) if 0 <= other < stages}
+        sent = trace.comm_dst[trace.type == NodeType.SEND]
+        received = trace.comm_src[trace.type == NodeType.RECV]
+        assert collections.Counter(sent.tolist()) == expected
+        assert collections.Counter(received.tolist()) == expected
+    assert execute(traces, seed=7).complete
+
+
+def among_stages(node, workload):
+    """Whether a collective's groups have ranks of several stages; "stage" is the first axis."""
+    groups = node.communication.groups
+    if groups is None:
+        return False
+    stages = groups.table() // (workload.mesh.size // workload.mesh.shape[0])
+    return bool((stages != stages[:, :1]).any())
+
+
+def test_in_the_ticks_only_hops_go_over_stages(case):
+    workload = case[0]
+    found = [node for node, times in communications(workload) if times > 1]
+    assert found
+    assert not any(among_stages(node, workload) for node in found)
+
+
+def test_gradients_of_embedding_head_and_norm_are_summed_over_stages_once(case):
+    """They are the only parameters that all stages have."""
+    workload = case[0]
+    found = collections.Counter(
+        node.source.layer
+        for node, times in communications(workload, "all_reduce")
+        for _ in range(times)
+        if node.source.phase is Phase.BACKWARD and among_stages(node, workload)
+    )
+    assert found == {"embedding": 1, "head": 1, "head/norm": 1}
+
+
+def ancestors(graph, index):
+    known, front = set(), [index]
+    while front:
+        new = graph.predecessors(front.pop()) - known
+        known |= new
+        front += new
+    return known
+
+
+def test_the_streams_hops_do_not_wait_for_the_layers_of_their_tick():
+    """So that they are on their way while a stage works; the hop to the next stage does wait.  In
+    the backward pass a stage's gradient has come with the hop, so that the layers wait."""
+    workload = train_70b.capture()
+    [program] = workload.programs
+    waits = {}
+    for graph, _ in program.graph.walk():
+        layers = {index for index, node in enumerate(graph) if node.loop is not None}
+        for index, node in enumerate(graph):
+            if node.communication and node.communication.kind == "collective_permute":
+                before = bool(layers & ancestors(graph, index))
+                after = any(index in ancestors(graph, loop) for loop in layers)
+                waits[node.source.phase, node.source.layer] = before, after
+    assert waits == {
+        (Phase.FORWARD, "pipeline/next"): (True, False),
+        (Phase.FORWARD, "pipeline/stream"): (False, False),
+        (Phase.BACKWARD, "pipeline/next"): (False, True),
+        (Phase.BACKWARD, "pipeline/stream"): (False, False),
+    }
+
+
+def test_matmul_flops_are_those_of_the_formula(case):
+    """A product of (T, K) with (K, N) takes 2 T K N; a block's products as in ``test_llama3.py``
+    (four times each, ``down`` three times, in full rematerialisation).  A rank's blocks are its
+    stage's, over one sequence per tick, in the bubble too; of the head it has its stage's share of
+    the microbatches.  Both are split over the tensor axis."""
+    workload, config, microbatches, stages, parts = case
+    [program] = workload.programs
+    found = sum(
+        times * item.flops
+        for graph, times in program.graph.walk()
+        for node in graph
+        for item in node.work.items
+        if item.unit is Unit.MATMUL
+    )
+    length, width, heads = config.sequence, config.width, config.heads
+    inner, outer = heads.queries * heads.size, heads.keys * heads.size
+    projections = 2 * length * width * (2 * inner + 2 * outer)
+    scores_and_mix = 2 * 2 * length**2 * inner
+    gate_or_up = 2 * length * width * config.hidden
+    block = 4 * (projections + scores_and_mix + 2 * gate_or_up) + 3 * gate_or_up
+    head = 3 * 2 * length * width * config.vocabulary
+    ticks, layers = microbatches + stages - 1, config.layers // stages
+    assert found * parts == ticks * layers * block + microbatches // stages * head
+
+
+def test_no_warning(case):
+    assert not case[0].warnings
+
+
+@pytest.mark.parametrize(
+    ("layers", "microbatches", "words"),
+    [(4, 6, "6 microbatches.*4 stages"), (6, 8, "6 layers.*4 equal stages")],
+)
+def test_what_stages_do_not_divide_is_refused(layers, microbatches, words):
+    step = training(replace(PIPELINE_TINY, layers=layers), microbatches, (4,), ("stage",))
+    with pytest.raises(FlintError, match=words):
+        step.capture()

@@ -1,0 +1,151 @@
+"""Llama 3 in pipelines and on meshes of several axes: every rank's program, every message."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from flint.cli import main  # noqa: E402
+from flint.models.torch.llama3 import TINY, train_tiny, training  # noqa: E402
+from tests.models.torch.one_rank import attentions, matrix_products  # noqa: E402
+
+pytestmark = pytest.mark.xdist_group("torch-llama3-pipeline")
+
+MICROBATCHES = 4
+SCHEDULES = {"GPipe": 1, "1F1B": 1, "Interleaved1F1B": 2}
+BATCH_BYTES = TINY.sequences * TINY.sequence * TINY.width * 2  # bfloat16
+
+
+def checked(capture, folder):
+    """The workload, of whose saved form ``flint check`` finds nothing."""
+    workload = capture.capture()
+    workload.verify()
+    workload.save(folder)
+    with pytest.raises(SystemExit) as ended:
+        main(["check", str(folder)])
+    assert not ended.value.code
+    return workload
+
+
+def messages(program, workload):
+    """(from stage, to stage) -> messages of one rank, and their bytes."""
+    rank = int(program.ranks.array()[0])
+    found, sizes = Counter(), set()
+    for node in program.graph:
+        item = node.communication
+        if item is not None and item.permutation is not None:
+            for source, target in enumerate(item.permutation.target.tolist()):
+                if target >= 0 and rank in (source, target):
+                    found[stage(source, workload), stage(target, workload)] += 1
+                    sizes.add(item.operand_bytes)
+    return found, sizes
+
+
+def stage(rank, workload):
+    return int(np.unravel_index(rank, workload.mesh.shape)[workload.mesh.axes.index("pp")])
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_messages_of_a_pipeline_of_two_ranks(schedule, tmp_path):
+    """With s stages on each of two ranks, every one of the 2 s - 1 borders lies between the ranks:
+    per microbatch one message forward, one (the gradient) back.  Stages alternate, so that a border
+    is crossed upwards (rank 0 to 1) at even stages, s times, and downwards at odd ones, s - 1."""
+    stages = SCHEDULES[schedule]
+    config = replace(TINY, schedule=schedule, stages=stages, microbatches=MICROBATCHES)
+    workload = checked(training(config, mesh=(2,), axes=("pp",)), tmp_path)
+    assert [program.ranks.array().tolist() for program in workload.programs] == [[0], [1]]
+    up = MICROBATCHES * (stages + stages - 1)
+    for program in workload.programs:
+        found, sizes = messages(program, workload)
+        assert found == {(0, 1): up, (1, 0): up}
+        assert sizes == {(BATCH_BYTES,)}
+    graphs = [program.graph for program in workload.programs]
+    # Together the stages do the whole model's products, for each microbatch.
+    products = 3 * (7 * TINY.layers + 1)
+    assert sum(matrix_products(graph) for graph in graphs) == MICROBATCHES * products
+    kernels = [attentions(graph) for graph in graphs]
+    assert [sum(item) for item in zip(*kernels, strict=True)] == [MICROBATCHES * TINY.layers] * 2
+
+
+def test_four_stages_send_to_both_neighbours(tmp_path):
+    config = replace(TINY, microbatches=6)
+    workload = checked(training(config, mesh=(4,), axes=("pp",)), tmp_path)
+    assert len(workload.programs) == 4
+    for number, program in enumerate(workload.programs):
+        found, _ = messages(program, workload)
+        neighbours = [item for item in (number - 1, number + 1) if 0 <= item < 4]
+        expected = {pair: 6 for item in neighbours for pair in ((number, item), (item, number))}
+        assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("mesh", "axes", "kinds"),
+    [
+        # Which axes tell ranks apart: stages do different things, and in a ring of attention each
+        # place skips other blocks of the causal mask; shards and heads are alike.
+        ((4, 2), ("dp", "tp"), ()),
+        ((2, 4), ("dp_replicate", "dp"), ()),
+        ((2, 2, 2), ("dp_replicate", "dp", "tp"), ()),
+        ((2, 2), ("pp", "dp"), ("pp",)),
+        ((2, 2), ("pp", "tp"), ("pp",)),
+        ((2, 2), ("dp", "cp"), ("cp",)),
+        ((2, 2, 2), ("pp", "dp_replicate", "dp"), ("pp",)),
+        ((2, 2, 2, 2), ("pp", "dp", "cp", "tp"), ("pp", "cp")),
+    ],
+)
+def test_every_rank_has_the_program_of_its_place(mesh, axes, kinds, tmp_path):
+    workload = checked(training(TINY, mesh=mesh, axes=axes), tmp_path)
+    owner = np.full(workload.mesh.size, -1)
+    for number, program in enumerate(workload.programs):
+        owner[program.ranks.array()] = number
+    places = np.stack(np.unravel_index(np.arange(workload.mesh.size), mesh))
+    place = [tuple(places[axes.index(kind), rank] for kind in kinds) for rank in range(owner.size)]
+    assert len(set(zip(owner, place, strict=True))) == len(set(owner)) == len(set(place))
+    for program in workload.programs:
+        assert matrix_products(program.graph) == products_of(program, workload)
+
+
+def products_of(program, workload):
+    """Of all layers once; in a pipeline of a stage's layers, and at its end the head, for each
+    microbatch."""
+    if "pp" not in workload.mesh.axes:
+        return 3 * (7 * TINY.layers + 1)
+    stages = workload.mesh.shape[workload.mesh.axes.index("pp")]
+    last = stage(int(program.ranks.array()[0]), workload) == stages - 1
+    return TINY.microbatches * 3 * (7 * TINY.layers // stages + last)
+
+
+def test_the_ring_attends_to_every_part_of_the_sequence(tmp_path):
+    """The sequence is cut into four parts, of which rank 0 has the first and the last, rank 1 the
+    two in the middle, so that both compute as much.  In every layer a rank attends to its own keys,
+    and to the other rank's: one kernel each, forward and backward."""
+    workload = checked(training(TINY, mesh=(2,), axes=("cp",)), tmp_path)
+    for program in workload.programs:
+        assert attentions(program.graph) == (2 * TINY.layers, 2 * TINY.layers)
+
+
+def test_the_step_of_the_command_line(tmp_path):
+    workload = checked(train_tiny, tmp_path)
+    assert workload.mesh.axes == ("dp", "tp") and len(workload.programs) == 1
+
+
+def test_the_last_ranks_smaller_shard_is_a_program_of_its_own(tmp_path):
+    """262 tokens over 2 x 4 ranks: 131 rows for either rank of ``tp``, of which the first three
+    ranks of ``dp`` hold ceil(131 / 4) = 33 and the last 32.  FSDP pads its storage to the others'
+    size, but the optimizer's moments are of 32."""
+    config = replace(TINY, vocabulary=262)
+    workload = checked(training(config, mesh=(4, 2), axes=("dp", "tp")), tmp_path)
+    assert [item.ranks.array().tolist() for item in workload.programs] == [[*range(6)], [6, 7]]
+    held = []
+    for program in workload.programs:
+        sizes = {item.name: math.prod(item.type.shape) for item in program.inputs}
+        weight = "model.embedding.weight"
+        moment = "optimizer.embedding.weight.exp_avg"
+        held.append((sizes[weight], sizes[moment]))
+    assert held == [(33 * TINY.width, 33 * TINY.width), (33 * TINY.width, 32 * TINY.width)]

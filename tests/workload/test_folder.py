@@ -1,0 +1,177 @@
+"""The workload folder: saved, loaded, never half-written, never trusted."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+import flint
+from flint.errors import FlintError, UsageError
+from flint.graph.graph import WorkloadGraph
+from flint.graph.io import graph_from_bytes, graph_to_bytes
+from flint.workload.workload import Workload
+from tests.strategies import workload_graphs
+
+DATA = Path(__file__).parent / "data" / "stablehlo"
+
+
+def same(left: WorkloadGraph, right: WorkloadGraph) -> bool:
+    for field in dataclasses.fields(WorkloadGraph):
+        a, b = getattr(left, field.name), getattr(right, field.name)
+        if isinstance(a, np.ndarray) and not np.array_equal(a, b):
+            return False
+    bodies = zip(left.loops, right.loops, strict=True)
+    return left.tables == right.tables and all(
+        same(a.body, b.body) and a.trip_count == b.trip_count and a.carried == b.carried
+        for a, b in bodies
+    )
+
+
+@pytest.fixture
+def workload() -> Workload:
+    return flint.convert(DATA / "pipeline_ppermute_8x8.mlirbc", mesh=(8, 8), axes=("stage", "data"))
+
+
+@given(workload_graphs())
+def test_a_graph_survives_its_file(graph: WorkloadGraph) -> None:
+    assert same(graph_from_bytes(graph_to_bytes(graph), "test"), graph)
+
+
+def test_a_workload_survives_its_folder(workload: Workload, tmp_path: Path) -> None:
+    workload.save(tmp_path / "out")
+    loaded = flint.load(tmp_path / "out")
+    assert loaded.mesh == workload.mesh
+    assert same(loaded.graph, workload.graph)
+    assert loaded.programs[0].inputs == workload.programs[0].inputs
+    assert loaded.programs[0].module == workload.programs[0].module
+
+
+def test_saving_what_was_loaded_writes_the_same_traces(workload: Workload, tmp_path: Path) -> None:
+    workload.save(tmp_path / "first")
+    flint.load(tmp_path / "first").save(tmp_path / "second")
+    for path in (tmp_path / "first/et").glob("*.et"):
+        assert path.read_bytes() == (tmp_path / "second/et" / path.name).read_bytes()
+
+
+def test_an_interrupted_save_leaves_nothing(workload: Workload, tmp_path: Path) -> None:
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        workload.save(tmp_path / "out", progress=interrupt)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_save_keeps_the_folder_that_was_there(
+    workload: Workload, tmp_path: Path
+) -> None:
+    workload.save(tmp_path / "out")
+    before = (tmp_path / "out/workload.json").read_text()
+
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        workload.save(tmp_path / "out", granularity="op", progress=interrupt)
+    assert (tmp_path / "out/workload.json").read_text() == before
+
+
+def test_a_full_disk_is_said_before_anything_is_written(
+    workload: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=10))
+    with pytest.raises(FlintError, match="free"):
+        workload.save(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_without_a_document_is_no_workload(tmp_path: Path) -> None:
+    with pytest.raises(FlintError, match=r"workload\.json"):
+        flint.load(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"schema": 99}', '{"schema": 1}', "null"])
+def test_a_document_that_is_not_ours_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "workload.json").write_text(text)
+    with pytest.raises(FlintError, match=r"workload\.json"):
+        flint.load(tmp_path)
+
+
+def test_a_graph_path_outside_the_folder_is_refused(workload: Workload, tmp_path: Path) -> None:
+    workload.save(tmp_path / "out")
+    path = tmp_path / "out/workload.json"
+    document = json.loads(path.read_text())
+    document["programs"][0]["graph"] = "../../secret.npz"
+    path.write_text(json.dumps(document))
+    with pytest.raises(FlintError, match="outside"):
+        flint.load(tmp_path / "out")
+
+
+def test_a_pickle_in_a_graph_file_is_not_opened() -> None:
+    buffer = io.BytesIO()
+    np.savez(buffer, document=np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(FlintError):
+        graph_from_bytes(buffer.getvalue(), "evil.npz")
+
+
+def test_a_damaged_graph_is_a_clear_error(workload: Workload) -> None:
+    data = bytearray(graph_to_bytes(workload.graph))
+    for position in range(0, len(data), max(1, len(data) // 60)):
+        damaged = bytes(data[:position])
+        with pytest.raises(FlintError):
+            graph_from_bytes(damaged, "cut.npz")
+
+
+def test_axes_need_a_mesh_of_their_length() -> None:
+    with pytest.raises(UsageError, match="axes"):
+        flint.convert(DATA / "pipeline_ppermute_8x8.mlirbc", axes=("a", "b"))
+
+
+GLOBAL = """module @jit_step attributes {mhlo.num_partitions = 8 : i32} {
+  sdy.mesh @mesh = <["data"=8]>
+  func.func @main(%x: tensor<64x64xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"data"}, {}]>})
+      -> tensor<64x64xf32> {
+    %y = stablehlo.dot %x, %x : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+    return %y : tensor<64x64xf32>
+  }
+}"""
+
+
+def test_a_program_with_global_shapes_gets_no_traces(tmp_path: Path) -> None:
+    # Taken for per-device, its shapes would be 8 times too large and its collectives missing.
+    (tmp_path / "global.mlir").write_text(GLOBAL)
+    workload = flint.convert(tmp_path / "global.mlir")
+    assert workload.level == "logical"
+    with pytest.raises(UsageError, match="not partitioned"):
+        workload.save(tmp_path / "out")
+
+
+def test_a_program_whose_inputs_are_replicated_is_per_device(tmp_path: Path) -> None:
+    text = GLOBAL.replace('[{"data"}, {}]', "[{}, {}]")
+    (tmp_path / "replicated.mlir").write_text(text)
+    assert flint.convert(tmp_path / "replicated.mlir").level == "partitioned"
+
+
+@pytest.mark.parametrize("ranks", [[], [64], [-1], ["0"], 3, [0.5]])
+def test_ranks_that_are_no_ranks_are_refused(
+    ranks: object, workload: Workload, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=r"ranks="):
+        workload.save(tmp_path / "out", ranks=ranks)
+
+
+def test_ranks_may_be_numbers(workload: Workload, tmp_path: Path) -> None:
+    workload.save(tmp_path / "out", ranks=np.array([5, 2, 5]))
+    assert sorted(path.name for path in (tmp_path / "out/et").glob("*.et")) == [
+        "trace.2.et",
+        "trace.5.et",
+    ]
