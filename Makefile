@@ -23,7 +23,7 @@ TYPING  := build/typing/flint
 STEP    := models/jax/llama3.py:train_8b
 OUT     := out/llama3-8b
 
-.PHONY: demo test test-targets lint format types bench validate clean
+.PHONY: demo test test-targets lint format types imports bench validate clean
 .DELETE_ON_ERROR:
 
 demo: $(RUN)
@@ -44,7 +44,7 @@ test-targets: $(DEV) $(TARGETS)
 lint: $(DEV)
 	$(BIN)/python -m ruff check
 	$(BIN)/python -m ruff format --check
-	$(MAKE) --no-print-directory types
+	$(MAKE) --no-print-directory imports types
 
 format: $(DEV)
 	$(BIN)/python -m ruff check --fix
@@ -59,6 +59,13 @@ types: $(DEV)
 	for folder in frontends converters models; do \
 	    ln -sfn ../../../$$folder $(TYPING)/$$folder || exit 1; done
 	$(BIN)/python -m mypy
+
+# import-linter looks for a package's modules in its folder, so it gets a copy in which the three
+# folders beside flint/ lie inside it, as an installation has them.
+imports: $(DEV)
+	rm -rf build/imports && mkdir -p build/imports && cp -R flint build/imports/flint
+	cp -R frontends converters models build/imports/flint
+	cd build/imports && ../../$(BIN)/lint-imports --config ../../pyproject.toml
 
 bench: $(DEV)
 	$(BIN)/python benchmarks/run.py

@@ -9,7 +9,7 @@ import argparse
 from collections import Counter
 
 import flint
-from flint.mesh.group_names import partners
+from flint.graph.partners import partners
 from flint.passes import apply
 
 

@@ -18,9 +18,9 @@ import numpy as np
 
 from flint.graph.graph import NodeKind, Phase
 from flint.graph.nesting import Block, blocks
+from flint.graph.partners import partners
 from flint.graph.work import Role
 from flint.host.environment import require
-from flint.mesh.group_names import partners
 from flint.passes import apply
 from flint.workload.workload import Workload
 

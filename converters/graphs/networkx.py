@@ -30,9 +30,9 @@ import numpy as np
 
 from flint.graph.graph import EdgeKind, NodeKind, WorkloadGraph
 from flint.graph.nesting import Block, blocks, opened_blocks
+from flint.graph.partners import partners
 from flint.graph.unrolling import unroll as unroll_graph
 from flint.graph.work import Role
-from flint.mesh.group_names import partners
 from flint.mesh.mesh import Mesh
 from flint.passes import apply
 from flint.workload.workload import Program, Workload

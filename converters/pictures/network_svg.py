@@ -24,9 +24,9 @@ from flint.cost.placement import hops, place, torus
 from flint.cost.systems import System, Tier
 from flint.graph.communication import Communication
 from flint.graph.graph import NodeKind
+from flint.graph.partners import partners
 from flint.host.readable import human_seconds
 from flint.host.writing import replacing
-from flint.mesh.group_names import partners
 from flint.mesh.groups import Groups
 from flint.mesh.permutation import Permutation
 from flint.simulation.recording import Recording

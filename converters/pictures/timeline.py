@@ -31,8 +31,8 @@ from flint.converters.pictures.trace_events import slice_template
 from flint.errors import FlintError
 from flint.execution.node_types import NodeType
 from flint.graph.nesting import opened_blocks
+from flint.graph.partners import partners
 from flint.host.writing import replacing
-from flint.mesh.group_names import partners
 from flint.mesh.mesh import Mesh
 from flint.simulation.durations import TICKS_PER_SECOND
 from flint.simulation.recording import RankRecord, Recording

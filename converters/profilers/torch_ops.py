@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flint.graph.tensor_types import DTYPE_BITS
-from flint.validation.observed.classes import OpClass, aten_class, base_name, c10d_class
-from flint.validation.observed.columns import Gemm, OpFacts, Tensor
+from flint.observed.classes import OpClass, aten_class, base_name, c10d_class
+from flint.observed.columns import Gemm, OpFacts, Tensor
 
 #: Element types as C++ names, as ``c10::ScalarType`` and as Python's torch names them.
 DTYPES: dict[str, str] = {

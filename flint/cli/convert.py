@@ -120,7 +120,7 @@ def _recorded(files: list[Path]) -> bool:
     Raises:
         UsageError: several files that are none.
     """
-    from flint.validation.observed.reading import is_trace
+    from flint.observed.reading import is_trace
 
     recorded = [is_trace(file) for file in files]
     if len(files) > 1 and not all(recorded):

@@ -13,17 +13,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from flint.graph.communication import Communication
 from flint.mesh.groups import Groups, StridedGroups, axes_of
 from flint.mesh.mesh import Mesh
 from flint.mesh.permutation import Permutation, Shift
-
-
-def partners(item: Communication, mesh: Mesh) -> str:
-    """Among whom a communication takes place."""
-    if item.permutation is not None:
-        return permutation_name(item.permutation, mesh)
-    return group_name(item.groups, mesh) if item.groups is not None else "unknown"
 
 
 def group_name(groups: Groups, mesh: Mesh) -> str:

@@ -21,6 +21,7 @@ from flint.graph.distinct import distinct
 from flint.host.collection import uncollected
 from flint.mesh.mesh import Mesh
 from flint.mesh.ranks import from_mask
+from flint.observed.columns import UNTOLD_RANK
 from flint.post_execution.exchanges import Communications, meet
 from flint.post_execution.flows import flows_of
 from flint.post_execution.graphs import Flows, graph_of, phases_of
@@ -28,7 +29,6 @@ from flint.post_execution.load_rank import Recorded, accesses_by_rank, read_reco
 from flint.post_execution.order import edges_of
 from flint.post_execution.units import Units
 from flint.post_execution.untraced_ranks import answering
-from flint.validation.observed.columns import UNTOLD_RANK
 from flint.workload.uneven import uneven_remarks, with_largest_sizes
 from flint.workload.workload import (
     Level,

@@ -23,9 +23,9 @@ from flint.errors import FlintError
 from flint.graph.communication import Communication
 from flint.mesh.groups import Groups, StridedGroups, TableGroups, canonical, everybody
 from flint.mesh.permutation import Permutation, permutation
+from flint.observed.classes import COMMUNICATIONS, OpClass
+from flint.observed.columns import UNTOLD_RANK, Observed
 from flint.post_execution.units import Units, around
-from flint.validation.observed.classes import COMMUNICATIONS, OpClass
-from flint.validation.observed.columns import UNTOLD_RANK, Observed
 
 _KIND = {found: kind for kind, found in COMMUNICATIONS.items() if not kind.startswith("ragged")}
 #: More bytes than a collective moves.

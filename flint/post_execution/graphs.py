@@ -23,12 +23,12 @@ from flint.graph.communication import Communication
 from flint.graph.graph import NodeKind, Phase, Source, WorkloadGraph
 from flint.graph.tensor_types import DTYPE_BITS, TensorType
 from flint.graph.work import Role, Unit, Work, WorkItem
+from flint.observed.columns import Observed, OpFacts
 from flint.post_execution.edges import Edges
 from flint.post_execution.host_device_links import Links
 from flint.post_execution.measured import with_nanoseconds
 from flint.post_execution.units import Units, around
 from flint.post_execution.waits import OPTIMIZER
-from flint.validation.observed.columns import Observed, OpFacts
 
 Ints = NDArray[np.int64]
 

@@ -14,13 +14,13 @@ import numpy as np
 
 from flint import registry
 from flint.errors import UsageError
+from flint.observed.columns import UNTOLD_RANK, Observed
+from flint.observed.reading import form_of
 from flint.post_execution.et_join import completed, linked_rows, tensors_of_units
 from flint.post_execution.exchanges import Exchange, exchanges_of
 from flint.post_execution.host_device_links import Links
 from flint.post_execution.storages import Access, Accesses
 from flint.post_execution.units import Units, chosen_step, units_of
-from flint.validation.observed.columns import UNTOLD_RANK, Observed
-from flint.validation.observed.reading import form_of
 
 _KINETO, _EXECUTION = "kineto-ops", "pytorch-et-ops"
 #: The rank of an execution trace that does not say whose it is, and is the only one.

@@ -30,6 +30,8 @@ from itertools import pairwise, product, repeat
 import numpy as np
 
 from flint.graph.graph import EdgeKind
+from flint.observed.classes import OpClass
+from flint.observed.columns import Observed
 from flint.post_execution.edges import Edges, Found, Queue, queues_of
 from flint.post_execution.host_device_links import Links
 from flint.post_execution.launches import by_launch
@@ -42,8 +44,6 @@ from flint.post_execution.waits import (
     resolved_waits,
     unresolved_waits,
 )
-from flint.validation.observed.classes import OpClass
-from flint.validation.observed.columns import Observed
 
 
 def edges_of(units: Units, trace: Observed, links: Links | None, linked: Set[int]) -> Edges:

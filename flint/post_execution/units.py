@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from flint.errors import FlintError, UsageError
 from flint.graph.distinct import distinct
+from flint.observed.classes import OpClass
+from flint.observed.columns import Observed, OpFacts
 from flint.post_execution.host_device_links import Links
-from flint.validation.observed.classes import OpClass
-from flint.validation.observed.columns import Observed, OpFacts
 
 Ints = NDArray[np.int64]
 

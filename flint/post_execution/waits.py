@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from flint.graph.distinct import distinct
 from flint.graph.graph import EdgeKind
+from flint.observed.columns import Observed
 from flint.post_execution.edges import JITTER, Found, Queue, queues_of
 from flint.post_execution.host_device_links import Links, StreamWait
 from flint.post_execution.units import NO_STREAM
-from flint.validation.observed.columns import Observed
 
 Ints = NDArray[np.int64]
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from flint.cost.kernels import is_attention
 from flint.graph.graph import WorkloadGraph
 from flint.graph.work import Role, Unit
-from flint.validation.observed.classes import OpClass, aten_class
+from flint.observed.classes import OpClass, aten_class
 
 KERNELS: Final = ("matmul", "attention", "reduction", "elementwise", "movement", "other")
 _BY_ROLE: Final = {

@@ -27,8 +27,8 @@ from flint.execution.node_types import NodeType
 from flint.graph.communication import UPPER_BOUND
 from flint.graph.distinct import distinct
 from flint.graph.graph import Phase, WorkloadGraph
+from flint.graph.partners import partners
 from flint.graph.work import Unit
-from flint.mesh.group_names import partners
 from flint.passes.attention import attention_kernels
 from flint.passes.what_if import Chosen, parse_passes
 from flint.simulation.actors import Cast, Role, build_cast

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flint.graph.building import TableBuilder
-from flint.graph.phases import path_inside, source_of
+from flint.stablehlo.phases import path_inside, source_of
 from flint.stablehlo.read.records import Module, Op, SourceInfo
 
 

@@ -9,18 +9,18 @@ from collections import Counter
 
 import numpy as np
 
+from flint.observed.classes import OpClass
+from flint.observed.clocks import Meetings
+from flint.observed.columns import Ints, Observed, Taken
+from flint.observed.group_lookup import launched_together, told, without_kernel
+from flint.observed.selection import MOVED, moved, plain_name, selected, stopped
+from flint.observed.steps import Chosen, mean_times
 from flint.validation.expected.chakra_words import as_in_chakra
 from flint.validation.expected.modelled import Modelled
 from flint.validation.expected.ops import Expected, expected_of
 from flint.validation.matching.equivalence import STOPPED, TOGETHER, rules_for
 from flint.validation.matching.pairs import match
 from flint.validation.matching.xla_matching import match_compiled, pair_repetitions
-from flint.validation.observed.classes import OpClass
-from flint.validation.observed.clocks import Meetings
-from flint.validation.observed.columns import Ints, Observed, Taken
-from flint.validation.observed.group_lookup import launched_together, told, without_kernel
-from flint.validation.observed.selection import MOVED, moved, plain_name, selected, stopped
-from flint.validation.observed.steps import Chosen, mean_times
 from flint.validation.report.rank_report import add_counts, add_differences, add_edges
 from flint.validation.report.report import Difference, Report, described
 from flint.validation.report.sanity_checks import check_alike, meet

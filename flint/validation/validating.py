@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flint.errors import FlintError, UsageError
+from flint.observed.clocks import Meetings
+from flint.observed.columns import UNTOLD_RANK, Observed
+from flint.observed.reading import expanded, read_trace
+from flint.observed.steps import MEAN, choose
 from flint.validation.comparison import Comparison
 from flint.validation.expected.modelled import Modelled
-from flint.validation.observed.clocks import Meetings
-from flint.validation.observed.columns import UNTOLD_RANK, Observed
-from flint.validation.observed.reading import expanded, read_trace
-from flint.validation.observed.steps import MEAN, choose
 from flint.validation.report.report import Report
 from flint.validation.report.sanity_checks import conclude
 from flint.validation.rewrites.branches import OtherBranches

@@ -22,8 +22,7 @@ import numpy as np
 from flint.graph import exact_sums
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.nesting import Block, blocks
-from flint.graph.work_tables import gemm_rows, is_plain, layer_rows, op_rows, phase_rows, total_work
-from flint.mesh.group_names import partners
+from flint.graph.partners import partners
 from flint.mesh.mesh import Mesh
 from flint.passes import apply
 from flint.workload.summary import (
@@ -34,6 +33,14 @@ from flint.workload.summary import (
     LoopRow,
     ProgramSummary,
     Summary,
+)
+from flint.workload.work_tables import (
+    gemm_rows,
+    is_plain,
+    layer_rows,
+    op_rows,
+    phase_rows,
+    total_work,
 )
 from flint.workload.workload import Program, Workload
 

@@ -21,9 +21,9 @@ from flint.execution.chains import CommunicationOrder, chains
 from flint.execution.node_types import NodeType
 from flint.graph.building import GraphBuilder, TableBuilder, with_tables
 from flint.graph.communication import Communication
+from flint.graph.partners import partners
 from flint.graph.tensor_types import tensor_type
 from flint.graph.work import Role
-from flint.mesh.group_names import partners
 from flint.mesh.groups import along_axes
 from flint.mesh.mesh import Mesh
 from flint.passes import apply

@@ -19,8 +19,8 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 import flint
 from flint.models.torch import llama3
+from flint.observed.classes import OpClass
 from flint.validation.expected.ops import expected_of
-from flint.validation.observed.classes import OpClass
 
 COUNTED = (
     OpClass.GEMM, OpClass.ATTENTION, OpClass.ALL_REDUCE, OpClass.ALL_GATHER, OpClass.REDUCE_SCATTER

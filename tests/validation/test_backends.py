@@ -9,11 +9,11 @@ import pytest
 
 from flint.converters.profilers.torch_ops import op_facts
 from flint.errors import FlintError
+from flint.observed.classes import OpClass, aten_class
+from flint.observed.columns import OpFacts
 from flint.validation.matching.equivalence import BARRIER, COMBINED, ROOTED, rules_for
 from flint.validation.matching.pairing import Matching
 from flint.validation.matching.pairs import match
-from flint.validation.observed.classes import OpClass, aten_class
-from flint.validation.observed.columns import OpFacts
 from flint.validation.report.sanity_checks import check_alike
 from flint.validation.rewrites.cpu_substitutes import (
     CAST,

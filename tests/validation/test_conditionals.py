@@ -6,7 +6,7 @@ import pytest
 
 import flint
 from flint.errors import FlintError
-from flint.validation.observed.classes import OpClass
+from flint.observed.classes import OpClass
 from flint.validation.rewrites.branches import CHOSEN, NOT_CHOSEN
 from flint.validation.validating import validate
 from tests.validation import xla_conditionals

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flint.errors import FlintError
-from flint.validation.observed.reading import read_trace
+from flint.observed.reading import read_trace
 from tests.converters.chakra.read.test_observe import pytorch_step
 from tests.validation.xplanes import Run, profile
 

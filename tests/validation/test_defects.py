@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from flint.converters.chakra import et_def_pb2 as pb
-from flint.validation.observed.classes import OpClass
-from flint.validation.observed.selection import MOVED
+from flint.observed.classes import OpClass
+from flint.observed.selection import MOVED
 from flint.validation.validating import validate
 from tests.converters.chakra.read.test_observe import node, written
 from tests.validation.hand_made import Events, traces, workload

@@ -13,9 +13,9 @@ import pytest
 from flint.converters.profilers.xplane.observe import observe as observe_xplane
 from flint.errors import FlintError
 from flint.graph.building import with_tables
+from flint.observed.classes import OpClass
 from flint.validation.expected.ops import expected_of
 from flint.validation.matching.equivalence import COMBINED
-from flint.validation.observed.classes import OpClass
 from flint.validation.rewrites.all_reduces import ABSORBED, FOLDED
 from flint.validation.rewrites.gemms import CUT, MERGED, PADDED
 from flint.validation.validating import validate

@@ -8,6 +8,7 @@ import pytest
 
 from flint.errors import FlintError, UsageError
 from flint.graph.building import with_tables
+from flint.observed.classes import OpClass
 from flint.validation.matching.equivalence import (
     BUFFERS,
     COMBINED,
@@ -16,7 +17,6 @@ from flint.validation.matching.equivalence import (
     SCATTERED,
     SWAPPED,
 )
-from flint.validation.observed.classes import OpClass
 from flint.validation.validating import totals, validate
 from tests.validation.conftest import STEPS, step_of
 

@@ -7,7 +7,7 @@ import importlib
 import pytest
 
 import flint
-from flint.validation.observed.classes import OpClass
+from flint.observed.classes import OpClass
 from flint.validation.validating import validate
 from tests.models.jax.names import MODELS
 

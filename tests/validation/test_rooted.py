@@ -9,10 +9,10 @@ import pytest
 from flint.converters.profilers.pytorch_et.links import _RESULT_FIRST
 from flint.converters.profilers.pytorch_et.observe import observe as observe_pytorch_et
 from flint.converters.profilers.torch_ops import comms_facts, op_facts
+from flint.observed.classes import OpClass
+from flint.observed.columns import OpFacts
 from flint.validation.matching.equivalence import rules_for
 from flint.validation.matching.pairs import match
-from flint.validation.observed.classes import OpClass
-from flint.validation.observed.columns import OpFacts
 from flint.validation.rewrites.gather_scatter import THROUGH_ROOT
 
 PART = ((4, 8), "f32")  # 128 bytes

@@ -11,7 +11,7 @@ from flint.cost.placement import place
 from flint.cost.systems import load_system
 from flint.errors import FlintError, UsageError
 from flint.mesh.mesh import Mesh
-from flint.validation.observed.classes import OpClass
+from flint.observed.classes import OpClass
 from flint.validation.report.page import page
 from flint.validation.validating import validate
 from tests.validation.hand_made import Events, traces, workload

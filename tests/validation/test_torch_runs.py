@@ -17,9 +17,9 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from flint.errors import FlintError, UsageError  # noqa: E402
+from flint.observed.classes import OpClass  # noqa: E402
+from flint.observed.reading import read_trace  # noqa: E402
 from flint.validation.matching.equivalence import LONG_LIST  # noqa: E402
-from flint.validation.observed.classes import OpClass  # noqa: E402
-from flint.validation.observed.reading import read_trace  # noqa: E402
 from flint.validation.report.rank_report import FUSED  # noqa: E402
 from flint.validation.rewrites.cpu_substitutes import DECOMPOSED  # noqa: E402
 from flint.validation.validating import totals, validate  # noqa: E402

@@ -10,6 +10,7 @@ from flint.converters.profilers.xplane.branches import taken
 from flint.converters.profilers.xplane.loops import iterations
 from flint.errors import FlintError
 from flint.hlo import hlo_pb2 as pb
+from flint.observed.classes import OpClass
 from flint.validation.matching.equivalence import (
     BUFFERS,
     CONSTANT,
@@ -25,7 +26,6 @@ from flint.validation.matching.equivalence import (
     SWAPPED,
     WIDENED,
 )
-from flint.validation.observed.classes import OpClass
 from flint.validation.report.page import CLASS_COLUMNS, class_rows
 from flint.validation.rewrites.branches import CHOSEN, NOT_CHOSEN
 from tests.validation import xla_steps

@@ -19,8 +19,8 @@ from flint.converters.chakra.read.trace import Trace
 from flint.converters.chakra.schema import CollectiveKind, NodeType
 from flint.converters.profilers.torch_ops import ranks_of
 from flint.errors import FlintError
-from flint.validation.observed.classes import OpClass, aten_class, c10d_class
-from flint.validation.observed.columns import UNTOLD_RANK, Observed, ObservedRows, OpFacts
+from flint.observed.classes import OpClass, aten_class, c10d_class
+from flint.observed.columns import UNTOLD_RANK, Observed, ObservedRows, OpFacts
 
 _RANK = re.compile(r"\.(\d{1,7})\.et(\.gz)?$")
 _COLLECTIVES = {

@@ -36,9 +36,9 @@ from flint.converters.profilers.torch_ops import (
 )
 from flint.errors import FlintError
 from flint.graph.tensor_types import DTYPE_BITS
+from flint.observed.classes import OpClass, c10d_class
+from flint.observed.columns import UNTOLD_RANK, Observed, ObservedRows, OpFacts, Tensor
 from flint.post_execution.host_device_links import Links, LinksBuilder
-from flint.validation.observed.classes import OpClass, c10d_class
-from flint.validation.observed.columns import UNTOLD_RANK, Observed, ObservedRows, OpFacts, Tensor
 
 _RECORD = "record_param_comms"
 #: Kernels of NCCL and RCCL: ncclKernel_AllReduce_RING_LL_Sum_float, ncclDevKernel_Generic.

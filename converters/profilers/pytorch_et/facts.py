@@ -20,8 +20,8 @@ from flint.converters.profilers.torch_ops import (
     tensors_of,
 )
 from flint.graph.tensor_types import DTYPE_BITS
-from flint.validation.observed.classes import OpClass, c10d_class
-from flint.validation.observed.columns import OpFacts
+from flint.observed.classes import OpClass, c10d_class
+from flint.observed.columns import OpFacts
 
 #: The observer leaves out what is beyond 4096 tensors of a list (kMaxNumElements).
 _CUT_AT = 4096

@@ -19,8 +19,8 @@ from flint.converters.profilers.json_traces import JsonTrace
 from flint.converters.profilers.pytorch_et.facts import communicates, facts_of, groups_and_world
 from flint.converters.profilers.pytorch_et.links import AccessesBuilder, Plan, Side
 from flint.errors import FlintError
+from flint.observed.columns import MAX_ROWS, OpFacts
 from flint.post_execution.storages import Access
-from flint.validation.observed.columns import MAX_ROWS, OpFacts
 
 _EXPECTED = "a node without id, ctrl_deps, inputs or attrs as the schemas from 1.0.2 on have them"
 #: Beyond this a count of the profiler's is none; sums stay within 64 bits.

@@ -18,8 +18,8 @@ import numpy as np
 from flint.converters.profilers.json_traces import JsonTrace
 from flint.converters.profilers.pytorch_et.nodes import Nodes, read_nodes
 from flint.errors import FlintError
+from flint.observed.columns import UNTOLD_RANK, Ints, Observed
 from flint.post_execution.storages import Accesses
-from flint.validation.observed.columns import UNTOLD_RANK, Ints, Observed
 
 _SCHEMA = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _OLDEST, _NEWEST = (1, 0, 2), (1, 1, 1)

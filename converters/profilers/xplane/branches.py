@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from flint.hlo import hlo_pb2 as pb
-from flint.validation.observed.columns import Taken
+from flint.observed.columns import Taken
 
 
 def taken(

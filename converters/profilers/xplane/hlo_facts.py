@@ -17,7 +17,6 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from flint.errors import FlintError
-from flint.graph.phases import source_of
 from flint.graph.tensor_types import TensorType
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.attributes import backend_config, convolution
@@ -26,11 +25,12 @@ from flint.hlo.context import Context
 from flint.hlo.locations import Locations
 from flint.hlo.messages import parse_module
 from flint.hlo.shapes import Tree, TypeTable
+from flint.observed.classes import OpClass, hlo_class
+from flint.observed.columns import Gemm, OpFacts, Tensor, origin_of
+from flint.stablehlo.phases import source_of
 from flint.stablehlo.read.records import Op
 from flint.stablehlo.rules.contraction import convolution_item
 from flint.stablehlo.world import World
-from flint.validation.observed.classes import OpClass, hlo_class
-from flint.validation.observed.columns import Gemm, OpFacts, Tensor, origin_of
 
 _MAX_DEPTH = 64
 

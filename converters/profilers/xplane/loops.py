@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.attributes import while_loop
 from flint.hlo.context import Context
-from flint.validation.observed.columns import Iterated
+from flint.observed.columns import Iterated
 
 
 def iterations(

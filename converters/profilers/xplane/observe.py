@@ -31,8 +31,8 @@ from flint.errors import FlintError
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.messages import parse_module
 from flint.hlo.shapes import TypeTable
-from flint.validation.observed.classes import OpClass, hlo_class
-from flint.validation.observed.columns import Fault, Observed, ObservedRows, OpFacts, Taken
+from flint.observed.classes import OpClass, hlo_class
+from flint.observed.columns import Fault, Observed, ObservedRows, OpFacts, Taken
 
 #: jax versions whose ``jax.profiler.ProfileData`` is known to work.
 _KNOWN = "0.10"

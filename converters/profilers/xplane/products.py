@@ -18,14 +18,14 @@ from google.protobuf.message import DecodeError
 
 from flint.converters.profilers.xplane.program import Program
 from flint.errors import FlintError
-from flint.graph.phases import source_of
 from flint.graph.tensor_types import TensorType
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.locations import Locations
 from flint.hlo.shapes import TypeTable
+from flint.observed.classes import OpClass
+from flint.observed.columns import Gemm, OpFacts, origin_of
+from flint.stablehlo.phases import source_of
 from flint.stablehlo.read.records import SourceInfo
-from flint.validation.observed.classes import OpClass
-from flint.validation.observed.columns import Gemm, OpFacts, origin_of
 
 _MAX_DEPTH = 64
 #: How JAX names a matrix product; XLA joins the names of merged ops by semicolons.

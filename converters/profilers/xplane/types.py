@@ -15,7 +15,7 @@ from typing import Any
 from flint.converters.profilers.xplane.program import Program
 from flint.graph.tensor_types import DTYPE_BITS
 from flint.hlo.shapes import TypeTable, flatten
-from flint.validation.observed.columns import Tensor
+from flint.observed.columns import Tensor
 
 _MAX_STEPS = 256
 #: A value is followed back through these, by their first operand: they move it and no more.

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from flint.observed.classes import OpClass
+from flint.observed.columns import OpFacts
 from flint.validation.expected.ops import Expected
-from flint.validation.observed.classes import OpClass
-from flint.validation.observed.columns import OpFacts
 from flint.validation.report.report import Report
 
 

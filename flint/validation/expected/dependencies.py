@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from flint.graph.graph import WorkloadGraph
+from flint.observed.columns import Ints
 from flint.validation.expected.ops import Expected
-from flint.validation.observed.columns import Ints
 
 #: An op with more compared ones before it is looked at no further.
 _MOST = 4096

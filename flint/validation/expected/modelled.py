@@ -25,8 +25,8 @@ from flint.graph.communication import Communication
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.mesh.groups import Groups
 from flint.mesh.permutation import Permutation
+from flint.observed.classes import OpClass
 from flint.validation.expected.ops import Expected
-from flint.validation.observed.classes import OpClass
 
 
 class Modelled:

@@ -19,8 +19,8 @@ from flint.graph.communication import Communication
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.nodes import Node
 from flint.graph.work import Unit
-from flint.validation.observed.classes import COMMUNICATIONS, OpClass, aten_class, stablehlo_class
-from flint.validation.observed.columns import Ints, OpFacts, origin_of
+from flint.observed.classes import COMMUNICATIONS, OpClass, aten_class, stablehlo_class
+from flint.observed.columns import Ints, OpFacts, origin_of
 from flint.workload.workload import Order, Workload
 
 #: More ops of one rank than a comparison takes.

@@ -13,9 +13,9 @@ import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from flint.validation.observed.classes import OpClass, aten_class
-from flint.validation.observed.columns import Gemm, OpFacts, Tensor
-from flint.validation.observed.selection import LIBRARY_NAMES, plain_name
+from flint.observed.classes import OpClass, aten_class
+from flint.observed.columns import Gemm, OpFacts, Tensor
+from flint.observed.selection import LIBRARY_NAMES, plain_name
 
 MESSAGES = (OpClass.SEND, OpClass.RECV)
 _REDUCING = (OpClass.ALL_REDUCE, OpClass.REDUCE_SCATTER)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TypeAlias
 
-from flint.validation.observed.classes import OpClass
+from flint.observed.classes import OpClass
 
 
 class Evidence(IntEnum):

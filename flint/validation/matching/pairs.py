@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 
+from flint.observed.classes import OpClass
+from flint.observed.columns import OpFacts
 from flint.validation.matching.alignment import longest_ascending
 from flint.validation.matching.equivalence import Rules
 from flint.validation.matching.pairing import Evidence, Matching, without
 from flint.validation.matching.same_ops import by_identity, in_order
-from flint.validation.observed.classes import OpClass
-from flint.validation.observed.columns import OpFacts
 from flint.validation.rewrites.cpu_substitutes import GLOO, Gloo, explanations
 from flint.validation.rewrites.gather_scatter import call_of
 from flint.validation.rewrites.other_forms import (

@@ -14,10 +14,10 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
+from flint.observed.columns import OpFacts
 from flint.validation.matching.alignment import aligned
 from flint.validation.matching.equivalence import Rules
 from flint.validation.matching.pairing import Evidence, Matching, Pairs, equal, without
-from flint.validation.observed.columns import OpFacts
 
 
 def in_order(

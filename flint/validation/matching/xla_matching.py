@@ -14,13 +14,13 @@ from collections import Counter
 from collections.abc import Callable, Hashable
 
 from flint.graph.graph import WorkloadGraph
+from flint.observed.columns import OpFacts
 from flint.validation.expected.duplicates import origin, repeated
 from flint.validation.expected.loop_invariants import Invariants
 from flint.validation.expected.ops import Expected
 from flint.validation.matching.equivalence import CONSTANT, DUPLICATE, HOISTED, SCALED, Rules
 from flint.validation.matching.pairing import Evidence, Matching, without
 from flint.validation.matching.pairs import match
-from flint.validation.observed.columns import OpFacts
 from flint.validation.rewrites.all_reduces import rewrite
 from flint.validation.rewrites.gemms import merge
 

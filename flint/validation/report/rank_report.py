@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from flint.observed.classes import OpClass
+from flint.observed.columns import Ints, Observed, OpFacts
+from flint.observed.selection import plain_name
 from flint.validation.expected.dependencies import contradictions
 from flint.validation.expected.ops import Expected
 from flint.validation.matching.equivalence import MESSAGES, Rules
 from flint.validation.matching.pairing import Evidence, Matching
-from flint.validation.observed.classes import OpClass
-from flint.validation.observed.columns import Ints, Observed, OpFacts
-from flint.validation.observed.selection import plain_name
 from flint.validation.report.report import Difference, Report, described
 
 _LISTED_EDGES = 20

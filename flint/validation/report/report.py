@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from flint.validation.observed.classes import OpClass
-from flint.validation.observed.clocks import Clock
-from flint.validation.observed.columns import OpFacts
+from flint.observed.classes import OpClass
+from flint.observed.clocks import Clock
+from flint.observed.columns import OpFacts
 from flint.validation.report.times import ClassTime, Times
 
 #: Differences that are kept word by word; all are counted.

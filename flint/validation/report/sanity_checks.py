@@ -14,10 +14,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from flint.errors import FlintError
+from flint.observed.classes import OpClass
+from flint.observed.clocks import Clock, Meetings, Presence
+from flint.observed.columns import Ints, Observed, OpFacts
 from flint.validation.matching.pairing import Matching, without
-from flint.validation.observed.classes import OpClass
-from flint.validation.observed.clocks import Clock, Meetings, Presence
-from flint.validation.observed.columns import Ints, Observed, OpFacts
 from flint.validation.report.report import WARNED, Report
 from flint.validation.rewrites.widened_types import UNKNOWN
 from flint.workload.workload import Workload

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.validation.observed.classes import OpClass
-from flint.validation.observed.columns import OpFacts
+from flint.observed.classes import OpClass
+from flint.observed.columns import OpFacts
 
 _NANO = 1e-9
 

@@ -19,10 +19,10 @@ from typing import NamedTuple, TypeAlias
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.work import Role
 from flint.mesh.groups import Groups
+from flint.observed.classes import OpClass
+from flint.observed.columns import OpFacts
 from flint.validation.expected.ops import Expected
 from flint.validation.matching.equivalence import COMBINED, Rules
-from flint.validation.observed.classes import OpClass
-from flint.validation.observed.columns import OpFacts
 
 FOLDED = "an all-reduce of an all-reduce, which the compiler makes one over both groups"
 ABSORBED = "all-reduces whose results are added, of which the compiler adds the operands instead"

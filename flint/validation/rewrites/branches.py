@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 from flint import registry
 from flint.capturing.converting import workload_of
 from flint.errors import FlintError, UsageError
+from flint.observed.columns import OpFacts, Taken
 from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.read.records import Module
 from flint.stablehlo.walker import walk
@@ -28,7 +29,6 @@ from flint.validation.expected.ops import expected_of
 from flint.validation.matching.equivalence import Rules
 from flint.validation.matching.pairing import Matching
 from flint.validation.matching.pairs import match
-from flint.validation.observed.columns import OpFacts, Taken
 from flint.validation.rewrites.widened_types import UNKNOWN, as_stored
 from flint.workload.workload import Workload
 

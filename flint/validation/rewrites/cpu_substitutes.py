@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from flint.graph.tensor_types import DTYPE_BITS
-from flint.validation.observed.classes import OpClass, base_name
-from flint.validation.observed.columns import OpFacts, Tensor
+from flint.observed.classes import OpClass, base_name
+from flint.observed.columns import OpFacts, Tensor
 
 DECOMPOSED = "an op with a kernel of its own on accelerators, which the CPU takes apart"
 GLOO = "gloo's own work: copies in and out of its buffers, a mean's division"

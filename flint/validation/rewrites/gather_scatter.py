@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from flint.validation.observed.classes import OpClass
-from flint.validation.observed.columns import OpFacts
+from flint.observed.classes import OpClass
+from flint.observed.columns import OpFacts
 
 THROUGH_ROOT = "a gather to one rank or a scatter from one, captured as its messages"
 

@@ -17,11 +17,11 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from flint.observed.classes import OpClass
+from flint.observed.columns import Gemm, OpFacts
 from flint.validation.expected.duplicates import origin
 from flint.validation.expected.ops import Expected
 from flint.validation.matching.equivalence import Rules
-from flint.validation.observed.classes import OpClass
-from flint.validation.observed.columns import Gemm, OpFacts
 
 MERGED = "matrix products of the same operand that the compiler runs as one"
 PADDED = "a matrix product whose sizes the compiler pads to multiples of eight"

@@ -14,6 +14,9 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
+from flint.observed.classes import OpClass
+from flint.observed.columns import OpFacts
+from flint.observed.selection import plain_name
 from flint.validation.matching.equivalence import (
     COMBINED,
     FOREACH,
@@ -27,9 +30,6 @@ from flint.validation.matching.equivalence import (
     Rules,
 )
 from flint.validation.matching.pairing import Evidence, Matching, Pairs, equal, without
-from flint.validation.observed.classes import OpClass
-from flint.validation.observed.columns import OpFacts
-from flint.validation.observed.selection import plain_name
 from flint.validation.rewrites.cpu_substitutes import shapes_of
 from flint.validation.rewrites.gather_scatter import THROUGH_ROOT, through_root
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 
+from flint.observed.classes import OpClass
+from flint.observed.columns import OpFacts
 from flint.validation.matching.equivalence import Rules
 from flint.validation.matching.pairing import Matching
-from flint.validation.observed.classes import OpClass
-from flint.validation.observed.columns import OpFacts
 
 _KIND = OpClass.COLLECTIVE_PERMUTE
 #: What is computed again is of the forward pass: which of both is left where they are the same is

@@ -17,11 +17,11 @@ from typing import TypeAlias
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.tensor_types import DTYPE_BITS
 from flint.graph.work import Role
+from flint.observed.classes import OpClass
+from flint.observed.columns import OpFacts
 from flint.validation.expected.loop_invariants import unchanged
 from flint.validation.expected.ops import Expected
 from flint.validation.matching.equivalence import Rules
-from flint.validation.observed.classes import OpClass
-from flint.validation.observed.columns import OpFacts
 
 #: What stands for the type of an op that is of no captured one.
 OTHER = "converted from "

@@ -11,7 +11,7 @@ import json
 import numpy as np
 
 from flint.converters.profilers.pytorch_et.observe import observe as observe_pytorch_et
-from flint.validation.observed.classes import OpClass
+from flint.observed.classes import OpClass
 
 PARENT, GATHER, FUNCTIONAL, INNER, COPY = 10, 20, 30, 40, 50
 

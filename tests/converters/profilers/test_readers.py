@@ -14,9 +14,9 @@ from flint.converters.profilers.pytorch_et.observe import observe as observe_pyt
 from flint.converters.profilers.torch_ops import dtype_of
 from flint.errors import FlintError, UsageError
 from flint.graph.tensor_types import DTYPE_BITS
-from flint.validation.observed.classes import OpClass, aten_class, base_name, c10d_class, hlo_class
-from flint.validation.observed.reading import read_trace
-from flint.validation.observed.selection import selected
+from flint.observed.classes import OpClass, aten_class, base_name, c10d_class, hlo_class
+from flint.observed.reading import read_trace
+from flint.observed.selection import selected
 
 DATA = Path(__file__).parents[2] / "data"
 

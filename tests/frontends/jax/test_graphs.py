@@ -14,7 +14,7 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 import flint
 from flint.errors import FlintError
 from flint.graph.graph import Phase
-from flint.mesh.group_names import partners
+from flint.graph.partners import partners
 from flint.stablehlo.read.reader import read_mlir
 from flint.workload.workload import Level
 

@@ -19,7 +19,7 @@ import flint
 from flint.cli import application
 from flint.converters.chakra.check.checker import check
 from flint.converters.chakra.read.reader import read_nodes
-from flint.mesh.group_names import partners
+from flint.graph.partners import partners
 
 AXES = ("replica", "data", "model")
 SMALL, LARGE = (32, 8, 8), (16384, 8, 8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flint.graph.graph import Phase
-from flint.mesh.group_names import partners
+from flint.graph.partners import partners
 from tests.frontends.jax import train_states
 
 STEPS = ("linen", "nnx_step", "equinox_step", "optax_step")

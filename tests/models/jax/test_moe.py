@@ -16,8 +16,8 @@ import pytest
 
 from flint.errors import FlintError
 from flint.graph.graph import Phase
+from flint.graph.partners import partners
 from flint.graph.work import Unit
-from flint.mesh.group_names import partners
 from flint.models.jax import moe
 from flint.models.jax.moe import MIXTRAL_8X7B, TINY, parameters, train_mixtral, training
 from flint.models.jax.moe_dispatch import Experts, by_all_to_all, route

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from flint.graph.graph import Phase
+from flint.graph.partners import partners
 from flint.graph.work import Unit
-from flint.mesh.group_names import partners
 from flint.models.jax.llama3 import LLAMA3_8B, parameters
 from flint.models.jax.parameters import count
 from flint.models.jax.ring_attention import RING_8B, RING_TINY, train_8b, train_tiny

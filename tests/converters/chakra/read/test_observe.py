@@ -9,9 +9,9 @@ import pytest
 from flint.converters.chakra import et_def_pb2 as pb
 from flint.converters.chakra.read.observe import observe as observe_chakra_ops
 from flint.errors import FlintError
-from flint.validation.observed.classes import OpClass
-from flint.validation.observed.columns import UNTOLD_RANK
-from flint.validation.observed.reading import read_trace
+from flint.observed.classes import OpClass
+from flint.observed.columns import UNTOLD_RANK
+from flint.observed.reading import read_trace
 from flint.validation.validating import validate
 from tests.validation.hand_made import workload
 

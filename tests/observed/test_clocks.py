@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flint.validation.observed.classes import OpClass
-from flint.validation.observed.clocks import Meetings, Presence
+from flint.observed.classes import OpClass
+from flint.observed.clocks import Meetings, Presence
 from flint.validation.report.sanity_checks import shown_ranks
 
 ALL = (0, 1, 2, 3)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flint.errors import FlintError, UsageError
-from flint.validation.observed.columns import Ints, Observed
+from flint.observed.columns import Ints, Observed
 from flint.validation.report.report import described
 
 #: ``--step`` for the mean time of all steps alike.

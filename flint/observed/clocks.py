@@ -19,7 +19,7 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from flint.validation.observed.classes import OpClass
+from flint.observed.classes import OpClass
 
 #: What is the same of a collective on all of its ranks: its class, its group, the how many-th.
 Key: TypeAlias = tuple[OpClass, tuple[int, ...], int]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from flint import registry
 from flint.errors import FlintError, UsageError
-from flint.validation.observed.columns import Observed
+from flint.observed.columns import Observed
 
 _HEAD = 1 << 16
 #: Files of a folder that are taken for traces of ranks.

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from flint.errors import FlintError
 from flint.graph.distinct import distinct
 from flint.graph.graph import Phase, Source
-from flint.validation.observed.classes import OpClass
+from flint.observed.classes import OpClass
 
 Ints = NDArray[np.int64]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from flint.converters.profilers.torch_ops import op_facts
-from flint.validation.observed.columns import ObservedRows
-from flint.validation.observed.selection import selected
+from flint.observed.columns import ObservedRows
+from flint.observed.selection import selected
 
 
 def chosen(rows, names, form="pytorch-et"):

@@ -14,8 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from flint.validation.observed.classes import OpClass
-from flint.validation.observed.columns import Ints, Observed, OpFacts
+from flint.observed.classes import OpClass
+from flint.observed.columns import Ints, Observed, OpFacts
 
 #: So many ops around a collective are looked at.
 _DEPTH = 8
