@@ -84,6 +84,11 @@ class OpFacts:
         """Bytes that a collective sends; -1 unknown."""
         return -1 if self.parts is None else sum(self.parts)
 
+    @property
+    def of_no_captured_type(self) -> bool:
+        """Whether ``compared`` is no type of a captured op but words that say so."""
+        return " " in self.compared
+
 
 def origin_of(source: Source) -> str:
     """Layer and phase of an op: "mlp, backward".

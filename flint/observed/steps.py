@@ -17,7 +17,7 @@ import numpy as np
 
 from flint.errors import FlintError, UsageError
 from flint.observed.columns import Ints, Observed
-from flint.validation.report.report import described
+from flint.observed.op_text import described
 
 #: ``--step`` for the mean time of all steps alike.
 MEAN = "mean"

@@ -13,6 +13,7 @@ from flint.observed.classes import OpClass
 from flint.observed.clocks import Meetings
 from flint.observed.columns import Ints, Observed, Taken
 from flint.observed.group_lookup import launched_together, told, without_kernel
+from flint.observed.op_text import described
 from flint.observed.selection import MOVED, moved, plain_name, selected, stopped
 from flint.observed.steps import Chosen, mean_times
 from flint.validation.expected.chakra_words import as_in_chakra
@@ -22,7 +23,7 @@ from flint.validation.matching.equivalence import STOPPED, TOGETHER, rules_for
 from flint.validation.matching.pairs import match
 from flint.validation.matching.xla_matching import match_compiled, pair_repetitions
 from flint.validation.report.rank_report import add_counts, add_differences, add_edges
-from flint.validation.report.report import Difference, Report, described
+from flint.validation.report.report import Difference, Report
 from flint.validation.report.sanity_checks import check_alike, meet
 from flint.validation.rewrites.branches import OtherBranches
 from flint.validation.rewrites.pass_direction import other_pass
@@ -77,7 +78,10 @@ class Comparison:
         executed = told(trace, rows)
         captured, expected = self.captured, self.expected
         if trace.form == "chakra":
-            captured, expected = as_in_chakra(captured, executed, expected, rank, report)
+            captured, expected, untold = as_in_chakra(
+                captured, executed, expected, rank, recorded=report.comparable
+            )
+            report.untold += untold
         rules = rules_for(
             captured, executed, recorded=report.comparable, backend=trace.backend,
             rooted=self.rooted,

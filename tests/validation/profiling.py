@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "capture"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "frontends" / "jax"))
 
 import executing
 import jax

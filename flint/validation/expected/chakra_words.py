@@ -1,6 +1,6 @@
 """Captured ops in the words of Chakra's traces.
 
-words, kept = as_in_chakra(captured, executed, expected, rank, report)
+words, kept, untold = as_in_chakra(captured, executed, expected, rank, recorded=True)
 """
 
 from __future__ import annotations
@@ -10,25 +10,33 @@ from dataclasses import replace
 from flint.observed.classes import OpClass
 from flint.observed.columns import OpFacts
 from flint.validation.expected.ops import Expected
-from flint.validation.report.report import Report
 
 
 def as_in_chakra(
-    captured: list[OpFacts], executed: list[OpFacts], expected: Expected, rank: int, report: Report
-) -> tuple[list[OpFacts], Expected]:
+    captured: list[OpFacts],
+    executed: list[OpFacts],
+    expected: Expected,
+    rank: int,
+    *,
+    recorded: bool,
+) -> tuple[list[OpFacts], Expected, int]:
     """Captured ops in Chakra's words, without those that its traces do not tell.
 
     Compute has PyTorch's names there, or none that could be compared; a permute is a send, and a
     receive that ``rows_of`` leaves out.  What a rank sends to itself is a copy.  A broadcast may be
     the messages of a tree, as in our own traces.
+
+    Returns:
+        The ops in these words, their addresses, and how many captured ops that must match the
+        traces have nothing to compare with.
     """
     in_tree = all(facts.kind != OpClass.BROADCAST for facts in executed)
     received = any(facts.kind == OpClass.RECV for facts in captured)
-    named = report.comparable and any(
+    named = recorded and any(
         not facts.kind.collective and facts.kind not in (OpClass.FREE, OpClass.OTHER)
         for facts in executed
     )
-    kept, words = [], []
+    kept, words, untold = [], [], 0
     for number, facts in enumerate(captured):
         if facts.kind == OpClass.COLLECTIVE_PERMUTE:
             if not facts.group or facts.group == (rank,):
@@ -44,8 +52,8 @@ def as_in_chakra(
             kept.append(number)
             words.append(facts)
         elif facts.kind.must_match:
-            report.untold += 1
-    return words, expected.only(kept)
+            untold += 1
+    return words, expected.only(kept), untold
 
 
 def _tree(expected: Expected, number: int, rank: int) -> list[tuple[OpClass, int]]:

@@ -9,12 +9,13 @@ import numpy as np
 
 from flint.observed.classes import OpClass
 from flint.observed.columns import Ints, Observed, OpFacts
+from flint.observed.op_text import described
 from flint.observed.selection import plain_name
 from flint.validation.expected.dependencies import contradictions
 from flint.validation.expected.ops import Expected
 from flint.validation.matching.equivalence import MESSAGES, Rules
 from flint.validation.matching.pairing import Evidence, Matching
-from flint.validation.report.report import Difference, Report, described
+from flint.validation.report.report import Difference, Report
 
 _LISTED_EDGES = 20
 #: Light classes whose ops are what the program asks for; copies are also made by backends.

@@ -12,7 +12,6 @@ from typing import Any
 
 from flint.observed.classes import OpClass
 from flint.observed.clocks import Clock
-from flint.observed.columns import OpFacts
 from flint.validation.report.times import ClassTime, Times
 
 #: Differences that are kept word by word; all are counted.
@@ -247,33 +246,3 @@ def ordered(kinds: Iterable[OpClass]) -> list[OpClass]:
     """Classes in the order in which they are shown."""
     order = list(OpClass)
     return sorted(kinds, key=order.index)
-
-
-def described(facts: OpFacts) -> str:
-    """An op in words: its name, and its sizes as far as they are known."""
-    text = facts.name
-    if facts.gemms:
-        text += " " + ", ".join(f"{b}x{m}x{n}x{k}" for b, m, n, k in facts.gemms[:3])
-        text += f" (batch, m, n, k) {facts.dtype}"
-        text += f" {facts.compared}" if " " in facts.compared else ""
-    elif facts.kind.collective:
-        if facts.parts is not None:
-            buffers = f" in {len(facts.parts)} buffers" if len(facts.parts) > 1 else ""
-            text += f" {facts.bytes:,} bytes{buffers} {facts.dtype}".rstrip()
-            text += f" {facts.compared}" if " " in facts.compared else ""
-        text += f" {facts.reduction}" if facts.reduction not in ("", "add") else ""
-        if facts.group is not None:
-            shown = ", ".join(map(str, facts.group[:8]))
-            more = f", ... ({len(facts.group):,})" if len(facts.group) > 8 else ""
-            to = "to" if facts.kind == OpClass.COLLECTIVE_PERMUTE else "among"
-            text += f" {to} [{shown}{more}]"
-        elif facts.members >= 0:
-            text += f" among {facts.members:,} ranks"
-        if facts.peer >= 0:
-            text += f" {'to' if facts.kind == OpClass.SEND else 'from'} {facts.peer}"
-    elif facts.operands:
-        shapes = ["x".join([*map(str, shape), dtype]) for shape, dtype in facts.operands[:4]]
-        text += f" ({', '.join(shapes)}{', ...' if len(facts.operands) > 4 else ''})"
-        if facts.convolved:
-            text += " to {:,} numbers in {:,} FLOPs".format(*facts.convolved)
-    return text

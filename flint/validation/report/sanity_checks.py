@@ -19,7 +19,6 @@ from flint.observed.clocks import Clock, Meetings, Presence
 from flint.observed.columns import Ints, Observed, OpFacts
 from flint.validation.matching.pairing import Matching, without
 from flint.validation.report.report import WARNED, Report
-from flint.validation.rewrites.widened_types import UNKNOWN
 from flint.workload.workload import Workload
 
 #: Below this part of heavy ops with a partner nothing but "another program" can be concluded.
@@ -49,7 +48,7 @@ def check_alike(
     theirs = sum(executed[j].kind.must_match for j in theirs_left)
     paired = sum(captured[i].kind.must_match for i in {i for i, _, _ in found.pairs})
     # Another type is no other model.
-    other = sum(facts.compared.startswith(UNKNOWN) for facts in executed)
+    other = sum(facts.of_no_captured_type for facts in executed)
     asked, ran = (any(facts.kind.must_match for facts in ops) for ops in (captured, executed))
     if asked and not ran and not paired:
         raise FlintError(f"{trace.path}: none of the step's ops is one that can be compared")

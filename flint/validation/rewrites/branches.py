@@ -29,7 +29,7 @@ from flint.validation.expected.ops import expected_of
 from flint.validation.matching.equivalence import Rules
 from flint.validation.matching.pairing import Matching
 from flint.validation.matching.pairs import match
-from flint.validation.rewrites.widened_types import UNKNOWN, as_stored
+from flint.validation.rewrites.widened_types import as_stored
 from flint.workload.workload import Workload
 
 NOT_CHOSEN = "ops of a conditional's captured branch that data did not choose"
@@ -122,7 +122,7 @@ class OtherBranches:
             for expected, theirs in zip(every, ops, strict=True):
                 found_in = as_stored(expected, theirs, bare, rules)
                 typed = [
-                    told if facts.compared.startswith(UNKNOWN) else facts
+                    told if facts.of_no_captured_type else facts
                     for facts, told in zip(typed, found_in, strict=True)
                 ]
             for key, run in ((_with_type(rules), typed), (rules.key, executed)):

@@ -23,12 +23,10 @@ from flint.validation.expected.loop_invariants import unchanged
 from flint.validation.expected.ops import Expected
 from flint.validation.matching.equivalence import Rules
 
-#: What stands for the type of an op that is of no captured one.
+#: What stands for the type of an op that has no captured type (``OpFacts.of_no_captured_type``).
 OTHER = "converted from "
 #: The same for one whose operands never had a narrower type.
 ITSELF = "never narrower"
-#: How both begin.
-UNKNOWN = (OTHER, ITSELF)
 _MAX_STEPS = 256
 #: What only moves a value, by its first operand.
 _MOVES = frozenset(
