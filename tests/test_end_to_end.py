@@ -13,10 +13,10 @@ import pytest
 
 import flint
 from flint.converters.chakra.check.checker import check
-from flint.converters.chakra.check.consumer import execute
 from flint.converters.chakra.et_def_pb2 import Node
 from flint.converters.chakra.read.reader import read_nodes
 from flint.converters.chakra.read.trace_set import load_trace_set
+from tests.converters.chakra.consumer import execute
 
 ROOT = Path(__file__).parent.parent
 DATA = ROOT / "tests/data/stablehlo"

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from flint.converters.chakra.check.checker import check
-from flint.converters.chakra.check.consumer import execute
 from flint.converters.chakra.read.trace_set import load_trace_set
 from flint.converters.profilers.xplane.observe import observe
 from flint.errors import UsageError
 from flint.graph.graph import NodeKind
 from flint.post_execution.converting import convert_traces
+from tests.converters.chakra.consumer import execute
 from tests.frontends.jax.comparing import child_environment
 
 pytestmark = pytest.mark.xdist_group("post-execution-jax")

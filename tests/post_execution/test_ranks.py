@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from flint.converters.chakra.check.checker import check
-from flint.converters.chakra.check.consumer import execute
 from flint.converters.chakra.read.trace_set import load_trace_set
 from flint.errors import FlintError, UsageError
 from flint.graph.graph import NodeKind
 from flint.post_execution.converting import convert_traces
 from flint.post_execution.exchanges import REDUCES
 from flint.post_execution.waits import UNAWAITED
+from tests.converters.chakra.consumer import execute
 from tests.post_execution.traces import COMMS, WORK, Profile, edges
 
 

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from flint.converters.chakra.check.checker import check
-from flint.converters.chakra.check.consumer import execute
 from flint.converters.chakra.read.trace_set import load_trace_set
 from flint.converters.chakra.schema import NodeType
 from flint.graph.graph import Phase
 from flint.post_execution.converting import convert_traces
 from flint.post_execution.edges import CONTRADICTED
 from flint.post_execution.waits import UNAWAITED, UNRESOLVED
+from tests.converters.chakra.consumer import execute
 from tests.post_execution.traces import edges
 
 TRACES = Path(__file__).parent.parent / "data" / "traces"

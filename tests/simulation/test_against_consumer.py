@@ -15,7 +15,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flint.converters.chakra.check.consumer import execute
 from flint.converters.chakra.read.trace_set import load_trace_set
 from flint.converters.chakra.write.writer import write
 from flint.cost.systems import load_system
@@ -25,6 +24,7 @@ from flint.mesh.groups import along_axes
 from flint.mesh.mesh import Mesh
 from flint.simulation.actors import Cast, build_cast
 from flint.simulation.machine import run
+from tests.converters.chakra.consumer import execute
 from tests.converters.chakra.write.cases import (
     GROUPS,
     MESH,

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flint.converters.chakra.check.consumer import execute
 from flint.converters.chakra.read.trace_set import load_trace_set
 from flint.converters.chakra.schema import NodeType
 from flint.errors import FlintError
@@ -27,6 +26,7 @@ from flint.models.jax.pipeline import (
     train_tiny,
     training,
 )
+from tests.converters.chakra.consumer import execute
 from tests.frontends.jax.comparing import child_environment
 from tests.models.jax.names_pipeline import EIGHT_LAYERS, stage_data, stage_only
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from flint.converters.chakra.check.checker import Severity, check_traces
-from flint.converters.chakra.check.consumer import execute
 from flint.converters.chakra.read.trace_set import TraceSet
 from tests.converters.chakra.check.traces import AG, AR, coll, comp, in_memory, recv, send
+from tests.converters.chakra.consumer import execute
 
 NETWORKS = ((2,), (3,), (2, 2), (2, 3))
 

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 import flint
 from flint.cli import application
 from flint.converters.chakra.check.checker import check
-from flint.converters.chakra.check.consumer import execute
 from flint.converters.chakra.read.trace_set import load_trace_set
 from flint.converters.chakra.schema import NodeType
 from flint.errors import UsageError
@@ -22,6 +21,7 @@ from flint.execution.chains import CommunicationOrder, chains
 from flint.graph.building import GraphBuilder, TableBuilder, with_tables
 from flint.graph.graph import Loop, WorkloadGraph
 from flint.mesh.groups import along_axes, everybody, from_table
+from tests.converters.chakra.consumer import execute
 from tests.converters.chakra.write.cases import (
     GROUPS,
     MESH,

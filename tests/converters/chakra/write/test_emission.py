@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 
 from flint.converters.chakra import et_def_pb2 as pb
 from flint.converters.chakra.check.checker import Severity, check
-from flint.converters.chakra.check.consumer import execute
 from flint.converters.chakra.read.framing import iterate_records
 from flint.converters.chakra.read.trace_set import load_trace_set
 from flint.converters.chakra.schema import FIELD_OF, NodeType
+from tests.converters.chakra.consumer import execute
 from tests.converters.chakra.write.cases import (
     GROUPS,
     MESH,

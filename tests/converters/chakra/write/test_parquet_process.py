@@ -18,7 +18,7 @@ forked = pytest.mark.skipif(sys.platform != "linux", reason="no process is forke
 BEGIN = """
 import os, signal, sys
 import numpy as np
-from flint.converters.chakra import parquet_process
+from flint.converters.chakra.write import parquet_process
 from flint.errors import FlintError
 
 columns = {

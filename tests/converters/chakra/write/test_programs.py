@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from flint.converters.chakra.check.checker import Severity, check
-from flint.converters.chakra.check.consumer import execute
 from flint.converters.chakra.read.trace_set import load_trace_set
 from flint.converters.chakra.schema import NodeType
 from flint.converters.chakra.write.writer import write
@@ -19,6 +18,7 @@ from flint.graph.work import Role
 from flint.mesh.groups import StridedGroups
 from flint.mesh.mesh import Mesh
 from flint.mesh.permutation import permutation
+from tests.converters.chakra.consumer import execute
 from tests.converters.chakra.write.cases import attributes, chain, communication, nodes, write_all
 from tests.graph.unrolling.random_graphs import TYPE, WORK
 

@@ -1,4 +1,4 @@
-"""A small reference consumer: executes a set of traces as simulators do, and says who finishes.
+"""A small reference consumer for tests: runs a set of traces as simulators do, says who finishes.
 
 The idea: rules prove, this one tries.  Each rank has one compute slot and one communication slot
 (or one for each of its communicators and one for messages); whenever a slot is free it takes the

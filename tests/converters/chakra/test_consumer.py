@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flint.converters.chakra.check.consumer import execute
 from flint.errors import FlintError
 from tests.converters.chakra.check.traces import coll, comp, in_memory, recv, send
+from tests.converters.chakra.consumer import execute
 
 
 def ticks(table: dict[tuple[int, int], int]):
