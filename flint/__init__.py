@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from flint.graph.graph import WorkloadGraph
     from flint.mesh.mesh import Mesh
     from flint.post_execution.converting import convert_traces
-    from flint.workload.folder import load
+    from flint.workload.loading import load
     from flint.workload.workload import Workload
 
 __all__ = [
@@ -52,7 +52,7 @@ _HOME = {
     "capture": "flint.capturing.decorator",
     "convert": "flint.capturing.converting",
     "convert_traces": "flint.post_execution.converting",
-    "load": "flint.workload.folder",
+    "load": "flint.workload.loading",
 }
 
 # In the repository frontends/, converters/ and models/ lie beside this folder and not in it.

@@ -35,7 +35,8 @@ from flint.graph.unrolling import unroll as unroll_graph
 from flint.graph.work import Role
 from flint.mesh.mesh import Mesh
 from flint.passes import apply
-from flint.workload.workload import Program, Workload
+from flint.workload.programs import Program
+from flint.workload.workload import Workload
 
 MultiDiGraph = nx.MultiDiGraph
 _CATEGORY = {int(role): role.category for role in Role}

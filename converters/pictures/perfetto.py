@@ -38,7 +38,8 @@ from flint.graph.unrolling import ABSENT, CHAINED, UNCHAINED, Unrolled, instance
 from flint.host.writing import replacing
 from flint.mesh.mesh import Mesh
 from flint.passes import apply
-from flint.workload.workload import Level, Program, Workload
+from flint.workload.programs import Level, Program
+from flint.workload.workload import Workload
 
 _COMPUTE: Final = 1
 _COMMUNICATION: Final = 2

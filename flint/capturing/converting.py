@@ -24,15 +24,9 @@ from flint.passes.order import issue_order
 from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.read.records import Module
 from flint.stablehlo.walker import Walked, walk
+from flint.workload.programs import Level, Order, Program, ProgramInput, with_communicators
 from flint.workload.uneven import uneven_remarks, with_largest_sizes
-from flint.workload.workload import (
-    Level,
-    Order,
-    Program,
-    ProgramInput,
-    Workload,
-    with_communicators,
-)
+from flint.workload.workload import Workload
 
 
 def convert(

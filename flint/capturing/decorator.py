@@ -30,7 +30,8 @@ from flint.host.readable import counted
 from flint.host.stages import stage
 from flint.mesh.mesh import Mesh
 from flint.stablehlo.options import WalkOptions
-from flint.workload.workload import Level, Workload
+from flint.workload.programs import Level
+from flint.workload.workload import Workload
 
 #: Seconds and bytes that a compiler's child process may take.
 TIME_LIMIT = 1800.0

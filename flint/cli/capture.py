@@ -41,7 +41,8 @@ from flint.cli.saving import save_and_report
 from flint.cli.shared import print_json, print_warnings, results_only_on_stdout, stages_shown
 from flint.errors import UsageError
 from flint.mesh.mesh import parse_mesh
-from flint.workload.workload import Level, Workload
+from flint.workload.programs import Level
+from flint.workload.workload import Workload
 
 
 def capture_command(

@@ -13,7 +13,7 @@ from flint.cli.shared import print_json
 from flint.cli.tables import Printer, Table
 from flint.host.readable import human_bytes, human_flops
 from flint.workload.differences import Calls, CollectiveDifference, Differences, Side, differences
-from flint.workload.folder import load
+from flint.workload.loading import load
 
 #: Rows of the table of kernels.
 _TOP = 15

@@ -30,8 +30,9 @@ from flint.cli.tables import Table
 from flint.errors import UsageError
 from flint.graph.nesting import blocks
 from flint.host.readable import human_bytes, human_flops
-from flint.workload.folder import load, traced_system
+from flint.workload.folder import traced_system
 from flint.workload.inspection import at_granularity, summarise
+from flint.workload.loading import load
 from flint.workload.workload import Workload
 
 #: Rows per table on a terminal when ``--top`` says nothing.

@@ -23,8 +23,10 @@ from flint.host.readable import human_bytes, human_flops, human_seconds, percent
 from flint.passes.what_if import parse_passes
 from flint.simulation.recording import record
 from flint.simulation.result import Figures, ProgramResult, SimulationResult
-from flint.workload.folder import chained_by, load, read_document, traced_system
-from flint.workload.workload import Level, Workload
+from flint.workload.folder import chained_by, read_document, traced_system
+from flint.workload.loading import load
+from flint.workload.programs import Level
+from flint.workload.workload import Workload
 
 
 def simulate_command(

@@ -12,7 +12,7 @@ from flint.cli.options import FolderArgument, JsonOption
 from flint.cli.shared import print_json
 from flint.cli.tables import Printer, Table
 from flint.host.writing import replacing
-from flint.workload.folder import load
+from flint.workload.loading import load
 
 
 def validate_command(

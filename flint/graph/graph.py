@@ -16,65 +16,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flint.graph.communication import Communication
+from flint.graph.kinds import EdgeKind, NodeKind, Phase, Source
+from flint.graph.nodes import Node
 from flint.graph.scalars import Scalar
 from flint.graph.tensor_types import TensorType
 from flint.graph.work import Unit
 
-if TYPE_CHECKING:
-    from flint.graph.nodes import Node
+#: The kinds are part of what a graph is: who imports one needs the other.
+__all__ = [
+    "Conditional", "EdgeKind", "Ints", "Loop", "NodeKind", "Phase", "Source", "Tables",
+    "WorkloadGraph",
+]  # fmt: skip
 
 Ints = NDArray[np.int64]
-
-
-class NodeKind(IntEnum):
-    """What a node is."""
-
-    COMPUTE = 0
-    COMMUNICATION = 1
-    LOOP = 2
-    CONDITIONAL = 3
-
-
-class EdgeKind(IntEnum):
-    """Why one node waits for another."""
-
-    DATA = 0
-    ORDER = 1
-    STREAM = 2
-
-
-class Phase(IntEnum):
-    """Part of the training step, where the source tells."""
-
-    UNKNOWN = 0
-    FORWARD = 1
-    BACKWARD = 2
-    OPTIMIZER = 3
-    RECOMPUTE = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where a node comes from.
-
-    Attributes:
-        layer: the framework's module or name-scope path ("" unknown).
-        file, line: the user's source line ("" and 0 unknown).
-        phase: part of the step.
-    """
-
-    layer: str = ""
-    file: str = ""
-    line: int = 0
-    phase: Phase = Phase.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +125,9 @@ class WorkloadGraph:
         return len(self.kind)
 
     def __iter__(self) -> Iterator[Node]:
-        from flint.graph.nodes import Node
-
         return (Node(self, index) for index in range(len(self)))
 
     def __getitem__(self, index: int) -> Node:
-        from flint.graph.nodes import Node
-
         if not -len(self) <= index < len(self):
             raise IndexError(f"node {index} of {len(self)}")
         return Node(self, index % len(self))

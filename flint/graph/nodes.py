@@ -10,12 +10,15 @@ a small frozen view made on access, with names as in the field.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from flint.graph.communication import Communication
-from flint.graph.graph import Conditional, EdgeKind, Loop, NodeKind, Source, WorkloadGraph
+from flint.graph.kinds import EdgeKind, NodeKind, Source
 from flint.graph.tensor_types import DTYPES, TensorType
 from flint.graph.work import Role, Unit, Work, WorkItem
+
+if TYPE_CHECKING:  # a graph makes its nodes; these only say what they are views of
+    from flint.graph.graph import Conditional, Loop, WorkloadGraph
 
 
 class Edge(NamedTuple):

@@ -29,15 +29,9 @@ from flint.post_execution.load_rank import Recorded, accesses_by_rank, read_reco
 from flint.post_execution.order import edges_of
 from flint.post_execution.units import Units
 from flint.post_execution.untraced_ranks import answering
+from flint.workload.programs import Level, Order, Program, ProgramInput, with_communicators
 from flint.workload.uneven import uneven_remarks, with_largest_sizes
-from flint.workload.workload import (
-    Level,
-    Order,
-    Program,
-    ProgramInput,
-    Workload,
-    with_communicators,
-)
+from flint.workload.workload import Workload
 
 #: More ranks than a run has.
 _MAX_WORLD = 1 << 22

@@ -20,7 +20,7 @@ from flint.graph.building import GraphBuilder, TableBuilder
 from flint.graph.graph import WorkloadGraph
 from flint.mesh.ranks import from_mask
 from flint.post_execution.exchanges import Communications, Exchange, Meetings
-from flint.workload.workload import Program
+from flint.workload.programs import Program
 
 
 def answering(

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from flint.graph.graph import NodeKind, Phase, WorkloadGraph
 from flint.graph.work import Role
-from flint.workload.workload import ProgramInput
+from flint.workload.programs import ProgramInput
 
 #: What may write its result over an operand that it reads.
 _IN_PLACE = (Role.ALIAS, Role.ELEMENTWISE, Role.UPDATE, Role.OPAQUE)

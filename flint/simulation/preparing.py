@@ -26,7 +26,8 @@ from flint.passes.attention import fuse_attention
 from flint.passes.dead_invariants import without_unneeded
 from flint.passes.what_if import Chosen, same, stages, transform
 from flint.simulation.durations import Costs
-from flint.workload.workload import Level, Order, Workload
+from flint.workload.programs import Level, Order
+from flint.workload.workload import Workload
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -40,7 +40,8 @@ from flint.simulation.memory import Memory, peak_memory
 from flint.simulation.preparing import order_of, prepare, setting
 from flint.simulation.result import ClassRow, Figures, ProgramResult, SimulationResult
 from flint.simulation.spans import overlap, parts
-from flint.workload.workload import Level, Workload
+from flint.workload.programs import Level
+from flint.workload.workload import Workload
 
 Ints = NDArray[np.int64]
 

@@ -23,7 +23,8 @@ from flint.validation.expected.modelled import Modelled
 from flint.validation.report.report import Report
 from flint.validation.report.sanity_checks import conclude
 from flint.validation.rewrites.branches import OtherBranches
-from flint.workload.workload import Level, Order, Workload
+from flint.workload.programs import Level, Order
+from flint.workload.workload import Workload
 
 
 def validate(

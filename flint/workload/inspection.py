@@ -25,6 +25,7 @@ from flint.graph.nesting import Block, blocks
 from flint.graph.partners import partners
 from flint.mesh.mesh import Mesh
 from flint.passes import apply
+from flint.workload.programs import Program
 from flint.workload.summary import (
     CollectiveRow,
     ConditionalRow,
@@ -42,7 +43,7 @@ from flint.workload.work_tables import (
     phase_rows,
     total_work,
 )
-from flint.workload.workload import Program, Workload
+from flint.workload.workload import Workload
 
 
 def summarise(workload: Workload, program: str | None = None) -> Summary:

@@ -23,7 +23,7 @@ from flint.graph.communication import Communication
 from flint.graph.graph import NodeKind, WorkloadGraph
 
 if TYPE_CHECKING:
-    from flint.workload.workload import Program
+    from flint.workload.programs import Program
 
 Ints = NDArray[np.int64]
 

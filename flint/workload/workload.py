@@ -1,4 +1,4 @@
-"""Programs and the workload: what a capture or a conversion returns.
+"""The workload: what a capture or a conversion returns.
 
 The idea: a workload is a mesh, one program per distinct behaviour, and which ranks run which.  Its
 graphs are at op granularity, in issue order; passes make kernels or regions of them on the way out.
@@ -11,8 +11,7 @@ graphs are at op granularity, in issue order; passes make kernels or regions of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,79 +19,17 @@ import numpy as np
 
 from flint import registry
 from flint.errors import FlintError
-from flint.graph.building import with_tables
-from flint.graph.communication import Communication, Communicator
+from flint.graph.communication import Communicator
 from flint.graph.graph import WorkloadGraph
-from flint.graph.tensor_types import TensorType
 from flint.graph.verification import verify
 from flint.mesh.mesh import Mesh
-from flint.mesh.ranks import RankSet
 from flint.workload.pairing import verify_pairing
+from flint.workload.programs import Level, Order, Program
 
 if TYPE_CHECKING:
     from flint.cost.systems import System
     from flint.simulation.result import SimulationResult
     from flint.workload.compiler_report import CompilerReport
-
-
-class Level(StrEnum):
-    """How far the compiler has taken the program."""
-
-    LOGICAL = "logical"
-    PARTITIONED = "partitioned"
-    OPTIMIZED = "optimized"
-
-
-class Order(StrEnum):
-    """Where the issue order comes from."""
-
-    MODELLED = "modelled"
-    COMPILED = "compiled"
-    RECORDED = "recorded"
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramInput:
-    """One input of a program.
-
-    Attributes:
-        type: its tensor type on one rank.
-        role: "parameter", "optimizer state", "batch", "cache" (of an inference step) or "constant";
-            "unknown" where nobody says.
-        name: the source's name for it ("" unknown).
-        donated: the output that reuses its buffer, -1 for none.
-        sharding: the sharding as the module writes it ("" unknown).
-    """
-
-    type: TensorType
-    role: str = "unknown"
-    name: str = ""
-    donated: int = -1
-    sharding: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """One per-device program.
-
-    Attributes:
-        name: distinct within the workload.
-        graph: at op granularity, in issue order.
-        ranks: who runs it.
-        inputs: one entry per graph input.
-        module: the module as captured, with its file suffix; None when there is none.
-        listing: the same module for people to read, with its file suffix; None when there is none.
-    """
-
-    name: str
-    graph: WorkloadGraph
-    ranks: RankSet
-    inputs: tuple[ProgramInput, ...]
-    module: tuple[bytes, str] | None = None
-    listing: tuple[bytes, str] | None = None
-
-    def __repr__(self) -> str:
-        return f"Program({self.name!r} on {self.ranks.size:,} ranks, {self.graph})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,14 +101,14 @@ class Workload:
         verify_pairing(self)
 
     def save(self, folder: str | Path, **options: Any) -> Any:
-        """Write the workload folder (see ``flint.workload.folder.save`` for the options)."""
-        from flint.workload.folder import save
+        """Write the workload folder (see ``flint.workload.saving.save`` for the options)."""
+        from flint.workload.saving import save
 
         return save(self, Path(folder), **options)
 
     def save_programs(self, folder: str | Path) -> None:
         """Write the workload folder without traces, as for a program that is not partitioned."""
-        from flint.workload.folder import save_programs
+        from flint.workload.saving import save_programs
 
         save_programs(self, Path(folder))
 
@@ -216,20 +153,3 @@ class Workload:
                 return program
         names = ", ".join(program.name for program in self.programs[:8])
         raise FlintError(f"no program {name!r}; there are: {names}")
-
-
-def with_communicators(programs: tuple[Program, ...]) -> tuple[Program, ...]:
-    """The programs with communicator ids given out over all of them, in order of first use."""
-    ids: dict[tuple[object, str], int] = {}
-
-    def numbered(item: Communication) -> Communication:
-        key = (item.groups, item.process_group)
-        return replace(item, communicator=ids.setdefault(key, len(ids)))
-
-    numbered_programs = []
-    for program in programs:
-        tables = program.graph.tables
-        communications = tuple(numbered(item) for item in tables.communications)
-        graph = with_tables(program.graph, replace(tables, communications=communications))
-        numbered_programs.append(replace(program, graph=graph))
-    return tuple(numbered_programs)

@@ -31,7 +31,8 @@ from flint.stablehlo.read.reader import read_mlir
 from flint.stablehlo.read.records import Module
 from flint.stablehlo.walker import walk
 from flint.workload.compiler_report import CompilerReport
-from flint.workload.workload import Level, Workload
+from flint.workload.programs import Level
+from flint.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,8 @@ from flint.mesh.mesh import Mesh
 from flint.mesh.ranks import from_mask
 from flint.stablehlo.read.reader import read_mlir
 from flint.stablehlo.walker import walk
-from flint.workload.workload import Level, Workload
+from flint.workload.programs import Level
+from flint.workload.workload import Workload
 
 #: Versions of torch whose private parts are known to be as used here.
 KNOWN_VERSIONS = ">=2.13,<2.14"

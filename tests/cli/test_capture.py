@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flint.workload.folder import load
+from flint.workload.loading import load
 
 HERE = Path(__file__).parent
 STEPS = HERE / "steps.py"

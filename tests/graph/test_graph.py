@@ -14,7 +14,8 @@ from flint.graph.work import Role
 from flint.mesh.groups import everybody
 from flint.mesh.mesh import Mesh
 from flint.mesh.ranks import all_ranks
-from flint.workload.workload import Program, Workload
+from flint.workload.programs import Program
+from flint.workload.workload import Workload
 from tests.passes.building import ACTIVATION, SCALAR, WEIGHT, Graph
 from tests.strategies import workload_graphs
 

@@ -33,7 +33,8 @@ from flint.simulation.machine import Actor, Run, _Machine, run
 from flint.simulation.preparing import order_of
 from flint.simulation.recording import record
 from flint.simulation.spans import overlap, parts, union
-from flint.workload.workload import Level, Order, Workload
+from flint.workload.programs import Level, Order
+from flint.workload.workload import Workload
 from tests.simulation.test_simulate import H100, PRODUCT, product, workload_of
 
 COMP, COLL, SEND = NodeType.COMP, NodeType.COLL, NodeType.SEND

@@ -17,7 +17,8 @@ from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.mesh.groups import StridedGroups, everybody, from_table
 from flint.mesh.mesh import Mesh
 from flint.mesh.permutation import permutation
-from flint.workload.workload import Order, Workload
+from flint.workload.programs import Order
+from flint.workload.workload import Workload
 from tests.converters.chakra.write.cases import communication
 from tests.graph.unrolling.random_graphs import programs
 from tests.simulation.test_simulate import workload_of

@@ -9,7 +9,7 @@ from flint.graph.graph import Loop, WorkloadGraph
 from flint.graph.tensor_types import tensor_type
 from flint.graph.work import Role, Unit, Work, WorkItem
 from flint.simulation.memory import peak_memory
-from flint.workload.workload import ProgramInput
+from flint.workload.programs import ProgramInput
 
 ONE = tensor_type((1000,), "i8")  # 1000 bytes
 TEN = tensor_type((10000,), "i8")

@@ -28,7 +28,8 @@ from flint.mesh.ranks import all_ranks, from_mask
 from flint.simulation.actors import build_cast
 from flint.simulation.durations import Costs
 from flint.simulation.machine import run
-from flint.workload.workload import Level, Program, ProgramInput, Workload, with_communicators
+from flint.workload.programs import Level, Program, ProgramInput, with_communicators
+from flint.workload.workload import Workload
 from tests.converters.chakra.write.cases import any_communication, communication
 from tests.graph.unrolling.random_graphs import programs as random_programs
 

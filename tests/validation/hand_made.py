@@ -15,7 +15,8 @@ from flint.graph.work import Role, Unit, Work, WorkItem
 from flint.mesh.groups import along_axes
 from flint.mesh.mesh import Mesh
 from flint.mesh.ranks import all_ranks
-from flint.workload.workload import Order, Program, ProgramInput, Workload, with_communicators
+from flint.workload.programs import Order, Program, ProgramInput, with_communicators
+from flint.workload.workload import Workload
 
 X, W, H, G = ((16, 32), (32, 8), (16, 8), (32, 8))
 MESH = Mesh((2, 2), ("data", "model"))

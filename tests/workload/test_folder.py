@@ -18,7 +18,7 @@ from flint.graph.io import graph_from_bytes, graph_to_bytes
 from flint.workload.workload import Workload
 from tests.strategies import workload_graphs
 
-DATA = Path(__file__).parent / "data" / "stablehlo"
+DATA = Path(__file__).parents[1] / "data" / "stablehlo"
 
 
 def same(left: WorkloadGraph, right: WorkloadGraph) -> bool:

@@ -16,8 +16,9 @@ from flint.graph.work import Role, Unit, Work, WorkItem
 from flint.mesh.mesh import Mesh
 from flint.mesh.ranks import all_ranks
 from flint.workload.inspection import at_granularity, summarise
+from flint.workload.programs import Program, ProgramInput
 from flint.workload.summary import ProgramSummary
-from flint.workload.workload import Program, ProgramInput, Workload
+from flint.workload.workload import Workload
 from tests.strategies import workload_graphs
 
 Saved = Callable[..., Workload]

@@ -31,8 +31,10 @@ from flint.passes.what_if import Chosen, parse_passes
 from flint.simulation.preparing import as_it_runs
 from flint.simulation.result import Figures, ProgramResult, SimulationResult
 from flint.simulation.running import simulate as simulate_embedded
-from flint.workload.folder import chained_by, is_workload_folder, read_document, save, traced_system
-from flint.workload.workload import Program, Workload
+from flint.workload.folder import chained_by, is_workload_folder, read_document, traced_system
+from flint.workload.programs import Program
+from flint.workload.saving import save
+from flint.workload.workload import Workload
 
 NAME: Final = "astra-sim"
 TIME_LIMIT: Final = 600.0

@@ -21,7 +21,8 @@ from flint.graph.nodes import Node
 from flint.graph.work import Unit
 from flint.observed.classes import COMMUNICATIONS, OpClass, aten_class, stablehlo_class
 from flint.observed.columns import Ints, OpFacts, origin_of
-from flint.workload.workload import Order, Workload
+from flint.workload.programs import Order
+from flint.workload.workload import Workload
 
 #: More ops of one rank than a comparison takes.
 MAX_OPS = 20_000_000

@@ -36,7 +36,7 @@ from flint.frontends.jax.lower.platforms import PLATFORMS, on_first
 from flint.frontends.jax.lower.shard_map_names import name_bodies
 from flint.frontends.jax.partition.rules import without_devices
 from flint.mesh.mesh import Mesh
-from flint.workload.workload import Level
+from flint.workload.programs import Level
 
 NO_MESH = (
     "traced without a mesh in context: with one, a sharding annotation of the step does not fit "

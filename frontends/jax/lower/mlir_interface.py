@@ -18,7 +18,7 @@ from flint.stablehlo.read.bindings import ir
 from flint.stablehlo.read.locations import source_info
 from flint.stablehlo.read.reader import is_sharded
 from flint.stablehlo.read.records import Module
-from flint.workload.workload import ProgramInput
+from flint.workload.programs import ProgramInput
 
 _SHARDINGS = ("sdy.sharding", "mhlo.sharding")
 

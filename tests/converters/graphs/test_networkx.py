@@ -15,7 +15,8 @@ from flint.graph.nesting import blocks
 from flint.graph.unrolling import unroll
 from flint.mesh.mesh import Mesh
 from flint.mesh.ranks import all_ranks
-from flint.workload.workload import Program, ProgramInput, Workload
+from flint.workload.programs import Program, ProgramInput
+from flint.workload.workload import Workload
 from tests.strategies import workload_graphs
 
 Saved = Callable[..., Workload]

@@ -23,7 +23,8 @@ from flint.graph.communication import Communication
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.mesh.groups import StridedGroups
 from flint.mesh.permutation import permutation
-from flint.workload.workload import Level, Workload
+from flint.workload.programs import Level
+from flint.workload.workload import Workload
 from tests.strategies import workload_graphs
 
 Saved = Callable[..., Workload]

@@ -16,7 +16,7 @@ from flint.errors import FlintError
 from flint.graph.graph import Phase
 from flint.graph.partners import partners
 from flint.stablehlo.read.reader import read_mlir
-from flint.workload.workload import Level
+from flint.workload.programs import Level
 
 HERE = Path(__file__).parent
 

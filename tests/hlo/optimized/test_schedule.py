@@ -11,7 +11,7 @@ from flint.hlo.messages import parse_module
 from flint.hlo.reader import read_hlo
 from flint.passes import apply
 from flint.stablehlo.walker import walk
-from flint.workload.workload import Level, Order
+from flint.workload.programs import Level, Order
 from tests.hlo.optimized.single import FOLDER, load
 from tests.hlo.optimized.text import edges, graph_of, module_of, names
 

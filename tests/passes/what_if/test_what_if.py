@@ -21,7 +21,8 @@ from flint.graph.work import Role, Unit, Work, WorkItem
 from flint.mesh.mesh import Mesh
 from flint.mesh.ranks import all_ranks
 from flint.passes.what_if import parse_pass, transform
-from flint.workload.workload import Program, ProgramInput, Workload, with_communicators
+from flint.workload.programs import Program, ProgramInput, with_communicators
+from flint.workload.workload import Workload
 from tests.converters.chakra.write.cases import any_communication
 from tests.graph.unrolling.random_graphs import programs
 from tests.passes.building import INDEX, SHARD, WEIGHT, Graph, training_step

@@ -15,7 +15,7 @@ from flint.passes import apply
 from flint.passes.order import predecessors
 from flint.simulation.machine import Actor, run
 from flint.validation.validating import validate
-from flint.workload.workload import Order
+from flint.workload.programs import Order
 
 T = "tensor<8x8xf32>"
 

@@ -17,7 +17,7 @@ from flint.errors import FlintError, UsageError
 from flint.frontends.jax.compile.target_compiler import Optimizer
 from flint.graph.nesting import blocks
 from flint.workload.differences import differences
-from flint.workload.workload import Level, Order
+from flint.workload.programs import Level, Order
 from tests.frontends.jax.compile import steps
 from tests.frontends.jax.compile.conftest import need
 from tests.frontends.jax.compile.steps import LAYERS, ROWS, WIDTH

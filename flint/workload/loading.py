@@ -1,0 +1,100 @@
+"""Loading: the workload of a folder that ``flint.workload.saving`` has written.
+
+workload = load("out/")
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flint.errors import FlintError
+from flint.graph.io import graph_from_bytes
+from flint.graph.tensor_types import TensorType
+from flint.mesh.mesh import Mesh
+from flint.mesh.ranks import RankSet
+from flint.workload.folder import DOCUMENT, read_document
+from flint.workload.programs import Level, Order, Program, ProgramInput
+from flint.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from flint.workload.compiler_report import CompilerReport
+
+
+def load(folder: str | Path) -> Workload:
+    """The workload of a folder that ``save`` has written.
+
+    Raises:
+        FlintError: not such a folder, or one that contradicts itself.
+    """
+    folder = Path(folder)
+    document = read_document(folder)
+    try:
+        mesh = Mesh(tuple(document["mesh"]["shape"]), tuple(document["mesh"]["axes"]))
+        programs = tuple(_read_program(folder, item, mesh) for item in document["programs"])
+        workload = Workload(
+            mesh=mesh,
+            programs=programs,
+            level=Level(document["level"]),
+            order=Order(document["order"]),
+            options=dict(document["options"]),
+            input=dict(document["input"]),
+            warnings=dict(document["warnings"]),
+            compiled=_compiled(document.get("compiled")),
+        )
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        raise FlintError(
+            f"{folder / DOCUMENT}: not a workload that Flint wrote ({error})"
+        ) from error
+    workload.verify()
+    return workload
+
+
+def _compiled(document: dict[str, Any] | None) -> CompilerReport | None:
+    if document is None:
+        return None
+    from flint.workload.compiler_report import CompilerReport  # few programs have one
+
+    return CompilerReport.from_json(document)
+
+
+def _read_program(folder: Path, item: dict[str, Any], mesh: Mesh) -> Program:
+    path = _inside(folder, str(item["graph"]))
+    ranks = item["ranks"]
+    rank_set = RankSet(
+        int(ranks["world"]), int(ranks["period"]), tuple((int(a), int(b)) for a, b in ranks["runs"])
+    )
+    if rank_set.world != mesh.size or rank_set.period < 1 or rank_set.world % rank_set.period:
+        raise ValueError(f"ranks of program {item['name']} do not fit the mesh")
+    return Program(
+        name=str(item["name"]),
+        graph=graph_from_bytes(path.read_bytes(), str(path)),
+        ranks=rank_set,
+        inputs=tuple(
+            ProgramInput(
+                TensorType(tuple(map(int, i["shape"])), str(i["dtype"]), int(i["bytes"])),
+                str(i["role"]),
+                str(i["name"]),
+                int(i["donated"]),
+                str(i["sharding"]),
+            )
+            for i in item["inputs"]
+        ),
+        module=_read_form(folder, item, "module"),
+        listing=_read_form(folder, item, "listing"),
+    )
+
+
+def _read_form(folder: Path, item: dict[str, Any], key: str) -> tuple[bytes, str] | None:
+    stated = item.get(key)
+    if stated is None:
+        return None
+    path = _inside(folder, str(stated))
+    return path.read_bytes(), path.name.removeprefix(str(item["name"]))
+
+
+def _inside(folder: Path, relative: str) -> Path:
+    path = (folder / relative).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise ValueError(f"{relative} points outside the folder")
+    return path

@@ -1,0 +1,235 @@
+"""Saving: a workload becomes a folder, complete or absent.
+
+The idea: a folder is written beside its final place and renamed when it is whole, so that a full
+disk or Ctrl-C leaves nothing half-written.  ``flint.workload.folder`` says what is in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flint import registry
+from flint.cost.systems import System, load_system
+from flint.errors import FlintError, UsageError
+from flint.graph.io import graph_to_bytes
+from flint.mesh.ranks import chosen_ranks
+from flint.passes import apply
+from flint.workload.folder import DOCUMENT, SCHEMA, check_replaceable
+from flint.workload.programs import Level, Program
+
+if TYPE_CHECKING:
+    from flint.passes.what_if import Chosen
+    from flint.workload.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What was written.
+
+    Attributes:
+        folder: where.
+        granularity: op, kernel or region.
+        system: name of the system that durations are for.
+        ranks: number of ranks with a trace.
+        partial: whether ranks are missing, so that no simulator can run the folder.
+        manifest: what the ET writer says of its files (JSON form).
+    """
+
+    folder: Path
+    granularity: str
+    system: str
+    ranks: int
+    partial: bool
+    manifest: dict[str, Any]
+
+
+def save(
+    workload: Workload,
+    folder: Path,
+    *,
+    system: str | System = "dgx-h100",
+    ranks: str | Iterable[int] = "all",
+    granularity: str = "kernel",
+    passes: Iterable[str | Chosen] = (),
+    communication_order: str = "rank",
+    annotate: bool = False,
+    announce: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Saved:
+    """Write a workload folder.
+
+    Args:
+        workload: what to write.
+        folder: where; a workload folder that is there is replaced, anything else is left alone.
+        system: name or TOML file of the cluster that durations are computed for.
+        ranks: the ranks that get a trace: numbers, ``"all"``, ``"0-7"`` or ``"0,3,8-11"``.
+        granularity: ``"op"``, ``"kernel"`` or ``"region"``.
+        passes: what-if passes that the traces are written after; the programs stay as they are.
+        communication_order: ``"rank"``: a rank issues its communications one after another, as
+            consumers with one communication stream need it; ``"communicator"``: those of each
+            communicator, for consumers with a stream for each.
+        annotate: put op, layer, source, dtype and shapes into every ET node.
+        announce: called with (bytes, traces) before the first trace is written.
+        progress: called with (ranks written, ranks to write).
+
+    Raises:
+        UsageError: unknown system, granularity or communication order, ranks outside the mesh, a
+            folder in the way, the logical level (it has no ETs).
+        FlintError: the disk is too small or fails.
+    """
+    if workload.level == Level.LOGICAL:
+        raise UsageError(
+            "the program is not partitioned (its shapes are global, its inputs carry shardings): "
+            "execution traces need the per-device program that XLA's partitioner makes of it"
+        )
+    described = system if isinstance(system, System) else load_system(system)
+    chosen = chosen_ranks(ranks, workload.mesh.size)
+    graphs = [apply(program.graph, granularity) for program in workload.programs]
+    passes = tuple(passes)
+    if passes:  # few want any, and their modules take a moment
+        from flint.passes.what_if import parse_passes, transform
+
+        what_if = parse_passes(passes)
+        graphs = [transform(graph, what_if) for graph in graphs]
+    write = registry.converter("chakra")
+    with _whole(folder) as partial_folder:
+        manifest = write(
+            [
+                (graph, program.ranks.array())
+                for graph, program in zip(graphs, workload.programs, strict=True)
+            ],
+            workload.mesh,
+            partial_folder,
+            system=described,
+            ranks=None if len(chosen) == workload.mesh.size else chosen,
+            annotate=annotate,
+            communication_order=communication_order,
+            metadata={"granularity": granularity, "order": str(workload.order)},
+            announce=announce,
+            progress=progress,
+        ).to_json()
+        saved = Saved(
+            folder, granularity, described.name, len(chosen),
+            len(chosen) != workload.mesh.size, manifest,
+        )  # fmt: skip
+        _write_programs(workload, partial_folder)
+        _write_document(partial_folder, _document(workload) | _traces_document(saved))
+    return saved
+
+
+def save_programs(workload: Workload, folder: Path) -> None:
+    """Write a workload folder without traces; what there is can be loaded and inspected.
+
+    Raises:
+        UsageError: a folder in the way.
+        FlintError: the disk is too small or fails.
+    """
+    with _whole(folder) as partial_folder:
+        _write_programs(workload, partial_folder)
+        _write_document(partial_folder, _document(workload))
+
+
+def _document(workload: Workload) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "level": str(workload.level),
+        "order": str(workload.order),
+        "mesh": {"shape": list(workload.mesh.shape), "axes": list(workload.mesh.axes)},
+        "input": workload.input,
+        "options": workload.options,
+        "warnings": workload.warnings,
+        "compiled": workload.compiled.to_json() if workload.compiled else None,
+        "programs": [
+            {
+                "name": program.name,
+                "ranks": {
+                    "world": program.ranks.world,
+                    "period": program.ranks.period,
+                    "runs": [list(run) for run in program.ranks.runs],
+                },
+                "graph": f"programs/{program.name}.graph.npz",
+                "module": _path(program, program.module),
+                "listing": _path(program, program.listing),
+                "inputs": [
+                    {
+                        "shape": list(item.type.shape),
+                        "dtype": item.type.dtype,
+                        "bytes": item.type.bytes,
+                        "role": item.role,
+                        "name": item.name,
+                        "donated": item.donated,
+                        "sharding": item.sharding,
+                    }
+                    for item in program.inputs
+                ],
+            }
+            for program in workload.programs
+        ],
+    }
+
+
+def _traces_document(saved: Saved) -> dict[str, Any]:
+    return {
+        "granularity": saved.granularity,
+        "system": saved.system,
+        "partial": saved.partial,
+        "et": saved.manifest,
+    }
+
+
+def _write_document(folder: Path, document: dict[str, Any]) -> None:
+    (folder / DOCUMENT).write_text(json.dumps(document, indent=1) + "\n")
+
+
+def _path(program: Program, form: tuple[bytes, str] | None) -> str | None:
+    return f"programs/{program.name}{form[1]}" if form else None
+
+
+def _write_programs(workload: Workload, folder: Path) -> None:
+    (folder / "programs").mkdir()
+    for program in workload.programs:
+        (folder / f"programs/{program.name}.graph.npz").write_bytes(graph_to_bytes(program.graph))
+        for form in (program.module, program.listing):
+            path = _path(program, form)
+            if path is not None and form is not None:
+                (folder / path).write_bytes(form[0])
+
+
+@contextlib.contextmanager
+def _whole(folder: Path) -> Iterator[Path]:
+    """A folder beside ``folder`` that takes its place when the block ends well."""
+    check_replaceable(folder)
+    folder = folder.absolute()
+    partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
+    try:
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            partial.mkdir()
+            yield partial
+            _exchange(partial, folder)
+        except OSError as error:
+            raise FlintError(f"{folder}: cannot be written ({error.strerror or error})") from error
+    finally:
+        if partial.exists():
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def _exchange(partial: Path, folder: Path) -> None:
+    old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
+    if folder.exists():
+        folder.rename(old)
+    try:
+        partial.rename(folder)
+    except OSError:
+        if old.exists():
+            old.rename(folder)
+        raise
+    if old.exists():
+        shutil.rmtree(old, ignore_errors=True)
