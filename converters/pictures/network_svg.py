@@ -99,7 +99,7 @@ def network(recording: Recording, alone: bool = False) -> str:
         parts.append(f'<text x="0" y="18" class="t">{text(title)}</text>')
         top = 36.0
         if not strips:
-            parts.append(f'<text x="0" y="{top + 12}">Nobody talks to anybody.</text>')
+            parts.append(f'<text x="0" y="{top + 12}">No rank communicates.</text>')
             top += 24
     wide = 0.0
     for number, strip in enumerate(strips[:MAX_STRIPS]):

@@ -78,9 +78,8 @@ def report(result: SimulationResult, recording: Recording) -> str:
     parts = [heading(title, 1)]
     parts.append(
         paragraph(
-            f"Mesh {recording.mesh}; nodes at {result.granularity} granularity; "
-            f"{result.engine} engine{overlap}. Numbers are means over ranks, where nothing else is "
-            "said."
+            f"Mesh {recording.mesh}; nodes at {result.granularity} granularity; {result.engine} "
+            f"engine{overlap}. Numbers are means over ranks unless stated otherwise."
         )
     )
     parts += [paragraph(f"Note: {note}") for note in result.notes]
@@ -89,8 +88,8 @@ def report(result: SimulationResult, recording: Recording) -> str:
         parts += [heading("Groups on the network"), f'<div class="wide">{drawn}</div>']
         parts.append(
             paragraph(
-                "One group of each kind in colour, on the tiers that it uses; what is alike is "
-                "left out and counted.",
+                "One group of each kind is drawn in colour, on the tiers that it uses. Parts "
+                "that look the same are drawn once and counted.",
                 "small",
             )
         )
@@ -235,7 +234,8 @@ def _memory(record: RankRecord) -> Iterator[str]:
     ends = (human_seconds(last / TICKS_PER_SECOND), human_bytes(top))
     yield curves([("alive", points)], _BINS, max(top, 1), ends)
     yield paragraph(
-        f"Of rank {record.rank}, inputs included. A loop stands at its fullest moment throughout.",
+        f"Of rank {record.rank}, inputs included. For a loop, the curve shows its highest use "
+        "throughout.",
         "small",
     )
 
@@ -253,7 +253,7 @@ def _axes(program: ProgramResult) -> Iterator[str]:
         return
     yield heading("Communication by axis, per rank")
     yield table(
-        ("over", "what", ">count", ">time", ">of step", ">exposed", ">bytes put in"),
+        ("over", "what", ">count", ">time", ">of step", ">exposed", ">operand bytes"),
         [
             (axes, ", ".join(kinds[axes]), f"{count:,.0f}", human_seconds(spent),
              percentage(spent, program.figures.step_seconds), human_seconds(exposed),
@@ -330,7 +330,7 @@ def _layers(record: RankRecord) -> Iterator[str]:
     # In a scan over blocks they are one and have no numbers.
     together = any(count > 1 for _, count, _ in rows)
     yield table(
-        ("layer", *([">layers alike"] * together), ">compute", ">communication", ">FLOPs"),
+        ("layer", *([">equal layers"] * together), ">compute", ">communication", ">FLOPs"),
         [
             (
                 name or "(unknown)",

@@ -83,7 +83,7 @@ def write_timeline(recording: Recording, path: Path, max_flows: int = MAX_FLOWS)
         )
     flows = _flows(recording, drawn)
     notes = {
-        "what": "a simulated step; each rank stands for those that run its program",
+        "what": "a simulated step; each rank shown represents all ranks that run its program",
         "system": recording.system.name,
         "mesh": str(recording.mesh),
         "granularity": recording.granularity,

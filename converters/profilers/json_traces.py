@@ -113,7 +113,7 @@ class _Text:
             try:
                 parts.append(self._decode(piece, not piece))
             except UnicodeDecodeError as error:
-                raise FlintError(f"{self.path}: no JSON (it is not UTF-8 text)") from error
+                raise FlintError(f"{self.path}: not JSON (it is not UTF-8 text)") from error
             length += len(parts[-1])
             if not piece:
                 self.whole = True
@@ -260,7 +260,7 @@ class JsonTrace:
             read.more(at, len(read.text) - at)
             at = 0
         if not read.whole:
-            raise FlintError(f"{self.path}: more than {_MAX_AROUND:,} characters behind {key!r}")
+            raise FlintError(f"{self.path}: more than {_MAX_AROUND:,} characters after {key!r}")
         self._around[key] = before + read.text[at:]
 
     def _may_go_on(self, read: _Text, at: int, error: Exception, key: str) -> bool:
@@ -294,7 +294,7 @@ class JsonTrace:
         try:
             document = _writable(json.loads(self._around[key]), self._around[key])
         except (ValueError, RecursionError) as error:
-            raise FlintError(f"{self.path}: damaged or cut off behind {key!r}") from error
+            raise FlintError(f"{self.path}: damaged or cut off after {key!r}") from error
         if not isinstance(document, dict):
             raise FlintError(f"{self.path}: not a JSON object")
         return document

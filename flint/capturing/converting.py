@@ -237,7 +237,7 @@ def _remarks(walked: Walked) -> dict[str, int]:
     """What a user should know about the whole."""
     if walked.mesh.size > 1:
         return {}
-    return {"a program for one device: simulators need at least two ranks": 1}
+    return {"the program is for one device, and simulators need at least two ranks": 1}
 
 
 def program_inputs(module: Module) -> tuple[ProgramInput, ...]:

@@ -153,8 +153,8 @@ class Capture:
         if names is None and before is not None:
             if len(before) != len(shape):
                 raise UsageError(
-                    f"mesh {shape} has {len(shape)} axes; the step's are {before}: give names of "
-                    "them too (--axes, or axes=)"
+                    f"mesh {shape} has {len(shape)} axes; the step's are {before}: name its axes "
+                    "too (--axes, or axes=)"
                 )
             names = before
         return Capture(self.__wrapped__, shape, names, setup, framework, settings)
@@ -307,14 +307,12 @@ def _target(level: Level, target: str | None, options: CaptureOptions) -> str | 
     if level is Level.OPTIMIZED:
         if target is None:
             names = ", ".join(item.name for item in targets.targets())
-            raise UsageError(
-                f"level optimized: what for? give a target (--target); there are: {names}"
-            )
+            raise UsageError(f"level optimized needs a target (--target); there are: {names}")
         return targets.target(target).name
     if target is not None:
         raise UsageError(
-            f"target {target!r}: the {level} level is the same for every target; leave it out, or "
-            "take the optimized level"
+            f"target {target!r}: the {level} level is the same for every target; leave it out, "
+            "or use the optimized level"
         )
     if options.compiler_options:
         raise UsageError(

@@ -40,13 +40,15 @@ def load_step(target: str) -> tuple[Any, ModuleType]:
     if not path.is_file():
         raise UsageError(f"{file}: no such file (expected FILE.py:FUNCTION)")
     if path.suffix != ".py":
-        raise UsageError(f"{file}: no Python file; `flint convert` takes saved programs")
+        raise UsageError(f"{file}: not a Python file; use `flint convert` for saved programs")
     module = _import(path)
     if not name:
-        raise UsageError(f"{target}: which function? FILE.py:FUNCTION; {_there_are(module)}")
+        raise UsageError(f"{target}: names no function (FILE.py:FUNCTION); {_there_are(module)}")
     found = find(module, name, f"{short_path(str(path))}: no function {name!r}")
     if not callable(found):
-        raise UsageError(f"{target} is {type(found).__name__}, no function; {_there_are(module)}")
+        raise UsageError(
+            f"{target} is {type(found).__name__}, not a function; {_there_are(module)}"
+        )
     inner = getattr(found, "__wrapped__", None)
     if isinstance(inner, Capture) and not isinstance(found, Capture):
         found = inner.of(found)

@@ -65,7 +65,7 @@ def capture_command(
         list[str] | None,
         typer.Option(
             "--xla-option",
-            help="NAME=VALUE, one of XLA's flags for the optimized level (repeatable).",
+            help="One of XLA's flags for the optimized level, as NAME=VALUE (repeatable).",
         ),
     ] = None,
     system: TargetSystemOption = None,
@@ -82,13 +82,13 @@ def capture_command(
         float,
         typer.Option(
             "--time-limit",
-            help="Seconds that the compiler, or a rank's recording, may take.",
+            help="Time limit in seconds for the compiler, or for recording a rank.",
             callback=positive,
         ),
     ] = TIME_LIMIT,
     memory_limit: Annotated[
         float,
-        typer.Option("--memory-limit", help="GiB that it may take.", callback=positive),
+        typer.Option("--memory-limit", help="Memory limit in GiB for the same.", callback=positive),
     ] = MEMORY_LIMIT / 2**30,
     communication_order: CommunicationOrderOption = "rank",
     annotate: AnnotateOption = False,
@@ -192,6 +192,6 @@ def _save_logical(workload: Workload, output: Path, seconds: float, json_output:
 
 def register(app: typer.Typer) -> None:
     """Add the command to the app."""
-    app.command("capture", short_help="Model code to a workload folder with execution traces.")(
-        capture_command
-    )
+    app.command(
+        "capture", short_help=("Turn model code into a workload folder with execution traces.")
+    )(capture_command)

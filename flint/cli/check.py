@@ -22,11 +22,16 @@ def check_command(
         Path, typer.Argument(help="Workload folder, or a folder or prefix of .et files.")
     ],
     groups: Annotated[
-        Path | None, typer.Option("--groups", help="Communicator groups JSON of foreign traces.")
+        Path | None,
+        typer.Option(
+            "--groups", help=("Communicator groups (JSON) of traces that Flint did not write.")
+        ),
     ] = None,
     npus: Annotated[
         str | None,
-        typer.Option("--npus-count", help="Network dims of foreign traces, innermost first: 8,64."),
+        typer.Option(
+            "--npus-count", help=("Network dims of such traces, innermost first, for example 8,64.")
+        ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=0, help="Findings to show per rule.")] = 3,
     json_output: JsonOption = False,
@@ -56,7 +61,7 @@ def check_command(
     if {item.rule for item in report.findings if item.severity == "error"} == {"slot-order"}:
         verdict = "consumers with one communication slot could hang"
     if report.ok and report.not_checked:
-        verdict = "nothing wrong in what was checked"
+        verdict = "no errors in what was checked"
     sys.stdout.write(
         f"{folder}: {report.ranks:,} of {report.size:,} ranks "
         f"({counted(report.distinct_files, 'distinct file')}), {report.nodes:,} nodes, "
@@ -91,4 +96,4 @@ def _document(report: Any) -> dict[str, Any]:
 
 def register(app: typer.Typer) -> None:
     """Add the command to the app."""
-    app.command("check", short_help="Whether consumers can run the traces.")(check_command)
+    app.command("check", short_help="Check that consumers can run the traces.")(check_command)

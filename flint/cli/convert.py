@@ -43,9 +43,11 @@ def convert_command(
         list[Path],
         typer.Argument(
             metavar="FILE...",
-            help="StableHLO or HLO file, any form, gzip allowed; or what a profiler recorded: "
-            "Kineto or PyTorch execution traces, one per rank, or a folder of them; a profile "
-            "folder of JAX.",
+            help=(
+                "StableHLO or HLO file in any form, gzip allowed; or a profile: Kineto or "
+                "PyTorch execution traces, one per rank, or a folder of them; or a JAX profile "
+                "folder."
+            ),
         ),
     ],
     output: OutputOption,
@@ -66,8 +68,10 @@ def convert_command(
         list[Path] | None,
         typer.Option(
             "--et",
-            help="PyTorch execution trace of the same run as a Kineto trace, one per rank or a "
-            "folder: adds dependencies by data (repeatable).",
+            help=(
+                "PyTorch execution trace of the run that a Kineto trace is from, one per rank "
+                "or a folder: adds data dependencies (repeatable)."
+            ),
         ),
     ] = None,
     step: Annotated[
@@ -88,7 +92,7 @@ def convert_command(
             "--strict": strict, "--loop-lookahead": loop_lookahead != "0", "--fuse": fuse,
             "--entry": entry,
         }  # fmt: skip
-        refuse(of_programs, "for programs: what a profiler recorded is taken as it ran")
+        refuse(of_programs, "for programs: a profile is converted as it ran")
         if not any(map(_is_jax_profile, files)):
             of_control_flow = {"--trip-count": trip_count, "--branch": branch}
             refuse(of_control_flow, "for programs: PyTorch's traces have no loops or branches")
@@ -125,8 +129,8 @@ def _recorded(files: list[Path]) -> bool:
     recorded = [is_trace(file) for file in files]
     if len(files) > 1 and not all(recorded):
         raise UsageError(
-            f"{files[recorded.index(False)]} is no trace of a run: of programs one file is "
-            "converted at a time"
+            f"{files[recorded.index(False)]} is not a profile: programs are converted one file "
+            "at a time"
         )
     return all(recorded)
 
@@ -163,6 +167,6 @@ def _convert_traces(
 
 def register(app: typer.Typer) -> None:
     """Add the command to the app."""
-    app.command("convert", short_help="A saved program, or profiles, to a workload folder.")(
-        convert_command
-    )
+    app.command(
+        "convert", short_help=("Turn a saved program, or profiles, into a workload folder.")
+    )(convert_command)

@@ -57,7 +57,7 @@ def diff_command(
 
 
 _COLLECTIVES = (
-    "kind", ">calls", ">then", "?>tensors", "?>then", "?>async", "?>then", ">payload", ">then",
+    "kind", ">calls", ">after", "?>tensors", "?>after", "?>async", "?>after", ">payload", ">after",
     "what happened",
 )  # fmt: skip
 
@@ -79,7 +79,7 @@ def what_happened(before: Calls, after: Calls, ranks_before: int, ranks_after: i
         ranks_before, ranks_after: of the two meshes.
     """
     if not before.calls or not after.calls:
-        return "new" if after.calls else "gone" if before.calls else ""
+        return "new" if after.calls else "removed" if before.calls else ""
     words = []
     calls = after.calls * ranks_before - before.calls * ranks_after
     payload = after.payload * ranks_before - before.payload * ranks_after
@@ -124,4 +124,4 @@ def _totals(found: Differences) -> list[Sequence[str]]:
 
 def register(app: typer.Typer) -> None:
     """Add the command to the app."""
-    app.command("diff", short_help="What differs between two workloads.")(diff_command)
+    app.command("diff", short_help="Compare two workloads.")(diff_command)

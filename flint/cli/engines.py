@@ -21,7 +21,9 @@ EngineOption = Annotated[
     str,
     typer.Option(
         "--engine",
-        help="What simulates: embedded, or astra-sim, which runs your binary on the traces.",
+        help=(
+            "Simulator to use: embedded, or astra-sim, which runs your own binary on the traces."
+        ),
     ),
 ]
 AstraSimOption = Annotated[
@@ -35,7 +37,9 @@ AstraSimOption = Annotated[
 TimeLimitOption = Annotated[
     float | None,
     typer.Option(
-        "--time-limit", help="Seconds that ASTRA-sim may take [default: 600].", callback=positive
+        "--time-limit",
+        help="Time limit in seconds for ASTRA-sim [default: 600].",
+        callback=positive,
     ),
 ]
 

@@ -68,8 +68,11 @@ def inspect_command(
         Path | None,
         typer.Option(
             "--perfetto",
-            help="Write one rank's timeline for ui.perfetto.dev (.gz packs), by rooflines and "
-            "without the others; flint simulate --timeline has the simulated one.",
+            help=(
+                "Write a timeline of one rank for ui.perfetto.dev (.gz compresses), from "
+                "rooflines and without the other ranks; flint simulate --timeline writes the "
+                "simulated one."
+            ),
         ),
     ] = None,
     rank: Annotated[
@@ -79,8 +82,10 @@ def inspect_command(
         str | None,
         typer.Option(
             "--system",
-            help="System of the timeline: a name or a TOML file "
-            "[default: what the folder's traces are for, else dgx-h100].",
+            help=(
+                "System of the timeline: a name or a TOML file [default: that of the folder's "
+                "traces, else dgx-h100]."
+            ),
         ),
     ] = None,
     mesh: MeshOption = None,
@@ -117,7 +122,7 @@ def inspect_command(
         )  # fmt: skip
     if (graphml or dot) and program is None and len(workload.programs) > 1:
         names = ", ".join(item.name for item in workload.programs[:8])
-        raise UsageError(f"a graph is of one program: give --program, one of {names}")
+        raise UsageError(f"a graph file holds one program: give --program, one of {names}")
     shown = at_granularity(workload, granularity)
     summary = summarise(shown, program)
     written = {"graphml": graphml, "dot": dot}
@@ -205,6 +210,6 @@ def _system_of(path: Path) -> str:
 
 def register(app: typer.Typer) -> None:
     """Add the command to the app."""
-    app.command("inspect", short_help="What is in a workload: ops, work, collectives, loops.")(
-        inspect_command
-    )
+    app.command(
+        "inspect", short_help=("Show what is in a workload: ops, work, collectives, loops.")
+    )(inspect_command)

@@ -48,8 +48,8 @@ def show(
     printer.line(f"{name}: {summary.level} program, {summary.order} order")
     programs = len(summary.programs)
     printer.line(
-        f"mesh {summary.mesh}: {summary.mesh.size:,} ranks, {programs} program"
-        f"{'s' if programs > 1 else ''}, {human_flops(summary.cluster_flops)} in all"
+        f"mesh {summary.mesh}: {summary.mesh.size:,} ranks, {programs} "
+        f"program{'s' if programs > 1 else ''}, {human_flops(summary.cluster_flops)} in total"
     )
     if summary.compiled:
         for line in _compiled(summary.compiled):
@@ -79,14 +79,14 @@ def _compiled(report: CompilerReport) -> list[str]:
     parts = ", ".join(f"{name} {human_bytes(size)}" for name, size in sizes.items() if size)
     needed, has = report.needed_bytes, human_bytes(report.memory)
     facts = {
-        "memory": f"more than it has, {has}"
+        "memory": f"more than the device has, {has}"
         if needed is None
         else f"{human_bytes(needed)} of {has} ({parts})"
     }
     if report.flops is not None:
         moved = report.bytes_accessed
         accessed = f", {human_bytes(moved)} accessed" if moved is not None else ""
-        facts["its own count"] = f"{human_flops(report.flops)}{accessed} (a loop's body once)"
+        facts["its own FLOPs"] = f"{human_flops(report.flops)}{accessed} (a loop's body once)"
     if report.options:
         facts["options"] = ", ".join(f"{name}={value}" for name, value in report.options.items())
     first = f"compiled for {report.target} by {report.compiler}, per device"

@@ -35,7 +35,8 @@ def existing(path: Path) -> Path:
 def _a_folder(path: Path) -> Path:
     if existing(path).is_file():
         raise UsageError(
-            f"{path}: is a file, no workload folder: flint convert makes one of a saved program"
+            f"{path}: is a file, not a workload folder; flint convert makes a folder from a "
+            "saved program"
         )
     return path
 
@@ -98,52 +99,63 @@ TripCountOption = Annotated[
     list[str] | None,
     typer.Option(
         "--trip-count",
-        help="Iterations of loops whose end depends on data: N, or LOOP=N (repeatable).",
+        help="Iterations of loops whose trip count depends on data: N, or LOOP=N (repeatable).",
     ),
 ]
 BranchOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--branch", help="Branch of conditionals that data decides: N, or NAME=N (repeatable)."
+        "--branch",
+        help=("Branch to take in conditionals that depend on data: N, or NAME=N (repeatable)."),
     ),
 ]
 NoReduceScatterOption = Annotated[
     bool,
     typer.Option(
         "--no-reduce-scatter",
-        help="Keep all-reduce + own slice as written instead of making it a reduce-scatter.",
+        help=(
+            "Keep an all-reduce and a slice of its result as written, instead of making them a "
+            "reduce-scatter."
+        ),
     ),
 ]
 KeepBarriersOption = Annotated[
-    bool, typer.Option("--keep-barriers", help="Optimization barriers join their operands.")
+    bool,
+    typer.Option(
+        "--keep-barriers", help=("Make optimization barriers wait for all their operands.")
+    ),
 ]
 FuseOption = Annotated[
     bool,
     typer.Option(
-        "--fuse", help="Open PyTorch's kernels, as a compiler would, within the recorded order."
+        "--fuse",
+        help=(
+            "Open PyTorch's kernels and fuse their ops, as a compiler would, within the "
+            "recorded order."
+        ),
     ),
 ]
 StrictOption = Annotated[
-    bool, typer.Option("--strict", help="Unknown ops and custom calls are errors.")
+    bool, typer.Option("--strict", help="Treat unknown ops and custom calls as errors.")
 ]
 LookaheadOption = Annotated[
     str, typer.Option("--loop-lookahead", help="Loop iterations that may overlap: K or inf.")
 ]
 EntryOption = Annotated[
     str | None,
-    typer.Option("--entry", help="Function to start from, where there is no @main."),
+    typer.Option("--entry", help="Function to start from, if there is no @main."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable result on stdout.")]
 SystemOption = Annotated[
     str,
     typer.Option(
         "--system",
-        help="System that durations are for: a name or a TOML file.",
+        help="System to compute durations for: a name or a TOML file.",
         callback=_a_system,
     ),
 ]
 RanksOption = Annotated[
-    str, typer.Option("--ranks", help="Ranks that get a trace: all, 0-7, 0,3,8-11.")
+    str, typer.Option("--ranks", help="Ranks to write traces for: all, 0-7, 0,3,8-11.")
 ]
 GranularityOption = Annotated[
     str,
@@ -153,8 +165,10 @@ CommunicationOrderOption = Annotated[
     str,
     typer.Option(
         "--communication-order",
-        help="rank: a rank's communications are one chain; communicator: a chain for each "
-        "communicator, for consumers that have a stream for each.",
+        help=(
+            "rank: one chain of all communications of a rank; communicator: one chain per "
+            "communicator, for consumers with a stream for each."
+        ),
         callback=_an_order,
     ),
 ]
@@ -167,18 +181,20 @@ OutputOption = Annotated[
 ]
 SetupOption = Annotated[
     str | None,
-    typer.Option("--setup", help="Function of the file that makes the arguments for a mesh."),
+    typer.Option("--setup", help="Function in the file that makes the arguments for a mesh."),
 ]
 TargetOption = Annotated[
     str | None,
-    typer.Option("--target", help="What the compiler compiles for: see flint targets."),
+    typer.Option("--target", help="Device to compile for: see flint targets."),
 ]
 TargetSystemOption = Annotated[
     str | None,
     typer.Option(
         "--system",
-        help="System that durations are for: a name or a TOML file "
-        "[default: one of the target's devices, else dgx-h100].",
+        help=(
+            "System to compute durations for: a name or a TOML file [default: one of the "
+            "target's devices, else dgx-h100]."
+        ),
         callback=_a_system,
     ),
 ]
@@ -186,8 +202,10 @@ AlgorithmOption = Annotated[
     str | None,
     typer.Option(
         "--algorithm",
-        help="How collectives run: ring, tree, halving-doubling, direct, in-network, "
-        "hierarchical or 'flat ring' [default: the cheapest].",
+        help=(
+            "Algorithm of collectives: ring, tree, halving-doubling, direct, in-network, "
+            "hierarchical or 'flat ring' [default: the cheapest]."
+        ),
     ),
 ]
 
@@ -239,7 +257,7 @@ def by_name(option: str, entries: list[str] | None) -> dict[str, int] | None:
         if name in values or (equals and not name):
             raise UsageError(f"{option} {entry!r}: named twice, or the name is missing")
         if value < 0:
-            raise UsageError(f"{option} {entry!r}: expected a number from 0 on")
+            raise UsageError(f"{option} {entry!r}: expected a number of at least 0")
         values[name] = value
     return values
 

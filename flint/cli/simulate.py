@@ -35,16 +35,20 @@ def simulate_command(
         str | None,
         typer.Option(
             "--system",
-            help="The cluster: a name (flint systems) or a TOML file "
-            "[default: what the folder's traces are for, else dgx-h100].",
+            help=(
+                "The cluster: a name (flint systems) or a TOML file [default: that of the "
+                "folder's traces, else dgx-h100]."
+            ),
         ),
     ] = None,
     granularity: Annotated[
         str | None,
         typer.Option(
             "--granularity",
-            help="op, kernel or region "
-            "[default: kernel; of astra-sim that of the folder's traces].",
+            help=(
+                "op, kernel or region [default: kernel; with astra-sim that of the folder's "
+                "traces]."
+            ),
         ),
     ] = None,
     algorithm: AlgorithmOption = None,
@@ -52,10 +56,13 @@ def simulate_command(
         str | None,
         typer.Option(
             "--communication-order",
-            help="rank: a rank's communications run one after another, as consumers of its trace "
-            "run them; communicator: those of each communicator do, and share its links "
-            "[default: communicator for PyTorch's programs and where the folder's traces have a "
-            "chain for each, else rank].",
+            help=(
+                "rank: all communications of a rank run one after another, as consumers of its "
+                "trace run them; communicator: only those of one communicator do, and "
+                "communicators share the rank's links [default: communicator for PyTorch's "
+                "programs and for folders whose traces have a chain per communicator, else "
+                "rank]."
+            ),
         ),
     ] = None,
     engine: EngineOption = "embedded",
@@ -63,42 +70,51 @@ def simulate_command(
     time_limit: TimeLimitOption = None,
     durations: Annotated[
         Path | None,
-        typer.Option("--durations", help="Measured kernels: CSV with op,result,seconds."),
+        typer.Option("--durations", help="Measured times of kernels: CSV with op,result,seconds."),
     ] = None,
     passes: Annotated[
         list[str] | None,
         typer.Option(
             "--pass",
             metavar="NAME[:OPTION=VALUE,...]",
-            help="What if: bucket, hoist, defer, split, replace or scale, such as hoist:by=2 or "
-            "bucket:kind=all-gather,bytes=64MiB; repeat for more.",
+            help=(
+                "What-if pass: bucket, hoist, defer, split, replace or scale, for example "
+                "hoist:by=2 or bucket:kind=all-gather,bytes=64MiB (repeatable)."
+            ),
         ),
     ] = None,
     attention_as_written: Annotated[
         bool,
         typer.Option(
             "--attention-as-written",
-            help="Time attention that a partitioned program spells out op by op, instead of as "
-            "the fused kernel that training runs.",
+            help=(
+                "Time attention op by op, as a partitioned program spells it out, instead of as "
+                "the fused kernel that training runs."
+            ),
         ),
     ] = False,
     timeline: Annotated[
         Path | None,
         typer.Option(
             "--timeline",
-            help="Write when everything ran on the first rank of each program, for "
-            "ui.perfetto.dev (.gz packs).",
+            help=(
+                "Write a timeline of the first rank of each program, for ui.perfetto.dev (.gz "
+                "compresses)."
+            ),
         ),
     ] = None,
     html: Annotated[
         Path | None,
-        typer.Option("--html", help="Write a report page that needs no other file."),
+        typer.Option("--html", help="Write the report as one self-contained HTML page."),
     ] = None,
     network: Annotated[
         Path | None,
         typer.Option(
             "--network",
-            help="Write an SVG picture of who talks to whom, over which tier of the network.",
+            help=(
+                "Write an SVG picture of which ranks communicate, and over which tier of the "
+                "network."
+            ),
         ),
     ] = None,
     json_output: JsonOption = False,
@@ -187,7 +203,8 @@ def _refuse_as_written(workload: Workload, granularity: str) -> None:
         )
     if granularity == "op":
         raise UsageError(
-            "--attention-as-written means nothing at granularity op: it is always timed as written"
+            "--attention-as-written has no effect at granularity op: attention is always timed "
+            "as written there"
         )
 
 
@@ -228,7 +245,7 @@ def _lines(figures: Figures, result: SimulationResult) -> list[tuple[str, str]]:
 
     def part(seconds: float) -> str:
         if math.isnan(seconds):
-            return "not said"
+            return "unknown"
         return f"{human_seconds(seconds)}  ({percentage(seconds, step)} of the step)"
 
     need, have = human_bytes(figures.peak_memory_bytes), human_bytes(result.memory_bytes)
@@ -290,6 +307,6 @@ def _class_table(program: ProgramResult, named: bool) -> Table:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("simulate", short_help="How long a step takes, what is exposed, what memory.")(
+    app.command("simulate", short_help="Simulate a step: time, exposed communication, memory.")(
         simulate_command
     )

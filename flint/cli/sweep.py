@@ -58,8 +58,10 @@ def sweep_command(
         typer.Option(
             "-o",
             "--output",
-            help="Folder for results, whose points are not run again; or a .html, .csv, .json or "
-            ".png beside such a folder.",
+            help=(
+                "Folder for the results, whose points are not run again; or a .html, .csv, "
+                ".json or .png file beside such a folder."
+            ),
         ),
     ],
     system: Annotated[
@@ -75,8 +77,11 @@ def sweep_command(
         typer.Option(
             "--pass",
             metavar="NAME[:OPTION=VALUE,...]",
-            help="What if, as for flint simulate; each is a point of its own (repeatable). "
-            "Join with + what one point is to have; none is a point without any.",
+            help=(
+                "What-if pass, as for flint simulate; each makes a point of its own "
+                "(repeatable). Join the passes of one point with +; none makes a point without "
+                "a pass."
+            ),
         ),
     ] = None,
     axes: AxesOption = None,
@@ -95,20 +100,28 @@ def sweep_command(
     time_limit: TimeLimitOption = None,
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", help="Processes at a time [default: the cores, of all nodes]."),
+        typer.Option("--jobs", help="Processes at a time [default: one per core, on all nodes]."),
     ] = None,
     ray: Annotated[
         str | None,
         typer.Option(
             "--ray",
             metavar="ADDRESS",
-            help="Run the points on a Ray cluster: its address, auto for the one of this machine, "
-            "or local (also: no address) to start one here (needs the extra cluster).",
+            help=(
+                "Run the points on a Ray cluster: its address, auto for the one on this "
+                "machine, or local (or no address) to start one here. Needs the extra cluster."
+            ),
         ),
     ] = None,
     fresh: Annotated[
         bool,
-        typer.Option("--fresh", help="Run again what is there (data files are not looked at)."),
+        typer.Option(
+            "--fresh",
+            help=(
+                "Run every point again, for example after data files changed, which Flint does not "
+                "check."
+            ),
+        ),
     ] = False,
     json_output: JsonOption = False,
 ) -> None:
@@ -140,10 +153,11 @@ def _capture_options(
     if level not in (None, "partitioned", "optimized"):
         raise UsageError(f"--level {level}: a sweep simulates partitioned or optimized programs")
     if level == "optimized" and target is None:
-        raise UsageError("--level optimized: what for? --target NAME, see flint targets")
+        raise UsageError("--level optimized needs --target NAME, see flint targets")
     if target is not None and level != "optimized":
         raise UsageError(
-            f"--target {target}: the partitioned level is the same for all; give --level optimized"
+            f"--target {target}: the partitioned level is the same for every target; give "
+            "--level optimized"
         )
     by_name("--trip-count", trip_count)
     by_name("--branch", branch)
@@ -173,4 +187,6 @@ def _engine_options(
 
 def register(app: typer.Typer) -> None:
     """Add the command to the app."""
-    app.command("sweep", short_help="Many meshes and systems, and which are best.")(sweep_command)
+    app.command("sweep", short_help="Simulate many meshes and systems, and find the best.")(
+        sweep_command
+    )

@@ -48,7 +48,7 @@ def carry_out(
     image = folder / "sweep.png"
     drawn = picture.draw(results, image)
     if good and not drawn:
-        sys.stderr.write("flint: no sweep.png: matplotlib is not installed or is broken\n")
+        sys.stderr.write("flint: no sweep.png, because matplotlib cannot be imported\n")
     if not drawn:
         image.unlink(missing_ok=True)  # an earlier run's, of other points
     page.write(sweep, results, folder / "sweep.html", image if drawn else None)
@@ -93,8 +93,8 @@ def _run(
             done, total = state
             if total:
                 sys.stderr.write(
-                    f"flint: {done} of {total} points are done and kept in {sweep.folder}; "
-                    "the same command goes on from there\n"
+                    f"flint: {done} of {total} points are done and kept in {sweep.folder}; run "
+                    "the same command again to continue\n"
                 )
             raise
 
@@ -113,7 +113,8 @@ def _table(good: list[rows.Row], varying: tuple[str, ...]) -> Table:
         *varying, ">step", "?>compute", "?>exposed", ">memory", ">MFU", "?>device-seconds", "best",
     )  # fmt: skip
     return Table(
-        "points, fastest first (best: nothing is better in step, memory and device-seconds)",
+        "points, fastest first (best: no other point is better in step, memory and "
+        "device-seconds at once)",
         columns,
         [
             (

@@ -27,14 +27,16 @@ def systems_command(
     ] = None,
     toml: Annotated[
         bool,
-        typer.Option("--toml", help="One system as a file of its own, to change and use."),
+        typer.Option("--toml", help="Write one system as a TOML file, to change and use."),
     ] = False,
     json_output: JsonOption = False,
 ) -> None:
     """List the known clusters, or one with all figures and where they are from."""
     if toml:
         if name is None or json_output:
-            raise UsageError("--toml: of which one? flint systems NAME --toml, without --json")
+            raise UsageError(
+                "--toml needs the name of one system: flint systems NAME --toml, without --json"
+            )
         load_system(name)
         sys.stdout.write(_whole(name))
         return
@@ -111,6 +113,6 @@ def _document(system: System) -> dict[str, Any]:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("systems", short_help="Known clusters, each figure with its source.")(
+    app.command("systems", short_help="List the known clusters, each figure with its source.")(
         systems_command
     )

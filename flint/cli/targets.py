@@ -46,4 +46,6 @@ def _rows(found: tuple[Target, ...]) -> list[tuple[str, ...]]:
 
 def register(app: typer.Typer) -> None:
     """Add the command to the app."""
-    app.command("targets", short_help="What compilers can compile for here.")(targets_command)
+    app.command("targets", short_help="List what the compilers here can compile for.")(
+        targets_command
+    )

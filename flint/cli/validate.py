@@ -29,19 +29,26 @@ def validate_command(
         str | None,
         typer.Option(
             "--step",
-            help="Step of the trace, ProfilerStep#4 or 4, or mean for the mean times of all steps "
-            "alike [default: the last of those].",
+            help=(
+                "Step of the trace, for example ProfilerStep#4 or 4; mean for the mean times of "
+                "all equal steps [default: the last of the equal steps]."
+            ),
         ),
     ] = None,
     system: Annotated[
         str | None,
         typer.Option(
             "--system",
-            help="Modelled times beside the measured ones: a name (flint systems) or a TOML file.",
+            help=(
+                "System whose modelled times stand beside the measured ones: a name (flint "
+                "systems) or a TOML file."
+            ),
         ),
     ] = None,
-    html: Annotated[Path | None, typer.Option("--html", help="Write the report as a page.")] = None,
-    top: Annotated[int, typer.Option("--top", min=0, help="Differences to show.")] = 10,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write the report as an HTML page.")
+    ] = None,
+    top: Annotated[int, typer.Option("--top", min=0, help="Number of differences to show.")] = 10,
     json_output: JsonOption = False,
 ) -> int:
     """Compare a capture with traces of a real run; exit status 1 where it differs."""
@@ -110,4 +117,6 @@ def _show(report: object, top: int) -> None:
 
 def register(app: typer.Typer) -> None:
     """Add the command to the app."""
-    app.command("validate", short_help="A capture against traces of a real run.")(validate_command)
+    app.command("validate", short_help="Compare a capture with traces of a real run.")(
+        validate_command
+    )

@@ -59,7 +59,7 @@ class Description:
         """An entry that is a text."""
         value = self.take(key)
         if not isinstance(value, str) or not value:
-            raise Unfit(f"{self.where}{key} must be a text, not {value!r}")
+            raise Unfit(f"{self.where}{key} must be a string, not {value!r}")
         return value
 
     def choice(self, key: str, choices: tuple[str, ...]) -> str:
@@ -108,7 +108,7 @@ class Description:
         """A number from 1 on."""
         value = self.figure(key)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value < 1e9:
-            raise Unfit(f"{self.where}{key} must be a number from 1 on, not {value!r}")
+            raise Unfit(f"{self.where}{key} must be a number of at least 1, not {value!r}")
         return float(value)
 
     def done(self) -> None:

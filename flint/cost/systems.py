@@ -325,7 +325,7 @@ def _rates(table: Description) -> dict[str, float]:
         if key not in _RATED:
             near = get_close_matches(key, sorted(_RATED), n=1)
             meant = f"; did you mean {near[0]}?" if near else ""
-            raise Unfit(f"{table.where}{key} is no element type{meant}")
+            raise Unfit(f"{table.where}{key} is not an element type{meant}")
     rates = {key: table.quantity(key, "operations/s") for key in table.entries()}
     if "f32" not in rates:
         raise Unfit(f"{table.where}f32 is missing (it stands in for types that are not listed)")
@@ -360,7 +360,7 @@ def _tier(table: Description) -> Tier:
         if name not in _POSSIBLE[tier.topology]:
             raise Unfit(f"{table.where}algorithms: {name} does not run on a {tier.topology}")
     if tier.topology == "FullyConnected" and tier.size == 0:
-        raise Unfit(f"{table.where}size must be given where everybody has a link to everybody")
+        raise Unfit(f"{table.where}size must be given for a FullyConnected tier")
     return tier
 
 

@@ -25,8 +25,8 @@ VALUELESS = (
     "do protos"
 )
 UNENDED = (
-    "the file ends before what XLA writes last (buffer donors, frontend attributes): written by an "
-    "XLA of before 2024, or cut off without its devices and shardings"
+    "the file lacks what XLA writes last (buffer donors, frontend attributes): an XLA from "
+    "before 2024 wrote it, or it was cut off and its devices and shardings are lost"
 )
 
 

@@ -80,7 +80,7 @@ def _iota(proto: pb.IotaReplicaGroupListProto) -> ReplicaGroups:
     permutation = tuple(proto.iota_transpose_perm) or tuple(range(len(dims)))
     sizes_fit = min((*shape, *dims)) > 0 and math.prod(shape) == math.prod(dims) <= MAX_DEVICES
     if not sizes_fit or sorted(permutation) != list(range(len(dims))):
-        raise ValueError(f"replica groups {list(shape)}<={list(dims)}T{permutation} make no sense")
+        raise ValueError(f"replica groups {list(shape)}<={list(dims)}T{permutation} are not valid")
     return ReplicaGroups(iota=(shape, dims, permutation))
 
 
@@ -95,7 +95,7 @@ def groups_of_mesh(data: bytes) -> ReplicaGroups:
     axes = tuple((axis.name, axis.size) for axis in proto.mesh.axes)
     devices = math.prod(size for _, size in axes)
     if not 0 < devices <= MAX_DEVICES or any(size < 1 for _, size in axes):
-        raise ValueError(f"replica groups along the mesh {dict(axes)} make no sense")
+        raise ValueError(f"replica groups along the mesh {dict(axes)} are not valid")
     along: list[tuple[str, tuple[int, int] | None]] = []
     for reference in proto.axes:
         if not 0 <= reference.mesh_axis_index < len(axes):
@@ -117,7 +117,9 @@ def _device_order(mesh: pb.MeshProto, devices: int) -> NDArray[np.int64] | None:
         dims = tuple(mesh.iota_transform.reshape_dims)
         permutation = tuple(mesh.iota_transform.transpose_perm)
         if math.prod(dims) != devices or sorted(permutation) != list(range(len(dims))):
-            raise ValueError(f"the device order {list(dims)}T{permutation} of a mesh is none")
+            raise ValueError(
+                f"the device order {list(dims)}T{permutation} of a mesh is not an order"
+            )
         return np.arange(devices, dtype=np.int64).reshape(dims).transpose(permutation).reshape(-1)
     if not mesh.device_ids:
         return None

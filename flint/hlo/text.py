@@ -82,7 +82,9 @@ def proto_of_text(text: bytes, name: str = "<module>") -> bytes:
         return module.SerializeToString()
     reason = _reason(done.stderr)
     if done.returncode == _NO_PARSER:
-        raise FlintError(f"XLA's HLO parser is not there ({reason}); known: {KNOWN_VERSIONS}")
+        raise FlintError(
+            f"XLA's HLO parser cannot be loaded ({reason}); known to work: {KNOWN_VERSIONS}"
+        )
     if done.returncode == _REFUSED:
         raise FlintError(f"{name}: not valid HLO text: {reason}")
     raise FlintError(f"{name}: XLA's HLO parser stopped ({_status(done.returncode)}): {reason}")

@@ -52,7 +52,7 @@ def human_flops(number: float) -> str:
 def human_seconds(number: float) -> str:
     """Seconds in the unit that fits; not a number is what an engine does not say."""
     if math.isnan(number):
-        return "not said"
+        return "unknown"
     for size, unit in _SECONDS[:3]:
         if number >= size:
             return f"{number / size:.4g} {unit}"

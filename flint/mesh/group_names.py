@@ -21,12 +21,12 @@ from flint.mesh.permutation import Permutation, Shift
 def group_name(groups: Groups, mesh: Mesh) -> str:
     """``data+model``, ``model:(2)4``, ``everybody``, ``nobody else`` or ``table of 3 groups``."""
     if groups.size == 1:
-        return "nobody else"
+        return "one rank"
     if not isinstance(groups, StridedGroups):
         return f"table of {groups.count} groups"
     if groups.size == mesh.size:
         long = [axis for axis, size in zip(mesh.axes, mesh.shape, strict=True) if size > 1]
-        return long[0] if len(long) == 1 else "everybody"
+        return long[0] if len(long) == 1 else "all ranks"
     axes = axes_of(groups, mesh)
     if axes is None:
         parts = [_part(size, stride, mesh) for size, stride in groups.dims]

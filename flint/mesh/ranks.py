@@ -105,7 +105,7 @@ def chosen_ranks(ranks: str | Iterable[int], world: int) -> Ranks:
     except TypeError:
         raise UsageError(f"ranks={ranks!r}: expected numbers, or text such as '0,3,8-11'") from None
     if not numbers or numbers[0] < 0 or numbers[-1] >= world:
-        raise UsageError(f"ranks={ranks!r}: ranks go from 0 to {world - 1}, one at least")
+        raise UsageError(f"ranks={ranks!r}: give at least one rank; ranks go from 0 to {world - 1}")
     return np.array(numbers, dtype=np.int64)
 
 

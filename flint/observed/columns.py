@@ -33,7 +33,7 @@ Gemm: TypeAlias = tuple[int, int, int, int]
 #: More rows than a trace may have.
 MAX_ROWS = 50_000_000
 #: Note of a trace that does not say whose it is.
-UNTOLD_RANK = "the trace does not say which rank it is of: taken as rank 0"
+UNTOLD_RANK = "the trace does not name its rank: rank 0 is assumed"
 
 
 @dataclass(frozen=True, slots=True)

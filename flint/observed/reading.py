@@ -59,8 +59,8 @@ def expanded(paths: Sequence[Path]) -> list[Path]:
         ]
         if not files:
             raise FlintError(
-                f"{path}: no trace in the folder: no .xplane.pb file in it or below it (a JAX "
-                "profile), and neither .json nor .et files (a trace per rank)"
+                f"{path}: no trace in the folder: it has neither .xplane.pb files at any depth "
+                "(a JAX profile) nor .json or .et files (one trace per rank)"
             )
         found += sorted(files, key=_by_number)
     return found
@@ -107,8 +107,8 @@ def form_of(path: Path) -> str:
             "(schema, nodes)"
         )
     raise FlintError(
-        f"{path}: no trace that is known: Kineto or PyTorch execution trace JSON, a JAX profile "
-        "folder or .xplane.pb, or a Chakra .et"
+        f"{path}: not a trace of a known format: Kineto or PyTorch execution trace JSON, a JAX "
+        "profile folder or .xplane.pb, or a Chakra .et"
     )
 
 

@@ -35,9 +35,7 @@ LIBRARY_NAMES = {
 CALLERS = frozenset({"linear", "matmul", "einsum", "bilinear", "tensordot", "inner", "conv2d"})
 
 #: Note of ops that are not where an execution trace has them.
-MOVED = (
-    "ops that cannot be inside of, or beside, what the observer says: taken to be where they can"
-)
+MOVED = "ops that cannot be nested as the observer recorded them: moved to where they fit"
 
 #: So far an op is looked for among those around it.
 _DEPTH = 16

@@ -69,8 +69,8 @@ def choose(trace: Observed, rank: int, wanted: str | None) -> Chosen:
         last = whole[-1]
         before = [number for number in whole if (counts[number] != counts[last]).any()][-1]
         raise FlintError(
-            f"{trace.path}: the steps are not alike: {_difference(trace, counts, before, last)}: "
-            f"choose one with --step ({', '.join(trace.steps[n] for n in whole[:8])})"
+            f"{trace.path}: the steps differ: {_difference(trace, counts, before, last)}: choose "
+            f"one with --step ({', '.join(trace.steps[n] for n in whole[:8])})"
         )
     notes: tuple[str, ...] = ()
     if others:

@@ -37,7 +37,7 @@ from flint.passes.attention_kernels import BACKWARD, FORWARD, contracted
 from flint.passes.attention_scores import MAX_HEAD, Block, Known, Scores, known_values
 
 #: Attention that is left alone, where ``fuse_attention`` is given a place to count it.
-LEFT = "attention is timed as written, because its kernel and another would wait for each other"
+LEFT = "attention is timed as written: fused, its kernel and another one would wait for each other"
 
 
 def fuse_attention(graph: WorkloadGraph, left: dict[str, int] | None = None) -> WorkloadGraph:
@@ -127,7 +127,7 @@ def _fuse(
         return contracted(block, pieces, tables)
     except FlintError as error:
         if left is None:
-            text = f"attention cannot run as fused kernels ({error}): take --attention-as-written"
+            text = f"attention cannot run as fused kernels ({error}): use --attention-as-written"
             raise FlintError(text) from error
     return _one_by_one(block, pieces, tables, left)
 

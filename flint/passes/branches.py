@@ -112,7 +112,10 @@ def _outcomes(
     shape = [trips[level] for level in used]
     steps = math.prod(shape)
     if steps > _CHUNK:
-        raise FlintError(f"a conditional that the rank decides runs {steps} times: too often")
+        raise FlintError(
+            f"a conditional whose branch depends on the rank runs {steps} times: too many to "
+            "evaluate"
+        )
     alike = np.zeros(len(ranks), dtype=np.int64)
     everywhere = Place(ranks % partitions, ranks // partitions)
     for part in _constant_in_loops(predicate):

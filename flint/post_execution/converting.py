@@ -71,7 +71,7 @@ def convert_traces(
 
         if len(paths) > 1 or execution_traces:
             raise UsageError(
-                f"{paths[0]} is a profile of JAX, which has all devices of its host: give it alone"
+                f"{paths[0]} is a JAX profile, which holds all devices of its host: give it alone"
             )
         return convert_profile(
             Path(paths[0]), mesh=mesh, axes=axes, step=step, trip_count=trip_count, branch=branch
@@ -87,8 +87,8 @@ def convert_traces(
         if rank in recorded:
             told = "" if UNTOLD_RANK not in item.trace.notes else f" ({UNTOLD_RANK})"
             raise UsageError(
-                f"{recorded[rank].trace.path} and {file} are both of rank {rank}{told}: give one "
-                "trace per rank, or name the files rank0.json, rank1.json, ..."
+                f"{recorded[rank].trace.path} and {file} are both for rank {rank}{told}: give "
+                "one trace per rank, or name the files rank0.json, rank1.json, ..."
             )
         recorded[rank] = item
     for file in (*files, *beside):
@@ -96,7 +96,7 @@ def convert_traces(
     unused = sorted(set(memory) - set(recorded))
     if unused:
         raise UsageError(
-            f"{memory[unused[0]][0].path} is of rank {unused[0]}, of which there is no Kineto trace"
+            f"{memory[unused[0]][0].path} is of rank {unused[0]}, which has no Kineto trace"
         )
     recorded = dict(sorted(recorded.items()))
     world = _world(recorded)
@@ -140,7 +140,7 @@ def _world(recorded: Mapping[int, Recorded]) -> int:
     said = {item.trace.world for item in recorded.values()} - {None}
     if len(said) > 1:
         raise FlintError(
-            f"the traces are of runs with {' and '.join(map(str, sorted(said, key=str)))} ranks"
+            f"the traces are from runs with {' and '.join(map(str, sorted(said, key=str)))} ranks"
         )
     members = [
         rank
@@ -163,7 +163,9 @@ def _grid(mesh: Mesh | Sequence[int] | None, axes: Sequence[str] | None, world: 
         return Mesh((world,), tuple(axes or ("rank",)))
     grid = mesh if isinstance(mesh, Mesh) else Mesh(tuple(mesh), tuple(axes or ()))
     if grid.size != world:
-        raise UsageError(f"mesh {grid} has {grid.size} ranks; the traces are of a run with {world}")
+        raise UsageError(
+            f"mesh {grid} has {grid.size} ranks; the traces are from a run with {world}"
+        )
     return grid
 
 
@@ -208,9 +210,9 @@ def _say_idle(units: Units, warnings: dict[str, int]) -> None:
     gaps = np.maximum(units.start[order][1:] - reached[:-1], 0).sum()
     span = int(reached[-1] - units.start[order][0])
     if span and gaps / span > _IDLE:
-        what = "nothing ran on the device", "waiting for the host: the graph has no host time"
+        what = "nothing ran on the device", "waiting for the host; the graph leaves this time out"
         if not units.device:
-            what = "no op ran", "between ops and around them: the graph has no such time"
+            what = "no op ran", "between ops and around them; the graph leaves this time out"
         text = (
             f"rank {units.rank}: {what[0]} in {gaps / span:.0%} of the step's "
             f"{span / 1e6:.1f} ms, {what[1]}"

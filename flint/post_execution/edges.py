@@ -23,7 +23,7 @@ Ints = NDArray[np.int64]
 #: Two clocks of a profiler agree to so many nanoseconds.
 JITTER = 2_000
 
-CONTRADICTED = "dependencies that the measured times contradict, left out"
+CONTRADICTED = "dependencies that the measured times contradict: left out"
 
 
 @dataclass(frozen=True, eq=False)

@@ -55,9 +55,9 @@ def linked_rows(
     linked = int((found[rows] >= 0).sum())
     if linked < _ENOUGH * len(rows):
         raise FlintError(
-            f"{path} is not of the same run as {trace.path}: {linked:,} of the {len(rows):,} ops "
-            f"of {trace.steps[step]} are in both; give the file that ExecutionTraceObserver wrote "
-            "while this profile was taken"
+            f"{path} is not from the same run as {trace.path}: {linked:,} of the {len(rows):,} "
+            f"ops of {trace.steps[step]} are in both; give the file that ExecutionTraceObserver "
+            "wrote while this profile was taken"
         )
     if linked < len(rows):
         notes[UNLINKED] = notes.get(UNLINKED, 0) + len(rows) - linked

@@ -32,11 +32,13 @@ _KIND = {found: kind for kind, found in COMMUNICATIONS.items() if not kind.start
 _LARGEST = 1 << 50
 _REDUCES = ("all_reduce", "reduce_scatter")
 
-BY_SIZE = "collectives whose group the trace does not name: taken by the sizes of their tensors"
+BY_SIZE = (
+    "collectives whose group the trace does not name: inferred from the sizes of their tensors"
+)
 #: A reduce to one rank, as c10d names it.
 _TO_ONE = re.compile(r"(c10d::)?reduce_?")
-REDUCES = "reduces to one rank, taken as all-reduces, which execution traces have in their place"
-ONLY_GROUP = "collectives whose group the trace does not name: taken as its only one"
+REDUCES = "reduces to one rank: converted to all-reduces, because execution traces have no reduce"
+ONLY_GROUP = "collectives whose group the trace does not name: its only group is assumed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ def exchanges_of(
         text, count = max(untold.items(), key=lambda item: item[1])
         raise FlintError(
             f"{trace.path}: {sum(untold.values())} communications cannot be converted: the trace "
-            f"does not tell the {text}, {count} times" + hint
+            f"does not record the {text}, {count} times" + hint
         )
     return found
 
@@ -258,9 +260,9 @@ def _common_order(chains: list[list[int]], found: Sequence[Exchange]) -> list[in
     if len(order) < count:
         stuck = sorted(set(range(count)) - set(order))
         raise FlintError(
-            f"the ranks issue {len(stuck)} communications in contradicting orders, for example "
-            f"{_said(found[stuck[0]])} among the ranks {_shown(found[stuck[0]].group)}: execution "
-            "traces have one order of communications for all ranks"
+            f"the ranks issue {len(stuck)} communications in conflicting orders, for example "
+            f"{_said(found[stuck[0]])} among the ranks {_shown(found[stuck[0]].group)}: "
+            "execution traces have one order of communications for all ranks"
         )
     return order
 

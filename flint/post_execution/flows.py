@@ -29,8 +29,8 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 _HIDDEN = (
-    "ops on tensors without a storage in the trace (sparse ones): each is taken to need the one "
-    "before it, and their bytes are not known"
+    "ops on tensors without a storage in the trace (sparse ones): each is made to wait for the "
+    "one before it, and their bytes are unknown"
 )
 #: More bytes than the tensors of a unit may have together: sums stay within 64 bits.
 _LARGEST = 1 << 62

@@ -22,8 +22,8 @@ from flint.post_execution.units import NO_STREAM
 _AT_ONCE = 10_000
 
 BY_LAUNCH = (
-    "kernels of one launch on several streams (of a CUDA graph), which waited for each other as "
-    "far as the measured times tell"
+    "kernels of one launch on several streams (of a CUDA graph): what they wait for is inferred "
+    "from the measured times"
 )
 
 

@@ -103,7 +103,7 @@ def accesses_by_rank(files: Sequence[Path]) -> dict[int, tuple[Observed, Accesse
             rank = _ANY
         if rank in found:
             raise UsageError(
-                f"{found[rank][0].path} and {file} are both of rank {rank}: give one execution "
+                f"{found[rank][0].path} and {file} are both for rank {rank}: give one execution "
                 "trace per rank, named et_rank0.json, et_rank1.json, ..."
             )
         found[rank] = trace, accesses
@@ -148,7 +148,7 @@ def read_recorded(
         tensors = tensors_of_units(units, trace.parent, pairs, accesses)
         units = completed(units, trace.parent, pairs, recorded, accesses.groups, tensors)
         groups = {**accesses.groups, **groups}
-    hint = "; the execution trace of the same run may (--et)" if tensors is None else ""
+    hint = "; the execution trace of the same run may record it (--et)" if tensors is None else ""
     exchanges = exchanges_of(units, trace, groups, hint)
     for notes in (trace.notes, units.notes):
         for text, count in notes.items():

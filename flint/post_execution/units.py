@@ -37,8 +37,8 @@ _GLOO = "gloo:"
 #: So far an op is looked for among those around it.
 _DEPTH = 64
 NO_EXCHANGE = (
-    "kernels of a communication library that no recorded collective has, or of one that execution "
-    "traces do not have (gather, scatter, barrier): kept as compute"
+    "communication kernels that belong to no recorded collective, or to a kind that execution "
+    "traces lack (gather, scatter, barrier): kept as compute"
 )
 #: A unit that runs on no stream that orders it.
 NO_STREAM = -1
@@ -131,7 +131,9 @@ def units_of(trace: Observed, links: Links | None, step: int) -> Units:
         FlintError: nothing ran in the step, or several ranks are in the trace.
     """
     if len(trace.ranks) != 1:
-        raise FlintError(f"{trace.path}: {len(trace.ranks)} ranks in one trace of PyTorch")
+        raise FlintError(
+            f"{trace.path}: {len(trace.ranks)} ranks in one PyTorch trace, which should have one"
+        )
     rows = np.flatnonzero(trace.step == step)
     if links is not None and len(links.kernel_row):
         found = _kernels(trace, links, rows, step)
@@ -277,7 +279,7 @@ def _silent(units: Units, trace: Observed, links: Links, rows: Ints, kernel: Int
     has, at = kernel >= 0, np.maximum(kernel, 0)
     last = np.append(kernel[1:] != kernel[:-1], True)
     if (~has).any():
-        text = "collectives without a kernel in the trace: their time is not known"
+        text = "collectives without a kernel in the trace: their time is unknown"
         units.notes[text] = units.notes.get(text, 0) + int((~has).sum())
     return replace(
         units,

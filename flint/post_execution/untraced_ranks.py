@@ -63,8 +63,9 @@ def answering(
         programs.append(Program(name, graph, from_mask(mask), ()))
     text = (
         f"no trace of {int(missing.sum()):,} of {world:,} ranks ({_first(missing)}): simulators "
-        "need all, so these only answer the traced ranks, at once and without computing; "
-        f"--ranks {','.join(map(str, traced[:8]))} writes the traced ones alone"
+        "need all ranks, so these only take part in what the traced ranks exchange with them, "
+        f"at once and without computing; --ranks {','.join(map(str, traced[:8]))} writes the "
+        "traced ones only"
     )
     warnings[text] = 1
     return programs

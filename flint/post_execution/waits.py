@@ -32,12 +32,12 @@ _LIBRARY = "c10d::"
 OPTIMIZER = "Optimizer.step"
 
 UNRESOLVED = (
-    "waits that do not say for what: taken as for the oldest collective that was over (profile "
-    "with _ExperimentalConfig(enable_cuda_sync_events=True) to know)"
+    "waits whose target is not recorded: matched to the oldest finished collective (profile "
+    "with _ExperimentalConfig(enable_cuda_sync_events=True) to record it)"
 )
-UNAWAITED = "collectives whose result nobody waits for within the step"
-BY_TIME = "collectives that a kernel was held back for, by the measured times alone"
-BY_OPTIMIZER = "collectives that only the optimizer's step waits for, as far as the trace says"
+UNAWAITED = "collectives whose result nothing waits for within the step"
+BY_TIME = "collectives that a kernel waits for, inferred from the measured times alone"
+BY_OPTIMIZER = "collectives that only the optimizer's step waits for, as far as the trace shows"
 
 
 def resolved_waits(found: Found, streams: dict[int, Queue], links: Links) -> None:

@@ -111,7 +111,7 @@ def build_cast(
     if nodes > MAX_NODES:
         raise FlintError(
             f"ranks behave in {found.count:,} different ways, {nodes:,} nodes together, and at "
-            f"most {MAX_NODES:,} are simulated: choose a coarser granularity (region)"
+            f"most {MAX_NODES:,} can be simulated: choose a coarser granularity (region)"
         )
     some = {place[0]: opened[place][0] for place in found.place}
     sides = [side_of(some[number], item.ranks) for number, item in enumerate(plans)]

@@ -106,8 +106,8 @@ class Costs:
         )
         if not float(seconds.sum()) < _LONGEST:
             raise FlintError(
-                f"a step on {self.system.name} would take more than {_LONGEST:,} seconds: look at "
-                "the rates and bandwidths of its description, or at the durations that were given"
+                f"a step on {self.system.name} would take more than {_LONGEST:,} seconds: check "
+                "the rates and bandwidths of its description, or the durations that you gave"
             )
         ticks: Ints = np.rint(seconds * TICKS_PER_SECOND).astype(np.int64)
         return ticks

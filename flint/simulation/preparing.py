@@ -115,7 +115,7 @@ def _elsewhere(system: System, devices: int, algorithm: str | None) -> list[str]
         return []
     inner = [1, *(tier.size for tier in system.network)]
     return [
-        f"{algorithm} does not run on {tier.name}: there the cheapest that does is taken"
+        f"{algorithm} does not run on {tier.name}; the cheapest algorithm that does is used there"
         for tier, below in zip(system.network, inner, strict=False)
         if devices > below and algorithm not in tier.algorithms
     ]

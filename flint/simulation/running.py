@@ -29,6 +29,7 @@ from flint.graph.distinct import distinct
 from flint.graph.graph import Phase, WorkloadGraph
 from flint.graph.partners import partners
 from flint.graph.work import Unit
+from flint.host.readable import counted
 from flint.passes.attention import attention_kernels
 from flint.passes.what_if import Chosen, parse_passes
 from flint.simulation.actors import Cast, Role, build_cast
@@ -133,7 +134,8 @@ def _attention(graphs: Sequence[WorkloadGraph]) -> list[str]:
     made = sum(attention_kernels(graph) for graph in graphs)
     if not made:
         return []
-    return [f"attention is timed as fused kernels, {made} in the program text, not as written"]
+    kernels = f"{counted(made, 'fused kernel')} (loop bodies counted once)"
+    return [f"attention is timed as {kernels}, not op by op as written"]
 
 
 def _remarks(workload: Workload) -> list[str]:
@@ -145,7 +147,9 @@ def _remarks(workload: Workload) -> list[str]:
     )
     if not bounds:
         return []
-    return [f"{bounds} communications have sizes that depend on data: each at {UPPER_BOUND}"]
+    return [
+        f"{bounds} communications have sizes that depend on data: each is counted at {UPPER_BOUND}"
+    ]
 
 
 def run_shortened(
@@ -208,7 +212,8 @@ def _check_finished(cast: Cast, happened: Run, workload: Workload) -> None:
     where = f" at {source.file}:{source.line}" if source.file else ""
     raise FlintError(
         f"rank {role.rank} of program {workload.programs[role.program].name} waits for ever at "
-        f"{graph[index].op} (node {index}, iteration {iteration}{where}): its partners never come"
+        f"{graph[index].op} (node {index}, iteration {iteration}{where}): its partners never "
+        "arrive"
     )
 
 

@@ -140,7 +140,8 @@ def _chosen(walker: Walker, scope: Scope, op: Op, name: str) -> int:
             # An outer conditional will walk this one again: once in its trial, once in earnest.
             walker.choices[id(op)] = best
     walker.warnings[
-        "a conditional that data decides: its most expensive branch is taken (--branch chooses)"
+        "a conditional that depends on data: its most expensive branch is taken (--branch "
+        "selects another)"
     ] += 1
     return best
 

@@ -52,8 +52,8 @@ def refuse_hidden(walker: Walker, op: Op) -> None:
     """
     if _is_or_holds_communication(walker, op, 0):
         raise FlintError(
-            f"{walker.where(op)}: there is a communication in a computation that custom_call "
-            f"@{op.attr('target', '')} is handed, so that nobody can say how often it runs"
+            f"{walker.where(op)}: custom_call @{op.attr('target', '')} is given a computation "
+            "with a communication in it, and how often that runs is unknown"
         )
 
 

@@ -92,8 +92,8 @@ class Scope:
         if self.parent is None:
             kind = self.module.type_of(value)
             raise FlintError(
-                f"a value of type {kind} is used where it cannot be followed to "
-                "(does an async result leave the block that it is made in?)"
+                f"a value of type {kind} is used where Flint cannot follow it (does an async "
+                "result leave the block that makes it?)"
             )
         self.parent.use(value)
         number = self.builder.input(self.module.value_type[value])

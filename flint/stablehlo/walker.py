@@ -270,8 +270,8 @@ class Walker:
         """
         if op.name not in RULES and any(communicates(self, block) for block in op.regions):
             raise FlintError(
-                f"{self.where(op)}: there is a communication inside this unknown op, "
-                "so that nobody can say how often it runs"
+                f"{self.where(op)}: there is a communication inside this unknown op, and how "
+                "often it runs is unknown"
             )
         for value in sorted(free_values(op.regions)):
             number = scope.use(value)

@@ -74,9 +74,9 @@ def page(sweep: Sweep, rows: Sequence[Row], image: Path | None) -> str:
         '<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">",
         f"<title>{title}</title>\n<style>{_STYLE}</style></head><body><h1>{title}</h1>",
-        f"<p>{escape('; '.join(said))}. Points with a coloured row fit, and nothing is better in "
-        "step time, peak memory and device-seconds. Exposed: communication while nothing is "
-        "computed.</p>",
+        f"<p>{escape('; '.join(said))}. Coloured rows are the best points: they fit into memory, "
+        "and no other point is better in step time, peak memory and device-seconds at once. "
+        "Exposed: communication while nothing is computed.</p>",
     ]
     if not sweep.simulation:
         parts += [f"<p>Note: {escape(note)}.</p>" for note in remarks(rows)]

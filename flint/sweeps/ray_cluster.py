@@ -175,7 +175,7 @@ def _knock(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), _KNOCK).close()
     except (OSError, OverflowError) as error:
-        raise FlintError(f"--ray {address}: nobody answers there ({error})") from error
+        raise FlintError(f"--ray {address}: no answer from there ({error})") from error
 
 
 def _shipped(ray: Any, step: str) -> tuple[packing.Shipped, Any]:

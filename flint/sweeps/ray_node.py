@@ -38,7 +38,11 @@ def work(
         Why it failed ("" where it did not), its standard output, and what it has written, packed.
     """
     if _own_key() != flint:
-        return f"node {platform.node()} has another Flint: install the same on all", "", b""
+        return (
+            f"node {platform.node()} has a different Flint: install the same version on all nodes",
+            "",
+            b"",
+        )
     with tempfile.TemporaryDirectory(dir=_folder()) as scratch:
         output = Path(scratch) / "out"
         try:

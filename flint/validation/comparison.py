@@ -123,9 +123,9 @@ class Comparison:
         if conditional is not None:
             times = ", ".join(map(str, conditional.times))
             op = f"{conditional.name}, whose branches ran {times} times"
-            place = "what ran is of the captured branch all the same"
+            place = "yet the ops that ran are those of the captured branch"
             self.report.add(
-                Difference("not as chosen", OpClass.OTHER, self.rank, 0, op, place, True)
+                Difference("other branch", OpClass.OTHER, self.rank, 0, op, place, True)
             )
 
     def _add_faults(self) -> None:
@@ -134,7 +134,9 @@ class Comparison:
             if (rank, step) == (self.rank, self.chosen.step):
                 place = f"{times:,} times where its computation ran {others:,} times"
                 self.report.add(
-                    Difference("not as often", facts.kind, rank, 0, described(facts), place, True)
+                    Difference(
+                        "different count", facts.kind, rank, 0, described(facts), place, True
+                    )
                 )
 
     def _add_types(self) -> None:

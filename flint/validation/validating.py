@@ -49,7 +49,7 @@ def validate(
         FlintError: a trace that cannot be read, or of which nothing can be concluded.
     """
     if workload.level == Level.LOGICAL:
-        raise UsageError("the program is not partitioned: there is nothing that a rank would run")
+        raise UsageError("the program is not partitioned: no rank can run it")
     if not traces:
         raise UsageError("give at least one --trace")
     files = expanded([Path(trace) for trace in traces])
@@ -83,7 +83,7 @@ def validate(
 def _twice(trace: Observed, rank: int) -> str:
     text = f"{trace.path}: rank {rank} is in another trace as well"
     if UNTOLD_RANK in trace.notes:
-        text += "; this one does not say whose it is: name the files rank0.json, rank1.json ..."
+        text += "; this one does not name its rank: name the files rank0.json, rank1.json ..."
     return text
 
 
@@ -94,8 +94,8 @@ def _check_world(workload: Workload, trace: Observed) -> None:
         raise FlintError(f"{trace.path}: a PyTorch trace; the capture is of an XLA program")
     if recorded and workload.options.get("fuse"):
         raise FlintError(
-            f"{trace.path}: the capture's kernels were opened (--fuse) and are not PyTorch's own: "
-            "capture it without"
+            f"{trace.path}: the capture's kernels were opened (--fuse) and are not PyTorch's "
+            "own: capture it without --fuse"
         )
     if trace.form == "xplane" and recorded:
         raise FlintError(f"{trace.path}: a JAX trace; the capture is of a PyTorch program")

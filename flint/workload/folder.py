@@ -40,7 +40,9 @@ def check_replaceable(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file: give a folder with -o")
     if folder.is_dir() and any(folder.iterdir()) and not is_workload_folder(folder):
-        raise UsageError(f"{folder} exists and is no workload folder: it is left alone")
+        raise UsageError(
+            f"{folder} exists and is not a workload folder: Flint does not overwrite it"
+        )
 
 
 def traced_system(folder: Path) -> str:
@@ -78,7 +80,7 @@ def read_document(folder: Path) -> dict[str, Any]:
             raise FlintError(f"{path}: too large for a workload document")
         document = json.loads(path.read_text())
     except FileNotFoundError:
-        raise FlintError(f"{folder}: no workload folder (it has no {DOCUMENT})") from None
+        raise FlintError(f"{folder}: not a workload folder (it has no {DOCUMENT})") from None
     except (OSError, ValueError, RecursionError) as error:
         raise FlintError(f"{path}: cannot be read ({error})") from error
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:

@@ -65,9 +65,10 @@ def _verify_groups(
                 if found != issued[0]:
                     raise FlintError(
                         f"programs {workload.programs[members[0]].name} and "
-                        f"{workload.programs[other].name} share communicator {communicator.id} but "
-                        f"issue {len(issued[0])} and {len(found)} communications on it, or in "
-                        "another order: their ranks would wait for each other for ever"
+                        f"{workload.programs[other].name} share communicator {communicator.id} "
+                        f"but issue {len(issued[0])} and {len(found)} communications on it, or "
+                        "issue them in another order: their ranks would wait for each other for "
+                        "ever"
                     )
 
 

@@ -53,8 +53,8 @@ def uneven_remarks(programs: tuple[Program, ...]) -> dict[str, int]:
         talks = program.graph.kind == NodeKind.COMMUNICATION
         count += int(uneven[program.graph.detail[talks]].sum())
     text = (
-        "collectives whose members move different amounts: traces and simulation take the largest; "
-        "nodes.parquet has each program's own"
+        "collectives whose members move different amounts: traces and simulation use the "
+        "largest; nodes.parquet has the amount of each program"
     )
     return {text: count} if count else {}
 

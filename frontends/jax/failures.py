@@ -46,18 +46,18 @@ def explained(error: BaseException, step: str, doing: str = "be traced") -> Flin
     if OTHER_MESH in text:
         return UsageError(
             f"{where}: {step} maps over another mesh than the capture's (jax.pmap has one of its "
-            "own): leave out shard_map's mesh, or take the one that setup is given; axes must "
-            "have the same names, sizes and types, and jax.devices() are as many as the mesh has "
+            "own): leave out shard_map's mesh, or use the one that setup gets; axes must have "
+            "the same names, sizes and types, and jax.devices() has as many devices as the mesh "
             f"only where the command line gives it (--mesh): {text}"
         )
     if "mesh_shape" in text and "Number of devices" in text:
         return UsageError(
-            f"{where}: {step} builds a mesh of more devices than this process has: take the mesh "
-            f"that setup is given, or capture by the command, flint capture: {text}"
+            f"{where}: {step} builds a mesh of more devices than this process has: use the mesh "
+            f"that setup gets, or capture by the command, flint capture: {text}"
         )
     if "_device_assignment is not implemented" in text:
         return UsageError(
-            f"{where}: {step} uses a mesh of devices of another size than the capture's: take the "
-            "mesh that setup is given, or bare PartitionSpecs"
+            f"{where}: {step} uses a mesh of devices of another size than the capture's: use the "
+            "mesh that setup gets, or bare PartitionSpecs"
         )
     return FlintError(f"{where}: {step} cannot {doing}: {kind}: {text}")

@@ -83,8 +83,8 @@ def capture(request: Request) -> Workload:
         if mesh.size > FEW and len(recorded) < mesh.size:
             for text in unseen:
                 warnings[
-                    f"{text}: what only ranks do that were not recorded is not seen "
-                    f"({len(recorded)} of {mesh.size:,} were); compare torch.distributed.get_rank()"
+                    f"{text}: what only unrecorded ranks do is not captured ({len(recorded)} of "
+                    f"{mesh.size:,} were); compare torch.distributed.get_rank()"
                 ] = 1
         warnings |= _not_recorded(answers(), recorded)
         checked = ", ".join(str(rank) for rank in sorted(recorded)[:8])
@@ -154,8 +154,8 @@ def _not_recorded(told: Answers, recorded: Iterable[int]) -> Counter[str]:
         return Counter()
     return Counter(
         [
-            f"the step compares its own rank in ways that tell {len(kinds):,} kinds apart, "
-            f"of which {len(seen):,} were recorded: what only other ranks do is not seen"
+            f"the step compares its own rank in ways that make {len(kinds):,} kinds of ranks, of "
+            f"which {len(seen):,} were recorded: what only the other ranks do is not captured"
         ]
     )
 

@@ -37,7 +37,7 @@ from flint.frontends.torch.shims import allocation, own_rank, pipeline, values, 
 #: Name of an exception -> what to do about it.
 _ADVICE = dict.fromkeys(
     ("DynamicOutputShapeException", "DataDependentOutputException"),
-    ": the result's shape depends on values, which a captured step has none of: keep shapes fixed "
+    ": the result's shape depends on values, and a captured step has none: keep shapes fixed "
     "(torch.where, masks, padding to a capacity)",
 ) | {"MemoryError": "out of memory: build the model on the meta device or raise the memory limit"}
 

@@ -213,7 +213,7 @@ def test_roles_follow_the_arguments_tree(captured):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"level": "optimized"}, "give a target"),
+        ({"level": "optimized"}, "needs a target"),
         ({"level": "final"}, "no level 'final'; there are: logical, partitioned, optimized"),
         ({"target": "h100"}, "target 'h100'"),
         ({"options": {"trip_cont": 3}}, "no option trip_cont; there are: trip_count"),

@@ -115,11 +115,11 @@ def test_what_a_step_prints_is_not_on_stdout(tmp_path):
     [
         (["check", "out", "--limit", "-1"], "--limit"),
         (["check", "out", "--npus-count", "x"], "--npus-count 'x'"),
-        (["convert", str(TINY), "-o", "o", "--trip-count", "-4"], "from 0 on"),
-        (["convert", str(TINY), "-o", "o", "--branch", "main=-1"], "from 0 on"),
+        (["convert", str(TINY), "-o", "o", "--trip-count", "-4"], "of at least 0"),
+        (["convert", str(TINY), "-o", "o", "--branch", "main=-1"], "of at least 0"),
         (["convert", str(TINY), "-o", "o", "--mesh", ""], "expected sizes such as 64,8"),
-        (["simulate", str(TINY)], "is a file, no workload folder"),
-        (["diff", "out", str(TINY)], "is a file, no workload folder"),
+        (["simulate", str(TINY)], "is a file, not a workload folder"),
+        (["diff", "out", str(TINY)], "is a file, not a workload folder"),
         (["simulate", "out", "--time-limit", "0"], "--time-limit 0"),
         (["inspect", "out", "--rank", "2"], "--perfetto"),
         (["inspect", "out", "--system", "dgx-h100"], "--perfetto"),
@@ -165,7 +165,7 @@ def test_a_limit_that_is_no_positive_number_is_refused(limit, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("-o", "kept"), "kept exists and is no workload folder"),
+        (("-o", "kept"), "kept exists and is not a workload folder"),
         (("-o", "loud.py"), "is a file"),
         (("-o", "out", "--system", "abacus"), "abacus"),
         (("-o", "out", "--granularity", "warp"), "granularity 'warp'"),

@@ -12,7 +12,7 @@ import pytest
 
 from flint.workload.loading import load
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1] / "frontends" / "jax"
 STEPS = HERE / "steps.py"
 
 USERS_FILE = """\
@@ -253,8 +253,8 @@ COMMON = ("--mesh", "4,2", "--axes", "data,model", "--setup", "setup")
     [
         (("nowhere.py:f",), 2, "nowhere.py: no such file"),
         (("train.py:absent", *COMMON), 2, "no function 'absent'; the file has: setup, good"),
-        (("train.py", *COMMON), 2, "which function? FILE.py:FUNCTION; the file has: setup"),
-        (("train.py:number", *COMMON), 2, "train.py:number is int, no function"),
+        (("train.py", *COMMON), 2, "names no function (FILE.py:FUNCTION); the file has: setup"),
+        (("train.py:number", *COMMON), 2, "train.py:number is int, not a function"),
         (("train.py:good",), 2, "not decorated with flint.capture: give --mesh"),
         (("train.py:good", "--mesh", "4,2"), 2, "good takes arguments"),
         (("train.py:good", "--mesh", "4", "--setup", "nothing"), 2, "--setup nothing: no such"),

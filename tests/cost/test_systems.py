@@ -71,7 +71,7 @@ def test_a_users_file_has_the_same_form(tmp_path):
         (("\nf32 = ", "\ntf32 = "), "is not TOML: Cannot overwrite a value"),
         (("\nf32 = ", "\nf8 = "), "is not TOML: Cannot overwrite a value"),
         (("\nf32 = ", "\nf6 = "), "accelerator.matmul.f32 is missing"),
-        (("\nf16 = ", "\nfp16 = "), "matmul.fp16 is no element type; did you mean f16"),
+        (("\nf16 = ", "\nfp16 = "), "matmul.fp16 is not an element type; did you mean f16"),
         (("units = [132", "units = [1.5"), "kernel.units must be a whole number"),
         (("[128, 256, 1.0]", "[128, 256, 1.5]"), "tiles must be a list of"),
         (("[128, 256, 1.0]", "[inf, 256, 1.0]"), "tiles must be a list of"),
@@ -89,7 +89,7 @@ def test_a_users_file_has_the_same_form(tmp_path):
         (('["ring", "tree", "in-network"]', '["star"]'), "algorithms must be some of ring, tree"),
         (
             ('algorithms = ["ring", "tree", "in-network"]', "oversubscription = 0.5"),
-            r"network\[0\].oversubscription must be a number from 1 on, not 0.5",
+            r"network\[0\].oversubscription must be a number of at least 1, not 0.5",
         ),
         (("[accelerator]", "[accelerator"), "is not TOML"),
         (("k_step", "colour = 3\nk_step"), "accelerator.kernel.colour is unknown"),

@@ -26,7 +26,7 @@ def test_groups_along_axes_have_the_names_of_the_axes(axes: tuple[str, ...], nam
 
 
 def test_one_group_of_all_is_everybody() -> None:
-    assert group_name(everybody(64), MESH) == "everybody"
+    assert group_name(everybody(64), MESH) == "all ranks"
 
 
 def test_all_of_a_mesh_with_one_axis_is_that_axis() -> None:
@@ -35,7 +35,7 @@ def test_all_of_a_mesh_with_one_axis_is_that_axis() -> None:
 
 
 def test_groups_of_one_are_nobody_else() -> None:
-    assert group_name(StridedGroups(64, ()), MESH) == "nobody else"
+    assert group_name(StridedGroups(64, ()), MESH) == "one rank"
 
 
 def test_a_part_of_an_axis_is_written_as_shardy_writes_sub_axes() -> None:

@@ -198,7 +198,7 @@ def test_traces_without_numbers_are_linked_by_the_order_of_their_ops(tmp_path):
 
 def test_an_execution_trace_of_another_run_is_refused(tmp_path):
     profile, execution = pair(tmp_path, records=(1, 2, 3))
-    with pytest.raises(FlintError, match=r"et.json is not of the same run .*: 0 of the 3 ops"):
+    with pytest.raises(FlintError, match=r"et.json is not from the same run .*: 0 of the 3 ops"):
         convert_traces(
             [profile.write(tmp_path / "k.json")],
             execution_traces=[execution.write(tmp_path / "et.json")],
@@ -207,7 +207,7 @@ def test_an_execution_trace_of_another_run_is_refused(tmp_path):
 
 def test_an_execution_trace_of_a_rank_without_a_profile_is_refused(tmp_path):
     profile, execution = pair(tmp_path)
-    with pytest.raises(UsageError, match="is of rank 3, of which there is no Kineto trace"):
+    with pytest.raises(UsageError, match="is of rank 3, which has no Kineto trace"):
         convert_traces(
             [profile.write(tmp_path / "k.json")],
             execution_traces=[execution.write(tmp_path / "et_rank3.json")],

@@ -97,7 +97,7 @@ def test_what_an_older_one_does_not_say_is_null(folder, binary, capsys, monkeypa
     document = json.loads(out)
     assert document["step_seconds"] > 0 and document["exposed_communication_seconds"] is None
     _, out, _ = run(capsys, folder, "--engine", "astra-sim")
-    assert "not said" in out and "of dgx-h100 (kernel granularity, astra-sim)" in out
+    assert "unknown" in out and "of dgx-h100 (kernel granularity, astra-sim)" in out
 
 
 def test_one_on_the_path_or_in_a_checkout_is_found(folder, binary, capsys, monkeypatch, tmp_path):

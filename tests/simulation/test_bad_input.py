@@ -61,7 +61,7 @@ def test_a_users_system_gives_what_the_same_named_one_gives(folder, tmp_path, ca
     [
         ('"3.35 TB/s"', '"3.35"', "accelerator.memory_bandwidth: '3.35' has no unit"),
         ('"450 GB/s"', '"-450 GB/s"', "network[0].bandwidth must be above 0"),
-        ('name = "dgx-h100"', "name = 3", "name must be a text"),
+        ('name = "dgx-h100"', "name = 3", "name must be a string"),
         ("[[network]]", "[[networks]]", "network is missing"),
     ],
 )
@@ -180,7 +180,7 @@ def test_a_damaged_folder_is_one_line(folder, capsys, damage):
 
 def test_no_folder_is_one_line(tmp_path, capsys):
     status, _, error = run(capsys, "simulate", tmp_path)
-    assert status == 1 and "no workload folder" in error and error.count("\n") == 1
+    assert status == 1 and "not a workload folder" in error and error.count("\n") == 1
 
 
 def test_a_path_that_is_not_there_is_usage(tmp_path, capsys):

@@ -265,5 +265,5 @@ def test_a_folder_with_something_else_is_left_alone(step):
     (step.parent / "out").mkdir()
     (step.parent / "out" / "results.csv").write_text("mine")
     done = sweep(step)
-    assert done.returncode == 2 and "no sweep's folder" in done.stderr
+    assert done.returncode == 2 and "not a sweep's folder" in done.stderr
     assert (step.parent / "out" / "results.csv").read_text() == "mine"

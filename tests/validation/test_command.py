@@ -71,7 +71,7 @@ def test_json_and_html_say_the_same(folders, profiles, tmp_path):
     [
         (("--trace", "absent.json"), 2, "no such file"),
         ((), 2, "--trace"),
-        (("--trace", __file__), 1, "no trace that is known"),
+        (("--trace", __file__), 1, "not a trace of a known format"),
     ],
 )
 def test_errors_are_one_line(arguments, status, said, folders):

@@ -82,7 +82,7 @@ def test_a_collective_inside_of_itself_is_refused(around, tmp_path):
         node(4, 3, "aten::add"),
     ]
     path.write_text(json.dumps({"schema": "1.1.1", "nodes": nodes}))
-    with pytest.raises(FlintError, match=r"t.json: node \d is inside of itself, by its ctrl_deps"):
+    with pytest.raises(FlintError, match=r"t.json: node \d is inside itself by its ctrl_deps"):
         read_trace(path)
 
 

@@ -174,7 +174,7 @@ def test_a_defect_in_a_trace_of_a_gpu_is_named(defect, step, tmp_path):
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (says(RECORD, 0, Process_Group_Ranks=None), "of 1 the traces do not tell among which"),
+        (says(RECORD, 0, Process_Group_Ranks=None), "for 1 the traces do not record among which"),
         (says(RECORD, 0, In_msg_nelems=None), "3 have the sizes captured; 1 agree in name"),
         (says("aten::mm", 0, Input_Dims=None), "3 have the sizes captured; 1 agree in name"),
     ],
@@ -183,7 +183,7 @@ def test_a_defect_in_a_trace_of_a_gpu_is_named(defect, step, tmp_path):
 def test_what_a_trace_does_not_tell_is_no_full_agreement(change, text, step, tmp_path):
     report = validate(step, [changed(tmp_path, change)])
     assert report.ok
-    assert report.verdict.startswith("agrees as far as the traces tell")
+    assert report.verdict.startswith("agrees as far as the traces show")
     assert text in report.verdict
 
 
@@ -272,9 +272,9 @@ def test_a_chakra_trace_without_names_of_ops_compares_collectives_and_says_so(st
     report = validate(step, [path])
     assert report.ok
     assert report.verdict.startswith(
-        "agrees as far as the traces tell: of 4 collectives, GEMMs, convolutions and attentions 2 "
-        "have the sizes captured; of 2 the traces do not tell among which ranks they ran; 2 are "
-        "not compared"
+        "agrees as far as the traces show: of 4 collectives, GEMMs, convolutions and attentions "
+        "2 have the sizes captured; for 2 the traces do not record among which ranks they ran; 2 "
+        "are not compared"
     )
 
 

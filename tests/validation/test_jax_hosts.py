@@ -123,7 +123,7 @@ def test_gpus_of_several_hosts_are_told_by_the_numbers_of_processes(names, told,
     if told:
         assert observe(tmp_path).ranks == tuple(range(8))
         return
-    with pytest.raises(FlintError, match="nothing tells which host has which ranks"):
+    with pytest.raises(FlintError, match="which host has which ranks is unknown"):
         observe(tmp_path)
 
 

@@ -129,5 +129,5 @@ def test_a_cut_off_file_is_one_clear_line(captures, profiles, tmp_path):
 
 
 def test_an_empty_folder_is_one_clear_line(captures, tmp_path):
-    with pytest.raises(FlintError, match=r"no \.xplane\.pb file"):
+    with pytest.raises(FlintError, match=r"neither \.xplane\.pb files"):
         validate(captures("mlp"), [tmp_path])

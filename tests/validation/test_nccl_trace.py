@@ -64,7 +64,7 @@ def test_convolutions_and_gemms_match_by_name_and_that_is_no_match_by_size():
         found = report().classes[kind]
         assert found.captured == found.executed == found.by_name == found.in_order == count
         assert found.matched == 0
-    assert "agrees as far as the traces tell" in report().verdict
+    assert "agrees as far as the traces show" in report().verdict
     assert "109 agree in name and order" in report().verdict
 
 

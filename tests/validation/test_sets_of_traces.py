@@ -60,7 +60,8 @@ def test_a_last_step_that_differs_from_most_is_left_out_too(step, tmp_path):
 def test_steps_without_a_majority_are_refused_with_the_op_that_differs(extras, step, tmp_path):
     path = one(tmp_path, *({"extra": extra} for extra in extras))
     said = (
-        r"not alike: aten::mm 1x16x8x32 .* ran .* in ProfilerStep#\d and .*: choose one with --st"
+        r"the steps differ: aten::mm 1x16x8x32 .* ran .* in ProfilerStep#\d and .*: "
+        r"choose one with --step"
     )
     with pytest.raises(FlintError, match=said):
         validate(step, [path])
@@ -131,7 +132,9 @@ def test_a_folder_with_a_file_per_rank_is_a_set(step, tmp_path):
     report = validate(step, [tmp_path])
     assert (report.ok, report.ranks) == (True, [0, 1, 2, 3])
     (tmp_path / "other").mkdir()
-    with pytest.raises(FlintError, match=r"other: no trace in the folder: no \.xplane\.pb file"):
+    with pytest.raises(
+        FlintError, match=r"other: no trace in the folder: it has neither \.xplane\.pb files"
+    ):
         validate(step, [tmp_path / "other"])
 
 
@@ -156,7 +159,7 @@ def test_a_rank_twice_says_what_to_do_where_the_files_do_not_tell(step, tmp_path
     events = Events(0)
     events.step(1, 10**7)
     names = (events.save(tmp_path, world=0, name=name) for name in ("a.json", "b.json"))
-    with pytest.raises(UsageError, match=r"does not say whose it is: name the files rank0"):
+    with pytest.raises(UsageError, match=r"does not name its rank: name the files rank0"):
         validate(step, list(names))
 
 
@@ -180,7 +183,7 @@ def test_a_system_without_times_to_compare_is_said(step, tmp_path):
     path.write_text(json.dumps({"schema": "1.1.1-chakra.0.0.4", "nodes": nodes}))
     report = validate(step, [path], system="dgx-h100")
     assert report.ok, report.differences
-    assert "the traces have no times that modelled ones could be held against" in report.notes
+    assert "the traces have no times to compare modelled times with" in report.notes
     assert report.to_json()["times"] is None
 
 

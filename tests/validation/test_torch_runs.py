@@ -187,7 +187,7 @@ def test_steps_of_different_length_are_refused_until_one_is_chosen(captures, run
     events.remove(last)  # of one of the two steps
     path = tmp_path / "rank0.json"
     path.write_text(json.dumps(document))
-    with pytest.raises(FlintError, match=r"the steps are not alike.*choose one with --step"):
+    with pytest.raises(FlintError, match=r"the steps differ.*choose one with --step"):
         validate(captures["ddp_resnet"], [path])
     kept = [validate(captures["ddp_resnet"], [path], step=step).ok for step in trace_steps(path)]
     assert sorted(kept) == [False, True]

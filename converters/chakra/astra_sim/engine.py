@@ -94,9 +94,9 @@ def simulate(
         "kernels last as long as the folder's traces say"
         if reusable
         else "kernels last as long as in the embedded engine",
-        "exposed communication is all time in which a rank is not done and does not compute"
+        "exposed communication is all time in which an unfinished rank does not compute"
         if min(done.exposed) >= 0
-        else "this ASTRA-sim does not say how much communication is exposed",
+        else "this ASTRA-sim does not print how much communication is exposed",
         _embedded(ours),
     ]
     return _result(workload, ours, done, tuple(notes))
@@ -187,7 +187,7 @@ def _result(
 def _embedded(ours: SimulationResult) -> str:
     """What the other engine says, and what it notes besides the passes."""
     remarks = "; ".join(note for note in ours.notes if not note.startswith("after pass "))
-    said = f"the embedded engine says {ours.step_seconds * 1e3:.6g} ms"
+    said = f"the embedded engine gives {ours.step_seconds * 1e3:.6g} ms"
     return f"{said} ({remarks})" if remarks else said
 
 

@@ -215,7 +215,7 @@ def _failure(status: int | None, lost: np.ndarray, text: bytes, time_limit: floa
             if -status in set(signal.Signals)
             else f"ended with status {status}"
         )
-        words = f"; its last line: {said}" if said else " and said nothing"
+        words = f"; its last line: {said}" if said else " and printed nothing"
         return f"ASTRA-sim {how} and no rank finished{words}{_advice(text)}"
     return (
         f"ASTRA-sim ended with status {status}, but {missing} of {size} ranks did not finish "

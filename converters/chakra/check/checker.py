@@ -122,14 +122,14 @@ def _check_partners(facts: Facts, log: _Log) -> None:
         return
     if blocking or facts.set.size < 2:
         reason = ", ".join(blocking or ["world-size"])
-        log.skip((*PARTNER_RULES, *ORDER_RULES), f"mend first: {reason}")
+        log.skip((*PARTNER_RULES, *ORDER_RULES), f"fix first: {reason}")
         return
     matching = match(facts)
     for rule, (severity, partner_rule) in PARTNER_RULES.items():
         log.take(rule, severity, partner_rule(facts, matching))
     unmatched = [rule for rule in PARTNER_RULES if rule in log.counts]
     if unmatched:
-        log.skip(tuple(ORDER_RULES), f"mend first: {', '.join(unmatched)}")
+        log.skip(tuple(ORDER_RULES), f"fix first: {', '.join(unmatched)}")
         return
     loose = undecided(facts)
     for rule, (severity, order_rule) in ORDER_RULES.items():

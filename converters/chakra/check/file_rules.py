@@ -247,8 +247,8 @@ def duration_range(view: View, facts: Facts) -> Iterator[Hits]:
         view,
         np.flatnonzero(view.trace.duration >= limit),
         lambda row: (
-            f"duration_micros {view.trace.duration[row]} overflows when counted in ns; "
-            "it is no duration in microseconds"
+            f"duration_micros {view.trace.duration[row]} overflows when counted in ns; it is not "
+            "a duration in microseconds"
         ),
     )
 

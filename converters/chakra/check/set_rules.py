@@ -132,7 +132,7 @@ def group_member(facts: Facts) -> Iterator[Hits]:
             strangers = np.setdiff1d(view.ranks, members)
             if len(strangers):
                 text = (
-                    f"its rank is no member of group {communicator.group}: consumers assert; "
+                    f"its rank is not a member of group {communicator.group}: consumers assert; "
                     "correct the table or the pg_name"
                 )
                 yield Hits(view.index, rows, strangers, partial(_always, text))

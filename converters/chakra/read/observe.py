@@ -65,7 +65,7 @@ def observe(path: Path) -> Observed:
         outer = _outer(trace, i, place, kernel) if kernel or "::" in facts.name else -1
         micros = int(trace.duration[i])
         if micros > _LONGEST:
-            rows.note("durations of centuries, taken as unknown")
+            rows.note("durations of centuries: treated as unknown")
             micros = 0
         if kernel and outer >= 0 and not facts.kind.must_match:
             facts = OpFacts(OpClass.FREE, facts.name)
@@ -80,7 +80,7 @@ def observe(path: Path) -> Observed:
         )
         if "::" in facts.name and not facts.kind.collective:
             place[ids[i]] = number
-    rows.note("of a Chakra trace compute is compared by name, where names are PyTorch's")
+    rows.note("compute of a Chakra trace is compared by name, where the names are PyTorch's")
     return rows.finish(form="chakra", backend="", world=None, steps=("whole trace",))
 
 
@@ -121,7 +121,7 @@ def _groups(path: Path, rows: ObservedRows) -> dict[str, tuple[int, ...]]:
         if ranks and len(set(ranks)) == len(ranks) and ranks[-1] < _MAX_RANK and key not in found:
             found[key] = ranks
         else:
-            rows.note(f"groups in {tables[0].name} that are no list of ranks, left out")
+            rows.note(f"groups in {tables[0].name} that are not lists of ranks: left out")
     return found
 
 
@@ -143,7 +143,7 @@ def _facts(trace: Trace, i: int, groups: dict[str, tuple[int, ...]], rows: Obser
     if kind == NodeType.COMP:
         return OpFacts(aten_class(name) if "::" in name else OpClass.OTHER, name)
     if kind not in _SILENT:
-        rows.note("nodes of a type that is none of the schema's, left out")
+        rows.note("nodes of a type that the schema does not have: left out")
     return OpFacts(OpClass.FREE, name)
 
 
@@ -159,7 +159,7 @@ def _collective(trace: Trace, i: int, name: str, rows: ObservedRows) -> OpClass:
     named = _NAMED.search(name)
     found = c10d_class(named[1]) if named else None
     if found is None:
-        rows.note("collectives without comm_type, whose names do not tell it either")
+        rows.note("collectives without comm_type, whose kind the name does not show either")
         return OpClass.OTHER_COLLECTIVE
-    rows.note("collectives without comm_type, told by their names")
+    rows.note("collectives without comm_type: their kind is read from their names")
     return found

@@ -253,7 +253,7 @@ def _times(event: _Event, path: Path) -> tuple[int, int]:
     except (TypeError, ValueError, OverflowError) as error:
         raise FlintError(f"{path}: an event without times: {_shown(event)}") from error
     if not 0 <= start < LATEST or duration >= LATEST:
-        raise FlintError(f"{path}: an event with a time that is none: {_shown(event)}")
+        raise FlintError(f"{path}: an event with an invalid time: {_shown(event)}")
     return start, duration
 
 

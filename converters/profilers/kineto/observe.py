@@ -49,7 +49,7 @@ _LOOKED_BACK = 256
 _GLOO_WITHIN = 64
 #: The stream of kernels of collectives that no op launched.
 _LIBRARY_STREAM = 999
-DEVICES = "kernels of {} devices in one trace: taken as one rank's, which computes one at a time"
+DEVICES = "kernels of {} devices in one trace: treated as one rank's, which runs one at a time"
 _RANK = re.compile(r"rank[-_.]?(\d{1,7})", re.IGNORECASE)
 
 
@@ -115,7 +115,7 @@ def _read(path: Path, links: LinksBuilder | None) -> tuple[Observed, Links | Non
     backend = "gpu" if events.kernels else "cpu"
     names = tuple(step[2] for step in events.steps) or ("whole trace",)
     if not events.steps:
-        rows.note("no ProfilerStep in the trace: all of it is taken as one step")
+        rows.note("no ProfilerStep in the trace: all of it is treated as one step")
     base = rest.get("baseTimeNanoseconds")
     base = base if type(base) is int and 0 <= base < LATEST else 0
     observed = rows.finish(
@@ -165,7 +165,7 @@ def _add_ops(
         while stack and stack[-1][0] <= op.start:
             stack.pop()
         if facts.kind.collective and any(outer == facts for _, _, outer in stack):
-            rows.note("collectives that the profiler recorded twice, counted once")
+            rows.note("collectives that the profiler recorded twice: counted once")
             facts = OpFacts(OpClass.FREE, op.name)
         number = rows.add(
             facts,
@@ -407,9 +407,9 @@ def _named_by_kernel(rows: ObservedRows, facts: list[OpFacts], number: int, kern
         return
     kind = c10d_class(named[1] or "")
     if kind is None:
-        rows.note("NCCL kernels of which the trace does not say what they do")
+        rows.note("NCCL kernels whose collective the trace does not record")
         return
-    rows.note("collectives that only their kernels name, without sizes and groups")
+    rows.note("collectives known only from the names of their kernels, without sizes and groups")
     told = OpFacts(kind, kernel[: kernel.find("(")] if "(" in kernel else kernel)
     of[number] = rows.facts.setdefault(told, len(facts))
     if of[number] == len(facts):

@@ -24,8 +24,8 @@ from flint.post_execution.storages import Accesses
 _SCHEMA = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _OLDEST, _NEWEST = (1, 0, 2), (1, 1, 1)
 _RANK = re.compile(r"(?:rank[-_.]?|[-_](?=\d+$))(\d{1,7})", re.IGNORECASE)
-_NO_STEPS = "no ProfilerStep in the trace: all of it is taken as one step"
-_AFTER = "ops that the observer puts inside of a collective, taken to follow it"
+_NO_STEPS = "no ProfilerStep in the trace: all of it is treated as one step"
+_AFTER = "ops that the observer records inside a collective: treated as following it"
 #: Ops that are never inside of a collective.
 _AFTER_COLLECTIVES = ("aten::", "c10d::", "_c10d_functional::")
 
@@ -81,7 +81,9 @@ def _check(path: Path, schema: str) -> None:
     found = _SCHEMA.match(schema)
     known = f"known are {'.'.join(map(str, _OLDEST))} to {'.'.join(map(str, _NEWEST))}"
     if found is None:
-        raise FlintError(f"{path}: no schema version, so no PyTorch execution trace ({known})")
+        raise FlintError(
+            f"{path}: no schema version, so it is not a PyTorch execution trace ({known})"
+        )
     version = tuple(map(int, found.groups()))
     if not _OLDEST <= version <= _NEWEST:
         raise FlintError(f"{path}: execution trace schema {schema[:40]}; {known}")
@@ -152,7 +154,7 @@ def _outside(node: int, collectives: set[int], outer_of: dict[int, int], path: P
     passed: set[int] = set()
     while node in collectives:
         if node in passed:
-            raise FlintError(f"{path}: node {node} is inside of itself, by its ctrl_deps")
+            raise FlintError(f"{path}: node {node} is inside itself by its ctrl_deps")
         passed.add(node)
         node = outer_of[node]
     return node

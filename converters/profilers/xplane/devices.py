@@ -72,8 +72,8 @@ def hosts_of(files: Sequence[Path], backends: set[str], world: int | None) -> li
     whole = world is not None and world % len(files) == 0
     if backends != {"gpu"} or sorted(numbers) != list(range(len(files))) or not whole:
         raise FlintError(
-            f"{files[0].parent}: profiles of {len(files)} hosts ({', '.join(stems[:4])}), which "
-            "number their devices from 0 each, and nothing tells which host has which ranks: of "
+            f"{files[0].parent}: profiles of {len(files)} hosts ({', '.join(stems[:4])}), each "
+            "of which numbers its devices from 0, so which host has which ranks is unknown: for "
             "GPUs, name the files 0.xplane.pb, 1.xplane.pb ... by jax.process_index()"
         )
     assert world is not None

@@ -75,7 +75,7 @@ def observe(path: Path) -> Observed:
                 raise FlintError(f"{path}: damaged HLO at {name} ({error})") from error
         inside = known[name, rank]
         if not inside:
-            rows.note("ops that the HLO in the trace does not have")
+            rows.note("ops that are missing from the HLO in the trace")
         for place, facts in enumerate(inside):
             # A fusion of several products took its time for all of them together.
             share = duration * (place + 1) // len(inside) - duration * place // len(inside)
@@ -351,8 +351,8 @@ def _chosen(file: Path, events: list[Event], protos: dict[str, bytes]) -> tuple[
         if label is not None:
             return program, protos[label]
     raise FlintError(
-        f"{file}: the HLO of {', '.join(sorted(spent)[:4])} is not in the trace, so that its ops "
-        "have no shapes; trace with the profiler's option enable_hlo_proto (the default)"
+        f"{file}: the HLO of {', '.join(sorted(spent)[:4])} is not in the trace, so its ops have "
+        "no shapes; trace with the profiler's option enable_hlo_proto (the default)"
     )
 
 
@@ -368,7 +368,7 @@ def _events(file: Path, data: bytes, rows: ObservedRows) -> Iterator[Event]:
     try:
         planes = list(ProfileData.from_serialized_xspace(data).planes)
     except Exception as error:  # whatever the extension raises on bytes that are none
-        raise FlintError(f"{file}: no xplane file ({str(error)[:80]})") from error
+        raise FlintError(f"{file}: not an xplane file ({str(error)[:80]})") from error
     for plane in planes:
         device = _DEVICE_PLANE.search(plane.name)
         lines = list(plane.lines)
@@ -391,7 +391,7 @@ def _events(file: Path, data: bytes, rows: ObservedRows) -> Iterator[Event]:
                     continue
                 start, duration = int(event.start_ns), max(0, int(event.duration_ns))
                 if not 0 <= start < _LATEST or duration >= _LATEST:
-                    raise FlintError(f"{file}: {str(name)[:80]} ran at a time that is none")
+                    raise FlintError(f"{file}: {str(name)[:80]} has an invalid time")
                 yield Event(
                     ordinal, _key(stats.get("run_id")), start, duration, str(name),
                     f"{stats.get('hlo_module', '')}({stats.get('program_id', '')})",

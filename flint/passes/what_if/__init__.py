@@ -40,7 +40,7 @@ _UNITS: Final = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10
 def _count(text: str) -> int:
     number = int(text)
     if number < 1:
-        raise ValueError("a whole number from 1 on")
+        raise ValueError("a whole number of at least 1")
     return number
 
 
@@ -86,7 +86,7 @@ class WhatIf:
 
 
 _KIND = (_kind, "a collective such as all_gather or reduce_scatter")
-_COUNT = (_count, "a whole number from 1 on")
+_COUNT = (_count, "a whole number of at least 1")
 _ALGORITHMS = ("reduce-scatter+all-gather", "hierarchical")
 
 #: What-if passes by name.

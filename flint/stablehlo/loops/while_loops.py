@@ -179,12 +179,12 @@ def _trips_from_outside(
     if key in given:
         walker.used_options.add(key)
         if given[key] < 0:
-            raise UsageError(f"--trip-count {given[key]}: a loop runs 0 times or more")
+            raise UsageError(f"--trip-count {given[key]}: a trip count is 0 or more")
         return given[key], "given"
     stated = op.attr("trip_count")
     if stated is not None:
         return int(stated), "stated"
     raise FlintError(
-        f"the trip count of {describe()} depends on data, or on what no rank and counter tells: "
-        f"give it with --trip-count N (or --trip-count {name}=N)"
+        f"the trip count of {describe()} depends on data, or on a value that ranks and counters "
+        f"do not determine: give it with --trip-count N (or --trip-count {name}=N)"
     )

@@ -107,8 +107,8 @@ class _Reader:
             blocks = list(functions[callee].regions[0].blocks)
             if len(blocks) != 1:
                 raise FlintError(
-                    f"{self.name}: function @{callee} has {len(blocks)} blocks; "
-                    "structured StableHLO has one (a declaration or a control-flow graph has not)"
+                    f"{self.name}: function @{callee} has {len(blocks)} blocks; structured "
+                    "StableHLO has one (unlike a declaration or a control-flow graph)"
                 )
             read[callee] = self._block(blocks[0])
         if entry != "main":

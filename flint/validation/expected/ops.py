@@ -78,7 +78,7 @@ def expected_of(workload: Workload, rank: int) -> Expected:
         if program.ranks.contains(np.array([rank]))[0]:
             break
     else:
-        raise FlintError(f"rank {rank} is none of the capture's {workload.mesh.size}")
+        raise FlintError(f"rank {rank} is not one of the capture's {workload.mesh.size}")
     unroller = _Unroller(rank, workload.order == Order.RECORDED)
     op, graph, node, instance, parent = unroller.unrolled(program.graph, (-1, -1))
     return Expected(

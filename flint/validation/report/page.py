@@ -146,7 +146,7 @@ def page(report: Report) -> str:
     body += _items("What the capture left out or assumed", [t.removeprefix(WARNED) for t in warned])
     body.append(f"<p>{report.edges:,} dependencies checked, {report.contradicted:,} reversed.</p>")
     body += _items("Reversed dependencies", report.contradictions)
-    body += _items("What the traces do not tell", notes)
+    body += _items("What the traces do not record", notes)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Validation</title>'
         f"<style>{_STYLE}</style></head><body><h1>Capture against trace</h1>"

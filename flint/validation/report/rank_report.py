@@ -24,7 +24,7 @@ _TELLING = frozenset({OpClass.ELEMENTWISE, OpClass.REDUCTION})
 _MIXED_UP = 100
 #: What ``torch.compile`` has made kernels of: its light ops have no names of their own.
 _COMPILED = ("Torch-Compiled Region", "CompiledFunction")
-FUSED = "torch.compile made kernels of parts of the run: lighter ops in them have no names"
+FUSED = "torch.compile fused parts of the run: lighter ops in them have no names"
 #: Forms of traces that have PyTorch's names of ops.
 _WITH_NAMES = ("kineto", "pytorch-et")
 

@@ -161,7 +161,7 @@ class Report:
             )
             if named or anywhere or self.untold:
                 text = (
-                    f"agrees as far as the traces tell: of {total + self.untold:,} collectives, "
+                    f"agrees as far as the traces show: of {total + self.untold:,} collectives, "
                     f"GEMMs, convolutions and attentions {sized:,} have the sizes captured"
                 )
                 if named:
@@ -169,16 +169,17 @@ class Report:
                         f"; {named:,} agree in name and order, and the traces have no sizes of them"
                     )
                 if anywhere:
-                    text += f"; of {anywhere:,} the traces do not tell among which ranks they ran"
+                    text += (
+                        f"; for {anywhere:,} the traces do not record among which ranks they ran"
+                    )
                 if self.untold:
                     text += f"; {self.untold:,} are not compared: the traces do not name them"
                 if without:
-                    text += f"; {without:,} have no partner for a reason that is named"
+                    text += f"; {without:,} have no partner for a named reason"
             elif without:
                 text = (
                     f"agrees: of {total:,} collectives, GEMMs, convolutions and attentions "
-                    f"{sized:,} ran as captured, {without:,} have no partner for a reason that is "
-                    "named"
+                    f"{sized:,} ran as captured, {without:,} have no partner for a named reason"
                 )
             if self.others:
                 text += f"; {self.others:,} lighter ops differ"

@@ -51,13 +51,13 @@ def check_alike(
     other = sum(facts.of_no_captured_type for facts in executed)
     asked, ran = (any(facts.kind.must_match for facts in ops) for ops in (captured, executed))
     if asked and not ran and not paired:
-        raise FlintError(f"{trace.path}: none of the step's ops is one that can be compared")
+        raise FlintError(f"{trace.path}: no op of the step can be compared")
     ours = _groups([captured[i] for i in ours_left])
     run = _groups([executed[j] for j in theirs_left])
     if ours and run and not ours & run:
         raise FlintError(
-            f"{trace.path}: rank {rank} communicates among {_shown(run)}; in the capture it does "
-            f"among {_shown(ours)}: a run on another mesh, or with its axes in another order"
+            f"{trace.path}: rank {rank} communicates among {_shown(run)}; in the capture, among "
+            f"{_shown(ours)}: a run on another mesh, or with its axes in another order"
         )
     if max(heavy, theirs) >= 4 and paired + other < _ALIKE * max(heavy, theirs):
         raise FlintError(
@@ -138,7 +138,7 @@ def conclude(report: Report, workload: Workload, meetings: Meetings) -> None:
         for (kind, _, _), ranks in meetings.waiting().items():
             report.times.of(kind).waiting += sum(ranks.values()) * 1e-9
     if report.times.system and not report.times.known:
-        report.note("the traces have no times that modelled ones could be held against")
+        report.note("the traces have no times to compare modelled times with")
     missing = np.setdiff1d(np.arange(workload.mesh.size), report.ranks)
     if len(missing):
         report.note(f"no trace of {shown_ranks(missing)}: what they ran is not checked")
@@ -156,9 +156,9 @@ def _said(clock: Clock) -> str:
     who = f"the clock of rank {clock.rank}"
     if not clock.agree:
         return (
-            f"{who} fits rank {clock.reference}'s in no way in which all {clock.collectives:,} of "
-            "their collectives overlap: it drifts, or the traces are of different runs; times "
-            "across these ranks mean nothing"
+            f"{who} fits rank {clock.reference}'s at no offset at which all "
+            f"{clock.collectives:,} of their collectives overlap: it drifts, or the traces are "
+            "of different runs; times across these ranks mean nothing"
         )
     if not clock.ahead:
         return ""

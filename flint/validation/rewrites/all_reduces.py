@@ -24,8 +24,8 @@ from flint.observed.columns import OpFacts
 from flint.validation.expected.ops import Expected
 from flint.validation.matching.equivalence import COMBINED, Rules
 
-FOLDED = "an all-reduce of an all-reduce, which the compiler makes one over both groups"
-ABSORBED = "all-reduces whose results are added, of which the compiler adds the operands instead"
+FOLDED = "an all-reduce of an all-reduce, which the compiler combines into one over both groups"
+ABSORBED = "all-reduces whose results are added: the compiler adds their operands instead"
 
 #: More sums of bytes than are tried to lay buffers side by side, and all-reduces behind a value.
 _MOST_SUMS, _MOST_BEHIND = 20_000, 256

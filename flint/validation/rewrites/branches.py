@@ -32,8 +32,8 @@ from flint.validation.matching.pairs import match
 from flint.validation.rewrites.widened_types import as_stored
 from flint.workload.workload import Workload
 
-NOT_CHOSEN = "ops of a conditional's captured branch that data did not choose"
-CHOSEN = "ops of a conditional's branch that data chose in place of the captured one"
+NOT_CHOSEN = "ops of a conditional's captured branch, which did not run"
+CHOSEN = "ops of a conditional's branch that ran in place of the captured one"
 
 #: Of more conditionals and branches not every one is tried.
 _MOST = 16

@@ -19,13 +19,13 @@ from flint.graph.tensor_types import DTYPE_BITS
 from flint.observed.classes import OpClass, base_name
 from flint.observed.columns import OpFacts, Tensor
 
-DECOMPOSED = "an op with a kernel of its own on accelerators, which the CPU takes apart"
-GLOO = "gloo's own work: copies in and out of its buffers, a mean's division"
+DECOMPOSED = "an op with a kernel of its own on accelerators, which the CPU runs as several ops"
+GLOO = "gloo's own work: copies in and out of its buffers, the division of a mean"
 FUNCTIONAL = "a functional all-reduce sums in a copy of its argument"
-NUMBERS = "on single numbers or the mesh's coordinates, which the host keeps"
+NUMBERS = "an op on single numbers or mesh coordinates, which stay on the host"
 HEADS = "attention kernels differ in grouped heads and memory layout: copies around them"
-CAST = "autocast on the CPU casts before an op, of which accelerators have a kernel that casts"
-ZEROS = "autograd makes zeros by another op for the tensors of a capture, which are of a subclass"
+CAST = "autocast on the CPU casts before an op; accelerators have a kernel that casts itself"
+ZEROS = "autograd makes zeros with another op in a capture, whose tensors are of a subclass"
 
 Shape: TypeAlias = tuple[int, ...]
 Pairs: TypeAlias = Iterable[tuple[int, int]]

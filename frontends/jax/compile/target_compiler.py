@@ -175,7 +175,7 @@ class Optimizer:
         limits = self.child.limits
         if TARGET in reason and "emitter" in reason:
             return FlintError(
-                f"{limits.what} takes no op with a partitioning rule in Python "
-                "(custom_partitioning): capture the partitioned level, or for a GPU"
+                f"{limits.what} does not support ops with a partitioning rule in Python "
+                "(custom_partitioning): capture the partitioned level, or compile for a GPU"
             )
         return FlintError(f"{limits.what} failed for {limits.subject}: {reason}")

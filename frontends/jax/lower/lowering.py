@@ -209,8 +209,8 @@ def _refuse_missing(request: Request) -> None:
         inspect.signature(request.function).bind()
     except TypeError as error:
         raise UsageError(
-            f"{request.name} takes arguments ({error}): give capture() some, or name a function "
-            "that makes them for a mesh: setup=..., --setup NAME"
+            f"{request.name} takes arguments ({error}): pass them to capture(), or name a "
+            "function that makes them for a mesh: setup=..., --setup NAME"
         ) from error
     except ValueError:
         return

@@ -45,6 +45,6 @@ def in_order(traced: Any) -> None:
             if found != ids[: len(found)]:
                 raise UsageError(
                     f"{equation.primitive.name} is over a mesh of devices in another order than "
-                    "jax.devices(), and ranks are numbered in that one: take the mesh that setup "
-                    "is given, or permute the axes of --mesh"
+                    "jax.devices(), and ranks are numbered in that one: use the mesh that setup "
+                    "gets, or permute the axes of --mesh"
                 )

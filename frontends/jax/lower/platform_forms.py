@@ -22,8 +22,8 @@ from jax._src.lax import lax
 from jax._src.lax.control_flow import conditionals
 
 RAGGED = (
-    "ragged_dot: one op, as JAX lowers it for GPUs and TPUs; a row meets its own group's matrix "
-    "(XLA's compilers for GPUs and CPUs may make it a product with every group's)"
+    "ragged_dot: one op, as JAX lowers it for GPUs and TPUs; each row is multiplied with its "
+    "own group's matrix (XLA's compilers for GPUs and CPUs may multiply it with every group's)"
 )
 BRANCH = (
     "platform_dependent: its branch for CPUs is captured (--target captures that for GPUs or TPUs)"

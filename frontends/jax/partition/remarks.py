@@ -38,8 +38,9 @@ def remarks(log: str) -> dict[str, int]:
     places = [place for place, _ in found.most_common(_NAMED)]
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     text = (
-        "XLA replicates a tensor and splits it anew for lack of a better way (its log: involuntary "
-        f"full rematerialization), at {', '.join(places)}{more}: a sharding constraint can avoid it"
+        "XLA replicates a tensor and splits it again for lack of a better way (its log: "
+        f"involuntary full rematerialization), at {', '.join(places)}{more}: a sharding "
+        "constraint can avoid it"
     )
     return {text: found.total()}
 

@@ -151,7 +151,7 @@ class _Emission:
                 self._kernel(number, op, targets)
             else:
                 if not effects.is_question(op):
-                    self.warnings[f"{op.name} gives and writes no tensor: left out"] += 1
+                    self.warnings[f"{op.name} returns and writes no tensor: left out"] += 1
                 self.issue.skip(number, op)
 
     def _forward(self, op: Op) -> None:

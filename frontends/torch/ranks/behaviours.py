@@ -124,8 +124,8 @@ def behaviours(
     if isinstance(found, list):
         return found
     raise FlintError(
-        f"rank {found[1]:,} does something else than rank {found[0]:,}, although both stand at the "
-        f"same place along the mesh axes {changing} along which ranks differ: its behaviour "
+        f"rank {found[1]:,} behaves differently from rank {found[0]:,}, although both have the "
+        f"same coordinates on the mesh axes {changing} along which ranks differ: its behaviour "
         "follows no pattern of mesh axes"
     )
 

@@ -147,7 +147,7 @@ def _synchronised(original: Any) -> Any:
 
     @functools.wraps(original)
     def forward(*args: Any) -> Any:
-        assumed[f"batch norm is synchronised{place()}: every rank is taken to have samples"] += 1
+        assumed[f"batch norm is synchronised{place()}: every rank is assumed to have samples"] += 1
         cuda: Any = torch.cuda
         before = cuda.is_current_stream_capturing
         cuda.is_current_stream_capturing = waits

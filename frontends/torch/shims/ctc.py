@@ -59,7 +59,7 @@ def _lengths(given: Any, batch: int, longest: int) -> list[int]:
     if isinstance(given, Sequence):
         return [int(item) for item in given]
     given.cpu()  # the host waits for them
-    assumed[f"ctc_loss{place()}: lengths are tensors: each is taken to be {longest}"] += 1
+    assumed[f"ctc_loss{place()}: lengths are tensors: each is assumed to be {longest}"] += 1
     return [longest] * batch
 
 

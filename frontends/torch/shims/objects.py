@@ -23,8 +23,8 @@ def apply() -> None:
     def assume() -> None:
         file, line = users_line(sys._getframe(2))
         assumed[
-            f"Python objects are exchanged at {short_path(file)}:{line}: other ranks are taken to "
-            "hold this rank's, the messages are left out"
+            f"Python objects are exchanged at {short_path(file)}:{line}: other ranks are assumed "
+            "to hold the same objects, the messages are left out"
         ] += 1
 
     def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:

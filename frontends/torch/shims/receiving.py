@@ -30,8 +30,8 @@ def _named(function: Any) -> Any:
     ) -> Any:
         if src is None and group_src is None:
             raise FlintError(
-                f"{function.__name__}{place()} receives from any rank: which one sends first only "
-                "a run decides; name it: src=..."
+                f"{function.__name__}{place()} receives from any rank: which one sends first is "
+                "known only in a run; name it: src=..."
             )
         return function(tensor, src, group, tag, group_src)
 

@@ -133,7 +133,7 @@ class Reducer:
         if numbers:
             assumed[
                 f"DistributedDataParallel{place()}: {len(numbers)} parameters that are not used "
-                "here are taken to be used by no rank"
+                "here are assumed to be used by no rank"
             ] += 1
         for number in numbers:
             parameter = self._parameters[number]

@@ -31,8 +31,8 @@ def _dense(function: Any) -> Any:
         if kwargs.get("sparse") or (len(args) > at and args[at]):
             raise FlintError(
                 f"{function.__name__}{place()} has sparse=True: the size of its gradient depends "
-                "on values, which a captured step has none of; capture with sparse=False, the "
-                "dense gradient"
+                "on values, and a captured step has none; capture with sparse=False, the dense "
+                "gradient"
             )
         return function(*args, **kwargs)
 

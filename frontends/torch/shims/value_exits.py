@@ -81,7 +81,7 @@ def _numpy(self: torch.Tensor, *, force: bool = False) -> Any:
         with unset_fake_temporarily():
             return found.numpy().copy()
     value = _PLACEHOLDERS[dtype.kind]
-    said = f"a tensor becomes a numpy array{place()}: every element taken to be {value}"
+    said = f"a tensor becomes a numpy array{place()}: every element is assumed to be {value}"
     assumed[said + ADVICE] += 1
     if self.numel() > _MOST:
         return np.broadcast_to(np.array(value, dtype), shape)
@@ -120,7 +120,7 @@ def _answered(function: Any, answer: bool) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
         if type(result) is FakeTensor:
-            origin = "taking all numbers to be finite"
+            origin = "assuming that all numbers are finite"
             with unset_fake_temporarily():
                 routing.know(result, torch.tensor(answer), origin)
         return result

@@ -59,22 +59,22 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
     if counted is not None:
         value, origin = counted
         if origin:
-            assumed[f"a value is read{at} that follows from {origin}"] += 1
+            assumed[f"a value is read{at} that depends on {origin}"] += 1
         found: bool | int | float | complex = value
         return found
     if tensor.dtype == torch.bool and _checks_options():
         return True
     if tensor.dtype == torch.bool:
-        assumed[f"a bool tensor's value is read{at}: taken to be False{ADVICE}"] += 1
+        assumed[f"a bool tensor's value is read{at}: assumed to be False{ADVICE}"] += 1
         return False
     if tensor.dtype.is_floating_point and _asked_for_overflow():
-        assumed[f"gradients are scaled{at}: taken to be finite"] += 1
+        assumed[f"gradients are scaled{at}: assumed to be finite"] += 1
         return 0.0
     if tensor.dtype.is_floating_point:
-        assumed[f"a float tensor's value is read{at}: taken to be 1.0{ADVICE}"] += 1
+        assumed[f"a float tensor's value is read{at}: assumed to be 1.0{ADVICE}"] += 1
         return 1.0
     if tensor.dtype.is_complex:
-        assumed[f"a complex tensor's value is read{at}: taken to be 1.0{ADVICE}"] += 1
+        assumed[f"a complex tensor's value is read{at}: assumed to be 1.0{ADVICE}"] += 1
         return complex(1.0)
     raise FlintError(
         f"an integer tensor's value is read{at} ({op}): a captured step has no values, and shapes "
@@ -106,5 +106,5 @@ def _checks_options() -> bool:
 
 def _equal(_: Any, __: Any, first: Any, second: Any, *___: Any, **____: Any) -> bool:
     at = place()
-    assumed[f"two tensors are compared{at}: taken to be equal if their shapes are"] += 1
+    assumed[f"two tensors are compared{at}: assumed to be equal if their shapes are"] += 1
     return bool(first.shape == second.shape)

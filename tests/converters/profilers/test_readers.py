@@ -237,10 +237,10 @@ def test_a_record_without_a_name_is_told_by_its_kernel_and_only_by_that(tmp_path
     assert (first.kind, first.parts, first.group) == (OpClass.ALL_REDUCE, None, None)
     assert second.kind == OpClass.FREE
     assert trace.notes == {
-        "no ProfilerStep in the trace: all of it is taken as one step": 1,
-        "the trace does not say which rank it is of: taken as rank 0": 1,
-        "collectives that only their kernels name, without sizes and groups": 1,
-        "NCCL kernels of which the trace does not say what they do": 1,
+        "no ProfilerStep in the trace: all of it is treated as one step": 1,
+        "the trace does not name its rank: rank 0 is assumed": 1,
+        "collectives known only from the names of their kernels, without sizes and groups": 1,
+        "NCCL kernels whose collective the trace does not record": 1,
     }
 
 
@@ -356,16 +356,16 @@ REAL = gzip.decompress((DATA / "traces/resnet50_ddp_nccl_rank0.json.gz").read_by
         ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "x"}]}', "event without times"),
         ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 1}], "x": ', "damaged or cut off"),
         ('{"answer": 42}', "neither a Kineto trace"),
-        ("hello", "no trace that is known"),
-        ("", "no trace that is known"),
-        (b"\xff\xfe\x00", "no trace that is known"),
+        ("hello", "not a trace of a known format"),
+        ("", "not a trace of a known format"),
+        (b"\xff\xfe\x00", "not a trace of a known format"),
         (b'{"traceEvents": [\xff]}', "not UTF-8"),
         ('{"schema": "1.1.1", "nodes": [{"id": "x"}]}', "a node without id"),
         ('{"schema": "1.1.1", "nodes": []}', "no ops in it"),
         ('{"schema": "1.1.1", "nodes": [' + "[" * 100_000, "nested too deeply"),
         ('{"traceEvents": [{"ph": "X", "ts": ' + "9" * 5000 + "}]}", "damaged"),
-        ('{"traceEvents": [{"ph": "X", "cat": "kernel", "ts": 1e30}]}', "a time that is none"),
-        ('{"traceEvents": [{"ph": "X", "cat": "kernel", "ts": -1}]}', "a time that is none"),
+        ('{"traceEvents": [{"ph": "X", "cat": "kernel", "ts": 1e30}]}', "an invalid time"),
+        ('{"traceEvents": [{"ph": "X", "cat": "kernel", "ts": -1}]}', "an invalid time"),
         ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 1e999}]}', "event without times"),
     ],
     ids=range(18),

@@ -77,7 +77,7 @@ def test_recordings_do_not_grow_with_axes_along_which_nothing_changes():
 
 def test_a_rank_that_breaks_the_pattern_is_an_error():
     cluster = Cluster((4, 4, 4), lambda at: "odd" if at == (0, 3, 3) else int(at[0]))
-    with pytest.raises(FlintError, match="something else than rank"):
+    with pytest.raises(FlintError, match="behaves differently from rank"):
         behaviours(cluster.shape, cluster.sign)
 
 

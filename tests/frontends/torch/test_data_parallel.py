@@ -95,7 +95,7 @@ def test_an_unused_parameter_is_zeroed_reduced_and_left_alone():
     written = [op.writes[0].shape for op in recording.ops[last:] if "copy_" in op.name]
     assert sorted(written) == [(5,), (16,), (16, 32), (32,), (32, 16)]
     [text] = [text for text in recording.warnings if "DistributedDataParallel" in text]
-    assert "1 parameters that are not used here are taken to be used by no rank" in text
+    assert "1 parameters that are not used here are assumed to be used by no rank" in text
 
 
 def compressed(start, mesh):

@@ -303,7 +303,9 @@ def test_an_op_that_leaves_no_trace_is_a_warning():
     equal = Op(name="aten.equal.default", args=(X, X), kwargs={}, results=(True,))
     item = Op(name="aten._local_scalar_dense.default", args=(X,), kwargs={}, results=(1.0,))
     made = recording([equal, item], [Input(X, "batch", "x")], [])
-    assert emitted(made).warnings == {"aten.equal.default gives and writes no tensor: left out": 1}
+    assert emitted(made).warnings == {
+        "aten.equal.default returns and writes no tensor: left out": 1
+    }
 
 
 def test_inputs_have_their_roles_names_and_aliases():

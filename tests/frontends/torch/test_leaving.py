@@ -60,7 +60,7 @@ FLOATS = {
 @pytest.mark.parametrize("name", FLOATS)
 def test_floats_that_are_read_are_1_and_it_says_where_and_what_to_do(name):
     recording = recorded_with(FLOATS[name])
-    assert told(recording, "taken to be 1.0", "decide by Python values")
+    assert told(recording, "assumed to be 1.0", "decide by Python values")
 
 
 SHOWN = {
@@ -91,8 +91,8 @@ def test_checks_of_broken_losses_pass():
         assert torch.allclose(out, out) and torch.equal(labels, labels)
 
     recording = recorded_with(read)
-    assert told(recording, "taking all numbers to be finite")
-    assert told(recording, "taken to be equal")
+    assert told(recording, "assuming that all numbers are finite")
+    assert told(recording, "assumed to be equal")
 
 
 def test_what_is_not_finite_by_the_users_doing_is_not_asked():

@@ -117,5 +117,5 @@ def test_statistics_are_gathered_and_their_gradients_summed():
     name_of = {given.view.storage: given.name for given in recording.inputs}
     written = [name_of.get(view.storage) for view in counted.writes]
     assert written == ["model.1.running_mean", "model.1.running_var"]  # no schema says so
-    assert any("every rank is taken to have samples" in text for text in recording.warnings)
+    assert any("every rank is assumed to have samples" in text for text in recording.warnings)
     assert emitted(recording, strict=True)

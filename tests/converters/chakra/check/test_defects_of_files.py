@@ -68,7 +68,7 @@ def test_missing_file(tmp_path):
     report = check(folder)
     assert errors(report) == {"missing-file"}
     assert report.findings[0].rank == 1
-    assert report.not_checked["group-sequence"] == "mend first: missing-file"
+    assert report.not_checked["group-sequence"] == "fix first: missing-file"
 
 
 def test_fewer_files_than_the_network_has_ranks(tmp_path):

@@ -98,8 +98,10 @@ def test_a_kind_that_is_absent_is_no_all_reduce(tmp_path):
         OpClass.OTHER_COLLECTIVE,
     ]  # fmt: skip
     assert trace.facts[trace.op[2]].parts is None
-    assert trace.notes["collectives without comm_type, told by their names"] == 2
-    assert trace.notes["collectives without comm_type, whose names do not tell it either"] == 1
+    assert trace.notes["collectives without comm_type: their kind is read from their names"] == 2
+    assert (
+        trace.notes["collectives without comm_type, whose kind the name does not show either"] == 1
+    )
 
 
 def pytorch_step(path):
@@ -194,7 +196,7 @@ def test_another_group_differs(groups, text, tmp_path):
 def test_a_group_that_is_none_is_left_out_and_said(entry, tmp_path):
     trace = observe_chakra_ops(with_groups(tmp_path, TABLE | {"1": entry}))
     assert trace.facts[0].group is None
-    assert trace.notes["groups in comm_group.json that are no list of ranks, left out"] == 1
+    assert trace.notes["groups in comm_group.json that are not lists of ranks: left out"] == 1
     assert trace.notes["collectives of a group that the table of groups does not have"] == 1
 
 

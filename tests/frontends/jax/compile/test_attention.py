@@ -37,5 +37,7 @@ def test_a_rule_of_the_users_is_followed():
 
 def test_the_tpus_compiler_takes_no_such_op_and_that_is_said():
     need("tpu")
-    with pytest.raises(FlintError, match=r"no op with a partitioning rule.*custom_partitioning"):
+    with pytest.raises(
+        FlintError, match=r"does not support ops with a partitioning rule.*custom_partitioning"
+    ):
         ruled.capture(level="optimized", target="tpu-v5p")

@@ -119,7 +119,7 @@ def test_both_directions_say_the_same(apart, together):
         (Calls(4, 4, 0, 80), Calls(2, 2, 0, 40), "fewer calls, payload -50.0%"),
         (Calls(2, 2, 0, 80), Calls(4, 4, 2, 80), "split, partly asynchronous, same payload"),
         (Calls(2, 2, 0, 80), Calls(4, 4, 0, 120), "more calls, payload +50.0%"),
-        (Calls(2, 2, 0, 80), Calls(), "gone"),
+        (Calls(2, 2, 0, 80), Calls(), "removed"),
         (Calls(), Calls(2, 2, 0, 80), "new"),
         (Calls(2, 2, 0, 80), Calls(2, 2, 0, 80), "same payload"),
     ],
@@ -154,4 +154,4 @@ def test_what_is_no_folder_is_refused(tmp_path, capsys):
     with pytest.raises(SystemExit) as left:
         main(["diff", str(tmp_path), str(tmp_path)])
     assert left.value.code == 1
-    assert "no workload folder" in capsys.readouterr().err
+    assert "not a workload folder" in capsys.readouterr().err
