@@ -1,10 +1,9 @@
 """Can consumers run these traces?  All rules over all ranks, with file, node, reason and remedy.
 
-The idea: rules are functions in tables, here joined into `RULES`.  They run in three rounds: each
-distinct file by itself and the set's make-up; then who communicates with whom; then whether any
-order of events can hang.  A round whose ground is missing is reported as not checked, never as
-passed.  Work follows distinct files and the number of communications, not ranks times nodes, as
-long as ranks share files.
+The idea: rules come in four rounds: each distinct file by itself and the make-up of the set; then
+who communicates with whom; then whether any order of events can hang.  A round whose ground is
+missing is reported as not checked, never as passed.  Work follows distinct files and the number of
+communications, not ranks times nodes, as long as ranks share files.
 
     report = check(Path("out"))
     report.ok, report.counts, [str(finding) for finding in report.findings]
@@ -12,22 +11,24 @@ long as ranks share files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from flint.converters.chakra.check.cross_rules import ORDER_RULES, PARTNER_RULES
 from flint.converters.chakra.check.file_rules import FILE_RULES
 from flint.converters.chakra.check.findings import (
     FINDINGS_PER_RULE,
     CheckReport,
     Finding,
     Hits,
+    Rule,
     Severity,
     order_findings,
 )
 from flint.converters.chakra.check.matching import match
+from flint.converters.chakra.check.order_rules import ORDER_RULES
+from flint.converters.chakra.check.partner_rules import PARTNER_RULES
 from flint.converters.chakra.check.set_rules import SET_RULES
 from flint.converters.chakra.check.trace_views import Facts
 from flint.converters.chakra.check.unordered_holds import undecided
@@ -35,41 +36,13 @@ from flint.converters.chakra.read.trace_set import TraceSet, load_trace_set
 
 __all__ = ["RULES", "CheckReport", "Finding", "Severity", "check", "check_traces"]
 
-_TABLES: Final[tuple[Mapping[str, tuple[Severity, Callable[..., Iterator[Hits]]]], ...]] = (
-    SET_RULES,
-    FILE_RULES,
-    PARTNER_RULES,
-    ORDER_RULES,
-)
-
-RULES: Final[dict[str, tuple[Severity, str]]] = {
-    rule: (severity, (function.__doc__ or "").partition("\n")[0])
-    for table in _TABLES
-    for rule, (severity, function) in table.items()
+RULES: Final[dict[str, Rule[...]]] = {
+    rule.id: rule
+    for rule in chain[Rule[Any]](
+        SET_RULES.rules, FILE_RULES.rules, PARTNER_RULES.rules, ORDER_RULES.rules
+    )
 }
-"""Rule id -> (severity, what it demands)."""
-
-_BLOCKING: Final = frozenset(
-    {
-        "framing",
-        "missing-metadata",
-        "missing-file",
-        "empty-graph",
-        "duplicate-id",
-        "missing-dep",
-        "self-dep",
-        "cycle",
-        "node-type",
-        "required-attr",
-        "group-key",
-        "group-table",
-        "group-unknown",
-        "group-member",
-        "group-of-one",
-        "p2p-peer",
-    }
-)
-"""After a finding of these there is no telling who communicates with whom."""
+"""All rules by id, in the order in which they are applied."""
 
 _PARTIAL: Final = "the folder holds some ranks only"
 
@@ -105,35 +78,32 @@ def check_traces(traces: TraceSet) -> CheckReport:
         log.skip(("missing-file", "world-size"), _PARTIAL)
         if traces.network is None:
             log.skip(("p2p-peer",), "the folder holds some ranks only, and npus_count is unknown")
-    for rule, (severity, set_rule) in SET_RULES.items():
-        if rule not in log.not_checked:
-            log.take(rule, severity, set_rule(facts))
-    for rule, (severity, file_rule) in FILE_RULES.items():
+    for rule in SET_RULES.rules:
+        if rule.id not in log.not_checked:
+            log.take(rule, rule.hits(facts))
+    for file_rule in FILE_RULES.rules:
         for view in facts.views:
-            log.take(rule, severity, file_rule(view, facts))
+            log.take(file_rule, file_rule.hits(view, facts))
     _check_partners(facts, log)
     return log.report()
 
 
 def _check_partners(facts: Facts, log: _Log) -> None:
-    blocking = sorted(rule for rule in log.counts if rule in _BLOCKING)
     if facts.set.partial:
-        log.skip((*PARTNER_RULES, *ORDER_RULES), _PARTIAL)
+        log.skip((*PARTNER_RULES.ids, *ORDER_RULES.ids), _PARTIAL)
         return
-    if blocking or facts.set.size < 2:
-        reason = ", ".join(blocking or ["world-size"])
-        log.skip((*PARTNER_RULES, *ORDER_RULES), f"fix first: {reason}")
+    if blocked := log.blocked():
+        log.skip((*PARTNER_RULES.ids, *ORDER_RULES.ids), blocked)
         return
     matching = match(facts)
-    for rule, (severity, partner_rule) in PARTNER_RULES.items():
-        log.take(rule, severity, partner_rule(facts, matching))
-    unmatched = [rule for rule in PARTNER_RULES if rule in log.counts]
-    if unmatched:
-        log.skip(tuple(ORDER_RULES), f"fix first: {', '.join(unmatched)}")
+    for rule in PARTNER_RULES.rules:
+        log.take(rule, rule.hits(facts, matching))
+    if blocked := log.blocked():
+        log.skip(ORDER_RULES.ids, blocked)
         return
     loose = undecided(facts)
-    for rule, (severity, order_rule) in ORDER_RULES.items():
-        log.take(rule, severity, order_rule(facts, matching, loose))
+    for order_rule in ORDER_RULES.rules:
+        log.take(order_rule, order_rule.hits(facts, matching, loose))
 
 
 class _Log:
@@ -151,39 +121,38 @@ class _Log:
         """Note that `rules` were not applied."""
         self.not_checked.update(dict.fromkeys(rules, reason))
 
-    def take(self, rule: str, severity: Severity, hits: Iterator[Hits]) -> None:
+    def blocked(self) -> str:
+        """Why later rounds cannot be checked; empty if they can."""
+        rules = sorted(rule for rule in self.counts if RULES[rule].blocks)
+        return f"fix first: {', '.join(rules)}" if rules else ""
+
+    def take(self, rule: Rule[...], hits: Iterator[Hits]) -> None:
         """Count all hits of a rule; each is worded before the rule goes on to the next."""
-        self._checked[rule] = None
+        self._checked[rule.id] = None
         for hit in hits:
-            self.counts[rule] = self.counts.get(rule, 0) + hit.count()
-            for finding in map(partial(self._word, rule, severity, hit), _places(hit)):
-                if self._worded.get(rule, 0) >= FINDINGS_PER_RULE:
+            self.counts[rule.id] = self.counts.get(rule.id, 0) + hit.count()
+            for row, rank, more in _places(hit):
+                if self._worded.get(rule.id, 0) >= FINDINGS_PER_RULE:
                     break
-                self._worded[rule] = self._worded.get(rule, 0) + 1
-                self._findings.append(finding)
+                self._worded[rule.id] = self._worded.get(rule.id, 0) + 1
+                self._findings.append(self._word(rule, hit, row, rank, more))
 
     def _word(
-        self, rule: str, severity: Severity, hit: Hits, place: tuple[int, int | None, int]
+        self, rule: Rule[...], hit: Hits, row: int | None, rank: int | None, more: int
     ) -> Finding:
-        row, rank, more = place
         traces = self._facts.set
-        message = hit.say(row, -1 if rank is None else rank)
+        place = row if row is not None else rank
+        message = hit.say(-1 if place is None else place)
         if more:
             message += f" (the same in {more} more ranks' files)"
         node = None
-        if hit.view is not None and row >= 0:
+        if hit.view is not None and row is not None:
             node = int(self._facts.views[hit.view].trace.id[row])
-        return Finding(
-            severity,
-            rule,
-            str(traces.prefix if rank is None else traces.path(rank)),
-            node,
-            rank,
-            message,
-        )
+        file = str(traces.prefix if rank is None else traces.path(rank))
+        return Finding(rule.severity, rule.id, file, node, rank, message)
 
     def report(self) -> CheckReport:
-        """What was found."""
+        """The report of all rules that were applied."""
         views = self._facts.views
         return CheckReport(
             findings=order_findings(self._findings),
@@ -197,14 +166,13 @@ class _Log:
         )
 
 
-def _places(hit: Hits) -> Iterator[tuple[int, int | None, int]]:
+def _places(hit: Hits) -> Iterator[tuple[int | None, int | None, int]]:
     """(row, rank, further ranks with the same): rows of one file are worded for its first rank."""
-    if not len(hit.rows):
-        ranks = hit.ranks[:FINDINGS_PER_RULE].tolist()
-        if hit.view is None and ranks:
-            yield from ((-1, rank, 0) for rank in ranks)
-        else:
-            yield -1, ranks[0] if ranks else None, max(len(hit.ranks) - 1, 0)
-        return
-    for row in hit.rows[:FINDINGS_PER_RULE].tolist():
-        yield row, int(hit.ranks[0]), len(hit.ranks) - 1
+    ranks = hit.ranks[:FINDINGS_PER_RULE].tolist()
+    if len(hit.rows):
+        for row in hit.rows[:FINDINGS_PER_RULE].tolist():
+            yield row, ranks[0], len(hit.ranks) - 1
+    elif hit.view is None and ranks:
+        yield from ((None, rank, 0) for rank in ranks)
+    else:
+        yield None, ranks[0] if ranks else None, max(len(hit.ranks) - 1, 0)

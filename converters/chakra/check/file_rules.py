@@ -1,19 +1,18 @@
-"""Rules that one file can break on its own, whoever's rank it is.
+"""Rules that one file can break on its own, whichever rank it belongs to.
 
-The idea: a rule is a function from a view to hits, and `FILE_RULES` is the table of them; adding a
-rule is adding a function and a line.  Every rule works on whole columns.
+The idea: a rule is a function from a view to hits; adding a rule is adding a function.  Every rule
+works on whole columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.converters.chakra.check.findings import Hits, Severity
+from flint.converters.chakra.check.findings import ERROR, NO_ROWS, WARNING, Hits, Round
 from flint.converters.chakra.check.trace_views import Facts, View
 from flint.converters.chakra.schema import (
     EMITTED_TYPES,
@@ -26,34 +25,30 @@ from flint.converters.chakra.schema import (
     ValueField,
 )
 
-FileRule = Callable[[View, Facts], Iterator[Hits]]
+FILE_RULES: Final = Round[[View, Facts]]()
 _P2P: Final = (NodeType.SEND, NodeType.RECV)
 
 
-def _hits(view: View, rows: NDArray[np.int64], say: Callable[[int], str]) -> Iterator[Hits]:
+def _hits(
+    view: View, rows: NDArray[np.int64], message: str | Callable[[int], str]
+) -> Iterator[Hits]:
     if len(rows):
-        yield Hits(view.index, rows, view.ranks, lambda row, rank: say(row))
-
-
-def _always(text: str, row: int) -> str:
-    return text
+        yield Hits(view.index, rows, view.ranks, message)
 
 
 def _of_types(view: View, *types: NodeType) -> NDArray[np.bool_]:
     return np.isin(view.trace.type, np.array(types, np.int32))
 
 
+@FILE_RULES.rule("empty-graph", ERROR, blocks=True)
 def empty_graph(view: View, facts: Facts) -> Iterator[Hits]:
     """Every rank needs at least one node: consumers abort on an empty graph."""
     if not len(view.trace):
-        yield Hits(
-            view.index,
-            np.zeros(0, np.int64),
-            view.ranks,
-            lambda row, rank: "has no nodes: consumers abort; give the rank at least one COMP node",
-        )
+        text = "has no nodes: consumers abort; give the rank at least one COMP node"
+        yield Hits(view.index, NO_ROWS, view.ranks, text)
 
 
+@FILE_RULES.rule("duplicate-id", ERROR, blocks=True)
 def duplicate_id(view: View, facts: Facts) -> Iterator[Hits]:
     """Ids are unique: of two nodes with one id consumers drop the first, silently."""
     yield from _hits(
@@ -66,6 +61,7 @@ def duplicate_id(view: View, facts: Facts) -> Iterator[Hits]:
     )
 
 
+@FILE_RULES.rule("missing-dep", ERROR, blocks=True)
 def missing_dep(view: View, facts: Facts) -> Iterator[Hits]:
     """Every dependency names a node of the file: consumers abort otherwise."""
     lost: dict[int, int] = dict(
@@ -81,34 +77,31 @@ def missing_dep(view: View, facts: Facts) -> Iterator[Hits]:
     )
 
 
+@FILE_RULES.rule("self-dep", ERROR, blocks=True)
 def self_dep(view: View, facts: Facts) -> Iterator[Hits]:
     """No node depends on itself: it would be dropped silently, exit status 0."""
     yield from _hits(
         view,
         view.links.own,
-        lambda row: (
-            "depends on itself, so it never runs and consumers drop it silently; remove "
-            "the dependency"
-        ),
+        "depends on itself, so it never runs and consumers drop it silently; remove the dependency",
     )
 
 
+@FILE_RULES.rule("cycle", ERROR, blocks=True)
 def cycle(view: View, facts: Facts) -> Iterator[Hits]:
     """Dependencies have no cycle: its nodes would be dropped silently, exit status 0."""
     rows = view.links.cycle
     if len(rows):
         ids = view.trace.id[rows].tolist()
         shown = " -> ".join(str(node) for node in [*ids[:8], *(["..."] if len(ids) > 8 else [])])
-        yield from _hits(
-            view,
-            rows[:1],
-            lambda row: (
-                f"is on a dependency cycle of {len(ids)} nodes ({shown} -> {ids[0]}): "
-                "consumers drop them silently; remove one of the dependencies"
-            ),
+        text = (
+            f"is on a dependency cycle of {len(ids)} nodes ({shown} -> {ids[0]}): "
+            "consumers drop them silently; remove one of the dependencies"
         )
+        yield from _hits(view, rows[:1], text)
 
 
+@FILE_RULES.rule("node-type", ERROR, blocks=True)
 def node_type(view: View, facts: Facts) -> Iterator[Hits]:
     """Only COMP, SEND, RECV and COLL: others stall, assert, or mean remote memory."""
     bad = ~_of_types(view, *EMITTED_TYPES)
@@ -123,6 +116,7 @@ def node_type(view: View, facts: Facts) -> Iterator[Hits]:
     )
 
 
+@FILE_RULES.rule("required-attr", ERROR, blocks=True)
 def required_attr(view: View, facts: Facts) -> Iterator[Hits]:
     """COLL has comm_type and comm_size; SEND and RECV peer, tag and size: consumers throw."""
     for kind, names in REQUIRED_ATTRIBUTES.items():
@@ -133,9 +127,10 @@ def required_attr(view: View, facts: Facts) -> Iterator[Hits]:
                 f"{kind.name} without {name}: consumers throw or read 0; write it as "
                 f"{FIELD_OF[name].proto_name}"
             )
-            yield from _hits(view, absent, partial(_always, text))
+            yield from _hits(view, absent, text)
 
 
+@FILE_RULES.rule("attr-field", ERROR)
 def attr_field(view: View, facts: Facts) -> Iterator[Hits]:
     """Each attribute in its own field: some consumers read any other field as 0."""
     for name, wanted in FIELD_OF.items():
@@ -145,37 +140,39 @@ def attr_field(view: View, facts: Facts) -> Iterator[Hits]:
                 f"{name} is in {ValueField(wrong).proto_name}: consumers that read "
                 f"{wanted.proto_name} take it for 0 or stop; write {wanted.proto_name}"
             )
-            yield from _hits(view, np.flatnonzero(used == wrong), partial(_always, text))
+            yield from _hits(view, np.flatnonzero(used == wrong), text)
 
 
+@FILE_RULES.rule("repeated-attr", ERROR)
 def repeated_attr(view: View, facts: Facts) -> Iterator[Hits]:
     """An attribute appears once: which of two values counts differs between consumers."""
     for name, rows in view.trace.repeated.items():
         text = f"{name} appears more than once; write it once"
-        yield from _hits(view, np.array(sorted(set(rows)), np.int64), partial(_always, text))
+        yield from _hits(view, np.array(sorted(set(rows)), np.int64), text)
 
 
+@FILE_RULES.rule("cpu-op", ERROR)
 def cpu_op(view: View, facts: Facts) -> Iterator[Hits]:
     """`is_cpu_op` is false on communication: consumers throw on a host-side COLL."""
     rows = np.flatnonzero(_of_types(view, NodeType.COLL, *_P2P) & (view.trace.is_cpu_op != 0))
     yield from _hits(
-        view, rows, lambda row: "is_cpu_op is true on a communication: consumers throw; write false"
+        view, rows, "is_cpu_op is true on a communication: consumers throw; write false"
     )
 
 
+@FILE_RULES.rule("host-compute", WARNING)
 def host_compute(view: View, facts: Facts) -> Iterator[Hits]:
     """A COMP with `is_cpu_op` runs on the host's slot, beside the device's compute."""
     rows = np.flatnonzero(_of_types(view, NodeType.COMP) & (view.trace.is_cpu_op != 0))
     yield from _hits(
         view,
         rows,
-        lambda row: (
-            "is_cpu_op is true: it overlaps all device compute; write false unless it is "
-            "work of the host"
-        ),
+        "is_cpu_op is true: it overlaps all device compute; write false unless it is work of the "
+        "host",
     )
 
 
+@FILE_RULES.rule("comm-size", ERROR)
 def comm_size(view: View, facts: Facts) -> Iterator[Hits]:
     """Sizes are positive: P2P of size 0 asserts, an all-gather of size 0 hangs."""
     trace = view.trace
@@ -190,6 +187,7 @@ def comm_size(view: View, facts: Facts) -> Iterator[Hits]:
     )
 
 
+@FILE_RULES.rule("collective-kind", ERROR)
 def collective_kind(view: View, facts: Facts) -> Iterator[Hits]:
     """Consumers model all-reduce, all-gather, reduce-scatter and all-to-all, and no others."""
     trace = view.trace
@@ -207,6 +205,7 @@ def collective_kind(view: View, facts: Facts) -> Iterator[Hits]:
     )
 
 
+@FILE_RULES.rule("gather-splits", ERROR)
 def gather_splits(view: View, facts: Facts) -> Iterator[Hits]:
     """An all-gather of fewer bytes than `preferred-dataset-splits` has empty chunks and hangs."""
     splits = facts.set.system.get("preferred-dataset-splits")
@@ -226,6 +225,7 @@ def gather_splits(view: View, facts: Facts) -> Iterator[Hits]:
     )
 
 
+@FILE_RULES.rule("tag-range", ERROR)
 def tag_range(view: View, facts: Facts) -> Iterator[Hits]:
     """Tags lie in [0, 5e8): consumers take them modulo that, so others collide."""
     tag = view.trace.comm_tag
@@ -240,6 +240,7 @@ def tag_range(view: View, facts: Facts) -> Iterator[Hits]:
     )
 
 
+@FILE_RULES.rule("duration-range", ERROR)
 def duration_range(view: View, facts: Facts) -> Iterator[Hits]:
     """`duration_micros` x 1000 must fit a signed 64-bit count of nanoseconds."""
     limit = np.uint64((1 << 63) // 1000)
@@ -253,6 +254,7 @@ def duration_range(view: View, facts: Facts) -> Iterator[Hits]:
     )
 
 
+@FILE_RULES.rule("no-cost", WARNING)
 def no_cost(view: View, facts: Facts) -> Iterator[Hits]:
     """A COMP with neither duration nor num_ops costs nothing anywhere (1 ns)."""
     trace = view.trace
@@ -260,13 +262,12 @@ def no_cost(view: View, facts: Facts) -> Iterator[Hits]:
     yield from _hits(
         view,
         np.flatnonzero(free),
-        lambda row: (
-            "has neither duration_micros nor num_ops: it takes 1 ns; give it a cost or "
-            "merge it into a neighbour"
-        ),
+        "has neither duration_micros nor num_ops: it takes 1 ns; give it a cost or merge it into a "
+        "neighbour",
     )
 
 
+@FILE_RULES.rule("comp-cost", WARNING)
 def comp_cost(view: View, facts: Facts) -> Iterator[Hits]:
     """num_ops and tensor_size, where given, are at least 1: 0 hangs with the roofline model."""
     trace = view.trace
@@ -283,6 +284,7 @@ def comp_cost(view: View, facts: Facts) -> Iterator[Hits]:
     )
 
 
+@FILE_RULES.rule("roofline-cost", ERROR)
 def roofline_cost(view: View, facts: Facts) -> Iterator[Hits]:
     """With `roofline-enabled` in the system file every COMP has num_ops and tensor_size >= 1."""
     if facts.set.system.get("roofline-enabled") not in (1, True):
@@ -299,27 +301,28 @@ def roofline_cost(view: View, facts: Facts) -> Iterator[Hits]:
     )
 
 
+@FILE_RULES.rule("ctrl-deps", WARNING)
 def ctrl_deps(view: View, facts: Facts) -> Iterator[Hits]:
     """Order belongs in `data_deps`: some consumers ignore `ctrl_deps`."""
     yield from _hits(
         view,
         np.flatnonzero(np.diff(view.trace.ctrl_deps.start)),
-        lambda row: (
-            "has ctrl_deps, which some consumers ignore (they count for nothing in the "
-            "checks of order either); write every ordering dependency into data_deps"
-        ),
+        "has ctrl_deps, which some consumers ignore (they count for nothing in the checks of order "
+        "either); write every ordering dependency into data_deps",
     )
 
 
+@FILE_RULES.rule("group-key", ERROR, blocks=True)
 def group_key(view: View, facts: Facts) -> Iterator[Hits]:
     """pg_name is a decimal integer >= 1 and involved_dim has one entry per network dim."""
     communicators, of_row = view.communicators
     for index, communicator in enumerate(communicators):
         if communicator.problem:
             rows = np.flatnonzero(of_row == index)
-            yield from _hits(view, rows, partial(_always, communicator.problem))
+            yield from _hits(view, rows, communicator.problem)
 
 
+@FILE_RULES.rule("both-groups", WARNING)
 def both_groups(view: View, facts: Facts) -> Iterator[Hits]:
     """involved_dim is ignored where pg_name is set."""
     trace = view.trace
@@ -328,31 +331,5 @@ def both_groups(view: View, facts: Facts) -> Iterator[Hits]:
     yield from _hits(
         view,
         rows,
-        lambda row: "has both pg_name and involved_dim: the latter is ignored; write the one meant",
+        "has both pg_name and involved_dim: the latter is ignored; write the one meant",
     )
-
-
-FILE_RULES: Final[Mapping[str, tuple[Severity, FileRule]]] = {
-    "empty-graph": (Severity.ERROR, empty_graph),
-    "duplicate-id": (Severity.ERROR, duplicate_id),
-    "missing-dep": (Severity.ERROR, missing_dep),
-    "self-dep": (Severity.ERROR, self_dep),
-    "cycle": (Severity.ERROR, cycle),
-    "node-type": (Severity.ERROR, node_type),
-    "required-attr": (Severity.ERROR, required_attr),
-    "attr-field": (Severity.ERROR, attr_field),
-    "repeated-attr": (Severity.ERROR, repeated_attr),
-    "cpu-op": (Severity.ERROR, cpu_op),
-    "host-compute": (Severity.WARNING, host_compute),
-    "comm-size": (Severity.ERROR, comm_size),
-    "collective-kind": (Severity.ERROR, collective_kind),
-    "gather-splits": (Severity.ERROR, gather_splits),
-    "tag-range": (Severity.ERROR, tag_range),
-    "duration-range": (Severity.ERROR, duration_range),
-    "no-cost": (Severity.WARNING, no_cost),
-    "comp-cost": (Severity.WARNING, comp_cost),
-    "roofline-cost": (Severity.ERROR, roofline_cost),
-    "ctrl-deps": (Severity.WARNING, ctrl_deps),
-    "group-key": (Severity.ERROR, group_key),
-    "both-groups": (Severity.WARNING, both_groups),
-}

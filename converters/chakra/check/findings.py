@@ -1,18 +1,22 @@
-"""What the checker says: findings, counted per rule, and the report that holds them.
+"""Rules, what a rule answers, and the report of a check.
 
-The idea: a rule answers with `Hits`: the rows (nodes) it objects to, the ranks whose file that is,
-and a function that words one of them.  So a rule that fires a million times costs an array, not a
-million strings; the report words the first few of each rule and counts the rest.
+The idea: a rule is a function with an id and a severity, entered into its round by a decorator.  It
+answers with `Hits`: the rows (nodes) it objects to, the ranks whose file that is, and the message.
+So a rule that fires a million times costs an array, not a million strings; the report words the
+first few of each rule and counts the rest.
 
-    Finding(Severity.ERROR, "self-dep", "out/et/trace.0.et", 12, 0, "depends on itself, so ...")
+    FILE_RULES: Final = Round[[View, Facts]]()
+
+    @FILE_RULES.rule("self-dep", ERROR, blocks=True)
+    def self_dep(view: View, facts: Facts) -> Iterator[Hits]: ...
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, Generic, ParamSpec
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +30,10 @@ class Severity(StrEnum):
 
     ERROR = "error"
     WARNING = "warning"
+
+
+ERROR: Final = Severity.ERROR
+WARNING: Final = Severity.WARNING
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,30 +69,84 @@ class Hits:
         view: index of the trace in the set, None for the set or a missing file.
         rows: node indices; empty if the hit is about whole files.
         ranks: the ranks whose files these are; empty if it is about the set.
-        say: (row, rank) -> message; row is -1 where `rows` is empty.
+        message: one for all, or a function of the row (of the rank where there are no rows).
     """
 
     view: int | None
     rows: NDArray[np.int64]
     ranks: NDArray[np.int64]
-    say: Callable[[int, int], str]
+    message: str | Callable[[int], str]
 
     def count(self) -> int:
         """How many (node, rank) pairs, or files, are hit."""
         return max(len(self.rows), 1) * max(len(self.ranks), 1)
 
+    def say(self, place: int) -> str:
+        """The message for a row, or for a rank where there are no rows."""
+        return self.message if isinstance(self.message, str) else self.message(place)
+
+
+NO_ROWS: Final = np.zeros(0, np.int64)
+
 
 def whole_set(message: str) -> Hits:
     """A hit about the set as a whole."""
-    return Hits(None, _NONE, _NONE, lambda row, rank: message)
+    return Hits(None, NO_ROWS, NO_ROWS, message)
 
 
 def one_node(view: int, row: int, rank: int, message: str) -> Hits:
     """A hit on one node of one rank."""
-    return Hits(view, np.array([row]), np.array([rank]), lambda _row, _rank: message)
+    return Hits(view, np.array([row]), np.array([rank]), message)
 
 
-_NONE = np.zeros(0, np.int64)
+Arguments = ParamSpec("Arguments")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(Generic[Arguments]):
+    """A rule.
+
+    Attributes:
+        id: what the report and the documentation call it.
+        severity: error or warning.
+        blocks: once it has fired, later rounds cannot be judged and are not checked.
+        hits: finds where it is broken; the first line of its docstring says what it demands.
+    """
+
+    id: str
+    severity: Severity
+    blocks: bool
+    hits: Callable[Arguments, Iterator[Hits]]
+
+    @property
+    def demand(self) -> str:
+        """What the rule demands, in one line."""
+        return (self.hits.__doc__ or "").partition("\n")[0]
+
+
+class Round(Generic[Arguments]):
+    """Rules that are functions of the same things, in the order in which they are applied."""
+
+    def __init__(self) -> None:
+        self.rules: list[Rule[Arguments]] = []
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of all rules."""
+        return tuple(rule.id for rule in self.rules)
+
+    def rule(
+        self, identifier: str, severity: Severity, *, blocks: bool = False
+    ) -> Callable[[Callable[Arguments, Iterator[Hits]]], Callable[Arguments, Iterator[Hits]]]:
+        """Enter the decorated function as a rule."""
+
+        def enter(
+            hits: Callable[Arguments, Iterator[Hits]],
+        ) -> Callable[Arguments, Iterator[Hits]]:
+            self.rules.append(Rule(identifier, severity, blocks, hits))
+            return hits
+
+        return enter
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,30 +14,86 @@ and a RECV's or join's bound exceeds the level of every COLL and SEND above it. 
 only between RECVs and joins of one rank, whose edges are acyclic.  A SEND's level is at most its
 RECV's bound minus one.  So no cycle closes.
 
-**By removal** (for pipelines and whatever else): take away vertices without predecessors until
-nothing is left; work is linear in vertices and edges of all ranks' skeletons.
+**By search** (for pipelines and whatever else): build the graph of all ranks' skeletons and look
+for a strongly connected component of more than one vertex.
+
+Sets whose order is not decided have no skeletons; their graph (`whole_graph`) has all nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.converters.chakra.check import cycles
 from flint.converters.chakra.check.findings import Hits, one_node
 from flint.converters.chakra.check.matching import Endpoints, Matching, sequence_numbers
 from flint.converters.chakra.check.skeleton import Skeleton, skeleton
 from flint.converters.chakra.check.trace_views import Facts
 from flint.converters.chakra.schema import NodeType
 
-Vertex = tuple[int, int]  # rank, vertex of its skeleton
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """What a view has in the graph.
+
+    Attributes:
+        row: vertex -> row of the trace.
+        vertex: row -> vertex, -1 for rows that are not in the graph.
+        parent, child: vertices at the ends of each edge.
+    """
+
+    row: Ints
+    vertex: Ints
+    parent: Ints
+    child: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class EventGraph:
+    """What happens before what, over all ranks: the graph G of `order`.
+
+    The vertices are the issues of all ranks' nodes, then one end for each collective.  A node that
+    is no COLL ends at its issue vertex.
+
+    Attributes:
+        source, target: vertices at the ends of each edge.
+        count: number of vertices.
+        rank, row: of each issue vertex.
+        base: rank -> its first vertex.
+        end: issue vertex -> the vertex at which its node ends.
+    """
+
+    source: Ints
+    target: Ints
+    count: int
+    rank: Ints
+    row: Ints
+    base: Ints
+    end: Ints
+
+    def cycle(self) -> list[tuple[int, int]]:
+        """(rank, row) of the nodes along a cycle; empty if there is none."""
+        vertices = cycles.cycle(self.source, self.target, self.count).tolist()
+        found: list[tuple[int, int]] = []
+        for vertex, after in zip(vertices, vertices[1:] + vertices[:1], strict=True):
+            if vertex >= len(self.rank):  # a collective's end, on the rank that goes on from there
+                members = np.flatnonzero(self.end == vertex)
+                vertex = members[np.argmax(self.rank[members] == self.rank[after])]
+            place = int(self.rank[vertex]), int(self.row[vertex])
+            if place not in found:
+                found.append(place)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
 class GraphResult:
-    """Attributes: cycle: (rank, row) along a cycle, empty if there is none; work: steps taken."""
+    """Attributes: cycle: (rank, row) along a cycle, empty if there is none; work: vertices seen."""
 
     cycle: list[tuple[int, int]]
     work: int
@@ -62,27 +118,98 @@ def describe_cycle(facts: Facts, cycle: list[tuple[int, int]]) -> Hits:
 
 def union_graph(facts: Facts, matching: Matching) -> GraphResult:
     """Look for a cycle over all ranks.  Every view's order must be decided, all must match."""
-    if not matching.sends.key.shape[1] and _collectives_level(facts, matching, {}):
+    if not matching.sends.key.shape[1] and _collectives_level(facts, matching, []):
         return GraphResult([], len(facts.views) + facts.set.size)
     bones = _skeletons(facts)
     if _collectives_level(facts, matching, bones) and _messages_rise(matching, bones):
-        return GraphResult([], sum(len(bone.row) for bone in bones.values()) + facts.set.size)
-    return _Removal(facts, matching, bones).run()
+        distinct = {id(bone): len(bone.row) for bone in bones}
+        return GraphResult([], sum(distinct.values()) + facts.set.size)
+    graph = skeleton_graph(facts, matching, bones)
+    return GraphResult(graph.cycle(), graph.count + len(graph.source))
 
 
-def _skeletons(facts: Facts) -> dict[int, Skeleton]:
-    """Skeletons by view; views of the same structure share one."""
+def skeleton_graph(facts: Facts, matching: Matching, bones: Sequence[Skeleton]) -> EventGraph:
+    """G with the vertices of the skeletons only."""
+    return _event_graph(facts, matching, [_nodes_of(bone) for bone in bones])
+
+
+def whole_graph(facts: Facts, matching: Matching) -> EventGraph:
+    """G with all nodes.  All communications must match."""
+    nodes = []
+    for view in facts.views:
+        rows, edges = np.arange(len(view.trace)), view.links.every
+        nodes.append(Nodes(rows, rows, edges.parent, edges.child()))
+    return _event_graph(facts, matching, nodes)
+
+
+def _nodes_of(bone: Skeleton) -> Nodes:
+    parent = [up for above in bone.above for up in above]
+    child = np.repeat(np.arange(len(bone.above)), [len(above) for above in bone.above])
+    return Nodes(np.array(bone.row, np.int64), bone.vertex, np.array(parent, np.int64), child)
+
+
+def _event_graph(facts: Facts, matching: Matching, nodes: Sequence[Nodes]) -> EventGraph:
+    none = np.zeros(0, np.int64)
+    rank, row, source, target = [none], [none], [none], [none]
+    base = np.zeros(facts.set.size, np.int64)
+    count = 0
+    for view, own in zip(facts.views, nodes, strict=True):
+        ranks, size = len(view.ranks), len(own.row)
+        first = base[view.ranks] = count + size * np.arange(ranks)
+        count += ranks * size
+        rank.append(np.repeat(view.ranks, size))
+        row.append(np.tile(own.row, ranks))
+        source.append((first[:, None] + own.parent).ravel())
+        target.append((first[:, None] + own.child).ravel())
+    end, total = _ends(facts, matching, nodes, base, count)
+    issues = np.flatnonzero(end != np.arange(count))
+    vertex = [own.vertex for own in nodes]
+    sends, recvs = matching.sends, matching.recvs
+    source = [end[np.concatenate(source)], issues, base[sends.rank] + _at(sends, vertex)]
+    target = [*target, end[issues], base[recvs.rank] + _at(recvs, vertex)]
+    return EventGraph(
+        np.concatenate(source),
+        np.concatenate(target),
+        total,
+        np.concatenate(rank),
+        np.concatenate(row),
+        base,
+        end,
+    )
+
+
+def _ends(
+    facts: Facts, matching: Matching, nodes: Sequence[Nodes], base: Ints, count: int
+) -> tuple[Ints, int]:
+    """Where each issue vertex's node ends, and the number of vertices with those ends."""
+    end = np.arange(count)
+    for communicator, parts in matching.parts.items():
+        first: dict[int, int] = {}
+        for part in parts:
+            ranks = facts.views[part.view].ranks
+            groups = facts.group_of_ranks(communicator, ranks).tolist()
+            vertices = nodes[part.view].vertex[part.rows]
+            for rank, group in zip(ranks.tolist(), groups, strict=True):
+                if group not in first:
+                    first[group] = count
+                    count += len(vertices)
+                end[base[rank] + vertices] = first[group] + np.arange(len(vertices))
+    return end, count
+
+
+def _skeletons(facts: Facts) -> list[Skeleton]:
+    """A skeleton for each view; views of the same structure share one."""
     made: dict[int, Skeleton] = {}
-    bones: dict[int, Skeleton] = {}
+    bones = []
     for view in facts.views:
         key = id(view.order)
         if key not in made:
             made[key] = skeleton(view.trace.type, view.order)
-        bones[view.index] = made[key]
+        bones.append(made[key])
     return bones
 
 
-def _collectives_level(facts: Facts, matching: Matching, bones: dict[int, Skeleton]) -> bool:
+def _collectives_level(facts: Facts, matching: Matching, bones: Sequence[Skeleton]) -> bool:
     """Whether each collective has one level on all members.
 
     Without messages a COLL's level is its index in its rank, and `bones` may be empty.
@@ -101,141 +228,22 @@ def _collectives_level(facts: Facts, matching: Matching, bones: dict[int, Skelet
     return True
 
 
-def _messages_rise(matching: Matching, bones: dict[int, Skeleton]) -> bool:
-    level = _of_vertices(matching.sends, bones, lambda bone: bone.level)
-    bound = _of_vertices(matching.recvs, bones, lambda bone: bone.bound)
-    return bool(np.all(level < bound))
+def _messages_rise(matching: Matching, bones: Sequence[Skeleton]) -> bool:
+    """Whether each SEND's level is below the bound of its RECV."""
+    distinct = {id(bone): bone for bone in bones}
+    # Rows without a vertex have -1, which is the entry that is appended.
+    level = {key: np.append(bone.level, 0)[bone.vertex] for key, bone in distinct.items()}
+    bound = {key: np.append(bone.bound, 0)[bone.vertex] for key, bone in distinct.items()}
+    sends = _at(matching.sends, [level[id(bone)] for bone in bones])
+    recvs = _at(matching.recvs, [bound[id(bone)] for bone in bones])
+    return bool(np.all(sends < recvs))
 
 
-def _of_vertices(
-    ends: Endpoints,
-    bones: dict[int, Skeleton],
-    column: Callable[[Skeleton], NDArray[np.int64]] | None,
-) -> NDArray[np.int64]:
-    """For each endpoint its vertex, or the entry of a column of its skeleton at its vertex."""
-    distinct = {id(bone): bone for bone in bones.values()}
-    number = {key: index for index, key in enumerate(distinct)}
-    number_of_view = np.zeros(max(bones, default=-1) + 1, np.int64)
-    for view, bone in bones.items():
-        number_of_view[view] = number[id(bone)]
-    of_end = number_of_view[ends.view]
-    values = np.zeros(len(ends.row), np.int64)
-    for index, bone in enumerate(distinct.values()):
-        mine = np.flatnonzero(of_end == index)
-        vertex = bone.vertex[ends.row[mine]]
-        values[mine] = vertex if column is None else column(bone)[vertex]
-    return values
-
-
-class _Removal:
-    """Kahn's algorithm over the skeletons of all ranks."""
-
-    def __init__(self, facts: Facts, matching: Matching, bones: dict[int, Skeleton]) -> None:
-        self.bones = {
-            rank: bones[view.index] for view in facts.views for rank in view.ranks.tolist()
-        }
-        self.receiver = _facing(matching.sends, matching.recvs, bones)
-        self.sender = {recv: send for send, recv in self.receiver.items()}
-        self.instance, self.size = _instances(facts, matching, bones)
-
-    def run(self) -> GraphResult:
-        waiting = {rank: [len(up) for up in bone.above] for rank, bone in self.bones.items()}
-        for rank, vertex in self.sender:
-            waiting[rank][vertex] += 1
-        arrived: dict[int, list[Vertex]] = {}
-        coll = NodeType.COLL
-        ready = [
-            (rank, vertex)
-            for rank, left in waiting.items()
-            for vertex, count in enumerate(left)
-            if not count
-        ]
-        work = 0
-        while ready:
-            rank, vertex = ready.pop()
-            work += 1
-            bone = self.bones[rank]
-            done = [(rank, vertex)]
-            if bone.kind[vertex] == coll:
-                instance = self.instance[rank][vertex]
-                members = arrived.setdefault(instance, [])
-                members.append((rank, vertex))
-                if len(members) < self.size[instance]:
-                    continue
-                done = members
-            for member, own in done:
-                left = waiting[member]
-                left[own] = -1
-                for down in self.bones[member].below[own]:
-                    work += 1
-                    left[down] -= 1
-                    if not left[down]:
-                        ready.append((member, down))
-            receiver = self.receiver.get((rank, vertex))
-            if receiver is not None:
-                waiting[receiver[0]][receiver[1]] -= 1
-                if not waiting[receiver[0]][receiver[1]]:
-                    ready.append(receiver)
-        return GraphResult(self._cycle(waiting), work)
-
-    def _cycle(self, waiting: dict[int, list[int]]) -> list[tuple[int, int]]:
-        """Walk from a vertex that is left to one of its causes until one comes again."""
-        vertex = next(
-            ((rank, at) for rank, left in waiting.items() for at, n in enumerate(left) if n >= 0),
-            None,
-        )
-        if vertex is None:
-            return []
-        late: dict[int, Vertex] = {}
-        for rank, left in waiting.items():
-            for at, instance in self.instance[rank].items():
-                if left[at] > 0:
-                    late.setdefault(instance, (rank, at))
-        walked: dict[Vertex, int] = {}
-        while vertex not in walked:
-            walked[vertex] = len(walked)
-            rank, at = vertex
-            if waiting[rank][at] == 0:  # a collective that waits for another member
-                vertex = late[self.instance[rank][at]]
-                continue
-            sender = self.sender.get(vertex)
-            if sender is not None and waiting[sender[0]][sender[1]] >= 0:
-                vertex = sender
-            else:
-                up = next(up for up in self.bones[rank].above[at] if waiting[rank][up] >= 0)
-                vertex = (rank, up)
-        cycle = list(walked)[walked[vertex] :][::-1]
-        return [(rank, self.bones[rank].row[at]) for rank, at in cycle]
-
-
-def _facing(sends: Endpoints, recvs: Endpoints, bones: dict[int, Skeleton]) -> dict[Vertex, Vertex]:
-    def vertices(ends: Endpoints) -> list[Vertex]:
-        vertex = _of_vertices(ends, bones, None)
-        return list(zip(ends.rank.tolist(), vertex.tolist(), strict=True))
-
-    return dict(zip(vertices(sends), vertices(recvs), strict=True))
-
-
-def _instances(
-    facts: Facts, matching: Matching, bones: dict[int, Skeleton]
-) -> tuple[dict[int, dict[int, int]], dict[int, int]]:
-    """Number the logical collectives: rank -> vertex -> number, and each one's group size."""
-    instance: dict[int, dict[int, int]] = {
-        rank: {} for view in facts.views for rank in view.ranks.tolist()
-    }
-    size: dict[int, int] = {}
-    base: dict[tuple[object, int], int] = {}
-    for communicator, parts in matching.parts.items():
-        members = facts.group_size(communicator)
-        for part in parts:
-            view = facts.views[part.view]
-            vertices = bones[part.view].vertex[part.rows].tolist()
-            groups = facts.group_of_ranks(communicator, view.ranks).tolist()
-            for rank, group in zip(view.ranks.tolist(), groups, strict=True):
-                key = (communicator, group)
-                if key not in base:
-                    base[key] = len(size)
-                    size.update((base[key] + nth, members) for nth in range(len(vertices)))
-                numbers = range(base[key], base[key] + len(vertices))
-                instance[rank].update(zip(vertices, numbers, strict=True))
-    return instance, size
+def _at(ends: Endpoints, columns: Sequence[Ints]) -> Ints:
+    """For each endpoint the entry for its row of its view's column."""
+    distinct = {id(column): column for column in columns}
+    sizes = [len(column) for column in distinct.values()]
+    starts = dict(zip(distinct, np.cumsum([0, *sizes[:-1]]).tolist(), strict=True))
+    start = np.array([starts[id(column)] for column in columns], np.int64)
+    found: Ints = np.concatenate(list(distinct.values()))[start[ends.view] + ends.row]
+    return found

@@ -4,7 +4,7 @@ The idea: a trace written in issue order has only parents above their children; 
 the whole file proves it acyclic.  Only other files are sorted node by node.
 
     links = link(trace)
-    links.parent[links.start[v]:links.start[v + 1]]      # rows of v's parents
+    links.data.parent[links.data.start[v]:links.data.start[v + 1]]      # rows of v's parents
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.converters.chakra.check.cycles import cycle
 from flint.converters.chakra.read.trace import Csr, Trace
 
 
@@ -64,7 +65,7 @@ def link(trace: Trace) -> Links:
     every = data if not len(ctrl.parent) else _joined(data, ctrl, count)
     child = every.child()
     own = np.unique(child[child == every.parent])
-    order, cycle = _sorted(every, child, count)
+    order, on_cycle = _sorted(every, child, count)
     return Links(
         data,
         every,
@@ -72,7 +73,7 @@ def link(trace: Trace) -> Links:
         np.concatenate([data_missing[0], ctrl_missing[0]]),
         np.concatenate([data_missing[1], ctrl_missing[1]]),
         own,
-        cycle,
+        on_cycle,
         order,
     )
 
@@ -121,16 +122,4 @@ def _sorted(
                 order.append(below[index])
     if len(order) == count:
         return np.array(order, np.int64), none
-    return none, np.array(_cycle(edges, waiting), np.int64)
-
-
-def _cycle(edges: Edges, waiting: list[int]) -> list[int]:
-    start, parent = edges.start.tolist(), edges.parent.tolist()
-    row = next(row for row, left in enumerate(waiting) if left)
-    walked: dict[int, int] = {}
-    while row not in walked:
-        walked[row] = len(walked)
-        parents = parent[start[row] : start[row + 1]]
-        row = next(above for above in parents if waiting[above] and above != row)
-    path = list(walked)[walked[row] :]
-    return path[::-1]
+    return none, cycle(parents, children, count)

@@ -24,7 +24,7 @@ they end at a vertex without cause.  Contradiction.
 
 Two unordered SENDs are harmless.  An unordered pair with a COLL y in it may hang: y may be issued
 first and keep x waiting, which is an edge from y's completion to x's issue that G knows nothing of
-(`checker_slot` weighs such pairs).  Since COLLs of a rank are totally ordered, a group's k-th
+(`unordered_holds` weighs such pairs).  Since COLLs of a rank are totally ordered, a group's k-th
 collective is the same one on all members, which is also what makes the pairing by arrival right.
 
 Pairing of SENDs and RECVs is first in first out per (tag, src, dst, size), so within one such key

@@ -6,29 +6,28 @@ peers as arrays); only ranks with point-to-point nodes are looked at one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.converters.chakra.check.findings import Hits, Severity, one_node, whole_set
+from flint.converters.chakra.check.findings import (
+    ERROR,
+    NO_ROWS,
+    WARNING,
+    Hits,
+    Round,
+    one_node,
+    whole_set,
+)
 from flint.converters.chakra.check.trace_views import Communicator, Facts, View
 from flint.converters.chakra.network import Network
 from flint.converters.chakra.read.framing import FramingError, MissingMetadata
 from flint.converters.chakra.schema import MAX_NETWORK_DIMS, NodeType
 from flint.errors import FlintError
 
-SetRule = Callable[[Facts], Iterator[Hits]]
-
-
-def _always(text: str, row: int, rank: int) -> str:
-    return text
-
-
-def _rank_file(rank: int, message: str) -> Hits:
-    return Hits(None, np.zeros(0, np.int64), np.array([rank]), partial(_always, message))
+SET_RULES: Final = Round[[Facts]]()
 
 
 def _unreadable(facts: Facts, kind: type[FlintError]) -> Iterator[Hits]:
@@ -36,19 +35,22 @@ def _unreadable(facts: Facts, kind: type[FlintError]) -> Iterator[Hits]:
         known = MissingMetadata if isinstance(error, MissingMetadata) else FramingError
         if known is kind:
             text = str(error).removeprefix(f"{facts.set.path(rank)}: ")
-            yield _rank_file(rank, text)
+            yield Hits(None, NO_ROWS, np.array([rank]), text)
 
 
+@SET_RULES.rule("framing", ERROR, blocks=True)
 def framing(facts: Facts) -> Iterator[Hits]:
     """Every file is varint32 lengths and Chakra messages to its last byte."""
     yield from _unreadable(facts, FramingError)
 
 
+@SET_RULES.rule("missing-metadata", ERROR, blocks=True)
 def missing_metadata(facts: Facts) -> Iterator[Hits]:
     """Every file starts with GlobalMetadata, or consumers swallow its first node silently."""
     yield from _unreadable(facts, MissingMetadata)
 
 
+@SET_RULES.rule("missing-file", ERROR, blocks=True)
 def missing_file(facts: Facts) -> Iterator[Hits]:
     """Ranks 0..N-1 all have a file; N is the product of the network's extents."""
     there = facts.set.class_of_rank() >= 0
@@ -57,27 +59,30 @@ def missing_file(facts: Facts) -> Iterator[Hits]:
     if len(absent):
         yield Hits(
             None,
-            np.zeros(0, np.int64),
+            NO_ROWS,
             absent,
-            lambda row, rank: (
+            lambda rank: (
                 f"there is no trace of rank {rank} (the world has {facts.set.size} "
                 "ranks): consumers stop; write the traces of all ranks or correct npus_count"
             ),
         )
 
 
+@SET_RULES.rule("world-size", ERROR, blocks=True)
 def world_size(facts: Facts) -> Iterator[Hits]:
     """There are at least two ranks: consumers cannot simulate a world of one."""
     if facts.set.size < 2:
         yield whole_set("a world of one rank cannot be simulated; convert for at least two ranks")
 
 
+@SET_RULES.rule("group-table", ERROR, blocks=True)
 def group_table(facts: Facts) -> Iterator[Hits]:
     """Keys of the group table are integers >= 1, its members are distinct ranks of the world."""
     for key, problem in facts.set.groups.problems:
         yield whole_set(f"group {key!r} of the group table {problem}")
 
 
+@SET_RULES.rule("network-dims", WARNING)
 def network_dims(facts: Facts) -> Iterator[Hits]:
     """More than four network dims are simulated wrongly without explicit groups."""
     network = facts.set.network
@@ -88,6 +93,7 @@ def network_dims(facts: Facts) -> Iterator[Hits]:
         )
 
 
+@SET_RULES.rule("implementations", WARNING)
 def implementations(facts: Facts) -> Iterator[Hits]:
     """The system file names one implementation per network dim: further dims are not simulated."""
     network = facts.set.network
@@ -113,6 +119,7 @@ def _colls_by_communicator(
                 yield view, communicator, np.flatnonzero(of_row == index)
 
 
+@SET_RULES.rule("group-unknown", ERROR, blocks=True)
 def group_unknown(facts: Facts) -> Iterator[Hits]:
     """Every pg_name is in the group table: consumers stop otherwise."""
     for view, communicator, rows in _colls_by_communicator(facts):
@@ -121,9 +128,10 @@ def group_unknown(facts: Facts) -> Iterator[Hits]:
                 f"pg_name {communicator.group} is not in the group table: consumers stop; add the "
                 "group or give the table with the traces"
             )
-            yield Hits(view.index, rows, view.ranks, partial(_always, text))
+            yield Hits(view.index, rows, view.ranks, text)
 
 
+@SET_RULES.rule("group-member", ERROR, blocks=True)
 def group_member(facts: Facts) -> Iterator[Hits]:
     """A rank only takes part in collectives of its groups: consumers assert otherwise."""
     for view, communicator, rows in _colls_by_communicator(facts):
@@ -135,24 +143,22 @@ def group_member(facts: Facts) -> Iterator[Hits]:
                     f"its rank is not a member of group {communicator.group}: consumers assert; "
                     "correct the table or the pg_name"
                 )
-                yield Hits(view.index, rows, strangers, partial(_always, text))
+                yield Hits(view.index, rows, strangers, text)
 
 
+@SET_RULES.rule("group-of-one", ERROR, blocks=True)
 def group_of_one(facts: Facts) -> Iterator[Hits]:
     """A collective over one rank hangs: leave it out."""
     for view, communicator, rows in _colls_by_communicator(facts):
         if facts.group_size(communicator) == 1 and facts.set.size > 1:
-            yield Hits(
-                view.index,
-                rows,
-                view.ranks,
-                lambda row, rank: (
-                    "is a collective of a group of one rank, which hangs; leave it "
-                    "out and let its dependents depend on its dependencies"
-                ),
+            text = (
+                "is a collective of a group of one rank, which hangs; leave it "
+                "out and let its dependents depend on its dependencies"
             )
+            yield Hits(view.index, rows, view.ranks, text)
 
 
+@SET_RULES.rule("p2p-peer", ERROR, blocks=True)
 def p2p_peer(facts: Facts) -> Iterator[Hits]:
     """Peers are other ranks of the world, and the own side, where given, is the own rank."""
     size = facts.set.size
@@ -183,6 +189,7 @@ def p2p_peer(facts: Facts) -> Iterator[Hits]:
                     )
 
 
+@SET_RULES.rule("network-span", WARNING)
 def network_span(facts: Facts) -> Iterator[Hits]:
     """A pg_name group or P2P pair across two network dims is mispriced: one link is paid only."""
     network = facts.set.network
@@ -202,7 +209,7 @@ def network_span(facts: Facts) -> Iterator[Hits]:
                 f"group {group} spans {spans[group]} network dims: {remedy}; where it is a product "
                 "of whole dims write involved_dim instead"
             )
-            yield Hits(view.index, rows, view.ranks, partial(_always, text))
+            yield Hits(view.index, rows, view.ranks, text)
     for view in facts.views:
         sends = view.rows(NodeType.SEND)
         if not len(sends):
@@ -211,12 +218,8 @@ def network_span(facts: Facts) -> Iterator[Hits]:
             peers = view.trace.comm_dst[sends]
             far = sends[(peers >= 0) & (_differing_dims(network, rank, peers) > 1)]
             if len(far):
-                yield Hits(
-                    view.index,
-                    far,
-                    np.array([rank]),
-                    lambda row, rank: f"sends across two or more network dims: {remedy}",
-                )
+                text = f"sends across two or more network dims: {remedy}"
+                yield Hits(view.index, far, np.array([rank]), text)
 
 
 def _differing_dims(network: Network, rank: int, peers: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -224,19 +227,3 @@ def _differing_dims(network: Network, rank: int, peers: NDArray[np.int64]) -> ND
     for extent, stride in zip(network.npus_count, network.strides(), strict=True):
         differing += peers // stride % extent != rank // stride % extent
     return differing
-
-
-SET_RULES: Final[Mapping[str, tuple[Severity, SetRule]]] = {
-    "framing": (Severity.ERROR, framing),
-    "missing-metadata": (Severity.ERROR, missing_metadata),
-    "missing-file": (Severity.ERROR, missing_file),
-    "world-size": (Severity.ERROR, world_size),
-    "group-table": (Severity.ERROR, group_table),
-    "network-dims": (Severity.WARNING, network_dims),
-    "implementations": (Severity.WARNING, implementations),
-    "group-unknown": (Severity.ERROR, group_unknown),
-    "group-member": (Severity.ERROR, group_member),
-    "group-of-one": (Severity.ERROR, group_of_one),
-    "p2p-peer": (Severity.ERROR, p2p_peer),
-    "network-span": (Severity.WARNING, network_span),
-}

@@ -1,9 +1,9 @@
 """Communications of a rank that dependencies leave unordered: can one of them hang the others?
 
-`checker_order` proves that nothing hangs if each COLL is ordered against every other COLL and SEND
+`order` proves that nothing hangs if each COLL is ordered against every other COLL and SEND
 of its rank.  Where a pair (y, x) with a COLL y is not, y may be issued first and hold the slot
 while x is ready: a *hold*, an edge from y's completion to x's issue that exists in some
-executions.  Let H be all holds, over all ranks, and G as in `checker_order`, acyclic.
+executions.  Let H be all holds, over all ranks, and G as in `order`, acyclic.
 
 **Claim.** If no strongly connected component of G + H contains a hold, nothing hangs. *Argument.*
 As there, but a cause may also be a hold, so stepping to causes ends in a cycle of G + H. G is
@@ -21,42 +21,28 @@ unordered pairs are refused as such.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.converters.chakra.check.cycles import components
 from flint.converters.chakra.check.findings import Hits, one_node
-from flint.converters.chakra.check.matching import Matching
+from flint.converters.chakra.check.graph import EventGraph
 from flint.converters.chakra.check.trace_views import Facts, View
 from flint.converters.chakra.schema import NodeType
+
+Ints = NDArray[np.int64]
 
 MAX_VERTICES: Final = 1_000_000
 MAX_PAIRS: Final = 2_000_000
 MAX_BITS: Final = 1 << 31
 _REFINING_WORK: Final = 20_000_000
 _REMEDY: Final = "add a dependency (data_deps) between them, the same way round on all ranks"
-
-
-@dataclass(frozen=True, slots=True)
-class IssueGraph:
-    """G over all ranks, with a vertex for each node's issue and one for each collective's end.
-
-    A node that is no COLL completes at its issue vertex.
-
-    Attributes:
-        below: vertex -> vertices that come after it.
-        owner: issue vertex -> (rank, row); shorter than `below` by the collectives' ends.
-        base: rank -> vertex of the issue of its row 0.
-        end: issue vertex of a COLL -> the collective's end.
-    """
-
-    below: list[list[int]]
-    owner: list[tuple[int, int]]
-    base: dict[int, int]
-    end: dict[int, int]
 
 
 class Holds:
@@ -153,217 +139,105 @@ def _bits(value: int) -> Iterator[int]:
         value ^= lowest
 
 
-def issue_graph(facts: Facts, matching: Matching) -> IssueGraph:
-    """Build G.  All communications must match."""
-    below: list[list[int]] = []
-    owner: list[tuple[int, int]] = []
-    base: dict[int, int] = {}
-    for view in facts.views:
-        for rank in view.ranks.tolist():
-            base[rank] = len(owner)
-            owner.extend((rank, row) for row in range(len(view.trace)))
-    below = [[] for _ in owner]
-    end = _collective_ends(facts, matching, base, below)
-    for view in facts.views:
-        edges = view.links.every
-        pairs = list(zip(edges.parent.tolist(), edges.child().tolist(), strict=True))
-        for rank in view.ranks.tolist():
-            first = base[rank]
-            for parent, child in pairs:
-                vertex = first + parent
-                below[end.get(vertex, vertex)].append(first + child)
-    sends, recvs = matching.sends, matching.recvs
-    columns = (sends.rank, sends.row, recvs.rank, recvs.row)
-    for rank, row, peer, its_row in zip(*(column.tolist() for column in columns), strict=True):
-        below[base[rank] + row].append(base[peer] + its_row)
-    return IssueGraph(below, owner, base, end)
-
-
-def _collective_ends(
-    facts: Facts, matching: Matching, base: dict[int, int], below: list[list[int]]
-) -> dict[int, int]:
-    end: dict[int, int] = {}
-    for communicator, parts in matching.parts.items():
-        first: dict[int, int] = {}
-        for part in parts:
-            view = facts.views[part.view]
-            rows = part.rows.tolist()
-            groups = facts.group_of_ranks(communicator, view.ranks).tolist()
-            for rank, group in zip(view.ranks.tolist(), groups, strict=True):
-                if group not in first:
-                    first[group] = len(below)
-                    below.extend([] for _ in rows)
-                for nth, row in enumerate(rows):
-                    end[base[rank] + row] = first[group] + nth
-                    below[base[rank] + row].append(first[group] + nth)
-    return end
-
-
 def dangerous_holds(
-    facts: Facts, graph: IssueGraph, holds: dict[int, Holds]
+    facts: Facts, graph: EventGraph, holds: dict[int, Holds]
 ) -> Iterator[tuple[int, int]]:
     """(holding vertex, held vertex): one pair for each component that may hang.
 
     `graph` must be acyclic; `holds` are those of the undecided views.
     """
-    edges: dict[int, list[int]] = {}
-    for index, view_holds in holds.items():
-        for rank in facts.views[index].ranks.tolist():
-            first = graph.base[rank]
-            for row, held in view_holds.held.items():
-                edges[first + row] = [first + other for other in held]
-    component = _components(graph, edges)
-    edges = _possible(graph, edges, component)
-    component = _components(graph, edges)
+    pairs = _possible(graph, _pairs(facts, graph, holds))
+    component = _components(graph, pairs)
+    above = _Above(graph, component)
     suspects: dict[int, list[tuple[int, int]]] = {}
-    for holder, held in edges.items():
-        for vertex in held:
-            if component[graph.end[holder]] == component[vertex]:
-                suspects.setdefault(component[vertex], []).append((holder, vertex))
-    for pairs in suspects.values():
-        if len({graph.owner[holder][0] for holder, _ in pairs}) > 1:
-            yield pairs[0]
+    for holder, held in _within(graph, pairs, component).tolist():
+        suspects.setdefault(int(component[held]), []).append((holder, held))
+    for found in suspects.values():
+        if len({int(graph.rank[holder]) for holder, _ in found}) > 1:
+            yield found[0]
             continue
-        by_holder: dict[int, list[int]] = {}
-        for holder, vertex in pairs:
-            by_holder.setdefault(holder, []).append(vertex)
-        for holder, held in by_holder.items():
-            reached = _reached(graph.below, held, component)
-            if graph.end[holder] in reached:
-                yield holder, held[0]
+        for holder, group in groupby(found, key=itemgetter(0)):
+            held_here = [held for _, held in group]
+            if not above.reached(int(graph.end[holder])).isdisjoint(held_here):
+                yield holder, held_here[0]
                 break
 
 
-def _possible(
-    graph: IssueGraph, holds: dict[int, list[int]], component: list[int]
-) -> dict[int, list[int]]:
-    """Drop holds y -> x where G leads from x to y's issue: x is complete before y is issued."""
-    within = {
-        holder: [vertex for vertex in held if component[graph.end[holder]] == component[vertex]]
-        for holder, held in holds.items()
-    }
-    within = {holder: held for holder, held in within.items() if held}
-    sizes = np.bincount(component)
-    work = sum(int(sizes[component[graph.end[holder]]]) for holder in within)
-    if work > _REFINING_WORK:
-        return within
-    above: list[list[int]] = [[] for _ in graph.below]
-    for vertex, below in enumerate(graph.below):
-        for down in below:
-            above[down].append(vertex)
-    possible = {}
-    for holder, held in within.items():
-        # Paths from x to the issue and on to the end and back to x stay inside the component, so
-        # the issue may be outside of it only if no x leads to it.
-        earlier = _reached(above, [holder], component)
-        possible[holder] = [vertex for vertex in held if vertex not in earlier]
-    return possible
+def _pairs(facts: Facts, graph: EventGraph, holds: dict[int, Holds]) -> Ints:
+    """int64 [n, 2]: the holding and the held vertex of every hold of every rank."""
+    found = [np.zeros((0, 2), np.int64)]
+    for index, own in holds.items():
+        rows = np.array([(row, other) for row, held in own.held.items() for other in held])
+        for rank in facts.views[index].ranks.tolist():
+            found.append(graph.base[rank] + rows.reshape(-1, 2).astype(np.int64))
+    return np.concatenate(found)
 
 
-def _reached(edges: list[list[int]], sources: list[int], component: list[int]) -> set[int]:
-    """Vertices that `edges` lead to from `sources` without leaving their components."""
-    seen = set(sources)
-    stack = list(sources)
-    while stack:
-        vertex = stack.pop()
-        for other in edges[vertex]:
-            if other not in seen and component[other] == component[vertex]:
-                seen.add(other)
-                stack.append(other)
-    return seen
+def _components(graph: EventGraph, pairs: Ints) -> Ints:
+    """Strongly connected components of G + H."""
+    source = np.concatenate([graph.source, graph.end[pairs[:, 0]]])
+    target = np.concatenate([graph.target, pairs[:, 1]])
+    return components(source, target, graph.count).astype(np.int64)
 
 
-def find_cycle(graph: IssueGraph) -> list[tuple[int, int]]:
-    """(rank, row) of the nodes along a cycle of G; empty if G is acyclic."""
-    waiting = [0] * len(graph.below)
-    for below in graph.below:
-        for down in below:
-            waiting[down] += 1
-    ready = [vertex for vertex, count in enumerate(waiting) if not count]
-    for vertex in ready:
-        for down in graph.below[vertex]:
-            waiting[down] -= 1
-            if not waiting[down]:
-                ready.append(down)
-    if len(ready) == len(waiting):
-        return []
-    above: dict[int, int] = {}
-    for vertex, below in enumerate(graph.below):
-        if waiting[vertex]:
-            above.update((down, vertex) for down in below)
-    vertex = next(iter(vertex for vertex, count in enumerate(waiting) if count))
-    walked: dict[int, int] = {}
-    while vertex not in walked:
-        walked[vertex] = len(walked)
-        vertex = above[vertex]
-    path = list(walked)[walked[vertex] :][::-1]
-    return [graph.owner[vertex] for vertex in path if vertex < len(graph.owner)]
+def _within(graph: EventGraph, pairs: Ints, component: Ints) -> Ints:
+    """The holds that lie in one component."""
+    inside: Ints = pairs[component[graph.end[pairs[:, 0]]] == component[pairs[:, 1]]]
+    return inside
 
 
-def _components(graph: IssueGraph, holds: dict[int, list[int]]) -> list[int]:
-    """Strongly connected components of G + H (Tarjan's algorithm without recursion)."""
-    by_end: dict[int, list[int]] = {}
-    for holder, held in holds.items():
-        by_end.setdefault(graph.end[holder], []).extend(held)
-    count = len(graph.below)
-    number, low, component = [-1] * count, [0] * count, [-1] * count
-    stack: list[int] = []
-    numbered = components = 0
-    for root in range(count):
-        if number[root] >= 0:
-            continue
-        calls: list[tuple[int, Iterator[int]]] = []
-        calls.append((root, _successors(graph, by_end, root)))
-        number[root] = low[root] = numbered
-        numbered += 1
-        stack.append(root)
-        while calls:
-            vertex, successors = calls[-1]
-            for other in successors:
-                if number[other] < 0:
-                    number[other] = low[other] = numbered
-                    numbered += 1
+class _Above:
+    """The edges of G inside components, from a vertex to those that come before it."""
+
+    def __init__(self, graph: EventGraph, component: Ints) -> None:
+        inside = component[graph.source] == component[graph.target]
+        source, target = graph.source[inside], graph.target[inside]
+        by_target = np.argsort(target, kind="stable")
+        self._before: list[int] = source[by_target].tolist()
+        starts = np.searchsorted(target[by_target], np.arange(graph.count + 1))
+        self._start: list[int] = starts.tolist()
+
+    def reached(self, vertex: int) -> set[int]:
+        """The vertex and all that lead to it inside its component."""
+        seen, stack = {vertex}, [vertex]
+        while stack:
+            at = stack.pop()
+            for other in self._before[self._start[at] : self._start[at + 1]]:
+                if other not in seen:
+                    seen.add(other)
                     stack.append(other)
-                    calls.append((other, _successors(graph, by_end, other)))
-                    break
-                if component[other] < 0:
-                    low[vertex] = min(low[vertex], number[other])
-            else:
-                calls.pop()
-                if calls:
-                    low[calls[-1][0]] = min(low[calls[-1][0]], low[vertex])
-                if low[vertex] == number[vertex]:
-                    while component[vertex] < 0:
-                        component[stack.pop()] = components
-                    components += 1
-    return component
+        return seen
 
 
-def _successors(graph: IssueGraph, by_end: dict[int, list[int]], vertex: int) -> Iterator[int]:
-    extra: Iterable[int] = by_end.get(vertex, ())
-    yield from graph.below[vertex]
-    yield from extra
+def _possible(graph: EventGraph, pairs: Ints) -> Ints:
+    """Drop holds y -> x where G leads from x to y's issue: x is complete before y is issued."""
+    component = _components(graph, pairs)
+    pairs = _within(graph, pairs, component)
+    holders = np.unique(pairs[:, 0])
+    if int(np.bincount(component)[component[graph.end[holders]]].sum()) > _REFINING_WORK:
+        return pairs
+    # Paths from x to the issue and on to the end and back to x stay inside the component, so
+    # the issue may be outside of it only if no x leads to it.
+    above = _Above(graph, component)
+    earlier = {holder: above.reached(holder) for holder in holders.tolist()}
+    possible: Ints = pairs[[held not in earlier[holder] for holder, held in pairs.tolist()]]
+    return possible
 
 
 def refuse_unordered(view: View) -> Iterator[Hits]:
     """Refuse a view's unordered communications without weighing them."""
     order = view.order
-    rows: NDArray[np.int64] = order.colls[order.gaps] if len(order.gaps) else order.loose
-    yield Hits(
-        view.index,
-        rows,
-        view.ranks,
-        lambda row, rank: (
-            "is not ordered by data_deps against the rank's other communications, "
-            f"and there are too many of them to tell whether that can hang; {_REMEDY}"
-        ),
+    rows = order.colls[order.gaps] if len(order.gaps) else order.loose
+    text = (
+        "is not ordered by data_deps against the rank's other communications, "
+        f"and there are too many of them to tell whether that can hang; {_REMEDY}"
     )
+    yield Hits(view.index, rows, view.ranks, text)
 
 
-def word_hold(facts: Facts, graph: IssueGraph, holder: int, held: int) -> Hits:
+def word_hold(facts: Facts, graph: EventGraph, holder: int, held: int) -> Hits:
     """The finding for a hold that may hang."""
-    rank, row = graph.owner[holder]
-    _, other = graph.owner[held]
+    rank, row, other = int(graph.rank[holder]), int(graph.row[holder]), int(graph.row[held])
     view = facts.views[int(facts.set.class_of_rank()[rank])]
     names = {int(kind): kind.name for kind in NodeType}
     return one_node(

@@ -1,4 +1,4 @@
-"""The union graph three ways: by levels, by removal on skeletons, and in full."""
+"""The union graph three ways: by levels, by search on skeletons, and in full."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import numpy as np
 from flint.converters.chakra.check.graph import (
     _collectives_level,
     _messages_rise,
-    _Removal,
     _skeletons,
+    skeleton_graph,
+    whole_graph,
 )
-from flint.converters.chakra.check.matching import group_sequence, match
+from flint.converters.chakra.check.matching import match
+from flint.converters.chakra.check.partner_rules import group_sequence
 from flint.converters.chakra.check.trace_views import Facts
-from flint.converters.chakra.check.unordered_holds import find_cycle, issue_graph
 from tests.converters.chakra.check.test_checker_against_consumer import random_set
 from tests.converters.chakra.check.traces import coll, comp, in_memory, recv, send
 
@@ -29,8 +30,8 @@ def test_three_ways_agree_on_random_sets():
             continue
         decided += 1
         bones = _skeletons(facts)
-        cycle = _Removal(facts, matching, bones).run().cycle
-        assert bool(cycle) == bool(find_cycle(issue_graph(facts, matching)))
+        cycle = skeleton_graph(facts, matching, bones).cycle()
+        assert bool(cycle) == bool(whole_graph(facts, matching).cycle())
         if _collectives_level(facts, matching, bones) and _messages_rise(matching, bones):
             assert not cycle
             by_levels += 1
@@ -46,6 +47,6 @@ def test_cycle_names_the_nodes_on_it():
     ]
     facts = Facts(in_memory(ranks))
     matching = match(facts)
-    cycle = _Removal(facts, matching, _skeletons(facts)).run().cycle
+    cycle = skeleton_graph(facts, matching, _skeletons(facts)).cycle()
     nodes = {(rank, int(facts.views[rank].trace.id[row])) for rank, row in cycle}
     assert nodes == {(0, 5), (0, 7), (1, 7), (1, 8)}

@@ -1,38 +1,59 @@
-"""Rules about all ranks' communications together, in the order in which they build on each other.
+"""Rules about order: no execution can hang or pair the wrong communications.
 
-The idea: first that partners exist (`PARTNER_RULES`), then that their order cannot hang
-(`ORDER_RULES`).  The second question only makes sense once the first is answered, so a set that
-breaks a partner rule gets its order rules reported as not checked.
+The idea: all communications have their partners here (`partner_rules`), so what remains to be shown
+is that every order of events that a consumer may choose comes to its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
-from flint.converters.chakra.check.findings import Hits, Severity, one_node
-from flint.converters.chakra.check.graph import describe_cycle, union_graph
-from flint.converters.chakra.check.matching import Matching, group_sequence, p2p_match, p2p_order
+import numpy as np
+
+from flint.converters.chakra.check.findings import ERROR, Hits, Round, one_node
+from flint.converters.chakra.check.graph import describe_cycle, union_graph, whole_graph
+from flint.converters.chakra.check.matching import Matching
 from flint.converters.chakra.check.order import unordered_pairs
 from flint.converters.chakra.check.trace_views import Facts
 from flint.converters.chakra.check.unordered_holds import (
     Undecided,
     dangerous_holds,
-    find_cycle,
-    issue_graph,
     refuse_unordered,
     word_hold,
 )
 
-PartnerRule = Callable[[Facts, Matching], Iterator[Hits]]
-OrderRule = Callable[[Facts, Matching, Undecided], Iterator[Hits]]
+ORDER_RULES: Final = Round[[Facts, Matching, Undecided]]()
 
 
-def message_order(facts: Facts, matching: Matching, loose: Undecided) -> Iterator[Hits]:
-    """SENDs (and RECVs) of one (tag, src, dst, size) are ordered by data_deps on their rank."""
-    yield from p2p_order(facts, matching)
+@ORDER_RULES.rule("p2p-order", ERROR)
+def p2p_order(facts: Facts, matching: Matching, loose: Undecided) -> Iterator[Hits]:
+    """SENDs (and RECVs) of one (tag, src, dst, size) are ordered by data_deps on their rank.
+
+    Otherwise the order depends on durations, first in first out pairs the wrong ones, and what
+    waits for the right one may wait for something that waits for it.
+    """
+    for ends, kind in ((matching.sends, "SEND"), (matching.recvs, "RECV")):
+        same = np.flatnonzero(np.all(ends.key[:, 1:] == ends.key[:, :-1], axis=0))
+        pairs = np.stack([ends.view[same], ends.row[same], ends.row[same + 1]])
+        pairs, first = np.unique(pairs, axis=1, return_index=True)
+        for index in np.unique(pairs[0]).tolist():
+            view = facts.views[index]
+            here = pairs[0] == index
+            rows = zip(*pairs[1:, here].tolist(), strict=True)
+            where = dict(zip(rows, same[first[here]].tolist(), strict=True))
+            unordered, _ = unordered_pairs(view.order, where)
+            for a, b in unordered:
+                src, dst, tag, size = ends.key[:, where[a, b]].tolist()
+                text = (
+                    f"two {kind}s of {src} -> {dst}, tag {tag}, {size} bytes (this and node "
+                    f"{view.trace.id[a]}) are not ordered by data_deps, so they may pair wrongly; "
+                    "give them different tags or a dependency"
+                )
+                yield one_node(index, b, int(ends.rank[where[a, b]]), text)
 
 
+@ORDER_RULES.rule("group-chain", ERROR)
 def group_chain(facts: Facts, matching: Matching, loose: Undecided) -> Iterator[Hits]:
     """A group's collectives are one dependency chain on each member.
 
@@ -62,38 +83,27 @@ def group_chain(facts: Facts, matching: Matching, loose: Undecided) -> Iterator[
             )
 
 
+@ORDER_RULES.rule("cross-rank-cycle", ERROR)
 def cross_rank_cycle(facts: Facts, matching: Matching, loose: Undecided) -> Iterator[Hits]:
     """Dependencies, messages and collectives of all ranks together form no cycle."""
     if loose.too_many:
         return  # slot-order refuses the set
     if loose.views:
-        cycle = find_cycle(issue_graph(facts, matching))
+        cycle = whole_graph(facts, matching).cycle()
     else:
         cycle = union_graph(facts, matching).cycle
     if cycle:
         yield describe_cycle(facts, cycle)
 
 
+@ORDER_RULES.rule("slot-order", ERROR)
 def slot_order(facts: Facts, matching: Matching, loose: Undecided) -> Iterator[Hits]:
     """A rank's COLLs and SENDs share one slot: what is unordered must not be able to hang."""
     if loose.too_many:
         for view in loose.views:
             yield from refuse_unordered(view)
     elif loose.views:
-        graph = issue_graph(facts, matching)
-        if not find_cycle(graph):  # which cross-rank-cycle reports
+        graph = whole_graph(facts, matching)
+        if not graph.cycle():  # which cross-rank-cycle reports
             for holder, held in dangerous_holds(facts, graph, loose.holds):
                 yield word_hold(facts, graph, holder, held)
-
-
-PARTNER_RULES: Final[Mapping[str, tuple[Severity, PartnerRule]]] = {
-    "group-sequence": (Severity.ERROR, group_sequence),
-    "p2p-match": (Severity.ERROR, p2p_match),
-}
-
-ORDER_RULES: Final[Mapping[str, tuple[Severity, OrderRule]]] = {
-    "p2p-order": (Severity.ERROR, message_order),
-    "group-chain": (Severity.ERROR, group_chain),
-    "cross-rank-cycle": (Severity.ERROR, cross_rank_cycle),
-    "slot-order": (Severity.ERROR, slot_order),
-}
