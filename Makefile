@@ -1,6 +1,6 @@
 # make demo    set up, capture Llama-3 8B's training step on 64x8 devices, check, look at it, simulate
-# make test    set up with the development tools; lint, types, tests
-# make test-targets   install the extras `gpu` and `tpu` too and run the tests that compile for targets
+# make test    set up with the development tools; lint, types, a test of every behaviour
+# make test-all   install all extras and a headless browser too; all tests, and a list of the skipped
 # make lint    ruff and mypy alone              make format  let ruff rewrite the layout
 # make bench   time and memory, as tables and plots
 # make validate  run the tiny models for real, compare with their captures: docs/validation.md
@@ -17,13 +17,14 @@ WORKERS ?= auto
 BIN     := $(VENV)/bin
 RUN     := $(VENV)/.installed
 DEV     := $(VENV)/.installed-dev
-TARGETS := $(VENV)/.installed-targets
+EXTRAS  := $(VENV)/.installed-extras
+PYTEST   = -n $(WORKERS) --maxprocesses 8 --dist loadgroup
 TYPING  := build/typing/flint
 
 STEP    := models/jax/llama3.py:train_8b
 OUT     := out/llama3-8b
 
-.PHONY: demo test test-targets lint format types imports bench validate clean
+.PHONY: demo test test-all browser lint format types imports bench validate clean
 .DELETE_ON_ERROR:
 
 demo: $(RUN)
@@ -34,12 +35,16 @@ demo: $(RUN)
 	$(BIN)/flint simulate $(OUT)
 
 test: lint
-	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadgroup
+	$(BIN)/python -m pytest -m "not thorough" $(PYTEST)
 
-# Compilers for GPUs and TPUs, without either: what `make test` skips for lack of them. JAX prints
-# that it finds no GPU; it is right.
-test-targets: $(DEV) $(TARGETS)
-	JAX_PLATFORMS=cpu $(BIN)/python -m pytest tests/frontends/jax/compile tests/frontends/jax/test_partitioner.py -rs
+# Everything, and what was skipped. JAX prints that it finds no GPU; it is right.
+test-all: lint $(EXTRAS) browser
+	JAX_PLATFORMS=cpu HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -rs $(PYTEST)
+
+browser:
+	@command -v chromium chromium-browser google-chrome >/dev/null 2>&1 \
+	    || { command -v apt-get >/dev/null && apt-get -qq update && apt-get -qq install -y chromium; } \
+	    || echo "no headless browser: its tests are skipped" >&2
 
 lint: $(DEV)
 	$(BIN)/python -m ruff check
@@ -83,14 +88,14 @@ $(BIN)/python:
 	    || { echo "flint needs Python >= 3.11 and $(PYTHON) is older: make PYTHON=..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
-$(RUN): pyproject.toml | $(BIN)/python
+$(RUN): pyproject.toml setup.py | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	@touch $@
 
-$(DEV): pyproject.toml | $(BIN)/python
+$(DEV): pyproject.toml setup.py | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,torch]'
 	@touch $(RUN) $@
 
-$(TARGETS): pyproject.toml | $(DEV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[gpu,tpu]'
+$(EXTRAS): pyproject.toml setup.py | $(DEV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[gpu,tpu,cluster]'
 	@touch $@

@@ -2,16 +2,30 @@
 
 JAX runs on the CPU unless told otherwise: several test processes would fight over a GPU's memory.
 
-Hypothesis has no deadline: no test may depend on the machine's speed. The profile `ci` draws the
-same examples in every run; without it every run looks at new ones.
+Hypothesis has no deadline: no test may depend on the machine's speed.  It draws the same examples
+in every run.  The profile ``thorough`` of ``make test-all`` draws five times as many, and new ones
+every time.
 """
 
 import os
 
+import pytest
 from hypothesis import settings
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-settings.register_profile("default", deadline=None, print_blob=True)
-settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+settings.register_profile("thorough", deadline=None, print_blob=True)
+settings.register_profile(
+    "quick", settings.get_profile("thorough"), derandomize=True, max_examples=20
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+@pytest.fixture(scope="session")
+def host_runs(tmp_path_factory):
+    """Profiles of steps that ran for real on host devices, by ``module:attribute``."""
+    from tests.support.host_runs import HostRuns  # imports jax, which few tests need
+
+    runs = HostRuns(tmp_path_factory)
+    yield runs
+    runs.close()

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from flint.errors import FlintError
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.reader import MAX_DEPTH, read_hlo
+from tests.support.shared import examples
 
 F32, TUPLE = 11, 13
 
@@ -215,7 +216,7 @@ def test_a_cut_of_a_bare_module_never_gives_another_program(optimized):
         assert sorted(op.name for op in read.functions["main"].ops) == sorted(whole)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(data=st.data())
 def test_flipped_bytes_end_in_a_module_or_an_error(partitioned, data):
     name = data.draw(st.sampled_from(["ring_loop", "conditionals", "collectives"]))

@@ -15,6 +15,7 @@ from flint.hlo.groups import group_size, groups_of_iota, groups_of_list, groups_
 from flint.hlo.reader import read_hlo
 from flint.stablehlo.read.reader import read_mlir
 from tests.hlo.comparing import expand
+from tests.support.shared import examples
 
 F32 = pb.ShapeProto(element_type=11, dimensions=[4])
 
@@ -52,7 +53,7 @@ def broadcast_over(iota):
     ).SerializeToString()  # fmt: skip
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(iota=iotas())
 def test_iota_groups_are_what_xla_expands_them_to(iota):
     data = broadcast_over(iota)

@@ -17,6 +17,7 @@ from tests.converters.chakra.write.cases import any_communication
 from tests.graph.unrolling.random_graphs import programs
 from tests.passes.building import Graph, names
 from tests.passes.dependence import execute
+from tests.support.shared import examples
 
 
 def test_a_mask_that_no_iteration_reads_is_not_made():
@@ -80,7 +81,7 @@ def test_masks_of_fused_attention_take_no_memory_in_a_scanned_model():
 
 
 @given(programs(any_communication))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_program_makes_its_outputs_and_communications_from_the_same(graph):
     after = without_unneeded(graph)
     verify(after)

@@ -13,6 +13,7 @@ from flint.errors import FlintError
 from flint.post_execution.converting import convert_traces
 from tests.post_execution.test_data import Execution, tensor
 from tests.post_execution.traces import COMMS, WORK, Profile
+from tests.support.shared import examples
 
 ODD = (
     None, -1, 0, True, 1e30, 2**70, 3.5, 10**9, "x", "", "7", "[0, 1]", [], {}, [1, 2], [[]],
@@ -53,7 +54,7 @@ KINETO, EXECUTION = documents()
 
 
 @pytest.mark.parametrize("which", [0, 1])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_any_value_anywhere_is_read_or_refused(tmp_path_factory, which, data):
     both = [copy.deepcopy(KINETO), copy.deepcopy(EXECUTION)]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -18,7 +15,6 @@ from flint.errors import UsageError
 from flint.graph.graph import NodeKind
 from flint.post_execution.converting import convert_traces
 from tests.converters.chakra.consumer import execute
-from tests.frontends.jax.comparing import child_environment
 
 pytestmark = pytest.mark.xdist_group("post-execution-jax")
 
@@ -26,26 +22,12 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def profiles(tmp_path_factory):
+def profiles(host_runs):
     """Profile folders of an MLP and of a scan over layers, on eight host devices."""
-    folder = tmp_path_factory.mktemp("jax")
-    script = ROOT / "tests" / "validation" / "profiling.py"
-    environment = child_environment()
-    path = [str(ROOT), environment.get("PYTHONPATH", "")]
-    run = subprocess.run(
-        [sys.executable, str(script), str(folder), "mlp=tests.frontends.jax.steps:mlp",
-         "scan=tests.frontends.jax.steps:scan"],
-        capture_output=True,
-        text=True,
-        env=environment | {"PYTHONPATH": os.pathsep.join(filter(None, path))},
-        timeout=300,
-        check=False,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    return folder
+    return {name: host_runs[f"tests.frontends.jax.steps:{name}"] for name in ("mlp", "scan")}
 
 
-def spent(folder, step):
+def spent(name, folder, step):
     """Nanoseconds of each op's name over all devices in a run, as the reader of profiles has it."""
     from jax.profiler import ProfileData
 
@@ -63,9 +45,9 @@ def spent(folder, step):
         by_device[module, device].append(sorted(events))
     total = defaultdict(int)
     for (module, _), runs in by_device.items():
-        if module.startswith(f"jit_{folder.name}"):
-            for _, duration, name in sorted(runs)[step]:
-                total[name] += int(duration)
+        if module.startswith(f"jit_{name}"):
+            for _, duration, op in sorted(runs)[step]:
+                total[op] += int(duration)
     return total
 
 
@@ -80,8 +62,8 @@ def measured(workload):
 @pytest.mark.parametrize("name", ["mlp", "scan"])
 def test_the_times_of_all_instructions_are_there(profiles, name):
     """Of eight devices the mean; a while's own event encloses those of its body."""
-    workload = convert_traces([profiles / name])
-    found = spent(profiles / name, -1)
+    workload = convert_traces([profiles[name]])
+    found = spent(name, profiles[name], -1)
     expected = sum(time for op, time in found.items() if not op.startswith("while")) / 8
     count = len(found)
     assert abs(measured(workload) - expected) <= 4 * count  # a nanosecond per mean and iteration
@@ -89,8 +71,8 @@ def test_the_times_of_all_instructions_are_there(profiles, name):
 
 
 def test_collectives_have_the_groups_and_sizes_of_the_program(profiles):
-    workload = convert_traces([profiles / "mlp"])
-    trace = observe(profiles / "mlp")
+    workload = convert_traces([profiles["mlp"]])
+    trace = observe(profiles["mlp"])
     rows = trace.rows(0, 1)
     facts = [trace.facts[op] for op in trace.op[rows]]
     seen = sorted((f.kind.replace("-", "_"), f.bytes, f.group) for f in facts if f.kind.collective)
@@ -100,25 +82,25 @@ def test_collectives_have_the_groups_and_sizes_of_the_program(profiles):
 
 
 def test_its_traces_run_to_the_end_on_all_ranks(profiles, tmp_path):
-    convert_traces([profiles / "scan"]).save(tmp_path / "out")
+    convert_traces([profiles["scan"]]).save(tmp_path / "out")
     assert check(tmp_path / "out").ok
     assert execute(load_trace_set(tmp_path / "out")).complete
 
 
 def test_nodes_have_their_source_lines(profiles):
-    workload = convert_traces([profiles / "mlp"])
+    workload = convert_traces([profiles["mlp"]])
     files = {node.source.file for node in workload.graph} - {""}
     assert {Path(file).name for file in files} == {"steps.py"}
     lines = {node.source.line for node in workload.graph if node.source.file}
-    text = (ROOT / "tests" / "capture" / "steps.py").read_text().splitlines()
+    text = (ROOT / "tests" / "frontends" / "jax" / "steps.py").read_text().splitlines()
     assert max(lines) <= len(text) and np.min(list(lines)) > 1
 
 
 def test_a_run_that_is_not_there_is_named(profiles):
     with pytest.raises(UsageError, match="has the runs 0 to 1"):
-        convert_traces([profiles / "mlp"], step="2")
+        convert_traces([profiles["mlp"]], step="2")
 
 
 def test_a_profile_of_jax_comes_alone(profiles):
     with pytest.raises(UsageError, match="give it alone"):
-        convert_traces([profiles / "mlp", profiles / "scan"])
+        convert_traces([profiles["mlp"], profiles["scan"]])

@@ -36,6 +36,7 @@ from tests.converters.chakra.write.cases import (
 from tests.converters.chakra.write.test_programs import MESH as STAGES
 from tests.converters.chakra.write.test_programs import _stage as stage
 from tests.graph.unrolling.random_graphs import programs
+from tests.support.shared import examples
 
 RANK, COMMUNICATOR = CommunicationOrder
 #: So many communications at full speed that none slows another down, as in the consumer.
@@ -83,7 +84,7 @@ def consumed(programs, mesh: Mesh, cast: Cast, order: CommunicationOrder = RANK)
 
 
 @given(programs(any_communication), st.integers(0, 1 << 16))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_random_programs_end_at_the_same_tick_on_every_rank(graph, seed):
     everyone = [(graph, np.arange(MESH.size))]
     cast = cast_of(everyone, MESH.size, seed)
@@ -97,7 +98,7 @@ def no_broadcast(draw: st.DrawFn) -> Communication:
 
 
 @given(programs(no_broadcast), st.integers(0, 1 << 16))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_random_programs_with_an_order_for_each_communicator_end_at_the_same_tick(graph, seed):
     everyone = [(graph, np.arange(MESH.size))]
     cast = cast_of(everyone, MESH.size, seed, COMMUNICATOR)

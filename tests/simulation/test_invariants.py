@@ -22,6 +22,7 @@ from flint.workload.workload import Workload
 from tests.converters.chakra.write.cases import communication
 from tests.graph.unrolling.random_graphs import programs
 from tests.simulation.test_simulate import workload_of
+from tests.support.shared import examples
 
 WORLD = 24
 GROUPS = [
@@ -95,7 +96,7 @@ def simulated(workload: Workload, system: object, **options: object):
 
 
 @given(programs(of_24), st.sampled_from(SYSTEMS), st.sampled_from(ORDERS))
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 def test_never_below_what_the_busiest_nodes_ports_take_in(graph, name, order):
     """All communication of the step, through the ports of the devices of each node or pod: no
     program is done before, whatever overlaps with what."""
@@ -118,7 +119,7 @@ def test_never_below_what_the_busiest_nodes_ports_take_in(graph, name, order):
     programs(of_24), st.sampled_from(SYSTEMS), st.sampled_from(ORDERS), st.sampled_from(MESHES),
     st.sampled_from(MESHES),
 )  # fmt: skip
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 def test_the_names_and_the_number_of_axes_do_not_matter(graph, name, order, one, other):
     """The same ranks in the same groups: the mesh is what they are called."""
     first = simulated(replace(workload_of(graph, mesh=one), order=order), name)
@@ -128,7 +129,7 @@ def test_the_names_and_the_number_of_axes_do_not_matter(graph, name, order, one,
 
 
 @given(programs(of_24), st.sampled_from(SYSTEMS), st.sampled_from(["bandwidth", "latency"]))
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 def test_communication_never_takes_longer_on_a_better_network(graph, name, what):
     system = load_system(name)
     tiers = tuple(
@@ -145,7 +146,7 @@ def test_communication_never_takes_longer_on_a_better_network(graph, name, what)
 
 
 @given(programs(of_24), st.sampled_from(SYSTEMS), st.sampled_from(ORDERS))
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 def test_compute_exposed_and_idle_add_up_to_the_step(graph, name, order):
     result = simulated(replace(workload_of(graph, mesh=MESHES[2]), order=order), name)
     figures = result.figures

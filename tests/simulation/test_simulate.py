@@ -32,6 +32,7 @@ from flint.workload.programs import Level, Program, ProgramInput, with_communica
 from flint.workload.workload import Workload
 from tests.converters.chakra.write.cases import any_communication, communication
 from tests.graph.unrolling.random_graphs import programs as random_programs
+from tests.support.shared import examples
 
 H100 = load_system("dgx-h100")
 BIG = tensor_type((4096, 4096), "bf16")
@@ -147,7 +148,7 @@ def test_pipeline_stages_overlap():
 
 
 @given(random_programs(any_communication), st.integers(1, 20))
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
 def test_never_below_critical_path_or_total_work_and_never_slower_with_bandwidth(graph, factor):
     """The critical path is the longest sum of durations along dependencies, worked out here."""
     workload = workload_of(graph, mesh=Mesh((3, 2), ("data", "model")))

@@ -26,6 +26,7 @@ from flint.simulation.running import run_shortened
 from tests.converters.chakra.write.cases import MESH, any_communication
 from tests.graph.unrolling.random_graphs import programs
 from tests.simulation.test_simulate import BIG, PRODUCT, product, workload_of
+from tests.support.shared import examples
 
 
 def lengthened(graph: WorkloadGraph, trips: int) -> WorkloadGraph:
@@ -54,7 +55,7 @@ class RandomCosts(Costs):
     st.integers(0, 1 << 16),
     st.sampled_from([1.0, 0.5, 0.7]),
 )
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_random_loops_take_as_long_as_all_their_iterations(graph, trips, seed, beside):
     graph = lengthened(graph, trips)
     everyone, costs = [(graph, np.arange(MESH.size))], RandomCosts(seed, beside)

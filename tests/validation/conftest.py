@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-
-from tests.frontends.jax.comparing import child_environment
 
 #: Name -> where the step is.
 STEPS = {
@@ -33,21 +28,19 @@ def step_of(name):
     return getattr(importlib.import_module(module), attribute)
 
 
-@pytest.fixture(scope="session")
-def profiles(tmp_path_factory):
+class Profiles:
     """Step name -> profile folder of a real run on host devices."""
-    folder = tmp_path_factory.mktemp("profiles")
-    places = [f"{name}={':'.join(place)}" for name, place in STEPS.items()]
-    run = subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "profiling.py"), str(folder), *places],
-        capture_output=True,
-        text=True,
-        env=child_environment(),
-        timeout=600,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    return {name: folder / name for name in STEPS}
+
+    def __init__(self, host_runs):
+        self._runs = host_runs
+
+    def __getitem__(self, name):
+        return self._runs[":".join(STEPS[name])]
+
+
+@pytest.fixture(scope="session")
+def profiles(host_runs):
+    return Profiles(host_runs)
 
 
 @pytest.fixture(scope="session")

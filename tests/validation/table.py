@@ -19,10 +19,11 @@ from pathlib import Path
 
 from flint.errors import FlintError
 from flint.validation.validating import totals, validate
-from tests.frontends.jax.comparing import child_environment
 from tests.models.jax.names import MODELS
+from tests.support.children import HUNG, child_environment
 
 HERE = Path(__file__).parent
+SUPPORT = HERE.parent / "support"
 _COUNTED = ("captured", "executed", "matched", "by_name", "of_any_group")
 _COLUMNS = (
     "configuration", "mesh", "trace", "captured", "executed", "matched", "by name", "group untold",
@@ -30,14 +31,14 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def run(*command, environment):
-    """Run a child; its last words where it fails."""
+def run(*command, environment, given=""):
+    """Run a child on an input; its last words where it fails."""
     done = subprocess.run(
         [sys.executable, *map(str, command)],
-        capture_output=True, text=True, env=environment, timeout=1500, check=False,
+        input=given, capture_output=True, text=True, env=environment, timeout=HUNG, check=False,
     )  # fmt: skip
-    if done.returncode:
-        raise SystemExit(f"{command[0]}: {done.stderr[-2000:]}")
+    if done.returncode or "Traceback" in done.stdout:
+        raise SystemExit(f"{command[0]}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
 def jax_runs(folder, chosen):
@@ -45,10 +46,13 @@ def jax_runs(folder, chosen):
     models = {name: place for name, place in MODELS.items() if not chosen or name in chosen}
     if not models:
         return
-    steps = [f"{name}={':'.join(place)}" for name, place in models.items()]
-    run(HERE / "profiling.py", folder, *steps, environment=child_environment())
+    for name in models:
+        (folder / name).mkdir()
+    requests = "".join(f"{folder / name} {':'.join(place)}\n" for name, place in models.items())
+    run(SUPPORT / "host_devices.py", environment=child_environment(16), given=requests)
     for name, (module, attribute) in models.items():
-        yield name, getattr(importlib.import_module(module), attribute), {"xplane": [folder / name]}
+        step = getattr(importlib.import_module(module), attribute)
+        yield name, step, {"xplane": [folder / name / "profile"]}
 
 
 def torch_runs(folder, chosen):

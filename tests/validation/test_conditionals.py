@@ -14,23 +14,11 @@ from tests.validation.xla_runs import Runs
 
 pytestmark = pytest.mark.xdist_group("validation")
 
-RUN = (
-    "over_x", "over_y", "wide_x", "wide_y", "turned_x", "turned_y", "square_x",
-    "square_turned", "behind", "within",
-    *xla_conditionals.typed,
-)  # fmt: skip
-
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def runs(host_runs):
     """Real runs on host devices."""
-    return Runs(tmp_path_factory.mktemp("profiles"), xla_conditionals, RUN)
-
-
-@pytest.fixture(scope="module")
-def profiles(runs):
-    """Step name -> profile folder."""
-    return runs.profiles
+    return Runs(host_runs, xla_conditionals)
 
 
 @pytest.fixture(scope="module")
@@ -91,9 +79,9 @@ def test_what_data_chose_of_several_programs_of_one_module_is_told(name, ranks, 
     assert CHOSEN not in report.explained
 
 
-def test_what_data_chose_is_told_of_a_saved_capture(tmp_path, profiles):
+def test_what_data_chose_is_told_of_a_saved_capture(tmp_path, runs):
     xla_conditionals.within.capture().save(tmp_path)
-    report = validate(flint.load(tmp_path), [profiles["within"]])
+    report = validate(flint.load(tmp_path), [runs.profile("within")])
     assert report.ok, report.verdict
     assert CHOSEN in report.explained
 

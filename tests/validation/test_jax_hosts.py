@@ -14,7 +14,7 @@ from flint.converters.profilers.xplane.observe import observe
 from flint.errors import FlintError
 from flint.post_execution.converting import convert_traces
 from flint.validation.validating import validate
-from tests.frontends.jax.comparing import child_environment
+from tests.support.children import HUNG, child_environment
 from tests.validation.conftest import step_of
 from tests.validation.test_gpu_profiles import DATA
 from tests.validation.xplanes import Run, field, profile
@@ -44,7 +44,7 @@ def folder(tmp_path_factory):
         for number in range(HOSTS)
     ]  # fmt: skip
     for run in runs:
-        _, said = run.communicate(timeout=240)
+        _, said = run.communicate(timeout=HUNG)
         assert run.returncode == 0, said
     return place
 

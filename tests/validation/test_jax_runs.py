@@ -18,6 +18,7 @@ from flint.validation.matching.equivalence import (
     SWAPPED,
 )
 from flint.validation.validating import totals, validate
+from tests.support.shared import quick
 from tests.validation.conftest import STEPS, step_of
 
 pytestmark = pytest.mark.xdist_group("validation")
@@ -32,7 +33,7 @@ EXPLAINED = {
 }
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", quick(STEPS, "mlp", "scan", "llama3"))
 def test_every_collective_and_every_dot_of_a_real_run_was_captured(name, captures, profiles):
     report = validate(captures(name), [profiles[name]])
     assert report.ok, (report.verdict, report.differences[:4])
@@ -44,11 +45,12 @@ def test_every_collective_and_every_dot_of_a_real_run_was_captured(name, capture
     assert report.ranks == list(range(captures(name).mesh.size))
 
 
-@pytest.mark.parametrize("name", EXPLAINED)
+@pytest.mark.parametrize("name", quick(EXPLAINED, "mlp", "scan"))
 def test_differences_in_form_are_told_by_name(name, captures, profiles):
     assert set(validate(captures(name), [profiles[name]]).explained) <= EXPLAINED[name]
 
 
+@pytest.mark.thorough
 def test_a_product_that_the_backward_pass_repeats_ran_once(captures, profiles):
     report = validate(captures("ring_attention"), [profiles["ring_attention"]])
     gemms = report.classes[OpClass.GEMM]

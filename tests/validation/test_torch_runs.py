@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +20,8 @@ from flint.validation.matching.equivalence import LONG_LIST  # noqa: E402
 from flint.validation.report.rank_report import FUSED  # noqa: E402
 from flint.validation.rewrites.cpu_substitutes import DECOMPOSED  # noqa: E402
 from flint.validation.validating import totals, validate  # noqa: E402
+from tests.support.children import run_script  # noqa: E402
+from tests.support.shared import once, quick  # noqa: E402
 from tests.validation import torch_steps  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("validation-torch")
@@ -36,25 +35,31 @@ FORMS = ("kineto", "et")
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """Step name -> folder with the traces of every rank."""
-    found = {}
-    for name in (*STEPS, DROPOUT):
-        folder = found[name] = tmp_path_factory.mktemp(name)
-        script = Path(__file__).parent / "torch_profiling.py"
-        run = subprocess.run(
-            [sys.executable, str(script), str(folder), f"tests.validation.torch_steps:{name}"],
-            capture_output=True,
-            text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            timeout=300,
-            check=False,
-        )
-        assert run.returncode == 0, run.stderr
-    return found
+    script = Path(__file__).parent / "torch_profiling.py"
+
+    class Runs(dict):
+        def __missing__(self, name):
+            place = f"tests.validation.torch_steps:{name}"
+            self[name] = once(
+                tmp_path_factory,
+                f"torch-{name}",
+                lambda folder: run_script(script, folder, place),
+            )
+            return self[name]
+
+    return Runs()
 
 
 @pytest.fixture(scope="module")
 def captures():
-    return {name: torch_steps.STEPS[name].capture() for name in (*STEPS, DROPOUT)}
+    """Step name -> workload, captured when it is first asked for."""
+
+    class Captures(dict):
+        def __missing__(self, name):
+            self[name] = torch_steps.STEPS[name].capture()
+            return self[name]
+
+    return Captures()
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +82,7 @@ def traces(folder, form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", quick(STEPS, "ddp_resnet"))
 def test_every_collective_gemm_and_attention_of_every_rank_was_captured(
     name, form, captures, reports
 ):
@@ -92,7 +97,7 @@ def test_every_collective_gemm_and_attention_of_every_rank_was_captured(
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", quick(STEPS, "ddp_resnet"))
 def test_every_lighter_op_has_a_partner_or_a_reason(name, form, reports):
     report = reports(name, form)
     light = totals(report, lighter=True)
@@ -104,6 +109,7 @@ def test_every_lighter_op_has_a_partner_or_a_reason(name, form, reports):
     assert (light["explained"] > 0) == (name != "ddp_resnet")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", FORMS)
 def test_dropouts_and_long_lists_of_tensors_have_a_partner_or_a_reason(form, reports):
     """16 dropouts, forward and backward, on two ranks; AdamW on 32 parameters.
@@ -121,6 +127,7 @@ def test_dropouts_and_long_lists_of_tensors_have_a_partner_or_a_reason(form, rep
     assert (by_name > 0) == (form == "kineto") == (LONG_LIST in report.explained)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     "changes", [{"act": nn.ReLU}, {"dropout": 0.0}, {"optimizer": torch.optim.SGD}], ids=str
@@ -131,6 +138,7 @@ def test_another_activation_dropout_or_optimizer_is_found(changes, form, runs):
     assert {item.kind for item in report.differences if item.counts} == {OpClass.ELEMENTWISE}
 
 
+@pytest.mark.thorough
 def test_light_ops_that_a_compiler_may_have_fused_are_no_difference(runs, tmp_path):
     """A capture of 16 tanh more than ran, and the mark that ``torch.compile`` leaves."""
     more = torch_steps.dropped(act=lambda: nn.Sequential(nn.GELU(), nn.Tanh())).capture()
@@ -147,6 +155,7 @@ def test_light_ops_that_a_compiler_may_have_fused_are_no_difference(runs, tmp_pa
     assert report.ok and report.others and report.notes[FUSED]
 
 
+@pytest.mark.thorough
 def test_messages_of_a_pipeline_are_sends_and_receives(reports):
     """Two stages of four microbatches: each sends and receives four times."""
     classes = reports("pp_fsdp", "kineto").classes
@@ -162,18 +171,21 @@ def test_collectives_have_the_bytes_that_were_captured(form, reports):
         assert classes[kind].captured_bytes == classes[kind].executed_bytes > 0
 
 
+@pytest.mark.thorough
 def test_one_rank_of_several_is_said(captures, runs):
     report = validate(captures["fsdp_tp"], traces(runs["fsdp_tp"], "et")[1:2])
     assert report.ranks == [1]
     assert report.verdict.endswith("1 of 4 ranks compared")
 
 
+@pytest.mark.thorough
 def test_another_models_trace_is_refused(captures, runs):
     small = torch_steps.STEPS["ddp_resnet"].at(mesh=(4,)).capture()
     with pytest.raises(FlintError, match="nothing can be concluded"):
         validate(small, traces(runs["fsdp_tp"], "kineto"))
 
 
+@pytest.mark.thorough
 def test_another_number_of_ranks_is_refused(captures, runs):
     with pytest.raises(FlintError, match="a run on 4 ranks; the capture is for 2"):
         validate(captures["ddp_resnet"], traces(runs["fsdp_tp"], "kineto"))

@@ -33,31 +33,14 @@ from tests.validation.xla_runs import Runs, named
 
 pytestmark = pytest.mark.xdist_group("validation")
 
-RUN = (
-    "vectors", "number", "float8_e5m2", "float8_e4m3fn", "int4", "accumulation", "loops",
-    "branches", "exchanges", "half", "eighths", "full", "constants", "mean",
-    "choices", "both_gradients", "one_gradient", "in_bfloat16", "int8", "float16", "one_half",
-    "carried_narrow", "carried_wide", "sixteen_vectors", "four_vectors", "no_number",
-    "four_times", "one_time", "constant_first", "constant_second", "never_large", "once_large",
-    "two_widths", "narrow_beside", "by_maximum", "four_sums",
-    "decided", "undecided", "four_groups", "alone", "alone_changed",
-)  # fmt: skip
-
-
 #: What 8 devices return differs in one tensor: one is not executed, another one not captured.
 RETURNED = 2 * 8
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def runs(host_runs):
     """Real runs on host devices."""
-    return Runs(tmp_path_factory.mktemp("profiles"), xla_steps, RUN)
-
-
-@pytest.fixture(scope="module")
-def profiles(runs):
-    """Step name -> profile folder."""
-    return runs.profiles
+    return Runs(host_runs, xla_steps)
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,7 @@ from flint.simulation.recording import record
 from tests.converters.chakra.write.cases import any_communication
 from tests.graph.unrolling.random_graphs import programs as random_programs
 from tests.simulation.test_simulate import overlapped, pipeline, workload_of
+from tests.support.shared import examples
 
 ROOT = Path(__file__).parents[3]
 MESH = Mesh((8, 8), ("data", "model"))
@@ -102,7 +103,7 @@ def test_every_program_is_a_process_and_messages_are_arrows_between_them(tmp_pat
 
 @given(random_programs(any_communication))
 @settings(
-    max_examples=25,
+    max_examples=examples(25),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 def test_any_program_is_drawn_whole(tmp_path, graph):

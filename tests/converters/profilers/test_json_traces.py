@@ -14,6 +14,7 @@ from benchmarks import kineto_trace
 from flint.converters.profilers import json_traces
 from flint.converters.profilers.kineto.observe import observe as observe_kineto
 from flint.errors import FlintError
+from tests.support.shared import examples
 
 
 def test_what_unpacks_beyond_the_limit_is_refused(tmp_path, monkeypatch):
@@ -104,7 +105,9 @@ LAYOUTS = st.sampled_from(
 
 
 @settings(
-    max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+    max_examples=examples(200),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
 )
 @given(
     listed=st.lists(st.dictionaries(KEYS, VALUES, max_size=3) | VALUES, max_size=30),

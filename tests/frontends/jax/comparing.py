@@ -11,40 +11,12 @@ device's own collectives, and the dependencies among them, tests/validation/test
 from __future__ import annotations
 
 import collections
-import json
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 from jaxlib import _jax, xla_client
 
 from flint.hlo.messages import parse_module
-
-
-def child_environment():
-    """For a script that sets its own number of devices and imports what the tests import."""
-    environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
-    # A device that waits in a collective holds one of XLA's threads: with as many threads as cores
-    # or devices, all of them can wait for one that finds none.
-    environment["NPROC"] = "64"
-    return environment | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-
-
-def run_on_host_devices(names):
-    """``module:attribute`` of steps -> [[kind, groups, calls, result bytes], ...] of device 0."""
-    run = subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "executing.py"), *names],
-        capture_output=True,
-        text=True,
-        env=child_environment(),
-        timeout=2400,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    return json.loads(run.stdout.splitlines()[-1])
 
 
 def executed_bytes(kind):
@@ -78,7 +50,7 @@ def assert_same_collectives(workload, run):
 
     Args:
         workload: captured with ``reduce_scatter=False``: the CPU backend makes none.
-        run: of ``run_on_host_devices``.
+        run: of ``HostRuns.collectives``.
     """
     ours = captured_totals(workload)
     theirs = {(kind, groups): [calls, size] for kind, groups, calls, size in run}

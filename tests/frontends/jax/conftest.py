@@ -1,4 +1,4 @@
-"""Captures and executions of the steps, each made once."""
+"""Captures of the steps, each made once."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-from tests.frontends.jax.comparing import run_on_host_devices
 
 HERE = Path(__file__).parent
 
@@ -36,9 +34,3 @@ def captured(steps):
         return known[key]
 
     return get
-
-
-@pytest.fixture(scope="session")
-def executed(steps):
-    """Step name -> what a run on host devices did."""
-    return run_on_host_devices(steps.EXECUTED)

@@ -309,10 +309,3 @@ def each_called(x, w):
 
     specs = (P("data"), P(None, "model"))
     return jax.shard_map(part, in_specs=specs, out_specs=P(), check_vma=False)(x, w)
-
-
-EXECUTED = (
-    "mlp", "scan", "unrolled", "ring", "four", "explicit", "bf16", "ruled",
-    "skipping",
-    "decompositions", "called", "each_called",
-)  # fmt: skip

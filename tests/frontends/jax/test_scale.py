@@ -21,6 +21,8 @@ from flint.converters.chakra.check.checker import check
 from flint.converters.chakra.read.reader import read_nodes
 from flint.graph.partners import partners
 
+pytestmark = pytest.mark.thorough
+
 AXES = ("replica", "data", "model")
 SMALL, LARGE = (32, 8, 8), (16384, 8, 8)
 WIDTH, HIDDEN = 64, 128

@@ -18,9 +18,12 @@ from tests.frontends.torch.checking import assert_equal, check
 from tests.frontends.torch.executing import execute
 from tests.frontends.torch.lowering_cases.inputs import normal
 from tests.frontends.torch.real_recording import record
+from tests.support.shared import examples
 
 #: Executing compiles a program each time.
-FEW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(
+    max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 def write_a_slice(x, y):

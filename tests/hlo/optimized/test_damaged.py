@@ -16,6 +16,7 @@ from flint.hlo.reader import read_hlo
 from flint.stablehlo.walker import walk
 from tests.hlo.optimized.single import load
 from tests.hlo.optimized.text import module_of
+from tests.support.shared import examples
 
 SMALL = ("gpu_library", "gpu_conditional", "tpu_library")
 
@@ -57,7 +58,7 @@ def without_metadata(data):
 
 
 @pytest.mark.parametrize("name", SMALL)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_a_module_cut_anywhere_is_refused_or_warned_of(name, data):
     whole = load(name)
@@ -120,7 +121,7 @@ def test_a_reference_to_a_lost_payload_is_refused(field):
 
 
 @pytest.mark.parametrize("name", SMALL)
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(data=st.data())
 def test_a_damaged_module_is_refused_or_read(name, data):
     damaged = bytearray(load(name))

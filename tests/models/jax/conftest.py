@@ -1,4 +1,4 @@
-"""Captures and executions of the tiny models, each made once."""
+"""Captures of the tiny models, each made once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import importlib
 
 import pytest
 
-from tests.frontends.jax.comparing import run_on_host_devices
 from tests.models.jax.names import MODELS
 
 
@@ -28,11 +27,3 @@ def captured_model():
         return known[key]
 
     return get
-
-
-@pytest.fixture(scope="session")
-def executed_models():
-    """Model name -> what a run of its step on host devices did."""
-    names = {name: ":".join(place) for name, place in MODELS.items()}
-    found = run_on_host_devices(names.values())
-    return {name: found[place] for name, place in names.items()}

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from flint.models.jax.decode import decode_8b
-from tests.frontends.jax.comparing import child_environment
+from tests.support.children import answer_of
+from tests.support.shared import chosen, quick
 
 pytestmark = pytest.mark.xdist_group("models")
 
 
 @pytest.fixture(scope="module")
-def runs():
-    run = subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "decode_runs.py")],
-        capture_output=True, text=True, env=child_environment(), timeout=2400, check=False,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    return json.loads(run.stdout.splitlines()[-1])
+def runs(request):
+    names = chosen(request, "mesh")
+    return answer_of(Path(__file__).with_name("decode_runs.py"), *names, devices=8)
 
 
-@pytest.mark.parametrize("mesh", ["one device", "4x2"])
+@pytest.mark.parametrize("mesh", quick(["one device", "4x2"], "4x2"))
 def test_scores_are_those_of_the_forward_pass(mesh, runs):
     assert runs[mesh] < 1e-4 * runs["scale"]
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
@@ -24,8 +21,9 @@ from flint.models.jax.llama3 import (
     train_405b,
 )
 from flint.models.jax.parameters import Parameter, count, initial
-from tests.frontends.jax.comparing import child_environment
 from tests.models.jax import variants
+from tests.support.children import answer_of
+from tests.support.shared import chosen, quick
 
 pytestmark = pytest.mark.xdist_group("models")
 
@@ -44,28 +42,28 @@ def test_parameters_are_as_many_as_published(config, published):
 
 
 @pytest.fixture(scope="module")
-def runs():
-    run = subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "llama3_runs.py")],
-        capture_output=True, text=True, env=child_environment(), timeout=2400, check=False,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    return json.loads(run.stdout.splitlines()[-1])
+def runs(request):
+    names = chosen(request, "variant")
+    return answer_of(Path(__file__).with_name("llama3_runs.py"), *names, devices=8)
 
 
 @pytest.mark.parametrize(
     "variant",
-    [
-        "fsdp and tensor", "unrolled", "no remat", "dots", "outputs", "sequence parallel",
-        "hybrid", "context", "shared keys", "attention",
-    ],
+    quick(
+        [
+            "fsdp and tensor", "unrolled", "no remat", "dots", "outputs", "sequence parallel",
+            "hybrid", "context", "shared keys", "attention",
+        ],
+        "sequence parallel",
+    ),
 )  # fmt: skip
 def test_every_form_and_mesh_gives_the_losses_of_one_device(variant, runs):
     np.testing.assert_allclose(runs[variant], runs["one device"], rtol=2e-5)
 
 
-def test_an_ungated_network_gives_the_losses_of_one_device(runs):
-    np.testing.assert_allclose(runs["ungated"], runs["ungated, one device"], rtol=2e-5)
+@pytest.mark.parametrize("variant", quick(["ungated"]))
+def test_an_ungated_network_gives_the_losses_of_one_device(variant, runs):
+    np.testing.assert_allclose(runs[variant], runs[f"{variant}, one device"], rtol=2e-5)
 
 
 def test_training_lowers_the_loss(runs):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import collections
-import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,20 +24,17 @@ from flint.models.jax.pipeline import (
     training,
 )
 from tests.converters.chakra.consumer import execute
-from tests.frontends.jax.comparing import child_environment
 from tests.models.jax.names_pipeline import EIGHT_LAYERS, stage_data, stage_only
+from tests.support.children import answer_of
+from tests.support.shared import chosen, quick
 
 pytestmark = pytest.mark.xdist_group("models")
 
 
 @pytest.fixture(scope="module")
-def distances():
-    run = subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "pipeline_runs.py")],
-        capture_output=True, text=True, env=child_environment(), timeout=2400, check=False,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    return json.loads(run.stdout.splitlines()[-1])
+def distances(request):
+    names = chosen(request, "run")
+    return answer_of(Path(__file__).with_name("pipeline_runs.py"), *names, devices=8)
 
 
 RUNS = [
@@ -53,14 +47,14 @@ def _of_steps(path):
     return "state" in path or "step" in path
 
 
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("run", quick(RUNS, "2x2x2"))
 def test_loss_and_gradients_are_those_of_plain_llama_on_one_device(run, distances):
     found = {path: far for path, far in distances[run].items() if not _of_steps(path)}
     assert len(found) == 12 + 1  # embedding, head, norm and nine arrays of the blocks; the loss
     assert max(found.values()) < 1e-4, found
 
 
-@pytest.mark.parametrize("run", ["2x2x2", "sequence parallel", "4 stages"])
+@pytest.mark.parametrize("run", quick(["2x2x2", "sequence parallel", "4 stages"], "2x2x2"))
 def test_parameters_and_moments_after_two_steps_are_those_of_plain_llama(run, distances):
     found = {path: far for path, far in distances[run].items() if _of_steps(path)}
     assert len(found) == 3 * 12 + 2  # parameters, two moments, the step's number; the loss

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import collections
-import json
 import math
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +26,8 @@ from flint.models.jax.resnet import (
     training,
     update,
 )
-from tests.frontends.jax.comparing import child_environment
+from tests.support.children import answer_of
+from tests.support.shared import chosen, quick
 
 pytestmark = pytest.mark.xdist_group("models")
 
@@ -48,17 +46,13 @@ def test_the_deeper_ones_too(blocks, published):
 
 
 @pytest.fixture(scope="module")
-def distances():
-    run = subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "resnet_runs.py")],
-        capture_output=True, text=True, env=child_environment(), timeout=2400, check=False,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    return json.loads(run.stdout.splitlines()[-1])
+def distances(request):
+    names = chosen(request, "variant")
+    return answer_of(Path(__file__).with_name("resnet_runs.py"), *names, devices=8)
 
 
 @pytest.mark.parametrize(
-    "variant", ["own", "own, two axes", "synchronised", "synchronised, two axes"]
+    "variant", quick(["own", "own, two axes", "synchronised", "synchronised, two axes"], "own")
 )
 def test_two_steps_on_eight_devices_are_those_of_one(variant, distances):
     """Parameters, momentum (with it, gradients), running statistics and losses."""
@@ -89,6 +83,7 @@ def test_batch_norm_is_its_formula(together):
         np.testing.assert_allclose(seen[name], average, rtol=1e-4)
 
 
+@pytest.mark.thorough
 def test_gradient_descent_is_optaxs():
     described = parameters(TINY)
     params, momentum = (
@@ -210,6 +205,7 @@ def test_every_gradient_is_reduced_once(case):
     assert sorted(reduced(workload)[Phase.BACKWARD]) == sorted(expected)
 
 
+@pytest.mark.thorough
 def test_resnet50s_gradients_are_51_megabytes_in_bfloat16_and_102_in_float32():
     for dtype, total in ((jnp.bfloat16, 51_222_304), (jnp.float32, 4 * 25_557_032)):
         workload = training(replace(RESNET50, dtype=dtype), mesh=(8,)).capture()

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import collections
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,35 +14,34 @@ from flint.graph.work import Unit
 from flint.models.jax.llama3 import LLAMA3_8B, parameters
 from flint.models.jax.parameters import count
 from flint.models.jax.ring_attention import RING_8B, RING_TINY, train_8b, train_tiny
-from tests.frontends.jax.comparing import child_environment
 from tests.models.jax.names_ring_resnet import ring_of_4
+from tests.support.children import answer_of
+from tests.support.shared import chosen, quick
 
 pytestmark = pytest.mark.xdist_group("models")
 
 
 @pytest.fixture(scope="module")
-def distances():
-    run = subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "ring_attention_runs.py")],
-        capture_output=True, text=True, env=child_environment(), timeout=2400, check=False,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    return json.loads(run.stdout.splitlines()[-1])
+def distances(request):
+    names = chosen(request, "mesh")
+    return answer_of(Path(__file__).with_name("ring_attention_runs.py"), *names, devices=8)
 
 
-@pytest.mark.parametrize("mesh", ["2x2x2", "ring of 8", "2x4", "ring of 1", "no ring"])
+@pytest.mark.parametrize(
+    "mesh", quick(["2x2x2", "ring of 8", "2x4", "ring of 1", "no ring"], "2x2x2")
+)
 def test_loss_and_gradients_are_those_of_one_device_without_a_ring(mesh, distances):
     found = distances[mesh]
     assert len(found) == 1 + 12  # the loss; embedding, head, norm and nine arrays of the blocks
     assert max(found.values()) < 3e-5, found
 
 
-@pytest.mark.parametrize("mesh", ["2x2x2", "ring of 8", "2x4"])
+@pytest.mark.parametrize("mesh", quick(["2x2x2", "ring of 8", "2x4"], "2x2x2"))
 def test_attention_alone_is_exact_to_float32s_rounding(mesh, distances):
     assert max(distances[f"{mesh}, attention, float32"].values()) < 5e-6
 
 
-@pytest.mark.parametrize("mesh", ["2x2x2", "ring of 8", "2x4"])
+@pytest.mark.parametrize("mesh", quick(["2x2x2", "ring of 8", "2x4"], "2x2x2"))
 def test_in_bfloat16_the_ring_is_no_further_from_float32_than_plain_attention(mesh, distances):
     plain = max(distances["plain, attention, bfloat16"].values())
     assert max(distances[f"{mesh}, attention, bfloat16"].values()) < 2 * plain

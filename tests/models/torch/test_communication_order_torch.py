@@ -16,6 +16,7 @@ from flint.execution.chains import CommunicationOrder  # noqa: E402
 from flint.models.torch.llama3 import TINY, training  # noqa: E402
 from flint.passes import apply  # noqa: E402
 from tests.simulation.test_against_consumer import cast_of, consumed, simulated  # noqa: E402
+from tests.support.shared import quick  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("torch-communication-order")
 
@@ -25,14 +26,14 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module", params=quick(CASES, "sharded and tensor parallel"))
 def recorded(request):
     config, mesh, axes = CASES[request.param]
     return training(config, mesh=mesh, axes=axes).capture()
 
 
 @pytest.mark.parametrize("order", CommunicationOrder)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", quick(range(2), 0))
 def test_ranks_are_done_at_the_tick_at_which_the_consumer_is(recorded, order, seed):
     programs = [
         (apply(program.graph, "kernel"), program.ranks.array()) for program in recorded.programs

@@ -29,6 +29,7 @@ from tests.models.torch.one_rank import (  # noqa: E402
     graph_of,
     matrix_products,
 )
+from tests.support.shared import quick  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("torch-llama3")
 
@@ -59,7 +60,9 @@ def test_parameters_are_as_many_as_published(config, published):
         assert sum(item.numel() for item in Llama(config).parameters()) == published
 
 
-@pytest.mark.parametrize("capture", [PLAIN, FSDP, HSDP, TP], ids=["plain", "FSDP", "HSDP", "TP8"])
+@pytest.mark.parametrize(
+    "capture", quick([PLAIN, FSDP, HSDP, TP], PLAIN, FSDP), ids=["plain", "FSDP", "HSDP", "TP8"]
+)
 def test_gemms_and_attention_kernels_of_8b(capture):
     """Seven linear layers per block (q, k, v, o, gate, up, down) and the head, each one product in
     the forward pass and two in the backward pass (for the weight and for the input; every input
@@ -101,6 +104,7 @@ def test_exchanges_of_8b_under_fsdp():
     }
 
 
+@pytest.mark.thorough
 def test_exchanges_of_8b_under_hsdp():
     """As FSDP's over the four ranks of a replica; then the two replicas' shards of each group's
     gradients are summed: L + 2 all-reduces of N / 4 float32 together."""
@@ -113,6 +117,7 @@ def test_exchanges_of_8b_under_hsdp():
     }
 
 
+@pytest.mark.thorough
 def test_exchanges_of_8b_under_tensor_parallelism():
     """Between the blocks' halves the sequence is split: the residual stream's (S / 8, D) bfloat16
     is gathered before attention and feed-forward network and reduced and scattered after them; the
@@ -136,6 +141,7 @@ def test_exchanges_of_8b_under_tensor_parallelism():
     }
 
 
+@pytest.mark.thorough
 def test_parameters_and_optimizer_states_of_8b_on_one_of_512_ranks():
     """64 x 8: all weights are split over 512 ranks, norms over the 64 of ``dp`` only.  Rank 0's
     part of the vocabulary: 128,256 / 8 = 16,032 rows, of which it holds ceil(16,032 / 64) = 251."""
@@ -150,7 +156,7 @@ def test_parameters_and_optimizer_states_of_8b_on_one_of_512_ranks():
     assert floats == 3 * held + tables  # the parameters, both moments; rotary's cosines and sines
 
 
-@pytest.mark.parametrize("checkpoint", [False, True])
+@pytest.mark.parametrize("checkpoint", quick([False, True], True))
 def test_checkpointing_computes_the_blocks_again(checkpoint):
     """The blocks' products and attention run once more in the backward pass, but for the last
     product, ``down``: the backward pass needs its operands, not its result."""
@@ -161,6 +167,7 @@ def test_checkpointing_computes_the_blocks_again(checkpoint):
     assert attentions(graph) == ((2 if checkpoint else 1) * TINY.layers, TINY.layers)
 
 
+@pytest.mark.thorough
 def test_selective_checkpointing_keeps_attention_and_every_other_product():
     """Of q, k, v, o, gate, up and down, the second, fourth and sixth run again."""
     config = replace(TINY, checkpoint="selective")
@@ -169,6 +176,7 @@ def test_selective_checkpointing_keeps_attention_and_every_other_product():
     assert attentions(graph) == (TINY.layers, TINY.layers)
 
 
+@pytest.mark.thorough
 def test_every_second_block_is_checkpointed():
     config = replace(TINY, checkpoint=2)
     graph = graph_of(training(config, mesh=(2,), axes=("dp",)))
@@ -203,6 +211,7 @@ def test_gemms_and_attention_kernels_of_gpt():
     assert attentions(graph) == (TINY.layers, TINY.layers)
 
 
+@pytest.mark.thorough
 def test_gradients_are_reduced_in_the_type_that_is_asked_for():
     axis = ("dp",)
     wide, narrow = (
@@ -214,6 +223,7 @@ def test_gradients_are_reduced_in_the_type_that_is_asked_for():
     assert narrow["all_gather", axis] == wide["all_gather", axis]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("keep", [False, True])
 def test_accumulation_goes_forward_and_backward_as_often(keep):
     """Three batches: three times the products.  FSDP gathers and reduces for each of them: three

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 from flint.cli import main  # noqa: E402
 from flint.models.torch.llama3 import TINY, train_tiny, training  # noqa: E402
 from tests.models.torch.one_rank import attentions, matrix_products  # noqa: E402
+from tests.support.shared import quick  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("torch-llama3-pipeline")
 
@@ -51,7 +52,7 @@ def stage(rank, workload):
     return int(np.unravel_index(rank, workload.mesh.shape)[workload.mesh.axes.index("pp")])
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("schedule", quick(SCHEDULES, "1F1B"))
 def test_messages_of_a_pipeline_of_two_ranks(schedule, tmp_path):
     """With s stages on each of two ranks, every one of the 2 s - 1 borders lies between the ranks:
     per microbatch one message forward, one (the gradient) back.  Stages alternate, so that a border
@@ -73,6 +74,7 @@ def test_messages_of_a_pipeline_of_two_ranks(schedule, tmp_path):
     assert [sum(item) for item in zip(*kernels, strict=True)] == [MICROBATCHES * TINY.layers] * 2
 
 
+@pytest.mark.thorough
 def test_four_stages_send_to_both_neighbours(tmp_path):
     config = replace(TINY, microbatches=6)
     workload = checked(training(config, mesh=(4,), axes=("pp",)), tmp_path)
@@ -84,6 +86,7 @@ def test_four_stages_send_to_both_neighbours(tmp_path):
         assert found == expected
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("mesh", "axes", "kinds"),
     [
@@ -121,6 +124,7 @@ def products_of(program, workload):
     return TINY.microbatches * 3 * (7 * TINY.layers // stages + last)
 
 
+@pytest.mark.thorough
 def test_the_ring_attends_to_every_part_of_the_sequence(tmp_path):
     """The sequence is cut into four parts, of which rank 0 has the first and the last, rank 1 the
     two in the middle, so that both compute as much.  In every layer a rank attends to its own keys,
@@ -130,11 +134,13 @@ def test_the_ring_attends_to_every_part_of_the_sequence(tmp_path):
         assert attentions(program.graph) == (2 * TINY.layers, 2 * TINY.layers)
 
 
+@pytest.mark.thorough
 def test_the_step_of_the_command_line(tmp_path):
     workload = checked(train_tiny, tmp_path)
     assert workload.mesh.axes == ("dp", "tp") and len(workload.programs) == 1
 
 
+@pytest.mark.thorough
 def test_the_last_ranks_smaller_shard_is_a_program_of_its_own(tmp_path):
     """262 tokens over 2 x 4 ranks: 131 rows for either rank of ``tp``, of which the first three
     ranks of ``dp`` hold ceil(131 / 4) = 33 and the last 32.  FSDP pads its storage to the others'

@@ -29,6 +29,7 @@ from flint.models.torch.moe import (  # noqa: E402
     train_tiny,
     training,
 )
+from tests.support.shared import quick  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("torch-moe")
 
@@ -62,12 +63,12 @@ def tokens_sent(mesh):
     return [n for n in communications("all_to_all", mesh) if "bf16" in n.communication.dtypes]
 
 
-@pytest.mark.parametrize("mesh", [(2, 4), (1, 8), (4, 8)])
+@pytest.mark.parametrize("mesh", quick([(2, 4), (1, 8), (4, 8)], (2, 4)))
 def test_one_program_for_all_ranks(mesh):
     assert len(workload(mesh).programs) == 1
 
 
-@pytest.mark.parametrize("mesh", [(2, 4), (1, 8), (4, 8)])
+@pytest.mark.parametrize("mesh", quick([(2, 4), (1, 8), (4, 8)], (2, 4)))
 def test_tokens_go_to_their_experts_and_back_in_either_pass(mesh):
     """Each of a rank's tokens is one row of ``width`` for each of its ``chosen`` experts.
 
@@ -85,7 +86,7 @@ def test_tokens_go_to_their_experts_and_back_in_either_pass(mesh):
     }
 
 
-@pytest.mark.parametrize("mesh", [(2, 4), (1, 8)])
+@pytest.mark.parametrize("mesh", quick([(2, 4), (1, 8)], (2, 4)))
 def test_counts_go_ahead_of_the_tokens_once_per_layer(mesh):
     counts = [n for n in communications("all_to_all", mesh) if "i64" in n.communication.dtypes]
     assert [n.source.layer for n in counts] == [f"layers.{i}.moe" for i in range(TINY.layers)]
@@ -93,7 +94,7 @@ def test_counts_go_ahead_of_the_tokens_once_per_layer(mesh):
     assert {n.source.phase for n in counts} == {Phase.FORWARD}
 
 
-@pytest.mark.parametrize("mesh", [(2, 4), (4, 8)])
+@pytest.mark.parametrize("mesh", quick([(2, 4), (4, 8)], (2, 4)))
 def test_exchanges_are_among_the_ranks_that_share_the_experts(mesh):
     data, expert = mesh
     for node in communications("all_to_all", mesh):
@@ -107,7 +108,7 @@ def expert_bytes(mesh, size):
     return TINY.experts // mesh[1] * 3 * TINY.width * TINY.hidden * size
 
 
-@pytest.mark.parametrize("mesh", [(2, 4), (4, 8)])
+@pytest.mark.parametrize("mesh", quick([(2, 4), (4, 8)], (2, 4)))
 def test_experts_are_gathered_over_dp_only(mesh):
     """Per layer once in either pass, in bfloat16, and their gradients reduced once in float32."""
     for kind, size, per_layer in (("all_gather", BF16, 2), ("reduce_scatter", F32, 1)):
@@ -155,6 +156,7 @@ def test_the_routing_model_is_told_with_every_use():
     assert count == 2 * TINY.experts * TINY.layers
 
 
+@pytest.mark.thorough
 def test_loads_that_every_rank_shares_alike():
     """Each rank's first expert gets three times as much as its second: the same rows per rank."""
     uneven = training(TINY, (2, 4), routing=(3, 1) * 4).capture()
@@ -229,6 +231,7 @@ def test_experts_that_do_not_divide_among_ranks_are_refused():
         train_tiny.at(mesh=(2, 3)).capture()
 
 
+@pytest.mark.thorough
 def test_more_layers_add_as_much_each():
     sizes = [len(training(replace(TINY, layers=n), (2, 4)).capture().graph) for n in (1, 2, 3)]
     assert sizes[2] - sizes[1] == sizes[1] - sizes[0]
@@ -246,15 +249,18 @@ def processes(tmp_path_factory):
     return json.loads((folder / "result.json").read_text())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("gradient", ["tokens", "router", "gate", "up", "down"])
 def test_two_processes_give_the_gradients_of_every_expert_on_every_token(gradient, processes):
     assert all(distances[gradient] < 1e-5 for distances, _ in processes)
 
 
+@pytest.mark.thorough
 def test_they_would_not_if_tokens_came_back_to_others(processes):
     assert all(distances["other rank's tokens"] > 0.1 for distances, _ in processes)
 
 
+@pytest.mark.thorough
 def test_their_splits_are_uneven_and_an_expert_may_get_nothing(processes):
     """So that the comparison is one of uneven exchanges: choices per expert, by rank."""
     first, second = (loads for _, loads in processes)

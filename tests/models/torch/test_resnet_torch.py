@@ -172,6 +172,7 @@ def test_a_collective_runs_beside_the_backward_pass():
     assert sum(n.op == "aten.copy_.default" for n in after) == 161
 
 
+@pytest.mark.thorough
 def test_without_a_broadcast_of_buffers_there_is_none():
     kinds = kinds_of(replace(TINY, buffers=False))
     assert "collective_broadcast" not in kinds
@@ -182,11 +183,13 @@ def kinds_of(config):
     return collections.Counter(node.op for node in training(config).capture().graph)
 
 
+@pytest.mark.thorough
 def test_gradients_as_views_of_buckets_are_not_copied_back():
     kinds = kinds_of(replace(TINY, bucket_view=True, buffers=False))
     assert kinds["aten.copy_.default"] == 0
 
 
+@pytest.mark.thorough
 def test_more_ranks_change_no_program():
     small, large = (train_tiny.at(mesh=(size,)).capture() for size in (2, 4096))
     assert len(small.programs) == len(large.programs) == 1
@@ -194,6 +197,7 @@ def test_more_ranks_change_no_program():
     assert {c.groups.size for c in large.communicators} == {4096}
 
 
+@pytest.mark.thorough
 def test_bfloat16_convolutions_under_autocast():
     workload = training(replace(TINY, autocast=torch.bfloat16)).capture()
     convolutions = [n for n in workload.graph if "convolution" in n.op]

@@ -26,6 +26,7 @@ from tests.passes.building import Graph
 from tests.passes.totals import work
 from tests.passes.what_if.test_what_if import needs
 from tests.simulation.test_simulate import BIG, product, workload_of
+from tests.support.shared import examples
 
 H100 = load_system("dgx-h100")
 TWO_STEP = "replace:kind=all-reduce,by=reduce-scatter+all-gather"
@@ -187,7 +188,7 @@ TEXTS = [
 
 
 @given(programs(any_communication), st.lists(st.sampled_from(TEXTS), min_size=1, max_size=3))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_program_keeps_its_work_and_its_dependences(graph, passes):
     after = transform(graph, passes)
     assert work(after) == work(graph)

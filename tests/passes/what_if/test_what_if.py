@@ -27,6 +27,7 @@ from tests.converters.chakra.write.cases import any_communication
 from tests.graph.unrolling.random_graphs import programs
 from tests.passes.building import INDEX, SHARD, WEIGHT, Graph, training_step
 from tests.passes.totals import work
+from tests.support.shared import examples
 
 EVERY = [
     "bucket:kind=all_gather,bytes=5kB",
@@ -400,7 +401,7 @@ def test_each_iteration_further_ahead_puts_its_gathers_before_everything_else():
 
 
 @given(programs(any_communication), st.lists(st.sampled_from(EVERY), min_size=1, max_size=3))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_program_keeps_its_payload_and_work_and_still_unrolls(graph, passes):
     after = transform(graph, passes)
     assert +payload(after) == +payload(graph)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from flint.errors import FlintError
 from flint.graph.graph import NodeKind
 from tests.stablehlo.helpers import interpreted, walked
+from tests.support.shared import examples
 
 TYPES = ("i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64")
 DIRECTIONS = ("LT", "LE", "GT", "GE", "NE", "EQ")
@@ -162,7 +163,7 @@ def source(loop: Counted, *, cut_off: bool) -> str:
 }}"""
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(loops())
 def test_a_proved_trip_count_is_the_executed_one(loop: Counted) -> None:
     (ran,) = interpreted(source(loop, cut_off=True))

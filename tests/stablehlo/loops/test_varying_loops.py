@@ -15,6 +15,7 @@ from flint.graph.verification import verify
 from flint.passes.branches import split_by_rank
 from flint.passes.order import issue_order
 from tests.stablehlo.helpers import executions, interpreted, walked
+from tests.support.shared import examples
 
 I = "tensor<i32>"  # noqa: E741  # as short as the type is frequent
 
@@ -98,7 +99,7 @@ def changing(start: int, op: str, by: int, direction: str, bound: int) -> str:
     }}"""
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(st.integers(1, 9), st.integers(2, 5), st.integers(-2, 10**6), st.booleans())
 def test_counters_that_double_or_halve(low: int, by: int, high: int, grows: bool) -> None:
     text = (
@@ -119,7 +120,7 @@ def test_a_counter_that_stays_where_it_is_has_no_end_that_can_be_told() -> None:
 numbers = st.integers(-3, 6)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(
     st.tuples(numbers, st.integers(-3, 12), st.integers(1, 3)),
     st.tuples(numbers, numbers),

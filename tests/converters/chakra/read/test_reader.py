@@ -33,6 +33,7 @@ from flint.converters.chakra.schema import (
 )
 from flint.errors import FlintError
 from tests.converters.chakra.check.traces import METADATA, coll, comp, encode, frame, recv, send
+from tests.support.shared import examples
 
 U64 = st.integers(0, (1 << 64) - 1)
 I64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -166,7 +167,7 @@ def test_any_file_means_the_same_either_way(written):
     assert_same(decode_trace(data, "x"), by_protobuf(data))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(nodes(plain=True), min_size=1, max_size=4), st.data())
 def test_a_changed_byte_is_an_error_or_read_as_protobuf_reads_it(written, draw):
     data = bytearray(encode(written))
@@ -226,7 +227,7 @@ def test_truncated_gzip_is_one_clear_error(tmp_path):
             list(read_nodes(path))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.binary(max_size=60))
 def test_random_bytes_give_errors_of_ours_only(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("et") / "trace.0.et"

@@ -33,6 +33,7 @@ from tests.converters.chakra.write.cases import (
     write_all,
 )
 from tests.graph.unrolling.random_graphs import TYPE, WORK, programs
+from tests.support.shared import examples
 
 PER_COMMUNICATOR = CommunicationOrder.COMMUNICATOR
 OVER_DATA = communication("all_gather", groups=along_axes(MESH, ("data",)))
@@ -143,7 +144,7 @@ def closure(deps: list[list[int]]) -> list[set[int]]:
 
 
 @given(programs(any_communication))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_chain_for_each_asks_for_nothing_that_one_chain_does_not(graph):
     with tempfile.TemporaryDirectory() as name:
         folders = [Path(name) / order for order in CommunicationOrder]
@@ -160,7 +161,7 @@ def test_a_chain_for_each_asks_for_nothing_that_one_chain_does_not(graph):
 
 
 @given(programs(any_communication))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_each_communicator_of_a_rank_is_in_order_and_all_ranks_finish(graph):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -28,10 +28,11 @@ from tests.converters.chakra.write.cases import (
 )
 from tests.converters.chakra.write.naive_emission import expected_nodes
 from tests.graph.unrolling.random_graphs import programs
+from tests.support.shared import examples
 
 
 @given(programs(any_communication))
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 def test_traces_equal_a_naive_emission_and_run(graph):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -55,7 +56,7 @@ def test_traces_equal_a_naive_emission_and_run(graph):
 
 
 @given(programs(any_communication))
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.too_slow])
 def test_parsing_and_serialising_gives_the_same_bytes(graph):
     with tempfile.TemporaryDirectory() as name:
         write_all(Path(name), graph, annotate=True)

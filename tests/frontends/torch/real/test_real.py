@@ -17,13 +17,16 @@ from tests.frontends.torch.real.cases import CASES  # noqa: E402
 from tests.frontends.torch.real.comparison import DIFFERENCES, compared  # noqa: E402
 from tests.frontends.torch.real.observed import collectives_of, observed_collectives, observed_ops  # noqa: E402
 from tests.frontends.torch.real.processes import preload, run_faked, run_really  # noqa: E402
+from tests.support.shared import quick  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("torch-real")
 
 real = functools.cache(lambda name: run_really(CASES[name]))
 faked = functools.cache(lambda name: run_faked(CASES[name]))
 preload = pytest.fixture(scope="module", autouse=True)(preload)
-every_case = pytest.mark.parametrize("name", CASES)
+#: One of each family, for every run of the tests.
+FAMILIES = ("plain", "DDP", "FSDP2", "1F1B, 2 stages")
+every_case = pytest.mark.parametrize("name", quick(CASES, *FAMILIES))
 
 
 @every_case
@@ -60,7 +63,7 @@ _NESTED = ("gradients per sample", "forward derivatives")
 UNRECORDED = [name for name in CASES if CASES[name].world == 1 and name not in _NESTED]
 
 
-@pytest.mark.parametrize("name", UNRECORDED)
+@pytest.mark.parametrize("name", quick(UNRECORDED, "plain"))
 def test_every_op_is_one_that_pytorch_observed_unrecorded(name):
     """Of the real process: that a recorder runs along changes what ``RECORDED`` says."""
     ops = [op for op in real(name)[0]["ops"] if op["name"].startswith("aten.")]
@@ -73,6 +76,7 @@ def test_every_op_is_one_that_pytorch_observed_unrecorded(name):
     assert other <= {(*ours, theirs) for ours, theirs in RECORDED.items()}
 
 
+@pytest.mark.thorough
 def test_every_difference_is_still_needed():
     needed = Counter()
     for name, case in CASES.items():
@@ -111,7 +115,10 @@ def _copied(item):
     return [_copied(part) for part in item] if isinstance(item, list) else item
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if "pp" in CASES[name].axes])
+PIPELINES = [name for name in CASES if "pp" in CASES[name].axes]
+
+
+@pytest.mark.parametrize("name", quick(PIPELINES, "1F1B, 2 stages"))
 def test_every_message_that_is_sent_is_received(name):
     sent, received = Counter(), Counter()
     for rank, seen in faked(name).items():

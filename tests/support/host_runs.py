@@ -1,34 +1,27 @@
-"""Child process: steps run for real on host devices, and what the profiler saw of them.
+"""Steps that ran for real on host devices: their profiles, and which collectives ran.
 
-    python executing.py STEP...
+    runs = HostRuns(tmp_path_factory)
+    runs["flint.models.jax.llama3:train_tiny"]    # folder with the profile of two runs
+    runs.collectives("flint.models.jax.llama3:train_tiny")
 
-Prints JSON: step -> [[kind, groups or pairs, calls, result bytes], ...] for one device and one run,
-from executed thunks; groups and sizes stand in the executable's HLO under a thunk's name.
+One process runs all steps that a worker asks for; workers share what each has run.
 """
 
 from __future__ import annotations
 
 import collections
-import glob
-import importlib
 import json
 import math
-import os
 import re
+import subprocess
 import sys
-import tempfile
 from pathlib import Path
-
-os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["XLA_FLAGS"] = (
-    "--xla_force_host_platform_device_count=16 "
-    "--xla_cpu_collective_call_terminate_timeout_seconds=2400"
-)
-sys.path.insert(0, str(Path(__file__).parent))
 
 import jax
 import numpy as np
-from jax.sharding import AbstractMesh, Mesh, NamedSharding
+
+from tests.support.children import child_environment
+from tests.support.shared import once
 
 KINDS = ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter")
 BYTES = {"f32": 4, "bf16": 2, "s32": 4, "u32": 4, "pred": 1, "f16": 2, "s64": 8}
@@ -42,12 +35,6 @@ MESH = re.compile(
 AXIS = re.compile(r"'(\w+)'(?:=(\d+))?(?::\((\d+)\)(\d+))?")
 PAIRS = re.compile(r"source_target_pairs=(\{(?:\{[\d,]+\},?)*\})")
 INSTRUCTION = re.compile(r"%?([\w.\-]+) = (\(.*?\)|\S+) (\w[\w\-]*)\(")
-
-
-def real(leaf, mesh):
-    sharding = NamedSharding(mesh, leaf.sharding.spec)
-    generator = np.random.default_rng(0)
-    return jax.device_put(generator.normal(size=leaf.shape).astype(leaf.dtype), sharding)
 
 
 def numbers(text):
@@ -99,9 +86,10 @@ def members(line, devices):
     return sorted(lists) if found else sorted(map(sorted, lists or [range(devices)]))
 
 
-def collectives(hlo, devices):
+def collectives(hlo):
     """Instruction -> (kind, groups as text, bytes of its results)."""
     found = {}
+    devices = int(re.search(r"num_partitions=(\d+)", hlo)[1])
     for line in hlo.splitlines():
         match = INSTRUCTION.search(line)
         if match and match[3] in KINDS:
@@ -113,26 +101,15 @@ def collectives(hlo, devices):
     return found
 
 
-def executed(step):
-    shape, axes, setup, _, settings = step._flint
-    settings = dict(settings)
-    types = settings.pop("axis_types", jax.sharding.AxisType.Auto)
-    types = (types,) * len(shape)
-    devices = np.array(jax.devices()[: math.prod(shape)]).reshape(shape)
-    mesh = Mesh(devices, axes, axis_types=types)
-    arguments = setup(AbstractMesh(shape, axes, axis_types=types))
-    with jax.set_mesh(mesh):
-        arguments = jax.tree.map(lambda leaf: real(leaf, mesh), arguments)
-        function = step.__wrapped__
-        jitted = function if hasattr(function, "lower") else jax.jit(function, **settings)
-        compiled = jitted.lower(*arguments).compile()
-        with tempfile.TemporaryDirectory() as folder:
-            with jax.profiler.trace(folder):
-                jax.block_until_ready(compiled(*arguments))
-            events = executed_ops(folder)
-    known = collectives(compiled.as_text(), devices.size)
+def collectives_of_a_run(folder):
+    """[[kind, groups or pairs, calls, result bytes], ...] of device 0 in the first of two runs.
+
+    The profiler says which thunks ran and how often; groups and sizes stand in the executable's HLO
+    under a thunk's name.
+    """
+    known = collectives((folder / "module.txt").read_text())
     totals = collections.defaultdict(lambda: [0, 0])
-    for name in filter(known.__contains__, events):
+    for name in filter(known.__contains__, executed_ops(folder / "profile")):
         kind, groups, size = known[name]
         totals[kind, groups][0] += 1
         totals[kind, groups][1] += size
@@ -140,29 +117,49 @@ def executed(step):
 
 
 def executed_ops(folder):
-    """Names of the ops that device 0 has executed, once per execution."""
-    [file] = glob.glob(f"{folder}/**/*.xplane.pb", recursive=True)
-    names = []
-    for plane in jax.profiler.ProfileData.from_file(file).planes:
+    """Names of the ops that device 0 executed in the first run, once per execution."""
+    [file] = folder.glob("**/*.xplane.pb")
+    by_run = collections.defaultdict(list)
+    for plane in jax.profiler.ProfileData.from_file(str(file)).planes:
         for line in plane.lines:
             for event in line.events:
-                if event.name.startswith("end:"):
-                    continue
                 stats = dict(event.stats)
-                if int(stats.get("device_ordinal", -1)) == 0:
-                    names.append(str(stats.get("hlo_op", "")))
-    return names
+                own = "hlo_op" in stats and int(stats["device_ordinal"]) == 0
+                if own and not event.name.startswith("end:"):
+                    by_run[int(stats["run_id"])].append(str(stats["hlo_op"]))
+    return by_run[min(by_run)]
 
 
-def found(name):
-    """``module:attribute``; a bare attribute is one of ``steps``."""
-    module, _, attribute = name.rpartition(":")
-    return getattr(importlib.import_module(module or "steps"), attribute)
+class HostRuns:
+    """Profiles by ``module:attribute`` of a step."""
 
+    def __init__(self, factory):
+        self._factory, self._process = factory, None
 
-def main(names):
-    print(json.dumps({name: executed(found(name)) for name in names}))
+    def __getitem__(self, place):
+        """Folder of the profile of two runs of a step."""
+        return self._folder(place) / "profile"
 
+    def collectives(self, place):
+        return collectives_of_a_run(self._folder(place))
 
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    def _folder(self, place):
+        name = re.sub(r"\W+", "-", place)
+        return once(self._factory, name, lambda folder: self._run(place, folder))
+
+    def _run(self, place, folder):
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, str(Path(__file__).with_name("host_devices.py"))],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=child_environment(16),
+            )  # fmt: skip
+        self._process.stdin.write(f"{folder} {place}\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        assert answer and json.loads(answer) == "done", json.loads(answer or '"it ended"')
+
+    def close(self):
+        if self._process is not None:
+            self._process.stdin.close()
+            self._process.wait()
+            self._process.stdout.close()

@@ -1,0 +1,49 @@
+"""Child processes of tests: scripts that run programs for real."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+#: Seconds after which a child is taken for hung; no result depends on it.
+HUNG = 3600
+
+
+def child_environment(devices: int = 0) -> dict[str, str]:
+    """For a script that imports what the tests import, and has that many CPU devices in JAX.
+
+    Without a number the script sets its own.
+    """
+    environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+    # A device that waits in a collective holds one of XLA's threads: with as many threads as cores
+    # or devices, all of them can wait for one that finds none.
+    environment["NPROC"] = "64"
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    if devices:
+        environment["JAX_PLATFORMS"] = "cpu"
+        environment["XLA_FLAGS"] = (
+            f"--xla_force_host_platform_device_count={devices} "
+            f"--xla_cpu_collective_call_terminate_timeout_seconds={HUNG} "
+            # How well LLVM optimises a kernel is not tested, and costs more than all else.
+            "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+        )
+    return environment
+
+
+def run_script(script: Path, *arguments: object, devices: int = 0) -> str:
+    """Standard output of a Python script that must succeed."""
+    done = subprocess.run(
+        [sys.executable, str(script), *map(str, arguments)], env=child_environment(devices),
+        capture_output=True, text=True, timeout=HUNG, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def answer_of(script: Path, *arguments: object, devices: int = 0) -> Any:
+    """What a script prints as JSON in its last line."""
+    return json.loads(run_script(script, *arguments, devices=devices).splitlines()[-1])
