@@ -16,7 +16,7 @@ whose values do not fit, has no expressions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -235,6 +235,15 @@ def levels(scalar: Scalar) -> set[int]:
     if scalar.op == "iteration":
         return {scalar.value}
     return set().union(*(levels(arg) for arg in scalar.args)) if scalar.args else set()
+
+
+def largest_parts(scalar: Scalar, wanted: Callable[[set[int]], bool]) -> Iterator[Scalar]:
+    """The largest parts of an expression that depend on none but ``wanted`` sets of loop levels."""
+    if wanted(levels(scalar)):
+        yield scalar
+    else:
+        for arg in scalar.args:
+            yield from largest_parts(arg, wanted)
 
 
 def substituted(scalar: Scalar, level: int, by: Scalar) -> Scalar | None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from flint.errors import FlintError
 from flint.graph.building import GraphBuilder, TableBuilder, with_tables
 from flint.graph.graph import Conditional, EdgeKind, Loop, NodeKind, WorkloadGraph
-from flint.graph.scalars import Place, Scalar, evaluate, levels
+from flint.graph.scalars import Place, Scalar, evaluate, largest_parts, levels
 from flint.graph.work import Role, Work
 from flint.mesh.ranks import RankSet, all_ranks, from_mask
 
@@ -118,7 +118,7 @@ def _outcomes(
         )
     alike = np.zeros(len(ranks), dtype=np.int64)
     everywhere = Place(ranks % partitions, ranks // partitions)
-    for part in _constant_in_loops(predicate):
+    for part in largest_parts(predicate, lambda levels_: not levels_):
         if part.op != "constant":
             alike = _merged(alike, np.broadcast_to(evaluate(part, everywhere), ranks.shape))
     _, first, inverse = np.unique(alike, return_index=True, return_inverse=True)
@@ -131,15 +131,6 @@ def _outcomes(
         codes = [seen.setdefault(row.tobytes(), len(seen)) for row in taken]
         numbers[start : start + per_chunk] = codes
     return numbers[inverse.reshape(-1)]
-
-
-def _constant_in_loops(scalar: Scalar) -> Iterator[Scalar]:
-    """The largest parts of an expression in which no iteration occurs."""
-    if not levels(scalar):
-        yield scalar
-    else:
-        for arg in scalar.args:
-            yield from _constant_in_loops(arg)
 
 
 def _branches(

@@ -27,10 +27,10 @@ from flint.hlo.messages import parse_module
 from flint.hlo.shapes import Tree, TypeTable
 from flint.observed.classes import OpClass, hlo_class
 from flint.observed.columns import Gemm, OpFacts, Tensor, origin_of
-from flint.stablehlo.phases import source_of
+from flint.stablehlo.collectives.world import World
 from flint.stablehlo.read.records import Op
 from flint.stablehlo.rules.contraction import convolution_item
-from flint.stablehlo.world import World
+from flint.stablehlo.sources.phases import source_of
 
 _MAX_DEPTH = 64
 

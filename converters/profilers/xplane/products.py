@@ -24,8 +24,8 @@ from flint.hlo.locations import Locations
 from flint.hlo.shapes import TypeTable
 from flint.observed.classes import OpClass
 from flint.observed.columns import Gemm, OpFacts, origin_of
-from flint.stablehlo.phases import source_of
 from flint.stablehlo.read.records import SourceInfo
+from flint.stablehlo.sources.phases import source_of
 
 _MAX_DEPTH = 64
 #: How JAX names a matrix product; XLA joins the names of merged ops by semicolons.

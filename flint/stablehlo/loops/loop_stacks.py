@@ -29,7 +29,7 @@ from flint.graph.scalars import (
     take,
 )
 from flint.stablehlo.read.records import Block, Module, Op
-from flint.stablehlo.values.scalar_rules import is_integer
+from flint.stablehlo.values.elementwise import is_integer
 
 #: Iterations of the longest loop whose rows are kept.
 MAX_ROWS = 2**20

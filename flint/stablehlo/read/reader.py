@@ -21,10 +21,7 @@ from flint.errors import FlintError, UsageError
 from flint.host.collection import uncollected
 from flint.stablehlo.read.attributes import DECODERS, entries
 from flint.stablehlo.read.bindings import attribute_text, ir, parse, sdy
-from flint.stablehlo.read.locations import source_info, source_of_attribute
-from flint.stablehlo.read.mlir_types import TypeTable
-from flint.stablehlo.read.records import Block, Issue, Module, Op, ReplicaGroups
-from flint.stablehlo.recorded.issue_attributes import (
+from flint.stablehlo.read.issue_attributes import (
     NAME,
     RECORDED,
     ROLE,
@@ -33,6 +30,9 @@ from flint.stablehlo.recorded.issue_attributes import (
     recorded_source,
     text,
 )
+from flint.stablehlo.read.locations import source_info, source_of_attribute
+from flint.stablehlo.read.mlir_types import TypeTable
+from flint.stablehlo.read.records import Block, Issue, Module, Op, ReplicaGroups
 
 #: Ops that declare something and compute nothing.
 _DECLARATIONS = frozenset({"sdy.mesh", "mhlo.mesh", "stablehlo.mesh"})

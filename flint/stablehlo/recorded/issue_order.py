@@ -19,7 +19,7 @@ from flint.errors import FlintError
 from flint.graph.graph import EdgeKind, NodeKind, WorkloadGraph
 from flint.graph.work import Role
 from flint.stablehlo.read.records import Issue, Module
-from flint.stablehlo.scope import Scope
+from flint.stablehlo.walk.scope import Scope
 
 
 def issued_as_recorded(graph: WorkloadGraph, module: Module, scope: Scope) -> WorkloadGraph:

@@ -18,8 +18,8 @@ from flint.errors import FlintError
 from flint.graph.tensor_types import TensorType
 from flint.graph.work import Unit, WorkItem
 from flint.stablehlo.read.records import Op
+from flint.stablehlo.rules.causal_masks import causal_share
 from flint.stablehlo.rules.contraction import convolution_item
-from flint.stablehlo.values.causal_masks import causal_share
 
 Types = Sequence[TensorType]
 #: FLOPs of a library call, or None where types and configuration do not tell.

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from flint.stablehlo.phases import layer_of
+from flint.stablehlo.sources.phases import layer_of
 
 _REMATERIALIZED = re.compile(
     r"Involuntary full rematerialization\..*?for HLO operation %\S+ = (\w+\[[\d,]*\]).*?"

@@ -14,7 +14,7 @@ from typing import Any
 
 from flint.frontends.torch.recording.recording import Op
 from flint.stablehlo.read.bindings import ir
-from flint.stablehlo.recorded.issue_attributes import AFTER, ID, MODULE, PHASE, STREAM
+from flint.stablehlo.read.issue_attributes import AFTER, ID, MODULE, PHASE, STREAM
 
 
 class Issue:

@@ -26,7 +26,7 @@ from flint.frontends.torch.emission.storages import Storages
 from flint.frontends.torch.lowerings import operations as build
 from flint.frontends.torch.recording.recording import Op, Recording, View, reads, views_in
 from flint.stablehlo.read.bindings import ir, make_context
-from flint.stablehlo.recorded.issue_attributes import ID, NAME, RECORDED, ROLE, VIEW
+from flint.stablehlo.read.issue_attributes import ID, NAME, RECORDED, ROLE, VIEW
 
 _ALIASING = "tf.aliasing_output"
 

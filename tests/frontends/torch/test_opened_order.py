@@ -23,7 +23,7 @@ from flint.passes.order import predecessors  # noqa: E402
 from flint.simulation.machine import Actor, run  # noqa: E402
 from flint.stablehlo.options import WalkOptions  # noqa: E402
 from flint.stablehlo.read.reader import read_mlir  # noqa: E402
-from flint.stablehlo.recorded import recorded_fused  # noqa: E402
+from flint.stablehlo.recorded import fused_order  # noqa: E402
 from flint.stablehlo.walker import walk  # noqa: E402
 from tests.frontends.torch import small_models as small  # noqa: E402
 from tests.frontends.torch.in_child import in_child  # noqa: E402
@@ -63,11 +63,9 @@ def walked(step, fuse):
     module = read_mlir(modules()[step])
     with (
         patch.object(
-            recorded_fused, "issued_as_recorded", wraps=recorded_fused.issued_as_recorded
+            fused_order, "issued_as_recorded", wraps=fused_order.issued_as_recorded
         ) as as_one,
-        patch.object(
-            recorded_fused, "issued_in_parts", wraps=recorded_fused.issued_in_parts
-        ) as in_parts,
+        patch.object(fused_order, "issued_in_parts", wraps=fused_order.issued_in_parts) as in_parts,
     ):
         graph = walk(module, None, WalkOptions(fuse=fuse)).graph
     if fuse:

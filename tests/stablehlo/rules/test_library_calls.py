@@ -12,7 +12,7 @@ from flint.graph.tensor_types import TensorType, tensor_type
 from flint.graph.work import Unit, Work
 from flint.stablehlo.read.records import Op
 from flint.stablehlo.rules import flops_known, work_of
-from flint.stablehlo.values.causal_masks import causal_share
+from flint.stablehlo.rules.causal_masks import causal_share
 
 Shape = tuple[int, ...]
 

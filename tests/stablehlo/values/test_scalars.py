@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from flint.graph.scalars import MAX_SIZE, Place, Scalar, combine, evaluate, from_json, to_json
 from flint.stablehlo.read.reader import read_mlir
-from flint.stablehlo.values.scalar_rules import block_scalars
+from flint.stablehlo.values.scalars import block_scalars
 from tests.stablehlo.helpers import interpreted
 
 TYPES = ("i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64")

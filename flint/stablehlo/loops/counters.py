@@ -1,44 +1,19 @@
-"""Counted loops: carried values that count, invariants, trip counts.
+"""Counters: what a loop carries that grows by a constant in each iteration, or not at all.
 
-The idea: a loop is counted when its condition is an integer expression over values that grow by a
-constant each iteration.  The counters are found by following what the body yields back to an
-argument plus a constant; the condition is then evaluated for iteration 0, 1, 2 ... at once with
-numpy, and the first false one is the trip count.  Nothing is matched by shape, so ``i != n``,
-counting down and compound conditions work as well as JAX's ``i < n``.  Counters wrap around at
-their width, as they do when the program runs.  Integers that change otherwise, but from what is
-known at first, are computed one iteration after the other, for a while.
+The idea: counters are found by following what the body yields back to an argument plus a constant.
+Nothing is matched by shape.  Counters wrap around at their width, as they do when the program runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
-
-from flint.errors import FlintError
-from flint.graph.scalars import (
-    Place,
-    Scalar,
-    bits_of,
-    combine,
-    constant,
-    depends_on_rank,
-    evaluate,
-    iteration,
-    levels,
-    wrap,
-    wrapped,
-)
+from flint.graph.scalars import Scalar, bits_of, combine, constant, iteration, wrap, wrapped
 from flint.graph.tensor_types import TensorType
 from flint.stablehlo.read.records import Block, Module, Op
-from flint.stablehlo.values.constant_arrays import Arrays
-from flint.stablehlo.values.scalar_rules import MAX_OPS, Lookup, block_scalars, is_scalar_integer
+from flint.stablehlo.values.elementwise import is_scalar_integer
+from flint.stablehlo.values.scalars import MAX_OPS, Lookup
 
-#: Iterations that are evaluated to find the last one; a longer loop counts as not proved.
-MAX_TRIPS = 2**25
-#: Iterations that are run one by one: enough to double or halve any integer.
-MAX_STEPS = 128
 _SAME_VALUE = frozenset({"convert", "reshape", "mhlo.copy"})
 
 
@@ -191,91 +166,3 @@ def _grown(init: Scalar, step: int, times: Scalar, dtype: str) -> Scalar | None:
         return init
     grown = combine("multiply", (constant(step), times))
     return None if grown is None else wrap(combine("add", (init, grown)), dtype)
-
-
-def going_on(
-    condition: Block,
-    module: Module,
-    arguments: list[Scalar | None],
-    outer: Lookup,
-    arrays: Arrays,
-) -> Scalar | None:
-    """The expression of a loop's condition; None where it has none.
-
-    Args:
-        condition: the loop's condition.
-        module: for types and callees.
-        arguments: expressions of the loop's arguments.
-        outer: expressions of values from outside.
-        arrays: constant arrays by value id.
-    """
-    known = {
-        argument: scalar
-        for argument, scalar in zip(condition.args, arguments, strict=True)
-        if scalar is not None
-    }
-    inside = block_scalars(condition, module, known, outer, arrays)
-    value = condition.yields[0]
-    own = value in condition.args or any(value in op.results for op in condition.ops)
-    return inside.get(value) if own else outer(value)
-
-
-def trip_count(predicate: Scalar, level: int, describe: Callable[[], str]) -> int | None:
-    """Iterations until the condition is false, everywhere; None when that cannot be proved.
-
-    Args:
-        predicate: the condition's expression.
-        level: loops around.
-        describe: names the loop in errors.
-
-    Raises:
-        FlintError: the condition is always true.
-    """
-    if depends_on_rank(predicate) or not levels(predicate) <= {level}:
-        return None
-    start, length = 0, 1024
-    while start < MAX_TRIPS:
-        steps = np.arange(start, start + length, dtype=np.int64)
-        holds = np.broadcast_to(
-            evaluate(predicate, Place(iterations={level: steps})).astype(bool), steps.shape
-        )
-        if not holds.all():
-            return start + int(np.argmin(holds))
-        if not levels(predicate):
-            raise FlintError(f"{describe()} never ends: its condition is always true")
-        start, length = start + length, min(length * 4, 2**20)
-    return None
-
-
-def stepped_trips(
-    condition: Block,
-    body: Block,
-    module: Module,
-    inits: list[Scalar | None],
-    outer: Lookup,
-    arrays: Arrays,
-) -> int | None:
-    """Iterations of a loop whose integers, known at first, do not grow by a constant.
-
-    A bound that is doubled, say: the integers of the body are computed iteration by iteration.
-
-    Args:
-        condition, body: the loop's.
-        module: for types and callees.
-        inits: expressions of the loop's initial values.
-        outer: expressions of values from outside.
-        arrays: constant arrays by value id.
-    """
-    state = list(inits)
-    for trips in range(MAX_STEPS):
-        holds = going_on(condition, module, state, outer, arrays)
-        if holds is None or holds.op != "constant":
-            return None
-        if not holds.value:
-            return trips
-        known = {a: s for a, s in zip(body.args, state, strict=True) if s is not None}
-        inside = block_scalars(body, module, known, outer, arrays)
-        own = {*body.args, *(value for op in body.ops for value in op.results)}
-        found = [inside.get(value) if value in own else outer(value) for value in body.yields]
-        state = [item if item is not None and item.op == "constant" else None for item in found]
-    return None

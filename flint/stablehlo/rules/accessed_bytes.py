@@ -1,4 +1,4 @@
-"""Fusions: one kernel, with the work inside it and the bytes that it accesses.
+"""Bytes that a kernel of several ops accesses.
 
 The idea: a fusion computes in registers, so that only what crosses its boundary is memory traffic,
 and of that only what is *accessed*: a parameter that is sliced inside is read slice by slice, a
@@ -17,22 +17,7 @@ compare every kernel of compiled modules with it.  Where it knows less, the same
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from flint.errors import FlintError
-from flint.graph.graph import NodeKind
-from flint.graph.work import Role, Work, WorkItem
-from flint.stablehlo.opening import communicates, open_block
 from flint.stablehlo.read.records import Block, Module, Op
-from flint.stablehlo.scope import Scope
-from flint.stablehlo.values.constant_arrays import Array
-from flint.stablehlo.values.scalar_rules import block_scalars, is_scalar_integer
-
-if TYPE_CHECKING:
-    from flint.stablehlo.walker import Walker
-
-#: FLOPs or bytes of one op beyond this are refused: sums must fit 64 bits.
-MAX_COUNT = 2**60
 
 #: A bitcast: an access behind it is an access of its operand.
 VIEW = "reshape"
@@ -49,75 +34,6 @@ _CAPTURING = frozenset({"case", "if", "while"})
 
 #: Ops that overwrite part of their first operand.
 _UPDATES = frozenset({"dynamic_update_slice", "scatter"})
-
-
-def fusion(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
-    """A kernel that a backend has fused; opened when it communicates, so that nothing is hidden."""
-    if not op.regions:
-        walker.simple(scope, op)
-        return
-    body = op.regions[0]
-    if communicates(walker, body):
-        walker.warnings["a fusion with a communication inside: opened into its ops"] += 1
-        open_block(walker, scope, body, op.operands)
-        for value, result in zip(body.yields, op.results, strict=True):
-            walker.alias(scope, value, result)
-        return
-    read, written, aliased = accessed_bytes(walker.module, body)
-    read += constant_bytes(walker.module, body)
-    work = Work(_inside(walker, body), read, written, aliased)
-    kernel(walker, scope, op, str(op.attr("name", "fusion")), work)
-    _bind_scalars(walker, scope, op, body)
-
-
-def _bind_scalars(walker: Walker, scope: Scope, op: Op, body: Block) -> None:
-    """Keep the expressions of integers that a kernel makes: which branch a rank takes, say."""
-    made = [
-        (result, value)
-        for result, value in zip(op.results, body.yields, strict=False)
-        if is_scalar_integer(walker.module.type_of(result))
-    ]
-    if not made:
-        return
-    passed = dict(zip(body.args, op.operands, strict=False))
-    known = {a: found for a, v in passed.items() if (found := scope.scalar(v)) is not None}
-
-    def array(value: int) -> Array | None:
-        return walker.constants.get(passed.get(value, value))
-
-    inside = block_scalars(body, walker.module, known, scope.scalar, array)
-    for result, value in made:
-        if value in inside:
-            scope.scalars[result] = inside[value]
-
-
-def kernel(walker: Walker, scope: Scope, op: Op, name: str, work: Work) -> None:
-    """Add a kernel of known work that stands for ``op``.
-
-    Raises:
-        FlintError: more work than any kernel does.
-    """
-    if max(work.read, work.written, *(item.flops for item in work.items)) > MAX_COUNT:
-        raise FlintError(f"{walker.where(op)}: {name} does or moves more than 2**60 at once")
-    operands = [scope.use(value) for value in op.operands]
-    results = scope.builder.node(
-        NodeKind.COMPUTE,
-        walker.tables.op(name),
-        operands,
-        [walker.module.value_type[value] for value in op.results],
-        role=Role.OPAQUE,
-        work=work,
-        source=walker.source(op.loc),
-        order=scope.order(operands),
-    )
-    for value, number in zip(op.results, results, strict=True):
-        scope.values[value] = number
-
-
-def _inside(walker: Walker, body: Block) -> tuple[WorkItem, ...]:
-    from flint.stablehlo.control import region_work
-
-    return region_work(walker, body, 0)
 
 
 def accessed_bytes(module: Module, body: Block) -> tuple[int, int, int]:

@@ -17,8 +17,8 @@ import numpy as np
 from flint.graph.communication import Communication
 from flint.graph.scalars import Place, Scalar, evaluate, levels
 from flint.mesh.groups import Groups
+from flint.stablehlo.collectives.world import World
 from flint.stablehlo.read.records import Block, Module, Op
-from flint.stablehlo.world import World
 
 #: What may stand between the all-reduce and the slice: elementwise or a permutation of elements.
 _SEEN_THROUGH = frozenset({"reshape", "transpose", "convert", "mhlo.copy"})
@@ -81,6 +81,15 @@ class Finder:
             partitions=self.ranks % world.partitions, replicas=self.ranks // world.partitions
         )
         self._own: dict[Hashable, bool] = {}
+        self._makers: dict[int, dict[int, Op]] = {}
+
+    def makers(self, block: Block) -> dict[int, Op]:
+        """Value -> the op of ``block`` that makes it."""
+        makers = self._makers.get(id(block))
+        if makers is None:
+            makers = {value: op for op in block.ops for value in op.results}
+            self._makers[id(block)] = makers
+        return makers
 
     def find(
         self,

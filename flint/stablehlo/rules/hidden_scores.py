@@ -17,8 +17,8 @@ from enum import Enum
 import numpy as np
 
 from flint.stablehlo.read.records import Block, Module, Op
+from flint.stablehlo.rules.causal_masks import DIRECTIONS, Share, positions_held
 from flint.stablehlo.rules.elementwise import UNIT_OF
-from flint.stablehlo.values.causal_masks import DIRECTIONS, Share, positions_held
 
 #: A score that is no larger than this is hidden: its exponential is 0 in all element types.
 _HIDDEN = -1e4

@@ -11,9 +11,9 @@ from flint.graph.communication import Communication
 from flint.graph.tensor_types import TensorType, tensor_type
 from flint.mesh.groups import Groups
 from flint.mesh.permutation import Permutation
+from flint.stablehlo.collectives.world import PARTITION_IDS, World
 from flint.stablehlo.read.records import Block, Module, Op, ReplicaGroups
-from flint.stablehlo.values.constant_arrays import Arrays
-from flint.stablehlo.world import PARTITION_IDS, World
+from flint.stablehlo.values.arrays import Arrays
 
 #: Record name -> communication kind.
 KINDS = {
@@ -35,7 +35,15 @@ _RAGGED_OPERANDS = 1
 _SENT, _RECEIVED = 3, 5
 
 
-class Exchange:
+def kind_of(op: Op) -> str | None:
+    """The communication kind of a record, None when it is none."""
+    if op.name == "custom_call":
+        target = str(op.attr("target", ""))
+        return KINDS.get(target.rpartition(".")[2])
+    return KINDS.get(op.name.removeprefix("mhlo."))
+
+
+class Collectives:
     """Turns records into communications of one module; groups are resolved once each."""
 
     def __init__(self, module: Module, world: World) -> None:
@@ -44,13 +52,6 @@ class Exchange:
         self._groups: dict[tuple[int, bool, bool, bool], Groups] = {}
         self._permutations: dict[tuple[int, int], Permutation] = {}
         self._kept: list[object] = []
-
-    def kind_of(self, op: Op) -> str | None:
-        """The communication kind of a record, None when it is none."""
-        if op.name == "custom_call":
-            target = str(op.attr("target", ""))
-            return KINDS.get(target.rpartition(".")[2])
-        return KINDS.get(op.name.removeprefix("mhlo."))
 
     def communication(self, op: Op, kind: str, arrays: Arrays) -> Communication:
         """The communication of a record.

@@ -1,6 +1,11 @@
-"""Loops whose number of iterations differs: by rank, or by the iteration of the loops around them.
+"""Trip counts: how often a loop runs, on each rank and in each iteration of the loops around it.
 
-The idea: the count follows from a few integers that the loop does not change (a bound that is an
+The idea: a loop is counted when its condition is an integer expression over values that grow by a
+constant each iteration.  The condition is evaluated for iteration 0, 1, 2 ... at once with numpy,
+and the first false one is the trip count; so ``i != n``, counting down and compound conditions work
+as well as JAX's ``i < n``.
+
+The count may also follow from a few integers that the loop does not change (a bound that is an
 outer loop's counter, a rank's place along an axis).  They are evaluated for all ranks and outer
 iterations at once, the count is found for each combination that occurs, and the loop becomes a
 conditional with a branch per count: the pass that resolves conditionals gives each rank and
@@ -8,17 +13,21 @@ iteration its own.
 
     for i in range(4):                 case(i): {}, {loop x 1}, {loop x 2}, {loop x 3}
         for j in range(i): ...
+
+Integers that change otherwise, but from what is known at first, are computed one iteration after
+the other, for a while.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.errors import FlintError
 from flint.graph.scalars import (
     Place,
     Scalar,
@@ -26,9 +35,13 @@ from flint.graph.scalars import (
     constant,
     depends_on_rank,
     evaluate,
+    largest_parts,
     levels,
     take,
 )
+from flint.stablehlo.read.records import Block, Module
+from flint.stablehlo.values.arrays import Arrays
+from flint.stablehlo.values.scalars import Lookup, block_scalars
 
 #: More distinct counts than this are not told apart.
 MAX_COUNTS = 4096
@@ -36,42 +49,88 @@ MAX_COUNTS = 4096
 _MAX_PLACES = 2**22
 #: Entries of the table from a place's integers to its count.
 _MAX_TABLE = 2**20
-#: Iterations x combinations that are evaluated in search of the last one.
+#: Iterations x combinations that are evaluated in search of the last one; a longer loop counts as
+#: not proved.
 _MAX_EVALUATED = 2**25
+#: Iterations that are run one by one: enough to double or halve any integer.
+MAX_STEPS = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Trips:
+class TripCount:
     """How often a loop runs.
 
     Attributes:
         counts: the distinct numbers of iterations, ascending.
         which: the index into ``counts``, by rank and the iterations of the loops around.
         count: the number of iterations, by the same.
+        known_by: proved, stated (by the module) or given (by the user).
     """
 
     counts: tuple[int, ...]
     which: Scalar
     count: Scalar
+    known_by: str = "proved"
 
 
-def varying_trips(
-    predicate: Scalar, level: int, around: tuple[int, ...], partitions: int, replicas: int
-) -> Trips | None:
-    """How often a loop runs that goes on while ``predicate``; None where it cannot be told.
+def always(count: int, known_by: str) -> TripCount:
+    """The count of a loop that runs equally often everywhere."""
+    return TripCount((count,), constant(0), constant(count), known_by)
+
+
+def going_on(
+    condition: Block,
+    module: Module,
+    arguments: list[Scalar | None],
+    outer: Lookup,
+    arrays: Arrays,
+) -> Scalar | None:
+    """The expression of a loop's condition; None where it has none.
+
+    Args:
+        condition: the loop's condition.
+        module: for types and callees.
+        arguments: expressions of the loop's arguments.
+        outer: expressions of values from outside.
+        arrays: constant arrays by value id.
+    """
+    known = {
+        argument: scalar
+        for argument, scalar in zip(condition.args, arguments, strict=True)
+        if scalar is not None
+    }
+    inside = block_scalars(condition, module, known, outer, arrays)
+    value = condition.yields[0]
+    own = value in condition.args or any(value in op.results for op in condition.ops)
+    return inside.get(value) if own else outer(value)
+
+
+def trip_count(
+    predicate: Scalar,
+    around: tuple[int, ...],
+    partitions: int,
+    replicas: int,
+    describe: Callable[[], str],
+) -> TripCount | None:
+    """How often a loop runs that goes on while ``predicate``; None where that cannot be proved.
 
     Args:
         predicate: over the rank, the iterations of the loops around and that of the loop itself.
-        level: the loop's.
         around: the most iterations of each loop around, the outermost first.
         partitions, replicas: of the module; rank = replica * partitions + partition.
+        describe: names the loop in errors.
+
+    Raises:
+        FlintError: the condition is always true.
     """
-    fixed = [part for part in _without(predicate, level) if part.op != "constant"]
+    level = len(around)
+    parts = largest_parts(predicate, lambda used: level not in used)
+    fixed = [part for part in parts if part.op != "constant"]
     used = sorted(set().union(*map(levels, fixed)))
-    if not fixed or (used and used[-1] >= level):
+    if used and used[-1] >= level:
         return None
-    if 0 in around:
-        return Trips((0,), constant(0), constant(0))
+    if fixed and 0 in around:
+        return always(0, "proved")
     shape = tuple(around[outer] for outer in used)
     ranks = _different_ranks(fixed, partitions, replicas)
     if len(ranks) * math.prod(shape) > _MAX_PLACES:
@@ -85,8 +144,12 @@ def varying_trips(
     cells, first = np.unique(places, return_index=True)
     trips = _first_false(predicate, level, _place(every[:, first, None], used, partitions), cells)
     if trips is None:
+        if predicate.op == "constant":
+            raise FlintError(f"{describe()} never ends: its condition is always true")
         return None
     counts, which = np.unique(trips, return_inverse=True)
+    if len(counts) == 1:
+        return always(int(counts[0]), "proved")
     if len(counts) > MAX_COUNTS:
         return None
     table = np.zeros((2, size), dtype=np.int64)
@@ -94,36 +157,23 @@ def varying_trips(
     choice, count = take(table[0], index), take(table[1], index)
     if choice is None or count is None:
         return None
-    return Trips(tuple(counts.tolist()), choice, count)
-
-
-def _without(scalar: Scalar, level: int) -> Iterator[Scalar]:
-    """The largest parts of an expression in which the iteration at ``level`` does not occur."""
-    if level not in levels(scalar):
-        yield scalar
-    else:
-        for arg in scalar.args:
-            yield from _without(arg, level)
+    return TripCount(tuple(counts.tolist()), choice, count)
 
 
 def _different_ranks(parts: list[Scalar], partitions: int, replicas: int) -> NDArray[np.int64]:
     """One of all ranks for which everything in ``parts`` that no iteration changes is equal."""
+    pieces = [
+        piece
+        for part in parts
+        for piece in largest_parts(part, lambda used: not used)
+        if depends_on_rank(piece)
+    ]
+    if not pieces:
+        return np.zeros(1, dtype=np.int64)
     ranks = np.arange(partitions * replicas, dtype=np.int64)
     everywhere = Place(ranks % partitions, ranks // partitions)
-    pieces = [piece for part in parts for piece in _without_loops(part) if depends_on_rank(piece)]
-    if not pieces:
-        return ranks[:1]
     values = [np.broadcast_to(evaluate(piece, everywhere), ranks.shape) for piece in pieces]
     return np.unique(np.stack(values), axis=1, return_index=True)[1].astype(np.int64)
-
-
-def _without_loops(scalar: Scalar) -> Iterator[Scalar]:
-    """The largest parts of an expression in which no iteration occurs."""
-    if not levels(scalar):
-        yield scalar
-    else:
-        for arg in scalar.args:
-            yield from _without_loops(arg)
 
 
 def _place(rows: NDArray[np.int64], used: list[int], partitions: int) -> Place:
@@ -157,7 +207,8 @@ def _first_false(
 ) -> NDArray[np.int64] | None:
     """The first iteration at which the predicate is false, for each cell; None if it never is."""
     trips = np.full(len(cells), -1, dtype=np.int64)
-    start, length, evaluated = 0, 64, 0
+    start, length, evaluated = 0, max(64, 1024 // len(cells)), 0
+    counts = level in levels(predicate)
     while evaluated < _MAX_EVALUATED:
         steps = np.arange(start, start + length, dtype=np.int64)[None, :]
         evaluated += length * len(cells)
@@ -167,5 +218,41 @@ def _first_false(
         trips[ended] = start + np.argmin(holds[ended], axis=1)
         if (trips >= 0).all():
             return trips
-        start, length = start + length, min(length * 2, max(64, 2**22 // len(cells)))
+        if not counts:
+            return None
+        start, length = start + length, min(length * 4, max(64, 2**20 // len(cells)))
+    return None
+
+
+def stepped_trips(
+    condition: Block,
+    body: Block,
+    module: Module,
+    inits: list[Scalar | None],
+    outer: Lookup,
+    arrays: Arrays,
+) -> int | None:
+    """Iterations of a loop whose integers, known at first, do not grow by a constant.
+
+    A bound that is doubled, say: the integers of the body are computed iteration by iteration.
+
+    Args:
+        condition, body: the loop's.
+        module: for types and callees.
+        inits: expressions of the loop's initial values.
+        outer: expressions of values from outside.
+        arrays: constant arrays by value id.
+    """
+    state = list(inits)
+    for trips in range(MAX_STEPS):
+        holds = going_on(condition, module, state, outer, arrays)
+        if holds is None or holds.op != "constant":
+            return None
+        if not holds.value:
+            return trips
+        known = {a: s for a, s in zip(body.args, state, strict=True) if s is not None}
+        inside = block_scalars(body, module, known, outer, arrays)
+        own = {*body.args, *(value for op in body.ops for value in op.results)}
+        found = [inside.get(value) if value in own else outer(value) for value in body.yields]
+        state = [item if item is not None and item.op == "constant" else None for item in found]
     return None

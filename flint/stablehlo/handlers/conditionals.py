@@ -8,24 +8,21 @@ behind the predicate: the user's choice, else the most expensive, and never sile
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from flint.errors import FlintError, UsageError
 from flint.graph.building import GraphBuilder, with_tables
 from flint.graph.graph import Conditional, NodeKind, WorkloadGraph
 from flint.graph.scalars import Scalar, combine, constant
-from flint.stablehlo.opening import behind
 from flint.stablehlo.read.records import Block, Op
-from flint.stablehlo.scope import Scope
+from flint.stablehlo.walk.blocks import open_instead, wait_for
+from flint.stablehlo.walk.scope import Scope
+from flint.stablehlo.walk.state import Handler, WalkState
 
-if TYPE_CHECKING:
-    from flint.stablehlo.walker import Walker
 
-
-def case(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
+def _case(state: WalkState, scope: Scope, op: Op) -> None:
     """A conditional: opened when constant, a node when the rank decides, else one branch."""
-    name = walker.name("case")
-    predicate = scope.scalar(op.operands[0])
+    name = state.name("case")
+    predicate = state.scalar(op.operands[0])
     if len(op.regions) == 1:
         predicate = constant(0)
     elif predicate is not None and op.name == "if":
@@ -33,11 +30,11 @@ def case(walker: Walker, scope: Scope, op: Op, _block: Block) -> None:
     elif predicate is not None:
         predicate = _clamped(predicate, len(op.regions))
     if predicate is None:
-        _by_data(walker, scope, op, name)
+        _by_data(state, scope, op, name)
     elif predicate.op == "constant":
-        _open_branch(walker, scope, op, int(predicate.value))
+        open_instead(state, scope, op, op.regions[int(predicate.value)], ())
     else:
-        _by_rank(walker, scope, op, predicate)
+        _by_rank(state, scope, op, predicate)
 
 
 def _clamped(index: Scalar, branches: int) -> Scalar | None:
@@ -49,21 +46,14 @@ def _clamped(index: Scalar, branches: int) -> Scalar | None:
     return None if outside is None else combine("select", (outside, last, index))
 
 
-def _open_branch(walker: Walker, scope: Scope, op: Op, branch: int) -> None:
-    block = op.regions[branch]
-    walker.block(scope, block)
-    for value, result in zip(block.yields, op.results, strict=True):
-        walker.alias(scope, value, result)
-
-
-def _by_rank(walker: Walker, scope: Scope, op: Op, predicate: Scalar) -> None:
+def _by_rank(state: WalkState, scope: Scope, op: Op, predicate: Scalar) -> None:
     """A conditional node; all branches get the same inputs."""
     scopes = []
     for block in op.regions:
-        inner = Scope(GraphBuilder(walker.tables), walker.module, scope, scope.around)
-        walker.block(inner, block)
+        inner = Scope(GraphBuilder(state.tables), state.module, scope, scope.around)
+        state.block(inner, block)
         outputs = [
-            walker.view(inner, op, value, walker.module.value_type[result])
+            state.view(inner, op, value, state.module.value_type[result])
             for value, result in zip(block.yields, op.results, strict=True)
         ]
         scopes.append((inner, outputs))
@@ -74,12 +64,11 @@ def _by_rank(walker: Walker, scope: Scope, op: Op, predicate: Scalar) -> None:
     results = scope.builder.conditional(
         conditional,
         operands,
-        [walker.module.value_type[value] for value in op.results],
-        source=walker.source(op.loc),
+        state.types(op.results),
+        source=state.source(op.loc),
         order=scope.order(operands),
     )
-    for value, number in zip(op.results, results, strict=True):
-        scope.values[value] = number
+    scope.values.update(zip(op.results, results, strict=True))
 
 
 def _with_inputs(scope: Scope, captured: list[int], outputs: list[int]) -> WorkloadGraph:
@@ -96,68 +85,68 @@ def _with_inputs(scope: Scope, captured: list[int], outputs: list[int]) -> Workl
     return builder.finish([new_number.get(number, number) for number in outputs])
 
 
-def _by_data(walker: Walker, scope: Scope, op: Op, name: str) -> None:
+def _by_data(state: WalkState, scope: Scope, op: Op, name: str) -> None:
     """Open one branch of a conditional that data decides, behind its predicate."""
-    walker.deciding += 1
-    branch = _chosen(walker, scope, op, name)
+    state.deciding += 1
+    branch = _chosen(state, scope, op, name)
     predicate = scope.use(op.operands[0])
     outer = scope.gates, scope.gated_from
     scope.gate(predicate)
     inside = scope.gated_from
-    _open_branch(walker, scope, op, branch)
+    open_instead(state, scope, op, op.regions[branch], ())
     scope.gates, scope.gated_from = outer
-    walker.deciding -= 1
-    if not walker.deciding:
-        walker.choices.clear()
+    state.deciding -= 1
+    if not state.deciding:
+        state.choices.clear()
     if predicate >= 0:
         passed = [value for value in op.results if scope.values[value] < inside]
-        behind(walker, scope, op, passed, predicate)
+        wait_for(state, scope, op, predicate, passed)
 
 
-def _chosen(walker: Walker, scope: Scope, op: Op, name: str) -> int:
-    given = walker.options.branches
+def _chosen(state: WalkState, scope: Scope, op: Op, name: str) -> int:
+    given = state.options.branches
     key = name if name in given else ""
     if key in given:
-        walker.used_options.add(key)
+        state.used_options.add(key)
         if not 0 <= given[key] < len(op.regions):
             raise UsageError(
-                f"--branch {given[key]}: {name} ({walker.where(op)}) has branches "
+                f"--branch {given[key]}: {name} ({state.where(op)}) has branches "
                 f"0 to {len(op.regions) - 1}"
             )
         return given[key]
-    best = walker.choices.get(id(op))
+    best = state.choices.get(id(op))
     if best is None:
-        walker.choosing += 1
-        trials = [_trial(walker, scope, block) for block in op.regions]
-        walker.choosing -= 1
+        state.trials += 1
+        trials = [_trial(state, scope, block) for block in op.regions]
+        state.trials -= 1
         if len({exchanged for _, exchanged in trials}) > 1:
             raise FlintError(
-                f"the branches of {name} ({walker.where(op)}) communicate differently and its "
+                f"the branches of {name} ({state.where(op)}) communicate differently and its "
                 f"predicate depends on data: choose with --branch N (or --branch {name}=N)"
             )
         best = max(range(len(trials)), key=lambda i: trials[i][0])
-        if walker.choosing:
+        if state.trials:
             # An outer conditional will walk this one again: once in its trial, once in earnest.
-            walker.choices[id(op)] = best
-    walker.warnings[
+            state.choices[id(op)] = best
+    state.warnings[
         "a conditional that depends on data: its most expensive branch is taken (--branch "
         "selects another)"
     ] += 1
     return best
 
 
-def _trial(walker: Walker, scope: Scope, block: Block) -> tuple[int, tuple[object, ...]]:
+def _trial(state: WalkState, scope: Scope, block: Block) -> tuple[int, tuple[object, ...]]:
     """(cost, what is exchanged) of a branch, walked for comparison and thrown away."""
-    before = len(walker.tables.communications)
-    warnings, names, ops = walker.warnings.copy(), walker.names.copy(), walker.ops
-    inner = Scope(GraphBuilder(walker.tables), walker.module, scope, scope.around)
+    before = len(state.tables.communications)
+    warnings, names, ops = state.warnings.copy(), state.names.copy(), state.ops
+    inner = Scope(GraphBuilder(state.tables), state.module, scope, scope.around)
     outer = [dict(s.values) for s in _chain(scope)], [list(s.captured) for s in _chain(scope)]
     inputs = [list(s.builder.input_type) for s in _chain(scope)]
-    walker.block(inner, block)
-    graph = with_tables(inner.builder.finish(()), walker.tables.finish())
+    state.block(inner, block)
+    graph = with_tables(inner.builder.finish(()), state.tables.finish())
     found = _cost(graph), _exchanged(graph)
-    del walker.tables.communications[before:]
-    walker.warnings, walker.names, walker.ops = warnings, names, ops
+    del state.tables.communications[before:]
+    state.warnings, state.names, state.ops = warnings, names, ops
     for s, values, captured, types in zip(_chain(scope), *outer, inputs, strict=True):
         s.values, s.captured, s.builder.input_type = values, captured, types
     return found
@@ -199,3 +188,6 @@ def _chain(scope: Scope | None) -> list[Scope]:
         scopes.append(scope)
         scope = scope.parent
     return scopes
+
+
+HANDLERS: dict[str, Handler] = {"case": _case, "if": _case}

@@ -2,52 +2,22 @@
 
 The idea: as the walker passes an op whose result is one integer, it asks here for the op's
 expression over its operands' expressions.  Everything else has none, which is always a safe answer.
-Results wrap around at the width of their type, as StableHLO's do; ``ui64`` has no expressions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from flint.graph.scalars import FOLDABLE, Scalar, combine, constant, take, wrap
-from flint.graph.tensor_types import TensorType
+from flint.graph.scalars import Scalar, combine, constant, take
 from flint.stablehlo.read.records import Block, Module, Op
-from flint.stablehlo.values.constant_arrays import Array, Arrays, array_of, is_array
+from flint.stablehlo.values.arrays import Array, Arrays, array_of, is_array
+from flint.stablehlo.values.elementwise import ELEMENTWISE, expression, is_scalar_integer
 
 Lookup = Callable[[int], Scalar | None]
 
 _FORWARDED = frozenset({"reshape", "mhlo.copy", "broadcast_in_dim", "broadcast"})
-#: Ops whose exact result may lie outside the operands' type.
-_WRAPPING = frozenset({"add", "subtract", "multiply", "divide", "negate", "abs"})
-_SHIFTS = frozenset({"shift_left", "shift_right_arithmetic", "shift_right_logical"})
-#: What ops on booleans are called on integers.
-_ON_BOOLEANS = {
-    "add": "or",
-    "and": "and",
-    "maximum": "or",
-    "minimum": "and",
-    "multiply": "and",
-    "not": "not",
-    "or": "or",
-    "select": "select",
-    "xor": "xor",
-}
-
-
 #: Ops that are looked at in search of one block's expressions.
 MAX_OPS = 2**16
-#: Ops that ``expression`` knows.
-ELEMENTWISE = (FOLDABLE - {"to_bool", "to_int", "wrap"}) | {"convert", "bitcast_convert"}
-
-
-def is_integer(dtype: str) -> bool:
-    """Whether elements of this type are integers or booleans that expressions can hold."""
-    return dtype.startswith(("i", "ui")) and dtype != "ui64"
-
-
-def is_scalar_integer(item: TensorType) -> bool:
-    """Whether a value of this type is one integer or boolean that an expression can stand for."""
-    return is_integer(item.dtype) and item.elements == 1 and not item.dynamic
 
 
 def scalar_of(op: Op, module: Module, lookup: Lookup, arrays: Arrays) -> Scalar | None:
@@ -81,23 +51,6 @@ def scalar_of(op: Op, module: Module, lookup: Lookup, arrays: Arrays) -> Scalar 
     return None if args is None else expression(op, module, args)
 
 
-def expression(op: Op, module: Module, args: tuple[Scalar, ...]) -> Scalar | None:
-    """The expression of an elementwise op on integers over those of its operands."""
-    name, dtype = op.name, module.type_of(op.results[0]).dtype
-    if name in ("convert", "bitcast_convert"):
-        return _convert(name, args[0], module.type_of(op.operands[0]).dtype, dtype)
-    if name == "compare":
-        return combine("compare", args, op.attr("direction"))
-    if dtype == "i1":
-        return combine(_ON_BOOLEANS[name], args) if name in _ON_BOOLEANS else None
-    if name == "not":
-        return wrap(combine("subtract", (constant(-1), *args)), dtype)
-    if name in _SHIFTS:
-        return combine(name, args, dtype)
-    made = combine(name, args)
-    return wrap(made, dtype) if name in _WRAPPING else made
-
-
 def _all(operands: tuple[int, ...], lookup: Lookup) -> tuple[Scalar, ...] | None:
     found = []
     for operand in operands:
@@ -106,17 +59,6 @@ def _all(operands: tuple[int, ...], lookup: Lookup) -> tuple[Scalar, ...] | None
             return None
         found.append(scalar)
     return tuple(found)
-
-
-def _convert(name: str, scalar: Scalar, source: str, target: str) -> Scalar | None:
-    if not all(is_integer(dtype) for dtype in (source, target)):
-        return None
-    if source == target:
-        return scalar
-    if target == "i1":
-        return combine("to_bool", (scalar,))
-    number = combine("to_int", (scalar,)) if source == "i1" else scalar
-    return number if source == "i1" and name == "convert" else wrap(number, target)
 
 
 def _element(op: Op, module: Module, lookup: Lookup, arrays: Arrays) -> Scalar | None:

@@ -14,9 +14,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.graph.scalars import Place, Scalar, evaluate, iteration
+from flint.graph.scalars import Place, evaluate, iteration
 from flint.graph.tensor_types import TensorType
 from flint.stablehlo.read.records import Module, Op
+from flint.stablehlo.values.elementwise import ELEMENTWISE, expression, is_integer
 
 Array = NDArray[np.int64]
 #: Array of a value id, None where it is none or not known.
@@ -29,8 +30,7 @@ MAX_ELEMENTS = 2**16
 def is_array(item: TensorType) -> bool:
     """Whether values of this type may be kept as arrays."""
     return (
-        item.dtype.startswith(("i", "ui"))
-        and item.dtype != "ui64"
+        is_integer(item.dtype)
         and bool(item.shape)
         and 0 < item.elements <= MAX_ELEMENTS
         and not item.dynamic
@@ -70,17 +70,13 @@ def array_of(op: Op, module: Module, arrays: Arrays) -> Array | None:
 
 
 def _elementwise(op: Op, module: Module, args: list[Array], shape: tuple[int, ...]) -> Array | None:
-    """An elementwise op, by its scalar expression over one leaf per operand."""
-    from flint.stablehlo.values.scalar_rules import ELEMENTWISE, expression
-
-    if op.name not in ELEMENTWISE or len(args) > 3 or any(item.shape != shape for item in args):
+    """An elementwise op, by its scalar expression: operand ``i`` stands as iteration of a loop."""
+    if op.name not in ELEMENTWISE or any(item.shape != shape for item in args):
         return None
-    leaves = (Scalar("partition_id"), Scalar("replica_id"), iteration(0))
-    scalar = expression(op, module, leaves[: len(args)])
+    scalar = expression(op, module, tuple(map(iteration, range(len(args)))))
     if scalar is None:
         return None
-    first, second, third = (*args, *[args[0]] * (3 - len(args)))
-    made = evaluate(scalar, Place(first, second, {0: third}))
+    made = evaluate(scalar, Place(iterations=dict(enumerate(args))))
     return np.broadcast_to(np.asarray(made).astype(np.int64), shape)
 
 

@@ -12,8 +12,10 @@ from collections.abc import Iterable
 from flint.errors import FlintError
 from flint.graph.building import GraphBuilder
 from flint.graph.graph import EdgeKind
-from flint.graph.scalars import Scalar
-from flint.stablehlo.read.records import Module
+from flint.stablehlo.read.records import Block, Module
+
+#: Where a scope stands before its first block is walked.
+NO_OPS = Block((), [], ())
 
 
 class Scope:
@@ -22,8 +24,8 @@ class Scope:
     Attributes:
         builder: the graph.
         values: record value id -> value number in the graph.
-        scalars: record value id -> expression.
         parent: the enclosing scope.
+        block: the block whose ops are being walked.
         captured: record value ids taken from the parent, in input order.
         level: number of loops around.
         around: the most iterations of each of them, the outermost first.
@@ -33,6 +35,7 @@ class Scope:
 
     __slots__ = (
         "around",
+        "block",
         "builder",
         "captured",
         "gated_from",
@@ -40,7 +43,6 @@ class Scope:
         "level",
         "module",
         "parent",
-        "scalars",
         "values",
     )
 
@@ -54,8 +56,8 @@ class Scope:
         self.builder = builder
         self.module = module
         self.values: dict[int, int] = {}
-        self.scalars: dict[int, Scalar] = {}
         self.parent = parent
+        self.block = NO_OPS
         self.captured: list[int] = []
         self.around = around
         self.level = len(around)
@@ -100,21 +102,3 @@ class Scope:
         self.captured.append(value)
         self.values[value] = number
         return number
-
-    def forget(self, values: Iterable[int]) -> None:
-        """Forget what an earlier walk of the same block said of ``values``."""
-        for value in values:
-            self.values.pop(value, None)
-            self.scalars.pop(value, None)
-
-    def scalar(self, value: int) -> Scalar | None:
-        """The expression of a record value, if it has one."""
-        scope: Scope | None = self
-        while scope is not None:
-            found = scope.scalars.get(value)
-            if found is not None:
-                return found
-            if value in scope.values and value not in scope.captured:
-                return None
-            scope = scope.parent
-        return None

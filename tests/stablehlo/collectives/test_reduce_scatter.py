@@ -228,7 +228,7 @@ def test_a_function_called_with_two_offsets_is_recognised_for_the_right_one() ->
 def test_equal_offsets_are_evaluated_once_for_all_ranks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from flint.stablehlo import reduce_scatter
+    from flint.stablehlo.collectives import reduce_scatter
 
     calls = []
     original = reduce_scatter.evaluate

@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flint.graph.building import TableBuilder
-from flint.stablehlo.phases import path_inside, source_of
 from flint.stablehlo.read.records import Module, Op, SourceInfo
+from flint.stablehlo.sources.phases import path_inside, source_of
 
 
 class Origins:

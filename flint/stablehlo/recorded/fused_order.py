@@ -4,63 +4,42 @@ The idea: a compiler decides anew what one kernel is, not what is issued when.  
 their ops, which come from where the composite does, and the recording's streams and waits hold for
 them (``recorded_streams.py`` says how).
 
-    graph = issued(walker, graph, scope)
+    graph = issued(state, graph, scope)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flint.graph.graph import WorkloadGraph
 from flint.graph.work import Role
-from flint.stablehlo.borrowed_sources import with_borrowed_sources
-from flint.stablehlo.control import Handler, composite
-from flint.stablehlo.options import WalkOptions
-from flint.stablehlo.read.records import Block, Module, Op
+from flint.stablehlo.recorded.fused_streams import Opened, Streams
 from flint.stablehlo.recorded.issue_order import existing_edges, issued_as_recorded, order_columns
-from flint.stablehlo.recorded.recorded_streams import Opened, Streams
-from flint.stablehlo.scope import Scope
-
-if TYPE_CHECKING:
-    from flint.stablehlo.walker import Walker
+from flint.stablehlo.sources.borrowed_sources import with_borrowed_sources
+from flint.stablehlo.walk.scope import Scope
+from flint.stablehlo.walk.state import WalkState
 
 
-def handlers(module: Module, options: WalkOptions) -> dict[str, Handler | None]:
-    """What walks the composites of a recorded module that is to be opened."""
-    return {"composite": _composite} if module.issues and options.fuse else {}
-
-
-def _composite(walker: Walker, scope: Scope, op: Op, block: Block) -> None:
-    """Open a composite and keep what it becomes."""
-    first = len(scope.builder)
-    composite(walker, scope, op, block)
-    issue = walker.module.issues.get(op.results[0]) if op.results else None
-    if issue is not None:
-        nodes = range(first, len(scope.builder))
-        walker.opened[op.results[0]] = Opened(issue, nodes, walker.source(op.loc))
-
-
-def issued(walker: Walker, graph: WorkloadGraph, scope: Scope) -> WorkloadGraph:
+def issued(state: WalkState, graph: WorkloadGraph, scope: Scope) -> WorkloadGraph:
     """The graph of a recorded module's entry function with the order edges of its issue.
 
     Args:
-        walker: of the recorded module.
+        state: of the walk of the recorded module.
         graph: as the walk gives it.
         scope: what the ops' results are in the graph.
     """
-    if not walker.options.fuse:
-        return issued_as_recorded(graph, walker.module, scope)
+    if not state.options.fuse:
+        return issued_as_recorded(graph, state.module, scope)
     found = []
-    for op in walker.module.functions["main"].ops:
-        issue = walker.module.issues.get(op.results[0]) if op.results else None
+    for op in state.module.functions["main"].ops:
+        issue = state.module.issues.get(op.results[0]) if op.results else None
         if issue is not None and issue.number >= 0:
             node = scope.builder.producer_of(scope.values[op.results[0]])
-            alone = Opened(issue, range(node, node + 1))
-            found.append(walker.opened.get(op.results[0], alone))
+            nodes, source = state.opened.get(op.results[0], (range(node, node + 1), 0))
+            found.append(Opened(issue, nodes, source))
     return with_borrowed_sources(issued_in_parts(graph, found))
 
 
@@ -102,4 +81,4 @@ def _without_copies(graph: WorkloadGraph, ops: Sequence[Opened]) -> WorkloadGrap
     return replace(graph, bytes_aliased=aliased)
 
 
-__all__ = ["Opened", "handlers", "issued", "issued_in_parts"]
+__all__ = ["Opened", "issued", "issued_in_parts"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from flint.passes.branches import split_by_rank
 from flint.stablehlo.read.reader import read_mlir
-from flint.stablehlo.values.constant_arrays import Array, array_of, is_array
+from flint.stablehlo.values.arrays import Array, array_of, is_array
 from tests.stablehlo.helpers import executions, interpreted, walked
 
 TYPES = ("i8", "i32", "i64", "ui8", "ui32")

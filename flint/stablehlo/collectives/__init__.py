@@ -1,0 +1,1 @@
+"""Collectives of a module: what is exchanged, among which ranks."""

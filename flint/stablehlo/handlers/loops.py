@@ -1,0 +1,173 @@
+"""Loops: ``while`` ops -> loop nodes.
+
+The idea: what is carried, what is invariant and how often the loop runs is found in ``loops/``;
+here the body becomes a graph and the loop a node.  A loop that is not counted runs its condition in
+every iteration, in front of the body, and once more behind the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from flint.errors import FlintError, UsageError
+from flint.graph.building import GraphBuilder
+from flint.graph.graph import Conditional, Loop
+from flint.graph.scalars import Scalar
+from flint.stablehlo.loops.counters import after_loop, argument_scalars, counters
+from flint.stablehlo.loops.loop_stacks import stacked
+from flint.stablehlo.loops.trip_counts import (
+    TripCount,
+    always,
+    going_on,
+    stepped_trips,
+    trip_count,
+)
+from flint.stablehlo.read.records import Block, Op
+from flint.stablehlo.walk.blocks import communicates, open_block, wait_for
+from flint.stablehlo.walk.known import NOTHING, Known
+from flint.stablehlo.walk.scope import Scope
+from flint.stablehlo.walk.state import Handler, WalkState
+
+
+def _while(state: WalkState, scope: Scope, op: Op) -> None:
+    """A loop: one node with a body, its trip count proved, stated or given."""
+    condition, body = op.regions
+    name = state.name("while")
+    steps = counters(body, state.module, state.scalar)
+    inits = [state.scalar(value) for value in op.operands]
+    dtypes = [state.module.type_of(value).dtype for value in op.operands]
+    arguments = argument_scalars(inits, steps, dtypes, scope.level)
+
+    def describe() -> str:
+        return f"loop {name} ({state.where(op)})"
+
+    trips = _proved(state, scope, op, steps, arguments, describe)
+    # A condition that only counts costs nothing; others run before each iteration and once more.
+    decided = trips is None or communicates(state, condition)
+    if trips is None:
+        trips = _from_outside(state, op, name, describe)
+    invariant = [
+        step == 0 and body.yields[number] == body.args[number] for number, step in enumerate(steps)
+    ]
+    carried = [i for i, fixed in enumerate(invariant) if not fixed]
+    fixed = [i for i, is_fixed in enumerate(invariant) if is_fixed]
+    most = trips.counts[-1]
+    inner = Scope(GraphBuilder(state.tables), state.module, scope, (*scope.around, most))
+    for number in (*carried, *fixed):
+        argument = body.args[number]
+        inner.values[argument] = inner.builder.input(state.module.value_type[argument])
+        known = state.known.get(op.operands[number], NOTHING) if steps[number] == 0 else NOTHING
+        state.know(argument, Known(arguments[number], known.array, known.stack))
+    if decided:
+        inner.gate(_condition(state, inner, condition, body.args))
+    state.block(inner, body)
+    outputs = [
+        state.view(inner, op, body.yields[number], state.module.value_type[body.args[number]])
+        for number in carried
+    ]
+    stacks = {
+        number: stacked(state.module, body, number, most, scope.level, state.scalar)
+        for number in carried
+        if not decided and len(trips.counts) == 1
+    }
+    lookahead = state.options.lookahead
+    loop = Loop(inner.builder.finish(outputs), len(carried), most, lookahead, trips.known_by)
+    operands = [
+        state.view(scope, op, op.operands[number], state.module.value_type[body.args[number]])
+        for number in (*carried, *fixed)
+    ]
+    operands += [scope.use(value) for value in inner.captured]
+    results = _add(state, scope, op, loop, trips, operands)
+    for number, result in zip(carried, results, strict=True):
+        value, step = op.results[number], steps[number]
+        scope.values[value] = result
+        scalar = after_loop(inits[number], step, trips.count, dtypes[number])
+        array = state.array(op.operands[number]) if step == 0 else None
+        state.know(value, Known(scalar, array, stacks.get(number)))
+    for number in fixed:
+        state.alias(scope, op.operands[number], op.results[number])
+    if decided:
+        # The condition runs once more than the body, on what the last iteration yields; whoever
+        # uses the loop's results waits until it is false.
+        before = scope.builder.results
+        predicate = _condition(state, scope, condition, op.results)
+        if predicate >= before:
+            wait_for(state, scope, op, predicate, [op.results[i] for i in carried])
+
+
+def _proved(
+    state: WalkState,
+    scope: Scope,
+    op: Op,
+    steps: list[int | None],
+    arguments: list[Scalar | None],
+    describe: Callable[[], str],
+) -> TripCount | None:
+    """How often a loop runs, where that follows from rank, counters and constants."""
+    condition, body = op.regions
+    module, world = state.module, state.world
+    # An earlier walk of the same loop, called from somewhere else, knew something of them.
+    for argument in (*condition.args, *body.args):
+        state.know(argument, None)
+    goes_on = going_on(condition, module, arguments, state.scalar, state.array)
+    if goes_on is not None:
+        return trip_count(goes_on, scope.around, world.partitions, world.replicas, describe)
+    for number, argument in enumerate(body.args):
+        if steps[number] == 0 and body.yields[number] == argument:
+            state.know(argument, Known(array=state.array(op.operands[number])))
+    inits = [state.scalar(value) for value in op.operands]
+    trips = stepped_trips(condition, body, module, inits, state.scalar, state.array)
+    return None if trips is None else always(trips, "proved")
+
+
+def _from_outside(state: WalkState, op: Op, name: str, describe: Callable[[], str]) -> TripCount:
+    """How often a loop runs by the user's word, else by the module's.
+
+    Raises:
+        UsageError: a negative count.
+        FlintError: nobody says.
+    """
+    given = state.options.trip_counts
+    key = name if name in given else ""
+    if key in given:
+        state.used_options.add(key)
+        if given[key] < 0:
+            raise UsageError(f"--trip-count {given[key]}: a trip count is 0 or more")
+        return always(given[key], "given")
+    stated = op.attr("trip_count")
+    if stated is not None:
+        return always(int(stated), "stated")
+    raise FlintError(
+        f"the trip count of {describe()} depends on data, or on a value that ranks and counters "
+        f"do not determine: give it with --trip-count N (or --trip-count {name}=N)"
+    )
+
+
+def _add(
+    state: WalkState, scope: Scope, op: Op, loop: Loop, trips: TripCount, operands: list[int]
+) -> range:
+    """Add a loop, by a conditional with a branch per number of iterations where that differs."""
+    source, order = state.source(op.loc), scope.order(operands)
+    if len(trips.counts) == 1:
+        return scope.builder.loop(loop, operands, source=source, order=order)
+    branches = []
+    for count in trips.counts:
+        builder = GraphBuilder(state.tables)
+        inputs = [builder.input(int(kind)) for kind in loop.body.input_type]
+        outputs: Sequence[int] = inputs[: loop.carried]
+        if count:
+            outputs = builder.loop(replace(loop, trip_count=count), inputs, source=source)
+        branches.append(builder.finish(outputs))
+    kinds = loop.body.input_type[: loop.carried].tolist()
+    which = Conditional(tuple(branches), trips.which, len(branches) - 1, "predicate")
+    return scope.builder.conditional(which, operands, kinds, source=source, order=order)
+
+
+def _condition(state: WalkState, scope: Scope, condition: Block, values: tuple[int, ...]) -> int:
+    """Walk a loop condition on ``values``; the number of its result."""
+    open_block(state, scope, condition, values)
+    return scope.use(condition.yields[0])
+
+
+HANDLERS: dict[str, Handler] = {"while": _while}

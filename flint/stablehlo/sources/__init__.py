@@ -1,0 +1,1 @@
+"""Where ops come from: layer, phase and source line."""

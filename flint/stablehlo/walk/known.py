@@ -1,0 +1,34 @@
+"""What the walk knows of a value beyond its type.
+
+The idea: most values are data.  Of some the program says more: an integer that follows from rank
+and loop counters, a small table, what a loop has stacked up, the elements of a tuple.  One record
+holds all of it, so that whatever gives a value another name hands on one thing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from flint.graph.scalars import Scalar
+from flint.stablehlo.loops.loop_stacks import Stack
+from flint.stablehlo.values.arrays import Array
+
+
+class Known(NamedTuple):
+    """What is known of one value; every part is None where it is not.
+
+    Attributes:
+        scalar: the expression of an integer.
+        array: a constant array of integers.
+        stack: the rows that a loop has written, one per iteration.
+        elements: the values that a tuple is made of, or that an asynchronous operation promises.
+    """
+
+    scalar: Scalar | None = None
+    array: Array | None = None
+    stack: Stack | None = None
+    elements: tuple[int, ...] | None = None
+
+
+#: Of a value that is nothing but data.
+NOTHING = Known()

@@ -1,0 +1,202 @@
+"""The state of a walk, which all handlers share.
+
+The idea: a walk goes through blocks op by op.  What an op becomes is decided by a handler, a
+function of the state, the scope (the graph under construction) and the op.  The state is given the
+table of handlers and imports none of them, so that a handler may walk the blocks inside its op.
+
+    state = WalkState(module, world, options, handlers)
+    state.block(scope, module.functions["main"])
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from flint.errors import FlintError
+from flint.graph.building import TableBuilder
+from flint.graph.graph import NodeKind
+from flint.graph.scalars import Scalar
+from flint.graph.work import Role, Work, WorkItem
+from flint.stablehlo.collectives.communications import Collectives
+from flint.stablehlo.collectives.reduce_scatter import Finder
+from flint.stablehlo.collectives.world import World
+from flint.stablehlo.options import WalkOptions
+from flint.stablehlo.read.records import Block, Module, Op
+from flint.stablehlo.sources.origins import Origins
+from flint.stablehlo.values.arrays import Array
+from flint.stablehlo.walk.known import NOTHING, Known
+from flint.stablehlo.walk.scope import Scope
+
+#: More ops than this, calls opened, are refused.
+MAX_OPS = 2**23
+
+
+class WalkState:
+    """State of one walk.
+
+    Attributes:
+        module, world, options: as given to ``walk``.
+        handlers: op name -> what walks such ops.
+        tables: the program's tables; type ``i`` of the module is type ``i`` there.
+        origins: where ops come from.
+        warnings: text -> count.
+        ops: ops walked.
+        known: value id -> what is known of it.
+        collectives: turns records into communications.
+        scatters: finds the all-reduces that are reduce-scatters; made when the first is asked for.
+        instead: id of an op -> what walks it in place of its handler, once.
+        rows: what distinguishes an op -> its row; of ops that their rule describes completely.
+        used_options: names of loops and conditionals for which the user's choice was needed.
+        call_depth: calls around.
+        communicating: id of a block -> whether it communicates.
+        kernel_work: (id of a block inside a kernel, whether masks count) -> what it computes.
+        composite_work: (id of a decomposition, whether it works in place) -> the kernel's work.
+        opened: first result of a recorded composite that was opened -> its nodes and its source.
+        deciding: conditionals around that data decide.
+        trials: branches around that are walked for comparison only.
+        choices: id of a conditional -> branch, while one around it is being decided.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        world: World,
+        options: WalkOptions,
+        handlers: Mapping[str, Handler],
+    ) -> None:
+        self.module = module
+        self.world = world
+        self.options = options
+        self.handlers = handlers
+        self.tables = TableBuilder()
+        self.origins = Origins(module, self.tables)
+        for item in module.types:
+            self.tables.type(item)
+        self.warnings: Counter[str] = Counter(module.warnings)
+        self.ops = 0
+        self.known: dict[int, Known] = {}
+        self.collectives = Collectives(module, world)
+        self.scatters: Finder | None = None
+        self.instead: dict[int, Handler] = {}
+        self.rows: dict[tuple[object, ...], tuple[int, int, bool, bool]] = {}
+        self.used_options: set[str] = set()
+        self.call_depth = 0
+        self.communicating: dict[int, bool] = {}
+        self.kernel_work: dict[tuple[int, bool], tuple[WorkItem, ...]] = {}
+        self.composite_work: dict[tuple[int, bool], Work] = {}
+        self.opened: dict[int, tuple[range, int]] = {}
+        self.deciding = self.trials = 0
+        self.choices: dict[int, int] = {}
+        self.names: Counter[str] = Counter()
+        self._walked: set[int] = set()
+
+    def block(self, scope: Scope, block: Block) -> None:
+        """Walk the ops of a block into ``scope``.
+
+        Raises:
+            FlintError: more than ``MAX_OPS`` ops so far.
+        """
+        self.ops += len(block.ops)
+        if self.ops > MAX_OPS:
+            raise FlintError(f"calls and branches open into more than {MAX_OPS} ops")
+        if id(block) in self._walked:
+            self._forget(scope, block)
+        self._walked.add(id(block))
+        around, scope.block = scope.block, block
+        handlers = self.handlers
+        for op in block.ops:
+            handlers[op.name](self, scope, op)
+        scope.block = around
+
+    def _forget(self, scope: Scope, block: Block) -> None:
+        """Drop what an earlier walk of the same block knew of its values."""
+        values, known = scope.values, self.known
+        for op in block.ops:
+            for value in op.results:
+                values.pop(value, None)
+                known.pop(value, None)
+
+    def scalar(self, value: int) -> Scalar | None:
+        """The expression of a value, if it has one."""
+        return self.known.get(value, NOTHING).scalar
+
+    def array(self, value: int) -> Array | None:
+        """The constant array that a value is, if it is one."""
+        return self.known.get(value, NOTHING).array
+
+    def know(self, value: int, known: Known | None) -> None:
+        """Let ``known`` be all that is known of a value; None: nothing is."""
+        if known is None:
+            self.known.pop(value, None)
+        else:
+            self.known[value] = known
+
+    def alias(self, scope: Scope, operand: int, result: int) -> None:
+        """Let a result be the same value as an operand, with all that is known of it."""
+        scope.values[result] = scope.use(operand)
+        self.know(result, self.known.get(operand))
+
+    def aliases(self, scope: Scope, operands: tuple[int, ...], results: tuple[int, ...]) -> None:
+        """``alias`` for one pair of values after the other."""
+        for operand, result in zip(operands, results, strict=True):
+            self.alias(scope, operand, result)
+
+    def view(self, scope: Scope, op: Op, value: int, kind: int) -> int:
+        """The number of ``value`` as one of type ``kind``: itself, or a free node that says so.
+
+        Types differ where ``op`` takes a shard for the whole, or a size that is known for one that
+        is not.
+        """
+        number = scope.use(value)
+        if self.module.value_type[value] == kind:
+            return number
+        (number,) = self.free_node(scope, op, [number], [kind])
+        return number
+
+    def free_node(
+        self, scope: Scope, op: Op, operands: list[int], kinds: list[int], name: str = ""
+    ) -> range:
+        """Add a node that takes no time and stands for no op of its own; its results.
+
+        Args:
+            scope: where.
+            op: what the node is for: gives its source and, without ``name``, its name.
+            operands: numbers of its operands in the graph.
+            kinds: types of its results.
+            name: its op name.
+        """
+        return scope.builder.node(
+            NodeKind.COMPUTE,
+            self.tables.op(name or op.name),
+            operands,
+            kinds,
+            role=Role.ALIAS,
+            source=self.source(op.loc),
+            ops_merged=0,
+            order=scope.order(operands),
+        )
+
+    def types(self, values: tuple[int, ...]) -> list[int]:
+        """Types of values, as indices."""
+        value_type = self.module.value_type
+        return [value_type[value] for value in values]
+
+    def source(self, loc: object) -> int:
+        """Index of an op's origin."""
+        return self.origins.index(loc)
+
+    def where(self, op: Op) -> str:
+        """Where an op stands, for messages."""
+        return self.origins.where(op)
+
+    def name(self, kind: str) -> str:
+        """The next name of a loop or conditional: ``while_0``, ``while_1`` ..."""
+        number = self.names[kind]
+        self.names[kind] += 1
+        return f"{kind}_{number}"
+
+
+#: What walks an op: adds its nodes to the scope, and notes what its results are.
+Handler: TypeAlias = Callable[[WalkState, Scope, Op], None]
