@@ -12,6 +12,8 @@ import os
 import pytest
 from hypothesis import settings
 
+from tests.workloads import loop, loop_file, saved, two_programs  # noqa: F401  # fixtures
+
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 settings.register_profile("thorough", deadline=None, print_blob=True)

@@ -69,9 +69,8 @@ def inspect_command(
         typer.Option(
             "--perfetto",
             help=(
-                "Write a timeline of one rank for ui.perfetto.dev (.gz compresses), from "
-                "rooflines and without the other ranks; flint simulate --timeline writes the "
-                "simulated one."
+                "Write a timeline of one rank in a simulated step for ui.perfetto.dev (.gz "
+                "compresses); flint simulate --timeline writes one rank of each program."
             ),
         ),
     ] = None,

@@ -40,7 +40,7 @@ class RankRecord:
 
     Attributes:
         program: name of its program.
-        rank: the first rank of the program.
+        rank: one of its ranks, the first unless another was asked for.
         graph: the program at the recording's granularity.
         unrolled: its instances.
         instance: the instance that each node comes from, shape [nodes].
@@ -110,7 +110,7 @@ class Recording:
         system: what it ran on, fitted to the mesh.
         granularity: of the nodes.
         step: when the last rank of all was done, in ticks.
-        ranks: one per program, in the workload's order.
+        ranks: one per program, in the workload's order; or the one that was asked for.
     """
 
     mesh: Mesh
@@ -130,8 +130,12 @@ def record(
     passes: Iterable[str | Chosen] = (),
     fused_attention: bool = True,
     communication_order: str | None = None,
+    rank: int | None = None,
 ) -> Recording:
-    """Run a step and keep when everything happened; arguments as of ``simulate``.
+    """Run a step and keep when everything happened; other arguments as of ``simulate``.
+
+    Args:
+        rank: the only rank whose nodes are kept; None: the first rank of each program.
 
     Raises:
         UsageError: unknown system, granularity, algorithm, pass or order, a mesh that does not map.
@@ -154,13 +158,16 @@ def record(
         raise FlintError("ranks wait for each other for ever: there is nothing to draw")
     ranks = []
     for number, (graph, members) in enumerate(parts):
-        actor = int(cast.behaviours.colour[members.min()])
+        if rank is not None and rank not in members:
+            continue
+        shown = int(members.min()) if rank is None else rank
+        actor = int(cast.behaviours.colour[shown])
         role, nodes = cast.roles[actor], cast.actors[actor]
         assert role.program == number
         ranks.append(
             RankRecord(
                 program=workload.programs[number].name,
-                rank=int(members.min()),
+                rank=shown,
                 graph=graph,
                 unrolled=role.unrolled,
                 instance=role.emission.instance,

@@ -149,7 +149,7 @@ def test_a_graph_of_several_programs_needs_a_name(run, two_programs, tmp_path) -
 
 
 def test_a_folder_of_anything_else_is_an_error(run, tmp_path: Path) -> None:
-    with pytest.raises(FlintError, match=r"no workload folder \(it has no workload.json\)"):
+    with pytest.raises(FlintError, match=r"not a workload folder \(it has no workload.json\)"):
         run(tmp_path)
 
 

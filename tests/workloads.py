@@ -13,7 +13,7 @@ import flint
 from flint.mesh.ranks import RankSet
 from flint.workload.workload import Workload
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[1]
 
 #: Rank r of a 2 x 4 mesh holds a shard; iteration: one dot, one tanh, one all-reduce over "model".
 LOOP = """
