@@ -40,7 +40,7 @@ LEVELS: Mapping[str, tuple[str, ...]] = {"torch": ("partitioned",)}
 PREPARATIONS: tuple[str, ...] = ("flint.frontends.jax.lower.host_devices:prepare",)
 
 #: What the capturing frontends' compilers can compile for; must import no framework.
-TARGETS: tuple[str, ...] = ("flint.frontends.jax.compile.compile_targets:targets",)
+TARGETS: tuple[str, ...] = ("flint.frontends.jax.targets.table:targets",)
 
 #: What captures import in any case, and may have been imported for many of them -> their frontend.
 CAPTURING: Mapping[str, str] = {

@@ -2,12 +2,16 @@
 
 JAX runs on the CPU unless told otherwise: several test processes would fight over a GPU's memory.
 
+A shell that starts `make test &` may have it ignore Ctrl-C, which every process below would
+inherit.  With a handler here, tests' processes begin with the default.
+
 Hypothesis has no deadline: no test may depend on the machine's speed.  It draws the same examples
 in every run.  The profile ``thorough`` of ``make test-all`` draws five times as many, and new ones
 every time.
 """
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -15,6 +19,9 @@ from hypothesis import settings
 from tests.workloads import loop, loop_file, saved, two_programs  # noqa: F401  # fixtures
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, lambda *_: None)
 
 settings.register_profile("thorough", deadline=None, print_blob=True)
 settings.register_profile(

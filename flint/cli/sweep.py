@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from flint import registry
+from flint.cli import forks
 from flint.cli.engines import (
     ASTRA_SIM_VARIABLE,
     AstraSimOption,
@@ -135,7 +136,7 @@ def sweep_command(
         _capture_options(level, target, trip_count, branch), tuple(passes or (NO_PASS,)),
         _engine_options(engine, algorithm, astra_sim, time_limit),
     )  # fmt: skip
-    processes = Processes() if ray is None else None
+    processes = Processes(forks.__name__) if ray is None else None
     try:
         import_numpy()
         from flint.cli.sweeping import carry_out

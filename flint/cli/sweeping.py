@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from flint.cli import forks
 from flint.cli.shared import print_json, progress
 from flint.cli.tables import Printer, Table
 from flint.errors import FlintError
@@ -88,7 +89,9 @@ def _run(
                 bar(done, total)
 
         try:
-            return run(sweep, processes, jobs=jobs, ray=ray, fresh=fresh, report=report)
+            return run(
+                sweep, forks.__name__, processes, jobs=jobs, ray=ray, fresh=fresh, report=report
+            )
         except KeyboardInterrupt:
             done, total = state
             if total:

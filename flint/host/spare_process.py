@@ -2,7 +2,7 @@
 
 The idea: a compiler's process (``flint.frontends.jax.child_process``) is Python started anew, which
 imports for longer than it compiles a small program.  Where many commands are forks of one process
-that has imported everything (``flint.sweeps.forks``), each also forks a spare one before it runs
+that has imported everything (``flint.cli.forks``), each also forks a spare one before it runs
 anything of the user's: a copy without threads or clients, which later becomes the compiler's.
 
     prepare()                                   # early, before anything has threads
@@ -11,7 +11,6 @@ anything of the user's: a copy without threads or clients, which later becomes t
 
 from __future__ import annotations
 
-import ctypes
 import io
 import json
 import os
@@ -27,9 +26,9 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from flint import registry
+from flint.host.child_processes import end_with_parent, fork
 
-#: From <sys/prctl.h>: the signal that a process gets when its parent ends.
-_PR_SET_PDEATHSIG = 1
+#: Seconds between looks whether it has ended, at most.
 _LONGEST_LOOK = 0.02
 
 
@@ -66,7 +65,7 @@ class Spare:
         self._status: int | None = None
 
     def run(self, order: Mapping[str, object]) -> None:
-        """Tell it what to become."""
+        """Say what it is to become."""
         with open(self._control, "wb") as control:
             control.write(json.dumps(order).encode())
 
@@ -112,9 +111,7 @@ def prepare() -> None:
     order, control = os.pipe()
     entry, stdin = os.pipe()
     parent = os.getpid()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # numerical libraries make their threads again
-        process = os.fork()
+    process = fork()
     if not process:
         status = 1
         try:
@@ -153,9 +150,7 @@ def take(
 
 def _become(order: int, entry: int, parent: int) -> int:
     """Wait for the order and carry it out; the status to end with."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        return 1
+    end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with open(order, "rb") as control:
         text = control.read()

@@ -3,5 +3,6 @@
 The idea: every point runs as ``flint capture`` and ``flint simulate`` do, each in a process of its
 own, so that no failure is the end of the sweep; what a point's content says is its name on disk.
 
-    rows = run(Sweep(("train.py:step",), ("4,2",), ("dgx-h100",), Path("out")), jobs=4)
+    sweep = Sweep(("train.py:step",), ("4,2",), ("dgx-h100",), Path("out"))
+    rows = run(sweep, "flint.cli.forks", jobs=4)
 """

@@ -1,10 +1,10 @@
 """``flint`` commands as processes that end together: forks of one that has imported everything.
 
 The idea: where forking is safe (Linux), a process imports once and forks for each command
-(``flint.sweeps.forks``); elsewhere each command starts Python anew.  Either way a command is a
+(``flint.cli.forks``); elsewhere each command starts Python anew.  Either way a command is a
 process group of its own, and its failure is one line.
 
-    commands = Processes()
+    commands = Processes("flint.cli.forks")
     commands.prepare(["jax"])
     text = commands.run(["simulate", "out", "--json"])
     commands.end()
@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from flint.errors import FlintError
-from flint.sweeps.forks import kill
+from flint.host.child_processes import death, kill_group
 from flint.sweeps.scratch import Scratch
 
 #: Characters of a reason that a row gives.
@@ -42,12 +41,15 @@ class Processes:
 
     def __init__(
         self,
+        forks: str,
         variables: Mapping[str, str] | None = None,
         paths: Sequence[str] = (),
     ) -> None:
         """Start the process that imports; nobody waits for it before the first command.
 
         Args:
+            forks: the module of the process that imports and forks; it reads requests on standard
+                input.
             variables: of the commands' environment, beyond this process's.
             paths: folders in front of Python's path.
 
@@ -68,7 +70,7 @@ class Processes:
         self._environment["TMPDIR"] = str(self.folder)
         if _FORKS:
             self._server = _start(
-                ["flint.sweeps.forks"],
+                [forks],
                 self._environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -104,7 +106,7 @@ class Processes:
         with self._lock:
             self._ended = True
             for process in self._running:
-                kill(process)
+                kill_group(process)
             waiting = list(self._waiting.values())
         if self._server is not None:
             assert self._server.stdin is not None
@@ -167,7 +169,7 @@ class Processes:
                 wait.process = answer["process"]
                 self._running.add(wait.process)
                 if self._ended:
-                    kill(wait.process)
+                    kill_group(wait.process)
                 return
             self._running.discard(wait.process)
             del self._waiting[wait.number]
@@ -240,7 +242,6 @@ def reason(messages: str, status: int) -> str:
     if said:
         return said[-1][:_LONGEST_REASON]
     if status < 0:
-        why = "; out of memory?" if -status == signal.SIGKILL else ""
-        return f"the process was ended by {signal.Signals(-status).name}{why}"
+        return f"the process {death(status)}"
     last = f": {lines[-1]}" if lines else ""
     return f"the process ended with status {status}{last}"[:_LONGEST_REASON]

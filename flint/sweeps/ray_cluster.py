@@ -5,7 +5,7 @@ no files with this machine: the step's sources go out, the workload folder comes
 again to the simulations.  The sweep's folder is written here alone; a second run resumes, with Ray
 or without.  Nodes need the same Flint installed, which is checked, and the step's packages.
 
-    place = OnRay(sweep, "local")           # or "auto", "10.0.0.1:6379", "ray://head:10001"
+    place = OnRay(sweep, "flint.cli.forks", "local")   # or "auto", "10.0.0.1:6379", "ray://head:10001"
     place.capture(sweep, point)
 
 Ray's public functions alone are used; known to work with 2.60.
@@ -43,11 +43,12 @@ class OnRay:
         workers: tasks at a time.
     """
 
-    def __init__(self, sweep: Sweep, address: str, jobs: int | None = None) -> None:
+    def __init__(self, sweep: Sweep, forks: str, address: str, jobs: int | None = None) -> None:
         """Connect to a cluster, or start one.
 
         Args:
             sweep: what will be worked on.
+            forks: the module of the process that forks, on the nodes.
             address: as ``ray.init`` takes it; ``local`` starts one.
             jobs: tasks at a time; default: as many as the cluster has cores.
 
@@ -73,6 +74,7 @@ class OnRay:
                 raise
         self.workers = jobs or max(1, int(ray.cluster_resources().get("CPU", 1)))
         self._task = ray.remote(num_cpus=1, max_retries=1)(ray_node.work)
+        self._forks = forks
         self._steps = {step: _shipped(ray, step) for step in dict.fromkeys(sweep.steps)}
         self._flint = sources.own_key()
         self._ended = False
@@ -131,7 +133,7 @@ class OnRay:
         with self._lock:
             if self._ended:
                 raise FlintError("interrupted")
-            task = self._task.remote(self._flint, command, inputs, step)
+            task = self._task.remote(self._flint, self._forks, command, inputs, step)
             self._running.add(task)
         errors = self._ray.exceptions
         try:

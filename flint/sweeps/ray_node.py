@@ -2,7 +2,7 @@
 
 The idea: a task unpacks its inputs into a folder of its own, runs the command as a process, and
 sends back what it said and wrote.  Ray uses its processes again, and each keeps one that has
-imported everything (``flint.sweeps.forks``), so that the second task starts at once.
+imported everything (``flint.cli.forks``), so that the second task starts at once.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ Command = Callable[[Path, Path], list[str]]
 
 
 def work(
-    flint: str, command: Command, inputs: bytes, step: packing.Shipped | None
+    flint: str, forks: str, command: Command, inputs: bytes, step: packing.Shipped | None
 ) -> tuple[str, str, bytes]:
     """Run a command.
 
     Args:
         flint: hash of the Flint that the sweep was started with.
+        forks: the module of the process that forks.
         command: what to run.
         inputs: an archive.
         step: what the archive holds when it is a step's sources.
@@ -43,14 +44,14 @@ def work(
             "",
             b"",
         )
-    with tempfile.TemporaryDirectory(dir=_folder()) as scratch:
+    with tempfile.TemporaryDirectory(dir=_folder(forks)) as scratch:
         output = Path(scratch) / "out"
         try:
-            place = _unpacked(inputs)
+            place = _unpacked(inputs, _folder(forks))
             if step is None:
-                return "", _processes((), (), ()).run(command(place, output)), b""
+                return "", _processes(forks).run(command(place, output)), b""
             _take_what_is_here(step, place)
-            processes = _processes(step.modules, step.variables, tuple(step.paths(place)))
+            processes = _processes(forks, step.modules, step.variables, tuple(step.paths(place)))
             said = processes.run(command(place, output))
             return "", said, packing.pack(output, ("et",))
         except FlintError as error:
@@ -64,21 +65,24 @@ def _own_key() -> str:
 
 @cache
 def _processes(
-    modules: tuple[str, ...], variables: tuple[tuple[str, str], ...], paths: tuple[str, ...]
+    forks: str,
+    modules: tuple[str, ...] = (),
+    variables: tuple[tuple[str, str], ...] = (),
+    paths: tuple[str, ...] = (),
 ) -> Processes:
-    made = Processes(dict(variables), paths)
+    made = Processes(forks, dict(variables), paths)
     made.prepare(modules)
     return made
 
 
-def _folder() -> Path:
+def _folder(forks: str) -> Path:
     """Lasts as long as this process, which Ray may kill."""
-    return _processes((), (), ()).folder
+    return _processes(forks).folder
 
 
-def _unpacked(archive: bytes) -> Path:
+def _unpacked(archive: bytes, folder: Path) -> Path:
     """The folder with an archive's content; the second task with the same finds it there."""
-    place = _folder() / hashlib.sha256(archive).hexdigest()
+    place = folder / hashlib.sha256(archive).hexdigest()
     if not place.is_dir():
         packing.unpack(archive, place)
     return place

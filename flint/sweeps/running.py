@@ -94,6 +94,7 @@ def _cores() -> int:
 
 def run(
     sweep: Sweep,
+    forks: str,
     processes: Processes | None = None,
     *,
     jobs: int | None = None,
@@ -105,6 +106,7 @@ def run(
 
     Args:
         sweep: what.
+        forks: the module of the process that forks for each command, as ``Processes`` has it.
         processes: what runs the commands on this machine, should it have been started; it is ended,
             but where ``jobs`` is refused.
         jobs: processes at a time; default: as many as cores.
@@ -120,7 +122,9 @@ def run(
     if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs {jobs}: at least 1")
     # It imports for longer than the points take to be found.
-    place: Place | None = Here(sweep, processes or Processes(), jobs) if ray is None else None
+    place: Place | None = None
+    if ray is None:
+        place = Here(sweep, processes or Processes(forks), jobs)
     try:
         wanted = points(sweep)
         _check_folder(sweep.folder)
@@ -128,7 +132,7 @@ def run(
         if report is not None:
             report(len(outcomes), len(wanted))
         if missing and ray is not None:
-            place = _on_ray(sweep, ray, jobs)
+            place = _on_ray(sweep, forks, ray, jobs)
         _claim(sweep.folder)
         if missing and place is not None:
             _work(sweep, place, missing, outcomes, fresh, len(wanted), report)
@@ -153,10 +157,10 @@ def _sorted(
     return outcomes, missing
 
 
-def _on_ray(sweep: Sweep, address: str, jobs: int | None) -> Place:
+def _on_ray(sweep: Sweep, forks: str, address: str, jobs: int | None) -> Place:
     from flint.sweeps.ray_cluster import OnRay
 
-    return OnRay(sweep, address, jobs)
+    return OnRay(sweep, forks, address, jobs)
 
 
 def _work(

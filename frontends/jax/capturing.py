@@ -18,14 +18,14 @@ from typing import Any
 from flint import registry
 from flint.capturing.converting import workload_of
 from flint.capturing.decorator import Request
-from flint.frontends.jax.compile.compile_targets import table
 from flint.frontends.jax.compile.target_compiler import Compiled, Optimizer
+from flint.frontends.jax.internals.partitioning_rules import answer
 from flint.frontends.jax.lower.listing import MAX_BYTES, listing_of, listing_of_hlo
 from flint.frontends.jax.lower.lowering import ANY_GPU, Lowered, OtherFrameworkError, lower
 from flint.frontends.jax.lower.mlir_interface import inputs_of
 from flint.frontends.jax.partition.partitioning import Partitioner
 from flint.frontends.jax.partition.remarks import remarks
-from flint.frontends.jax.partition.rules import answer
+from flint.frontends.jax.targets.table import table
 from flint.hlo.reader import read_hlo
 from flint.stablehlo.read.reader import read_mlir
 from flint.stablehlo.read.records import Module

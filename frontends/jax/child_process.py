@@ -5,58 +5,36 @@ can be stopped.  The child is started before the step is traced, so that its sta
 it gets its request as a file and the end of its stdin as the signal to begin.  What it has made is
 judged by the files in its folder.
 
-    with ChildProcess("flint.frontends.jax.partition.child", ["cpu", "512"], limits) as child:
-        child.begin(request)
+    with ChildProcess("flint.frontends.jax.partition.child", ["cpu", "512"],
+                      "XLA's partitioner", "512 devices", limits) as child:
+        child.begin(module, shardy=True)
         while not child.ended():
             child.check_limits()
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any, Self
 
 from flint.errors import FlintError
-from flint.frontends.jax.partition.questions import Answer, serve
+from flint.frontends.jax.internals.modules import batch_partitionable
+from flint.frontends.jax.internals.questions import Answer, serve
+from flint.frontends.jax.requests import REASON, send
 from flint.host import spare_process
-
-#: Name of the file with the request.
-REQUEST = "request"
-#: What a child puts before the reason why it gives up.
-REASON = "reason: "
+from flint.host.child_processes import Limits, death
 
 _POLL = 0.02
-#: Linux's prctl: the signal that a process gets when its parent ends.
-_PR_SET_PDEATHSIG = 1
 #: What a process says when it gives up, best first.
 _LAST_WORDS = ("reason:", "Check failed", "bad_alloc", "LLVM ERROR", "FATAL", "Error:", "what():")
 _MAX_REASON = 400
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a child may take.
-
-    Attributes:
-        what: what runs in it, for messages ("XLA's partitioner").
-        subject: what it works for ("512 devices").
-        seconds: from the request to the result.
-        memory: bytes of its resident set.
-    """
-
-    what: str
-    subject: str
-    seconds: float
-    memory: int
 
 
 class ChildProcess:
@@ -65,21 +43,25 @@ class ChildProcess:
     Args:
         module: run as ``python -m module ARGUMENTS FOLDER``.
         arguments: the first ones; the scratch folder follows.
+        what: what runs in it, for messages ("XLA's partitioner").
+        subject: what it works for ("512 devices").
         limits: what it may take.
         environment: variables beyond the parent's.
         answer: what the process may ask, while it works, in the form of
-            ``partition/questions.py``.
+            ``internals/questions.py``.
     """
 
     def __init__(
         self,
         module: str,
         arguments: Sequence[str],
+        what: str,
+        subject: str,
         limits: Limits,
         environment: Mapping[str, str] | None = None,
         answer: Answer | None = None,
     ) -> None:
-        self.limits = limits
+        self.what, self.subject, self.limits = what, subject, limits
         self._answer = answer
         self._scratch = tempfile.TemporaryDirectory(prefix="flint-")
         self.folder = Path(self._scratch.name)
@@ -108,7 +90,7 @@ class ChildProcess:
                 env=variables,
             )
 
-    def __enter__(self) -> ChildProcess:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -123,9 +105,15 @@ class ChildProcess:
             self.process.stdin.close()
         self._scratch.cleanup()
 
-    def begin(self, request: bytes) -> None:
-        """Hand the request over; the time limit runs from here."""
-        (self.folder / REQUEST).write_bytes(request)
+    def begin(self, module: bytes, **options: Any) -> None:
+        """Hand the request over; the time limit runs from here.
+
+        Args:
+            module: MLIR bytecode.
+            options: of the compilation; values of JSON.
+        """
+        options["by_batch"] = batch_partitionable(module)
+        send(self.folder, module, options)
         assert self.process.stdin is not None
         self.process.stdin.close()
         self._began = time.monotonic()
@@ -146,24 +134,19 @@ class ChildProcess:
         Raises:
             FlintError: which limit.
         """
-        limits = self.limits
-        advice = "or keep repeated layers in a scan"
-        if time.monotonic() - self._began > limits.seconds:
-            raise FlintError(
-                f"{limits.what} took more than {limits.seconds:g} s for {limits.subject} and was "
-                f"stopped: raise the time limit, {advice}"
-            )
-        occupied = resident_bytes(self.process.pid)
-        if occupied > limits.memory:
-            raise FlintError(
-                f"{limits.what} took {occupied / 2**30:.1f} GiB for {limits.subject}, more than "
-                f"the limit of {limits.memory / 2**30:.1f} GiB, and was stopped: raise the memory "
-                f"limit, {advice}"
-            )
+        advice = ", or keep repeated layers in a scan"
+        self.limits.check(
+            self.process.pid, time.monotonic() - self._began, self.what, f" for {self.subject}",
+            faster=advice, smaller=advice,
+        )  # fmt: skip
 
     def log(self) -> str:
         """What the process has written on stderr so far."""
         return self._words.read_text(encoding="utf-8", errors="replace")
+
+    def failure(self) -> FlintError:
+        """The error for a process that has ended without a result."""
+        return FlintError(f"{self.what} failed for {self.subject}: {self.reason()}")
 
     def reason(self) -> str:
         """Why a process that has ended gave no result, in one line."""
@@ -174,23 +157,5 @@ class ChildProcess:
         ).removeprefix(REASON)
         said = "".join(char if char.isprintable() else "?" for char in said[:_MAX_REASON])
         if status is not None and status < 0:
-            name = signal.Signals(-status).name
-            if -status == signal.SIGKILL:
-                name += ", most likely because the machine ran out of memory"
-            return f"its process died of {name}" + (f" ({said})" if said else "")
+            return f"its process {death(status)}" + (f" ({said})" if said else "")
         return said or f"its process ended with status {status} and no result"
-
-
-def end_with_parent() -> None:
-    """Called in a child: Linux ends it when its parent ends, killed or not; else it would go on."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def resident_bytes(process: int) -> int:
-    """Resident set of a process, bytes; 0 where the system has no /proc to tell."""
-    try:
-        pages = Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]
-    except (OSError, IndexError):
-        return 0
-    return int(pages) * os.sysconf("SC_PAGESIZE")

@@ -10,7 +10,7 @@ versions.
 from __future__ import annotations
 
 from flint.capturing.decorator import Request
-from flint.frontends.jax.internals import check_versions
+from flint.frontends.jax.internals.versions import check_versions
 from flint.workload.workload import Workload
 
 

@@ -23,8 +23,9 @@ import numpy as np
 from flint.capturing.converting import Part, workload_of_parts
 from flint.capturing.decorator import Request
 from flint.errors import FlintError, UsageError
-from flint.frontends.torch.children import Limits, run_all, scratch
+from flint.frontends.torch.children import run_all, scratch
 from flint.frontends.torch.ranks.behaviours import FEW, Answers, Behaviour, behaviours
+from flint.host.child_processes import Limits
 from flint.host.environment import check_version
 from flint.host.readable import counted
 from flint.host.stages import stage

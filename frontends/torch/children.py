@@ -18,10 +18,10 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from flint.errors import FlintError, UsageError
+from flint.host.child_processes import Limits, death
 
 #: Name of the file in which a child leaves an error.
 _ERROR = "error.json"
@@ -29,14 +29,6 @@ _POLL = 0.02
 
 #: What a child does: a task and the folder for its result.
 Work = Callable[[int, Path], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one child may take: seconds, and bytes of resident memory."""
-
-    seconds: float
-    memory: int
 
 
 @contextmanager
@@ -82,7 +74,10 @@ def run_all(
                     del running[process]
                     _raise_from(status, task, folders[task])
                 else:
-                    _check(process, task, time.monotonic() - started, limits)
+                    limits.check(
+                        process, time.monotonic() - started, f"the capture of rank {task:,}",
+                        smaller=", or build the model on the meta device",
+                    )  # fmt: skip
             time.sleep(_POLL)
     finally:
         for process in running:
@@ -128,9 +123,8 @@ def _unexpected(error: BaseException) -> str:
 def _raise_from(status: int, task: int, folder: Path) -> None:
     """Raise what a child that has ended left, if it failed."""
     if os.WIFSIGNALED(status):
-        name = signal.Signals(os.WTERMSIG(status)).name
-        more = ", most likely because the machine ran out of memory" if name == "SIGKILL" else ""
-        raise FlintError(f"the capture of rank {task:,} died of {name}{more}{_said(folder)}")
+        how = death(-os.WTERMSIG(status))
+        raise FlintError(f"the capture of rank {task:,} {how}{_said(folder)}")
     if os.WEXITSTATUS(status) == 0:
         return
     left = folder / _ERROR
@@ -148,27 +142,3 @@ class ChildError(Exception):
 def _said(folder: Path) -> str:
     lines = (folder / "stderr").read_text(errors="replace").strip().splitlines()
     return f": {lines[-1][:300]}" if lines else ""
-
-
-def _check(process: int, task: int, seconds: float, limits: Limits) -> None:
-    if seconds > limits.seconds:
-        raise FlintError(
-            f"the capture of rank {task:,} took more than {limits.seconds:g} s and was stopped: "
-            "raise the time limit"
-        )
-    occupied = resident_bytes(process)
-    if occupied > limits.memory:
-        raise FlintError(
-            f"the capture of rank {task:,} took {occupied / 2**30:.1f} GiB, more than the limit of "
-            f"{limits.memory / 2**30:.1f} GiB, and was stopped: raise the memory limit, or build "
-            "the model on the meta device"
-        )
-
-
-def resident_bytes(process: int) -> int:
-    """Resident set of a process, bytes; 0 where the system has no /proc to tell."""
-    try:
-        pages = Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]
-    except (OSError, IndexError):
-        return 0
-    return int(pages) * os.sysconf("SC_PAGESIZE")

@@ -293,9 +293,9 @@ def test_another_version_of_jax_is_named_before_its_private_parts_are_imported(
 ):
     code = (
         "import sys\n"
-        "from flint.frontends.jax import internals\n"
-        "internals.KNOWN_VERSIONS = '>=9.9,<10'\n"
-        f"sys.modules['flint.frontends.jax.{parts}'] = None  # whose import fails\n"
+        "from flint.frontends.jax.internals import versions\n"
+        "versions.KNOWN_VERSIONS = '>=9.9,<10'\n"
+        f"sys.modules['flint.frontends.jax.internals.{parts}'] = None  # whose import fails\n"
         "from flint.cli import main\n"
         f"main(['capture', 'train.py:good', '--mesh', '4', '-o', {str(tmp_path / 'out')!r}])\n"
     )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from jaxlib._jax import mlir as xla_mlir
 
 from flint.errors import FlintError
+from flint.frontends import mlir_check
 from flint.frontends.saved import Kind, decompress, detect, read, read_bytes
 from flint.hlo.text import proto_of_text
 
@@ -217,12 +218,29 @@ def test_bytecode_on_which_mlir_aborts_is_an_error(monkeypatch):
         read_bytes(b"ML\xefR....", "f.mlirbc")
 
 
-def test_bytecode_on_which_mlir_hangs_is_an_error(monkeypatch):
-    child = "import threading; threading.Event().wait() or %r"
-    monkeypatch.setattr("flint.frontends.mlir_check._CHILD", child)
-    monkeypatch.setattr("flint.frontends.mlir_check.START_SECONDS", 0.2)
-    with pytest.raises(FlintError, match="no end within"):
+def child_that(does, monkeypatch):
+    """MLIR's child with one second of processor time, which does something else."""
+    limited, _, _ = mlir_check._CHILD.partition("from flint")
+    monkeypatch.setattr(mlir_check, "_CHILD", limited + does)
+    monkeypatch.setattr(mlir_check, "START_SECONDS", 1)
+
+
+def test_bytecode_on_which_mlir_works_for_ever_is_too_slow_here(monkeypatch):
+    child_that("while True: pass", monkeypatch)
+    with pytest.raises(FlintError, match=r"f\.mlirbc: too slow here: .* 1 s of processor time"):
         read_bytes(b"ML\xefR....", "f.mlirbc")
+
+
+def test_bytecode_on_which_mlir_waits_for_ever_is_too_slow_here(monkeypatch):
+    child_that("import threading; threading.Event().wait()", monkeypatch)
+    monkeypatch.setattr(mlir_check, "_BUSY", 2)
+    with pytest.raises(FlintError, match=r"f\.mlirbc: too slow here: .* after 2 s \("):
+        read_bytes(b"ML\xefR....", "f.mlirbc")
+
+
+def test_a_busy_machine_makes_no_bytecode_too_slow(monkeypatch):
+    child_that("import time; time.sleep(1.5)", monkeypatch)
+    mlir_check.check_bytecode(b"ML\xefR....", "f.mlirbc")
 
 
 def test_flipped_bytes_in_bytecode_end_in_a_module_or_an_error(forms):

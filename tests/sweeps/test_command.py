@@ -17,7 +17,7 @@ import pytest
 from flint.cli import main
 
 ROOT = Path(__file__).parents[2]
-STEPS = ROOT / "tests" / "capture" / "steps.py"
+STEPS = ROOT / "tests" / "frontends" / "jax" / "steps.py"
 
 #: Every capture leaves a mark, because it calls the setup.
 COUNTED = """

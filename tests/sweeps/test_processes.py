@@ -11,6 +11,7 @@ import threading
 
 import pytest
 
+from flint.cli import forks
 from flint.errors import FlintError
 from flint.sweeps import processes
 from flint.sweeps.processes import Processes
@@ -22,7 +23,7 @@ def commands(request, monkeypatch):
     if request.param == "forks" and sys.platform != "linux":
         pytest.skip("forks on Linux only")
     monkeypatch.setattr(processes, "_FORKS", request.param == "forks")
-    made = Processes()
+    made = Processes(forks.__name__)
     yield made
     made.end()
 
@@ -74,7 +75,7 @@ def test_modules_are_imported_once_for_all_commands(tmp_path):
     (tmp_path / "of_the_step.py").write_text(
         f"with open({str(tmp_path / 'imports')!r}, 'a') as file:\n    file.write('imported ')\n"
     )
-    made = Processes(paths=[str(tmp_path)])
+    made = Processes(forks.__name__, paths=[str(tmp_path)])
     made.prepare(["of_the_step", "a_module_that_is_not_there"])
     try:
         assert made.run(["systems"]) == made.run(["systems"])
@@ -103,7 +104,8 @@ def test_all_of_flint_that_a_capture_needs_is_imported_before_the_fork(framework
     (tmp_path / "train.py").write_text(STEPS[framework])
     code = (
         "import sys\n"
-        "from flint.sweeps import forks, sources\n"
+        "from flint.cli import forks\n"
+        "from flint.sweeps import sources\n"
         "forks._import_flint()\n"
         "forks._import(sources.modules(['train.py']))\n"
         "before = set(sys.modules)\n"
@@ -123,7 +125,7 @@ def test_all_of_flint_that_a_capture_needs_is_imported_before_the_fork(framework
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
 def test_a_process_that_was_never_asked_for_anything_is_killed_while_it_imports():
-    made = Processes()
+    made = Processes(forks.__name__)
     made.end()
     assert made._server.returncode == -signal.SIGKILL
 
@@ -133,7 +135,7 @@ def test_a_process_that_imports_is_killed_although_a_command_waits_for_it(tmp_pa
     (tmp_path / "imported_for_ever.py").write_text(
         f"import pathlib, time\npathlib.Path({str(tmp_path / 'mark')!r}).touch()\ntime.sleep(600)\n"
     )
-    made = Processes(paths=[str(tmp_path)])
+    made = Processes(forks.__name__, paths=[str(tmp_path)])
     made.prepare(["imported_for_ever"])
     found = []
     worker = threading.Thread(target=lambda: found.append(failure(made, ["systems"])))
@@ -146,7 +148,7 @@ def test_a_process_that_imports_is_killed_although_a_command_waits_for_it(tmp_pa
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
 def test_commands_fail_in_words_when_the_process_that_forks_is_gone():
-    made = Processes()
+    made = Processes(forks.__name__)
     made.run(["systems"])
     os.kill(made._server.pid, signal.SIGKILL)
     made._server.wait()
@@ -157,7 +159,7 @@ def test_commands_fail_in_words_when_the_process_that_forks_is_gone():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
 def test_a_command_does_not_outlive_the_process_that_forks(tmp_path):
-    made = Processes()
+    made = Processes(forks.__name__)
     worker = threading.Thread(target=failure, args=(made, sleeper(tmp_path)))
     worker.start()
     assert happens((tmp_path / "mark").is_file)
@@ -174,7 +176,7 @@ LEAVING = """
 import pathlib, sys, tempfile
 from flint.sweeps import processes
 processes._FORKS = sys.argv[1] == "forks"
-made = processes.Processes()
+made = processes.Processes("flint.cli.forks")
 step = pathlib.Path(sys.argv[2])
 step.write_text("import tempfile\\ntempfile.mkdtemp(prefix='left-')\\nimport nothing_there\\n")
 try:

@@ -2,9 +2,8 @@
 
 The idea: XLA and its plugins can abort or hang, so they run where they can be stopped.  The
 arguments are target, mesh and the folder for the results.  The devices are made while the parent
-still traces; when stdin ends, the folder holds the request: one line of JSON with the options and
-then the module as MLIR bytecode.  The results are the compiled module, its text and, written last,
-what the compiler says about it.
+still traces; then it waits for the request.  The results are the compiled module, its text and,
+written last, what the compiler says about it.
 
 libtpu refuses a program that does not fit the memory of its chip, after it has optimised it; then
 the result is the module that it dumped, and its words.  XLA's GPU compiler cannot try out tiles of
@@ -23,11 +22,10 @@ from typing import Any
 import numpy as np
 
 from flint.errors import UsageError
-from flint.frontends.jax import xla
-from flint.frontends.jax.child_process import REASON, REQUEST, end_with_parent
-from flint.frontends.jax.compile import compile_only
-from flint.frontends.jax.compile.compile_targets import table
-from flint.frontends.jax.partition import questions
+from flint.frontends.jax.internals import compile_only, questions, xla
+from flint.frontends.jax.requests import REASON, received
+from flint.frontends.jax.targets.table import table
+from flint.host.child_processes import end_with_parent
 
 #: Names of the result's files.
 MODULE, TEXT, REPORT = "module.pb", "module.hlo", "report.json"
@@ -60,9 +58,7 @@ def main(name: str, mesh: str, folder: Path) -> None:
     except UsageError as error:
         sys.exit(f"{REASON}{error}")
     questions.register(folder, compile_only.load_plugin(target.platform))
-    sys.stdin.buffer.read()
-    header, _, module = (folder / REQUEST).read_bytes().partition(b"\n")
-    request: dict[str, Any] = json.loads(header)
+    request, module = received(folder)
     chosen, parameters = request.pop("options"), request.pop("parameters")
     xla.split_by_batch(request.pop("by_batch"), compile_only.load_plugin(target.platform))
     options = xla.partitioned(numbers, **request)

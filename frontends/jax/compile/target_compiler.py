@@ -16,16 +16,15 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any
 
 from flint.errors import FlintError, UsageError
-from flint.frontends.jax.child_process import ChildProcess, Limits
+from flint.frontends.jax.child_process import ChildProcess
 from flint.frontends.jax.compile.child import MODULE, REPORT, TEXT
-from flint.frontends.jax.compile.compile_only import TPU_ENVIRONMENT
-from flint.frontends.jax.compile.compile_targets import COMPILERS, table, tpu_topology
-from flint.frontends.jax.internals import batch_partitionable
-from flint.frontends.jax.partition.questions import TARGET, Answer
+from flint.frontends.jax.internals.compile_only import TPU_ENVIRONMENT
+from flint.frontends.jax.internals.questions import TARGET, Answer
+from flint.frontends.jax.targets.table import COMPILERS, table, tpu_topology
+from flint.host.child_processes import Limits
 from flint.host.environment import installed_version
 from flint.workload.compiler_report import CompilerReport
 
@@ -52,7 +51,7 @@ class Compiled:
     added: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Optimizer:
+class Optimizer(ChildProcess):
     """A child process that waits for a module to compile.
 
     Args:
@@ -85,26 +84,15 @@ class Optimizer:
             tpu_topology(self.target, devices)
             accelerator = str(self.target.row["accelerator_type"])
             environment = {**TPU_ENVIRONMENT, "TPU_ACCELERATOR_TYPE": accelerator}
-        self.child = ChildProcess(
+        super().__init__(
             "flint.frontends.jax.compile.child",
             [target, ",".join(map(str, shape))],
-            Limits(
-                f"XLA's compiler for {target}", f"{devices:,} devices", time_limit, memory_limit
-            ),
+            f"XLA's compiler for {target}",
+            f"{devices:,} devices",
+            Limits(time_limit, memory_limit),
             environment,
             answer,
         )
-
-    def __enter__(self) -> Optimizer:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.child.__exit__(kind, error, trace)
 
     def run(
         self,
@@ -127,32 +115,22 @@ class Optimizer:
             UsageError: an option that the compiler does not know, or a value that it does not take.
             FlintError: the compiler failed, or went over a limit.
         """
-        header = {
-            "shardy": shardy,
-            "inputs_free": list(inputs_free),
-            "outputs_free": list(outputs_free),
-            "by_batch": batch_partitionable(module),
-            "parameters": parameters,
-            "options": self.options,
-        }
-        child = self.child
-        child.begin(json.dumps(header).encode() + b"\n" + module)
-        while not child.ended():
-            child.check_limits()
-        if not (child.folder / REPORT).is_file():
-            raise self._error(child.reason())
-        report = json.loads((child.folder / REPORT).read_bytes())
+        self.begin(
+            module, shardy=shardy, inputs_free=list(inputs_free), outputs_free=list(outputs_free),
+            parameters=parameters, options=self.options,
+        )  # fmt: skip
+        while not self.ended():
+            self.check_limits()
+        if not (self.folder / REPORT).is_file():
+            raise self._error(self.reason())
+        report = json.loads((self.folder / REPORT).read_bytes())
         return Compiled(
-            (child.folder / MODULE).read_bytes(),
-            (child.folder / TEXT).read_bytes(),
+            (self.folder / MODULE).read_bytes(),
+            (self.folder / TEXT).read_bytes(),
             self._report(report),
             str(report.get("too_large", "")),
             report.get("added", {}),
         )
-
-    def log(self) -> str:
-        """What the child has written on stderr so far."""
-        return self.child.log()
 
     def _report(self, found: Mapping[str, Any]) -> CompilerReport:
         return CompilerReport(
@@ -172,10 +150,9 @@ class Optimizer:
             return UsageError(f"--xla-option {unknown[1]}: the compiler has no such option")
         if wrong:
             return UsageError(f"--xla-option {wrong[1]}: {wrong[2]}")
-        limits = self.child.limits
         if TARGET in reason and "emitter" in reason:
             return FlintError(
-                f"{limits.what} does not support ops with a partitioning rule in Python "
+                f"{self.what} does not support ops with a partitioning rule in Python "
                 "(custom_partitioning): capture the partitioned level, or compile for a GPU"
             )
-        return FlintError(f"{limits.what} failed for {limits.subject}: {reason}")
+        return self.failure()

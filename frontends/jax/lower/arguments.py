@@ -20,7 +20,7 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec, Sharding
 
 from flint.capturing.decorator import Arguments
 from flint.errors import UsageError
-from flint.frontends.jax.internals import stated_sharding
+from flint.frontends.jax.internals.tracing import stated_sharding
 
 #: Memory in which an argument may lie other than the device's own.
 _HOST = "pinned_host"

@@ -8,8 +8,7 @@ the workload folder keeps the same module as StableHLO text with names and sourc
 
 from __future__ import annotations
 
-from jaxlib import _jax
-
+from flint.frontends.jax.internals.modules import stablehlo_of
 from flint.hlo.messages import parse_module
 from flint.stablehlo.read.bindings import parse
 
@@ -31,8 +30,5 @@ def listing_of_hlo(proto: bytes) -> Listing | None:
     """The text of an HLO module as StableHLO; None where XLA does not convert it."""
     if len(proto) > MAX_BYTES:
         return None
-    try:
-        converted = _jax.mlir.hlo_to_stablehlo(parse_module(proto).SerializeToString())
-    except (ValueError, RuntimeError):
-        return None
-    return listing_of(converted)
+    converted = stablehlo_of(parse_module(proto).SerializeToString())
+    return listing_of(converted) if converted is not None else None

@@ -26,15 +26,14 @@ from flint.capturing.decorator import Arguments, Request
 from flint.capturing.user_frames import one_line
 from flint.errors import UsageError
 from flint.frontends.jax.failures import OTHER_MESH, explained
-from flint.frontends.jax.internals import mesh_context
+from flint.frontends.jax.internals.abstract_devices import abstract_devices
+from flint.frontends.jax.internals.platform_forms import LEFT_OUT, lower_for
+from flint.frontends.jax.internals.tracing import mesh_context
 from flint.frontends.jax.lower.arguments import is_array, mesh_of, on_mesh
-from flint.frontends.jax.lower.host_calls import without_client
 from flint.frontends.jax.lower.mlir_interface import Interface, interface_of
 from flint.frontends.jax.lower.own_meshes import in_order, of_devices
-from flint.frontends.jax.lower.platform_forms import LEFT_OUT, lower_for
-from flint.frontends.jax.lower.platforms import PLATFORMS, on_first
 from flint.frontends.jax.lower.shard_map_names import name_bodies
-from flint.frontends.jax.partition.rules import without_devices
+from flint.frontends.jax.platforms import PLATFORMS, on_first
 from flint.mesh.mesh import Mesh
 from flint.workload.programs import Level
 
@@ -107,7 +106,7 @@ def lower(
     def attempt(
         context: AbstractContextManager[None], check: Callable[[Any], None] = lambda traced: None
     ) -> tuple[Any, dict[str, int]]:
-        with context, without_client(), without_devices(asked, capability):
+        with context, abstract_devices(asked, capability):
             jitted, given, named = _jitted(request.function, args, kwargs, settings)
             traced = jitted.trace(*given, **named)
             check(traced)

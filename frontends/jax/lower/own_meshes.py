@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh
 
 from flint.errors import UsageError
-from flint.frontends.jax.lower.platform_forms import equations
+from flint.frontends.jax.internals.platform_forms import equations
 
 
 def of_devices(mesh: AbstractMesh) -> AbstractMesh:

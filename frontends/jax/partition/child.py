@@ -2,21 +2,20 @@
 
 The idea: XLA can abort or hang, so it runs where it can be stopped.  The arguments are engine
 (a name in ``ENGINES``), devices and the folder for the dump.  The client is made while the parent
-still traces; when stdin ends, the folder holds the request: one line of JSON with the options and
-then the module as MLIR bytecode.  The result is the dumped file, whatever becomes of the process.
+still traces; then it waits for the request.  The result is the dumped file, whatever becomes of the
+process.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
 
 from flint.errors import UsageError
-from flint.frontends.jax import xla
-from flint.frontends.jax.child_process import REASON, REQUEST, end_with_parent
-from flint.frontends.jax.partition import questions
+from flint.frontends.jax.internals import questions, xla
+from flint.frontends.jax.requests import REASON, received
+from flint.host.child_processes import end_with_parent
 
 #: Clients by name: what is used, and two others whose result must be the same.
 ENGINES = {
@@ -27,15 +26,13 @@ ENGINES = {
 
 
 def main(engine: str, devices: int, folder: Path) -> None:
-    """Partition the module on stdin."""
+    """Partition the module of the request."""
     try:
         compiler = ENGINES[engine](devices, folder)
     except UsageError as error:
         sys.exit(f"{REASON}{error}")
     questions.register(folder, compiler.plugin)
-    sys.stdin.buffer.read()
-    header, _, module = (folder / REQUEST).read_bytes().partition(b"\n")
-    request = json.loads(header)
+    request, module = received(folder)
     xla.split_by_batch(request.pop("by_batch"), compiler.plugin)
     options = xla.partitioner_only(compiler.numbers, folder, **request)
     try:

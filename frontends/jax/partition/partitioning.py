@@ -10,24 +10,21 @@ it ended become one line.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from types import TracebackType
 
 from google.protobuf.message import DecodeError
 
-from flint.errors import FlintError
-from flint.frontends.jax.child_process import ChildProcess, Limits
-from flint.frontends.jax.internals import batch_partitionable
-from flint.frontends.jax.partition.questions import Answer
+from flint.frontends.jax.child_process import ChildProcess
+from flint.frontends.jax.internals.questions import Answer
 from flint.hlo.messages import parse_module
+from flint.host.child_processes import Limits
 
 _DUMP = "*after_spmd-partitioning*.hlo.pb"
 #: For one device there is nothing to partition; XLA takes the annotations away.
 _DUMPS_OF_ONE = "*.sharding-removal.*.hlo.pb"
 
 
-class Partitioner:
+class Partitioner(ChildProcess):
     """A child process that waits for a module.
 
     Args:
@@ -47,25 +44,15 @@ class Partitioner:
         engine: str = "cpu",
         answer: Answer | None = None,
     ) -> None:
-        subject = f"{devices:,} devices"
-        self.alone = devices == 1
-        self.child = ChildProcess(
+        super().__init__(
             "flint.frontends.jax.partition.child",
             [engine, str(devices)],
-            Limits("XLA's partitioner", subject, time_limit, memory_limit),
+            "XLA's partitioner",
+            f"{devices:,} devices",
+            Limits(time_limit, memory_limit),
             answer=answer,
         )
-
-    def __enter__(self) -> Partitioner:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.child.__exit__(kind, error, trace)
+        self.alone = devices == 1
 
     def run(
         self,
@@ -85,22 +72,13 @@ class Partitioner:
         Raises:
             FlintError: the partitioner failed, or went over a limit.
         """
-        header = {
-            "shardy": shardy,
-            "inputs_free": list(inputs_free),
-            "outputs_free": list(outputs_free),
-            "by_batch": batch_partitionable(module),
-        }
-        self.child.begin(json.dumps(header).encode() + b"\n" + module)
+        self.begin(
+            module, shardy=shardy, inputs_free=list(inputs_free), outputs_free=list(outputs_free)
+        )
         data = self._result()
         if data is not None:
             return data
-        limits = self.child.limits
-        raise FlintError(f"{limits.what} failed for {limits.subject}: {self.child.reason()}")
-
-    def log(self) -> str:
-        """What the child has written on stderr so far."""
-        return self.child.log()
+        raise self.failure()
 
     def _result(self) -> bytes | None:
         """The dump, as soon as it is whole; None when the child has ended without one.
@@ -109,11 +87,11 @@ class Partitioner:
         """
         seen = -1
         while True:
-            ended = self.child.ended()
+            ended = self.ended()
             if self.alone and ended:
-                dumps = sorted(self.child.folder.glob(_DUMPS_OF_ONE))
+                dumps = sorted(self.folder.glob(_DUMPS_OF_ONE))
                 return dumps[-1].read_bytes() if dumps else None
-            dump = next(self.child.folder.glob(_DUMP), None)
+            dump = next(self.folder.glob(_DUMP), None)
             size = dump.stat().st_size if dump is not None else -1
             # A file that has just grown is still being written.
             if dump is not None and (ended or size == seen):
@@ -123,7 +101,7 @@ class Partitioner:
             if ended:
                 return None
             seen = size
-            self.child.check_limits()
+            self.check_limits()
 
 
 def _is_whole(data: bytes) -> bool:

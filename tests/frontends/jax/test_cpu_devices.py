@@ -8,7 +8,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flint.frontends.jax.partition.cpu_devices import OWN_DEVICE, device_numbers, topology
+from flint.frontends.jax.internals.cpu_devices import OWN_DEVICE, device_numbers, topology
 
 _INT, _STRING, _MESSAGE = 5, 9, 11  # FieldDescriptorProto.Type
 _FIELDS = {

@@ -16,16 +16,17 @@ from jax.sharding import PartitionSpec as P
 
 import flint
 from flint.errors import FlintError, UsageError
-from flint.frontends.jax import child_process, xla
-from flint.frontends.jax.partition import cpu_devices
+from flint.frontends.jax.internals import cpu_devices, xla
 from flint.frontends.jax.partition.partitioning import Partitioner
+from flint.frontends.jax.targets.table import plugin
 from flint.hlo.messages import parse_module
 from flint.hlo.reader import read_hlo
+from flint.host import child_processes
 
 LIMITS = {"time_limit": 300.0, "memory_limit": 2**35}
 
 needs_gpu_plugin = pytest.mark.skipif(
-    xla.gpu_plugin() is None, reason="the extra `gpu` is not installed"
+    plugin("cuda") is None, reason="the extra `gpu` is not installed"
 )
 
 
@@ -82,21 +83,21 @@ def test_what_xla_refuses_is_said():
 
 def test_a_killed_process_is_explained():
     with Partitioner(8, **LIMITS) as partitioner:
-        os.kill(partitioner.child.process.pid, signal.SIGKILL)
+        os.kill(partitioner.process.pid, signal.SIGKILL)
         with pytest.raises(FlintError, match=r"died of SIGKILL, most likely .* out of memory"):
             partitioner.run(b"")
 
 
 def test_the_process_ends_with_the_block():
     with Partitioner(8, **LIMITS) as partitioner:
-        folder = partitioner.child.folder
+        folder = partitioner.folder
         assert folder.is_dir()
-    assert partitioner.child.process.returncode is not None
+    assert partitioner.process.returncode is not None
     assert not folder.exists()
 
 
 def test_the_memory_of_a_process_is_seen():
-    assert child_process.resident_bytes(os.getpid()) > 2**20
+    assert child_processes.resident_bytes(os.getpid()) > 2**20
 
 
 @pytest.mark.parametrize("devices", [8, 512, 2048, 4096])
@@ -119,11 +120,11 @@ def test_a_long_temporary_folder_is_no_obstacle(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("devices", "plugin", "client"),
+    ("devices", "library", "client"),
     [(8192, None, "own"), (16384, Path("plugin.so"), "gpu"), (16384, None, "none")],
 )
 def test_without_sockets_there_are_own_devices_then_the_gpu_client(
-    devices, plugin, client, monkeypatch, tmp_path
+    devices, library, client, monkeypatch, tmp_path
 ):
     def refuse(devices, folder):
         raise RuntimeError("Permission denied")
@@ -131,7 +132,7 @@ def test_without_sockets_there_are_own_devices_then_the_gpu_client(
     monkeypatch.setattr(cpu_devices, "make_client", refuse)
     monkeypatch.setattr(xla, "own_devices_compiler", lambda devices, folder: "own")
     monkeypatch.setattr(xla, "gpu_compiler", lambda devices, folder: "gpu")
-    monkeypatch.setattr(xla, "gpu_plugin", lambda: plugin)
+    monkeypatch.setattr(xla, "plugin", lambda platform: library)
     if client == "none":
         with pytest.raises(UsageError, match=r"16,384 devices: .*denied.*flint-workload\[gpu\]"):
             xla.cpu_compiler(devices, tmp_path)

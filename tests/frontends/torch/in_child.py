@@ -6,8 +6,9 @@ import dataclasses
 import functools
 import json
 
-from flint.frontends.torch.children import Limits, run_all, scratch
+from flint.frontends.torch.children import run_all, scratch
 from flint.frontends.torch.recording.recording import Group, Input, Op, Recording, View
+from flint.host.child_processes import Limits
 
 LIMITS = Limits(seconds=1200, memory=2**35)
 _KINDS = {kind.__name__: kind for kind in (Group, Input, Op, Recording, View)}

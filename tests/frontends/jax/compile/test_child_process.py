@@ -11,7 +11,8 @@ import sys
 import pytest
 
 from flint.errors import FlintError
-from flint.frontends.jax.child_process import ChildProcess, Limits
+from flint.frontends.jax.child_process import ChildProcess
+from flint.host.child_processes import Limits
 
 CHILD = """\
 import os, signal, sys, time
@@ -35,8 +36,8 @@ def child(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def start(what, seconds=300.0, memory=2**40):
-        limits = Limits("the compiler", "8 devices", seconds, memory)
-        return ChildProcess("a_child_of_a_test", [what], limits)
+        limits = Limits(seconds, memory)
+        return ChildProcess("a_child_of_a_test", [what], "the compiler", "8 devices", limits)
 
     return start
 
@@ -85,7 +86,7 @@ def test_silence_is_told(child):
 #: A child that keeps a pipe open as long as it lives, and a parent that waits for ever.
 BESIDE_A_PIPE = """\
 import sys, time
-from flint.frontends.jax.child_process import end_with_parent
+from flint.host.child_processes import end_with_parent
 end_with_parent()
 pipe = open(sys.argv[1], "w")
 pipe.write("here")
@@ -94,8 +95,9 @@ time.sleep(600)
 """
 PARENT = """\
 import sys, time
-from flint.frontends.jax.child_process import ChildProcess, Limits
-with ChildProcess("a_child_beside_a_pipe", [sys.argv[1]], Limits("", "", 1, 1)):
+from flint.frontends.jax.child_process import ChildProcess
+from flint.host.child_processes import Limits
+with ChildProcess("a_child_beside_a_pipe", [sys.argv[1]], "", "", Limits(1, 1)):
     time.sleep(600)
 """
 

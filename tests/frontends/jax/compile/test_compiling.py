@@ -199,7 +199,7 @@ def test_a_program_that_a_tpus_compiler_refuses_is_kept_with_its_words(compiled,
 def test_a_killed_compiler_is_explained():
     need("cuda")
     with Optimizer("h100", (8,), **LIMITS) as optimizer:
-        os.kill(optimizer.child.process.pid, signal.SIGKILL)
+        os.kill(optimizer.process.pid, signal.SIGKILL)
         with pytest.raises(FlintError, match=r"for h100 failed for 8 devices: .*died of SIGKILL"):
             optimizer.run(b"", parameters=0)
 

@@ -9,8 +9,8 @@ from flint.capturing.targets import target as target_called
 from flint.capturing.targets import targets
 from flint.cost.systems import load_system
 from flint.errors import UsageError
-from flint.frontends.jax.compile import compile_targets
-from flint.frontends.jax.compile.compile_targets import table, tpu_topology
+from flint.frontends.jax.targets import table as target_table
+from flint.frontends.jax.targets.table import table, tpu_topology
 
 NAMES = (
     "h100", "h200", "b200", "gb200", "a100-80", "a100-40",
@@ -21,8 +21,8 @@ NAMES = (
 def installed(monkeypatch, **versions):
     """Let these distributions be installed, and no others."""
     found = {name.replace("_", "-"): version for name, version in versions.items()}
-    monkeypatch.setattr(compile_targets, "installed_version", found.get)
-    monkeypatch.setattr(compile_targets, "plugin", lambda platform: "plugin.so")
+    monkeypatch.setattr(target_table, "installed_version", found.get)
+    monkeypatch.setattr(target_table, "plugin", lambda platform: "plugin.so")
 
 
 def test_the_targets_are_those_of_the_documentation():

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from flint.frontends.torch.children import Limits, run_all, scratch
+from flint.frontends.torch.children import run_all, scratch
 from flint.frontends.torch.recording.recording import View
+from flint.host.child_processes import Limits
 
 _MODULES = (
     "torch._dynamo",

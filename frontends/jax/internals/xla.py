@@ -20,8 +20,8 @@ import numpy.typing as npt
 from jaxlib import _jax, xla_client
 
 from flint.errors import UsageError
-from flint.frontends.jax.compile import compile_only, compile_targets
-from flint.frontends.jax.partition import cpu_devices
+from flint.frontends.jax.internals import compile_only, cpu_devices
+from flint.frontends.jax.targets.table import plugin, table
 
 #: Up to the partitioner, and what belongs to its pipeline or, for one device, stands in its place.
 PASSES = ",".join(
@@ -138,7 +138,7 @@ def cpu_compiler(devices: int, folder: Path) -> Compiler:
     except RuntimeError as error:
         if devices <= MAX_OWN_DEVICES:
             return own_devices_compiler(devices, folder)
-        if gpu_plugin() is not None:
+        if plugin("cuda") is not None:
             return gpu_compiler(devices, folder)
         raise UsageError(
             f"a mesh of {devices:,} devices: XLA's CPU client takes at most {MAX_OWN_DEVICES:,} "
@@ -169,18 +169,11 @@ def gpu_compiler(devices: int, folder: Path) -> Compiler:
     Raises:
         UsageError: the plugin is not installed.
     """
-    if gpu_plugin() is None:
+    if plugin("cuda") is None:
         raise UsageError("the extra `gpu` is not installed")
-    found = compile_only.gpu_devices(compile_targets.table()["h100"], devices)
+    found = compile_only.gpu_devices(table()["h100"], devices)
 
     def run(module: bytes, options: Any) -> None:
-        from flint.stablehlo.read.bindings import parse
-
-        found[0].client.compile(parse(module, "program"), _jax.DeviceList(tuple(found)), options)
+        compile_only.compile_for(found, module, options)
 
     return Compiler(run, np.arange(devices), compile_only.load_plugin("cuda"))
-
-
-def gpu_plugin() -> Path | None:
-    """The library of the GPU plugin, None where it is not installed."""
-    return compile_targets.plugin("cuda")

@@ -17,6 +17,7 @@ xla/pjrt/distributed/protocol.proto tells, as of jaxlib 0.10.2.
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,21 @@ def make_client(devices: int, folder: Path) -> Any:
     if len(client.devices()) != devices:
         raise RuntimeError(f"{len(client.devices())} devices instead of {devices}")
     return client
+
+
+def use_devices_of_another_process(devices: int) -> None:
+    """Let ``jax.devices()`` be that many CPU devices, of which one can run something.
+
+    Raises:
+        RuntimeError: jax has made its client already.
+    """
+    from jax._src import xla_bridge
+
+    def client() -> Any:
+        with tempfile.TemporaryDirectory(prefix="flint-") as folder:
+            return make_client(devices, Path(folder))
+
+    xla_bridge.register_backend_factory("cpu", client, priority=0, fail_quietly=False)
 
 
 def topology(numbers: Numbers) -> bytes:

@@ -5,52 +5,42 @@ functions are the user's, in this process, and the partitioner runs in a child: 
 file, and JAX's own machinery answers here.  JAX wants a mesh of real devices for such ops, and
 cuDNN's version; both only to have them at hand when it runs.
 
-    with without_devices(mesh, (9, 0)):
-        lowered = traced.lower(lowering_platforms=("cuda",))
     answer(question)    # while the partitioner runs; questions.py says the form
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from jax._src import core, custom_partitioning, dispatch, pjit, sharding_impls
+from jax._src import core, custom_partitioning, sharding_impls
 from jax._src.cudnn import fused_attention_stablehlo as cudnn
 from jax._src.custom_partitioning_sharding_rule import (
     SdyShardingRule,
     sdy_sharding_rule_to_mlir,
     str_to_sdy_sharding_rule,
 )
-from jax._src.interpreters import mlir, pxla
+from jax._src.interpreters import mlir
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from flint.frontends.jax.lower.platforms import PLATFORMS, on_first
-from flint.frontends.jax.partition import questions
+from flint.frontends.jax.internals import questions
+from flint.frontends.jax.platforms import PLATFORMS, on_first
 
 #: What JAX is told of cuDNN: a version that has every layout and mask, 9.13.
 CUDNN_VERSION = 91300
-
-_partitioned = custom_partitioning.custom_partitioning_p
+#: The op that ``custom_partitioning`` makes.
+PARTITIONED = custom_partitioning.custom_partitioning_p
 #: What JAX's callbacks keep weakly; a capture's stay until the next one's.
 _kept: list[Any] = []
 
 
-@contextmanager
-def without_devices(mesh: AbstractMesh | None, capability: tuple[int, int]) -> Iterator[None]:
-    """Let ops with a partitioning rule be lowered for an abstract mesh, for GPUs of a capability.
+def lowering(mesh: AbstractMesh | None) -> Callable[..., Any]:
+    """How JAX lowers an op with a partitioning rule, for ``abstract_devices``'s mesh."""
 
-    Args:
-        mesh: what the step is lowered for; None where nobody will partition it: such ops are then
-            written out as what one device would run.
-        capability: compute capability of the GPUs, major and minor.
-    """
-
-    def lowering(ctx: Any, *values: Any, **known: Any) -> Any:
+    def lower(ctx: Any, *values: Any, **known: Any) -> Any:
         context = ctx.module_context.axis_context
         sharded = isinstance(context, sharding_impls.ShardingContext)
         if not sharded or context.device_assignment is not None:
@@ -60,49 +50,30 @@ def without_devices(mesh: AbstractMesh | None, capability: tuple[int, int]) -> I
             return whole(ctx, *values)
         return _lowered(mesh, ctx, values, known)
 
+    return lower
+
+
+def replacements(capability: tuple[int, int]) -> list[tuple[Any, str, Any]]:
+    """The functions to replace in JAX: module, name, replacement.
+
+    Args:
+        capability: compute capability of the GPUs, major and minor.
+    """
+    return [
+        (cudnn, "check_cudnn_version", lambda: CUDNN_VERSION),
+        (cudnn, "check_compute_capability", lambda least: _numbers(least) <= capability),
+        (cudnn, "is_cuda_compute_capability_equal", lambda exact: _numbers(exact) == capability),
+    ]
+
+
+def has_rule(primitive: Any) -> bool:
+    """Whether an op has a partitioning rule in Python."""
+    return primitive is PARTITIONED or str(primitive.name).startswith("dot_product_attention")
+
+
+def forget() -> None:
+    """Drop the rules of the capture before."""
     _kept.clear()
-    _forget()
-    needing = dispatch.prim_requires_devices_during_lowering
-    ours = {item for item in needing if item is _partitioned or _is_attention(item)}
-    tables: Any = mlir
-    rules = tables._lowerings
-    before = rules[_partitioned]
-    saved = {name: getattr(cudnn, name) for name in _CHECKS}
-    told: dict[str, Any] = {
-        "check_cudnn_version": lambda: CUDNN_VERSION,
-        "check_compute_capability": lambda wanted: _numbers(wanted) <= capability,
-        "is_cuda_compute_capability_equal": lambda wanted: _numbers(wanted) == capability,
-    }
-    needing -= ours
-    mlir.register_lowering(_partitioned, lowering)
-    for name, function in told.items():
-        setattr(cudnn, name, function)
-    try:
-        yield
-    finally:
-        for name, function in saved.items():
-            setattr(cudnn, name, function)
-        rules[_partitioned] = before
-        needing |= ours
-        _forget()
-
-
-def _forget() -> None:
-    """Have JAX look anew at programs: what it remembers of them holds in or out of here only."""
-    remembered: tuple[Any, ...] = (
-        pjit._pjit_lower,
-        pxla._cached_lowering_to_hlo,
-        dispatch.jaxpr_has_prim_requiring_devices,
-    )
-    for cached in remembered:
-        cached.cache_clear()
-
-
-_CHECKS = ("check_cudnn_version", "check_compute_capability", "is_cuda_compute_capability_equal")
-
-
-def _is_attention(primitive: Any) -> bool:
-    return str(primitive.name).startswith("dot_product_attention")
 
 
 def _numbers(capability: str) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from jaxlib import _jax, xla_client
 
-from flint.frontends.jax.compile.compile_targets import CompileTarget, plugin, tpu_topology
+from flint.frontends.jax.targets.table import CompileTarget, plugin, tpu_topology
 
 #: What libtpu reads from its environment; on a TPU host a metadata server would say it.
 TPU_ENVIRONMENT: Mapping[str, str] = {

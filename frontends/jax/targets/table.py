@@ -1,6 +1,6 @@
 """What XLA's compile-only GPU and TPU compilers can compile for, and what they need installed.
 
-The idea: targets are data (``targets/targets.toml`` and the descriptions beside it); whether one
+The idea: targets are data (``targets.toml`` and the descriptions beside it); whether one
 can be compiled for here is a matter of installed distributions and of their versions.  Nothing
 is imported or loaded to find out.
 
@@ -22,7 +22,7 @@ from flint.capturing.targets import Target
 from flint.errors import UsageError
 from flint.host.environment import DISTRIBUTION, installed_version, satisfies
 
-_FOLDER = Path(__file__).parent / "targets"
+_FOLDER = Path(__file__).parent
 _MEMORY = re.compile(r"\bdevice_memory_size: (\d+)")
 _CAPABILITY = re.compile(r"cuda_compute_capability \{\s*major: (\d+)(?:\s+minor: (\d+))?")
 

@@ -1,12 +1,13 @@
-"""A process that has everything imported and forks itself for each ``flint`` command it is told.
+"""A process that has everything imported and forks itself for each ``flint`` command.
 
 The idea: most of a small capture or simulation is starting Python and importing.  This process
 does it once, runs none of the user's code and makes no client of any compiler; each command is a
 fork of it, a process of its own with a process group of its own, as if it had been started alone.
 
-    python -m flint.sweeps.forks
+    python -m flint.cli.forks
 
-It reads one JSON object per line: ``{"modules": ["jax"]}``, which it then imports, too, and
+``flint.sweeps.processes`` starts it.  It reads one JSON object per line: ``{"modules": ["jax"]}``,
+which it then imports, too, and
 ``{"number": 1, "arguments": [...], "output": FILE, "messages": FILE}``, which it answers with
 ``{"number": 1, "process": 4711}`` and at the end ``{"number": 1, "status": 0}``.  At the end of its
 input it kills what still runs.
@@ -15,7 +16,6 @@ input it kills what still runs.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import io
 import json
@@ -23,18 +23,17 @@ import os
 import selectors
 import signal
 import sys
-import warnings
 from importlib import import_module
 from typing import Any
 
 from flint import registry
+from flint.cli import main
 from flint.host import spare_process
+from flint.host.child_processes import end_with_parent, fork, kill_group
 from flint.host.environment import import_numpy
 
 #: Modules that captures and simulations need in any case.
 _ALWAYS = ("flint.cli.capture", "flint.cli.simulate", "flint.simulation.running")
-#: From <sys/prctl.h>.
-_PR_SET_PDEATHSIG = 1
 
 
 def serve() -> None:
@@ -96,17 +95,14 @@ def _import(modules: list[str]) -> None:
 
 def _fork(request: dict[str, Any], ours: tuple[int, ...]) -> int:
     parent = os.getpid()
-    with warnings.catch_warnings():
-        # Numerical libraries have threads of their own, which they make again after a fork.
-        warnings.simplefilter("ignore")
-        process = os.fork()
+    process = fork()
     if process:
         return process
     status = 1
     try:
         gc.enable()
         os.setsid()
-        _end_with(parent)
+        end_with_parent(parent)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -120,13 +116,6 @@ def _fork(request: dict[str, Any], ours: tuple[int, ...]) -> int:
         os._exit(status)
 
 
-def _end_with(parent: int) -> None:
-    """Be killed when the process that forks is, which then cannot do it itself."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
 def _redirect(request: dict[str, Any]) -> None:
     for descriptor, place in ((0, os.devnull), (1, request["output"]), (2, request["messages"])):
         mode = os.O_RDONLY if descriptor == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -136,8 +125,6 @@ def _redirect(request: dict[str, Any]) -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    from flint.cli import main
-
     sys.argv = ["flint", *arguments]
     status: Any = 0
     try:
@@ -172,17 +159,10 @@ def _answer(answers: int, document: dict[str, Any]) -> None:
 
 def _end(running: dict[int, int]) -> None:
     for process in running:
-        kill(process)
+        kill_group(process)
     for process in running:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(process, 0)
-
-
-def kill(process: int) -> None:
-    """Kill a command with all that it has started."""
-    for end in (os.killpg, os.kill):  # it may not lead its group yet
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            end(process, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,36 @@
+"""What jaxlib knows of a whole module: its other form, and the calls that split by batch."""
+
+from __future__ import annotations
+
+import functools
+
+from jax._src import xla_bridge
+from jaxlib import _jax, xla_client
+
+
+def stablehlo_of(proto: bytes) -> bytes | None:
+    """An ``HloModuleProto`` as StableHLO, MLIR bytecode; None where XLA does not convert it."""
+    try:
+        converted: bytes = _jax.mlir.hlo_to_stablehlo(proto)
+    except (ValueError, RuntimeError):
+        return None
+    return converted
+
+
+def batch_partitionable(module: bytes) -> list[str]:
+    """Custom calls of a module of which JAX or the user has said that each device can do its part.
+
+    They are those of whose operands all but the batch dims must be whole: LAPACK's, cuSOLVER's,
+    and what ``jax.ffi.register_ffi_target_as_batch_partitionable`` was told.  XLA's partitioner
+    gathers the operands of any other custom call.
+
+    Args:
+        module: MLIR bytecode, in which names stand as they are.
+    """
+    told = [
+        str(item.args[0])
+        for item in xla_bridge._plugin_callbacks
+        if isinstance(item, functools.partial)
+        and item.func is xla_client.register_custom_call_as_batch_partitionable
+    ]
+    return [name for name in dict.fromkeys(told) if name.encode() in module]

@@ -1,0 +1,1 @@
+"""What XLA's compile-only GPU and TPU compilers can compile for."""
