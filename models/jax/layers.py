@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from flint.models.jax.parameters import Parameter, Tree
-from flint.models.jax.sharding import constrain, parts
+from flint.models.jax.sharding import Dim, constrain, parts
 
 #: What attention scores of hidden positions become before the softmax.
 _HIDDEN = -1e30
@@ -179,6 +179,32 @@ def gelu(x: jax.Array, layer: Any) -> jax.Array:
         hidden = jax.nn.gelu(x @ layer["up"].astype(x.dtype))
         hidden = constrain(hidden, "batch", "sequence", "tensor")
         return hidden @ layer["down"].astype(x.dtype)
+
+
+def vocabulary_parameters(width: int, vocabulary: int) -> Tree:
+    """What stands around the blocks: embedding (V, D), norm (D) and head (D, V)."""
+    return {
+        "embedding": Parameter((vocabulary, width), ("tensor", "fsdp")),
+        "norm": Parameter((width,), (None,), scale=0.0, mean=1.0),
+        "head": Parameter((width, vocabulary), ("fsdp", "tensor")),
+    }
+
+
+def embedding(params: Any, tokens: jax.Array, dtype: Any, *dims: Dim) -> jax.Array:
+    """Rows of ``params["embedding"]``, of a dtype; ``dims`` are the result's logical dims."""
+    with jax.named_scope("embedding"):
+        # Cast, then gathered over the data axis, then looked up: the other way round, XLA would
+        # send float32, or every token's row.
+        table = constrain(params["embedding"].astype(dtype), "tensor", "fsdp")
+        table = constrain(table, "tensor", None)
+        return constrain(table[tokens], *dims)
+
+
+def head(params: Any, x: jax.Array, *dims: Dim) -> jax.Array:
+    """Scores of the next token, float32 (..., V), of ``x`` (..., D); ``dims`` are theirs."""
+    with jax.named_scope("head"):
+        scores = rms_norm(x, params["norm"]) @ params["head"].astype(x.dtype)
+        return constrain(scores.astype(jnp.float32), *dims)
 
 
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:

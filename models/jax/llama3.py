@@ -23,23 +23,24 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
-from jax.sharding import NamedSharding
 
-import flint
-from flint.models.jax import adamw
 from flint.models.jax.layers import (
     Heads,
     attention,
     attention_parameters,
     cross_entropy,
+    embedding,
     gelu,
     gelu_parameters,
+    head,
     rms_norm,
     swiglu,
     swiglu_parameters,
+    vocabulary_parameters,
 )
-from flint.models.jax.parameters import Parameter, Tree, abstract, stacked
-from flint.models.jax.sharding import constrain, parts, spec
+from flint.models.jax.parameters import Parameter, Tree, stacked
+from flint.models.jax.sharding import constrain, parts
+from flint.models.jax.training import state_and_batch, training_step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,12 +122,7 @@ def parameters(config: Config) -> Tree:
         "mlp": (swiglu_parameters if config.gated else gelu_parameters)(width, config.hidden),
     }
     blocks = stacked(block, config.layers) if config.scan else [block] * config.layers
-    return {
-        "embedding": Parameter((config.vocabulary, width), ("tensor", "fsdp")),
-        "blocks": blocks,
-        "norm": Parameter((width,), (None,), scale=0.0, mean=1.0),
-        "head": Parameter((width, config.vocabulary), ("fsdp", "tensor")),
-    }
+    return {"blocks": blocks, **vocabulary_parameters(width, config.vocabulary)}
 
 
 def block(config: Config, x: jax.Array, layer: Any) -> jax.Array:
@@ -146,12 +142,7 @@ def block(config: Config, x: jax.Array, layer: Any) -> jax.Array:
 
 def logits(config: Config, params: Any, tokens: jax.Array) -> jax.Array:
     """Scores of the next token, float32 (B, S, V), of ``tokens`` (B, S)."""
-    with jax.named_scope("embedding"):
-        # Cast, then gathered over the data axis, then looked up: the other way round, XLA would
-        # send float32, or every token's row.
-        table = constrain(params["embedding"].astype(config.dtype), "tensor", "fsdp")
-        table = constrain(table, "tensor", None)
-        x = constrain(table[tokens], "batch", "sequence", None)
+    x = embedding(params, tokens, config.dtype, "batch", "sequence", None)
     apply = REMAT[config.remat](functools.partial(block, config))
     with jax.named_scope("blocks"):
         if config.scan:
@@ -160,10 +151,7 @@ def logits(config: Config, params: Any, tokens: jax.Array) -> jax.Array:
             for number, layer in enumerate(params["blocks"]):
                 with jax.named_scope(f"block_{number}"):
                     x = apply(x, layer)
-    with jax.named_scope("head"):
-        x = rms_norm(x, params["norm"])
-        scores = x @ params["head"].astype(config.dtype)
-        return constrain(scores.astype(jnp.float32), "batch", "sequence", "tensor")
+    return head(params, x, "batch", "sequence", "tensor")
 
 
 def loss(config: Config, params: Any, batch: Any) -> jax.Array:
@@ -173,15 +161,8 @@ def loss(config: Config, params: Any, batch: Any) -> jax.Array:
 
 def abstract_arguments(config: Config, mesh: Any) -> tuple[Any, Any]:
     """State and batch of a training step, abstract, split over a mesh."""
-    params = parameters(config)
-    state = abstract({"params": params, "opt_state": adamw.state(params)}, mesh)
-    size = config.sequences * parts("batch", mesh)
-    tokens = jax.ShapeDtypeStruct(
-        (size, config.sequence),
-        jnp.int32,
-        sharding=NamedSharding(mesh, spec(("batch", "sequence"), mesh)),
-    )
-    return state, {"tokens": tokens, "targets": tokens}
+    shape = config.sequences * parts("batch", mesh), config.sequence
+    return state_and_batch(parameters(config), shape, ("batch", "sequence"), mesh)
 
 
 def training(
@@ -197,18 +178,8 @@ def training(
     Returns:
         ``step(state, batch) -> (state, loss)``, jitted, with the state donated.
     """
-
-    @flint.capture(mesh=mesh, axes=axes, setup=functools.partial(abstract_arguments, config))
-    @functools.partial(jax.jit, donate_argnums=0)
-    def train_step(state: Any, batch: Any) -> tuple[Any, jax.Array]:
-        def objective(params: Any) -> jax.Array:
-            return loss(config, params, batch)
-
-        value, grads = jax.value_and_grad(objective)(state["params"])
-        params, optimizer = adamw.update(state["params"], grads, state["opt_state"])
-        return {"params": params, "opt_state": optimizer}, value
-
-    return train_step
+    setup = functools.partial(abstract_arguments, config)
+    return training_step(functools.partial(loss, config), setup, mesh, axes)
 
 
 train_tiny = training(TINY, mesh=(4, 2))

@@ -24,20 +24,22 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
-from jax.sharding import NamedSharding
 
-import flint
-from flint.models.jax import adamw, llama3
+from flint.models.jax import llama3
 from flint.models.jax.layers import (
     Heads,
     attention,
     attention_parameters,
     cross_entropy,
+    embedding,
+    head,
     rms_norm,
+    vocabulary_parameters,
 )
 from flint.models.jax.moe_dispatch import DISPATCHES, Experts, expert_parameters, route
-from flint.models.jax.parameters import Parameter, Tree, abstract, stacked
-from flint.models.jax.sharding import constrain, parts, spec
+from flint.models.jax.parameters import Parameter, Tree, stacked
+from flint.models.jax.sharding import constrain, parts
+from flint.models.jax.training import state_and_batch, training_step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,12 +100,8 @@ def parameters(config: Config) -> Tree:
         "moe_norm": Parameter((width,), (None,), scale=0.0, mean=1.0),
         "moe": expert_parameters(width, config.experts),
     }
-    return {
-        "embedding": Parameter((config.vocabulary, width), ("tensor", "fsdp")),
-        "blocks": stacked(block, config.layers),
-        "norm": Parameter((width,), (None,), scale=0.0, mean=1.0),
-        "head": Parameter((width, config.vocabulary), ("fsdp", "tensor")),
-    }
+    blocks = stacked(block, config.layers)
+    return {"blocks": blocks, **vocabulary_parameters(width, config.vocabulary)}
 
 
 def mixture(config: Config, x: jax.Array, layer: Any) -> tuple[jax.Array, jax.Array]:
@@ -129,19 +127,11 @@ def block(config: Config, x: jax.Array, layer: Any) -> tuple[jax.Array, jax.Arra
 
 def logits(config: Config, params: Any, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Scores of the next token, float32 (B, S, V), of ``tokens`` (B, S); loads (layers, B)."""
-    with jax.named_scope("embedding"):
-        # Cast, then gathered over the data axis, then looked up, as in ``llama3.logits``.
-        table = constrain(params["embedding"].astype(config.dtype), "tensor", "fsdp")
-        table = constrain(table, "tensor", None)
-        x = constrain(table[tokens], "batch", "sequence", None)
+    x = embedding(params, tokens, config.dtype, "batch", "sequence", None)
     apply = REMAT[config.remat](functools.partial(block, config))
     with jax.named_scope("blocks"):
         x, balances = jax.lax.scan(apply, x, params["blocks"])
-    with jax.named_scope("head"):
-        x = rms_norm(x, params["norm"])
-        scores = x @ params["head"].astype(config.dtype)
-        scores = constrain(scores.astype(jnp.float32), "batch", "sequence", "tensor")
-    return scores, balances
+    return head(params, x, "batch", "sequence", "tensor"), balances
 
 
 def loss(config: Config, params: Any, batch: Any) -> jax.Array:
@@ -159,14 +149,8 @@ def loss(config: Config, params: Any, batch: Any) -> jax.Array:
 
 def abstract_arguments(config: Config, mesh: Any) -> tuple[Any, Any]:
     """State and batch of a training step, abstract, split over a mesh."""
-    params = parameters(config)
-    state = abstract({"params": params, "opt_state": adamw.state(params)}, mesh)
-    tokens = jax.ShapeDtypeStruct(
-        (config.sequences * parts("batch", mesh), config.sequence),
-        jnp.int32,
-        sharding=NamedSharding(mesh, spec(("batch", "sequence"), mesh)),
-    )
-    return state, {"tokens": tokens, "targets": tokens}
+    shape = config.sequences * parts("batch", mesh), config.sequence
+    return state_and_batch(parameters(config), shape, ("batch", "sequence"), mesh)
 
 
 def training(
@@ -182,18 +166,8 @@ def training(
     Returns:
         ``step(state, batch) -> (state, loss)``, jitted, with the state donated.
     """
-
-    @flint.capture(mesh=mesh, axes=axes, setup=functools.partial(abstract_arguments, config))
-    @functools.partial(jax.jit, donate_argnums=0)
-    def train_step(state: Any, batch: Any) -> tuple[Any, jax.Array]:
-        def objective(params: Any) -> jax.Array:
-            return loss(config, params, batch)
-
-        value, grads = jax.value_and_grad(objective)(state["params"])
-        params, optimizer = adamw.update(state["params"], grads, state["opt_state"])
-        return {"params": params, "opt_state": optimizer}, value
-
-    return train_step
+    setup = functools.partial(abstract_arguments, config)
+    return training_step(functools.partial(loss, config), setup, mesh, axes)
 
 
 train_tiny = training(TINY, mesh=(2, 4))

@@ -31,14 +31,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import PartitionSpec
 
-import flint
-from flint.models.jax import adamw, llama3
-from flint.models.jax.layers import cross_entropy, rms_norm
+from flint.models.jax import llama3
+from flint.models.jax.layers import cross_entropy, embedding, head
 from flint.models.jax.llama3 import LLAMA3_70B, REMAT, TINY, Config
-from flint.models.jax.parameters import Tree, abstract, stacked
-from flint.models.jax.sharding import constrain, parts, spec
+from flint.models.jax.parameters import Tree, stacked
+from flint.models.jax.sharding import constrain, parts
+from flint.models.jax.training import state_and_batch, training_step
 
 #: The mesh axis along which activations go from stage to stage.
 AXIS = "stage"
@@ -110,11 +110,8 @@ def _ticks(config: Config, blocks: Any, stream: jax.Array) -> jax.Array:
 def logits(config: Config, params: Any, tokens: jax.Array) -> jax.Array:
     """Scores of the next token, float32 (M, B, S, V), of M microbatches of ``tokens`` (M, B, S)."""
     residual = "sequence_tensor" if config.sequence_parallel else "sequence"
+    x = embedding(params, tokens, config.dtype, "stages", "batch", "sequence", None)
     with jax.named_scope("embedding"):
-        # Gathered in bfloat16 before it is looked up in, as in llama3.logits.
-        table = constrain(params["embedding"].astype(config.dtype), "tensor", "fsdp")
-        table = constrain(table, "tensor", None)
-        x = constrain(table[tokens], "stages", "batch", "sequence", None)
         x = constrain(x, "stages", "batch", residual, None)
     with jax.named_scope("pipeline"):
         split = PartitionSpec(AXIS)
@@ -125,10 +122,7 @@ def logits(config: Config, params: Any, tokens: jax.Array) -> jax.Array:
             axis_names={AXIS},
         )(params["blocks"], x)
         x = constrain(x, "stages", "batch", residual, None)
-    with jax.named_scope("head"):
-        x = rms_norm(x, params["norm"])
-        scores = x @ params["head"].astype(config.dtype)
-        return constrain(scores.astype(jnp.float32), "stages", "batch", "sequence", "tensor")
+    return head(params, x, "stages", "batch", "sequence", "tensor")
 
 
 def loss(config: Config, params: Any, batch: Any) -> jax.Array:
@@ -145,14 +139,9 @@ def abstract_arguments(config: Config, microbatches: int, mesh: Any) -> tuple[An
     stages = parts("stages", mesh)
     if microbatches % stages:
         raise ValueError(f"{microbatches} microbatches cannot be split over {stages} stages")
-    params = parameters(config, stages)
-    state = abstract({"params": params, "opt_state": adamw.state(params)}, mesh)
-    tokens = jax.ShapeDtypeStruct(
-        (microbatches, config.sequences * parts("batch", mesh), config.sequence),
-        jnp.int32,
-        sharding=NamedSharding(mesh, spec(("stages", "batch", "sequence"), mesh)),
-    )
-    return state, {"tokens": tokens, "targets": tokens}
+    shape = microbatches, config.sequences * parts("batch", mesh), config.sequence
+    dims = "stages", "batch", "sequence"
+    return state_and_batch(parameters(config, stages), shape, dims, mesh)
 
 
 def training(
@@ -173,18 +162,7 @@ def training(
         ``step(state, batch) -> (state, loss)``, jitted, with the state donated.
     """
     setup = functools.partial(abstract_arguments, config, microbatches)
-
-    @flint.capture(mesh=mesh, axes=axes, setup=setup)
-    @functools.partial(jax.jit, donate_argnums=0)
-    def train_step(state: Any, batch: Any) -> tuple[Any, jax.Array]:
-        def objective(params: Any) -> jax.Array:
-            return loss(config, params, batch)
-
-        value, grads = jax.value_and_grad(objective)(state["params"])
-        params, optimizer = adamw.update(state["params"], grads, state["opt_state"])
-        return {"params": params, "opt_state": optimizer}, value
-
-    return train_step
+    return training_step(functools.partial(loss, config), setup, mesh, axes)
 
 
 PIPELINE_TINY = replace(TINY, layers=4)

@@ -27,11 +27,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding
 
 import flint
 from flint.models.jax.parameters import Parameter, Tree, abstract, zeros_like
-from flint.models.jax.sharding import constrain, parts, spec
+from flint.models.jax.sharding import constrain, parts
 
 #: A bottleneck's result has so many times the channels of its 3x3 convolution.
 EXPANSION = 4
@@ -238,13 +237,9 @@ def abstract_arguments(config: Config, mesh: Any) -> tuple[Any, Any]:
     params = parameters(config)
     tree = {"params": params, "statistics": statistics(config), "opt_state": zeros_like(params)}
     count = config.images * parts("batch", mesh)
-
-    def split(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
-        dims = spec(("batch",) + (None,) * (len(shape) - 1), mesh)
-        return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, dims))
-
-    images = split((count, config.size, config.size, 3), jnp.float32)
-    return abstract(tree, mesh), {"images": images, "labels": split((count,), jnp.int32)}
+    images = Parameter((count, config.size, config.size, 3), ("batch", None, None, None))
+    labels = Parameter((count,), ("batch",), dtype=jnp.int32)
+    return abstract(tree, mesh), abstract({"images": images, "labels": labels}, mesh)
 
 
 def training(config: Config, mesh: tuple[int, ...], axes: tuple[str, ...] = ("data",)) -> Any:

@@ -1,0 +1,71 @@
+"""A language model's training step: value and gradient of its loss, then AdamW.
+
+The idea: models differ in their parameters, their loss and the shape of their batch; the step
+around them is the same.
+
+    def arguments(mesh):
+        return state_and_batch(parameters(config), (64, 8192), ("batch", "sequence"), mesh)
+
+    training_step(functools.partial(loss, config), arguments, (64, 8), ("data", "model")).capture()
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import flint
+from flint.models.jax import adamw
+from flint.models.jax.parameters import Parameter, Tree, abstract
+from flint.models.jax.sharding import Dim
+
+
+def state_and_batch(
+    params: Tree, shape: tuple[int, ...], dims: tuple[Dim, ...], mesh: Any
+) -> tuple[Any, Any]:
+    """State and batch of a training step, abstract, split over a mesh.
+
+    Args:
+        params: described parameters.
+        shape: of the batch's tokens and of its targets, both int32.
+        dims: logical names of their dims.
+        mesh: an abstract one.
+    """
+    tokens = Parameter(shape, dims, scale=0.0, dtype=jnp.int32)
+    state = {"params": params, "opt_state": adamw.state(params)}
+    return abstract(state, mesh), abstract({"tokens": tokens, "targets": tokens}, mesh)
+
+
+def training_step(
+    loss: Callable[[Any, Any], jax.Array],
+    setup: Callable[[Any], tuple[Any, Any]],
+    mesh: tuple[int, ...],
+    axes: tuple[str, ...],
+) -> Any:
+    """A training step.
+
+    Args:
+        loss: of parameters and batch.
+        setup: state and batch for a mesh.
+        mesh: devices per axis.
+        axes: their names, of those that ``sharding.AXES`` knows.
+
+    Returns:
+        ``step(state, batch) -> (state, loss)``, jitted, with the state donated.
+    """
+
+    @flint.capture(mesh=mesh, axes=axes, setup=setup)
+    @functools.partial(jax.jit, donate_argnums=0)
+    def train_step(state: Any, batch: Any) -> tuple[Any, jax.Array]:
+        def objective(params: Any) -> jax.Array:
+            return loss(params, batch)
+
+        value, grads = jax.value_and_grad(objective)(state["params"])
+        params, optimizer = adamw.update(state["params"], grads, state["opt_state"])
+        return {"params": params, "opt_state": optimizer}, value
+
+    return train_step
