@@ -1,0 +1,84 @@
+"""README and docs name files and folders that exist, and the README's map shows every room."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = ["README.md", "benchmarks/README.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))]
+
+#: The folders at the top of the repository that hold what pages point to.
+TOP = ("flint", "frontends", "converters", "models", "tests", "benchmarks", "examples", "docs")
+
+#: A path from the root, such as ``flint/cost/kernels.py``; not inside a longer path or an address.
+_PATH = re.compile(rf"(?<![\w/.~-])(?:{'|'.join(TOP)})/[\w./-]*[\w/]")
+#: The target of a link within the repository.
+_LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
+#: A name in the map: a folder, or a file at the root of the core.
+_NAME = re.compile(r"\w+/|\w+\.py")
+
+
+def named(page: Path) -> set[Path]:
+    """Every repository path that a page names, in text, in commands and in links."""
+    text = page.read_text(encoding="utf-8")
+    return {ROOT / path for path in _PATH.findall(text)} | {
+        page.parent / path for path in _LINK.findall(text)
+    }
+
+
+def mapped() -> list[Path]:
+    """The paths in the README's map: rooms stand two deep, what they hold beside or below them."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    block = text.partition("## Map")[2].partition("```")[2].partition("```")[0]
+    found: list[Path] = []
+    top = room = ROOT
+    for line in block.splitlines():
+        indent = len(line) - len(line.lstrip())
+        for number, name in enumerate(_NAME.findall(line)):
+            if indent == 0:
+                top = ROOT / name
+                found.append(top)
+            elif name.endswith(".py"):
+                found.append(top / name)
+            elif indent == 2 and number == 0:
+                room = top / name
+                found.append(room)
+            else:
+                found.append(room / name)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_paths_that_a_page_names_exist(page: str) -> None:
+    paths = named(ROOT / page)
+    assert not [str(path.relative_to(ROOT)) for path in paths if not path.exists()]
+
+
+def test_the_pages_name_paths() -> None:
+    assert len(named(ROOT / "README.md")) > 10
+    assert ROOT / "docs/simulation.md" in named(ROOT / "README.md")
+
+
+def test_the_map_shows_every_room_and_nothing_else() -> None:
+    places = mapped()
+    assert {path.parent for path in ROOT.glob("flint/*/__init__.py")} <= set(places)
+    assert not [str(path.relative_to(ROOT)) for path in places if not path.exists()]
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "flint/stablehlo/rules/elementwise.py",  # a new StableHLO op's cost
+        "flint/mesh/network_dims.py",  # how a group is matched to network dims
+        "flint/validation/matching/equivalence.py",  # why two ops count as the same
+        "flint/validation/report/page.py",  # the page of a report
+        "converters/profilers/kineto/observe.py",  # the reader of a profiler
+        "converters/chakra/write/encode.py",  # how an ET node is encoded
+    ],
+)
+def test_the_places_that_newcomers_look_for_are_in_rooms_of_the_map(place: str) -> None:
+    assert (ROOT / place).is_file()
+    assert (ROOT / place).parent in mapped()
