@@ -40,24 +40,24 @@ EXPLANATION = (
     "",
     "- GEMM 675 = 3 x (7 x 32 + 1): each product forward, for its input and for its weight.",
     "- attention 64 = 2 x 32: forward and backward.",
-    "- all-reduce 224 = 7 x 32: tensor parallelism without sequence parallelism, whose every "
-    "linear layer is wrapped by itself. Forward, one behind each product that sums over ranks "
-    "(2); backward, one for the input of each of the others (q, k, v, gate, up: 5).",
-    "- all-gather and reduce-scatter 292 = 9 x 32 + 3, and 1: every parameter is sharded by itself "
-    "and gathered once, kept from the forward for the backward pass.",
+    "- all-reduce 224 = 7 x 32: tensor parallelism without sequence parallelism, with every "
+    "linear layer wrapped by itself. Forward, one after each product that sums over ranks (2); "
+    "backward, one for the input of each other product (q, k, v, gate, up: 5).",
+    "- all-gather and reduce-scatter 292 = 9 x 32 + 3, and 1: every parameter is sharded by "
+    "itself, gathered once, and kept from the forward pass for the backward pass.",
     "- all-reduce 516 = 225 + 9 x 32 + 3: each gradient over the two replicas.",
     "",
-    "Captured with this split, all of these agree. What is left: one all-gather and one "
-    "reduce-scatter of tensor parallelism, and one all-reduce as soon as there is data "
-    "parallelism. They do not grow with the layers, and the publication does not say how the "
-    "embedding, the head and the loss were split; in these captures they are not.",
+    "Captured with this split, all these counts agree. The captures lack one all-gather and one "
+    "reduce-scatter of tensor parallelism, and one all-reduce if there is data parallelism. "
+    "These do not grow with the layers. The publication does not say how the embedding, the "
+    "head and the loss were split; in these captures they are not.",
     "",
-    "`models/torch/llama3.py` differs by choice. Per layer, sequence parallelism has 4 all-gathers "
-    "and 4 reduce-scatters in the place of the 7 all-reduces, and all-reduces of 2 norms' "
-    "gradients (once each with FSDP; without, at each of 4 uses of a gradient that is still a "
-    "partial sum). FSDP2 gathers a layer's 9 parameters at once, forward and backward, and "
-    "scatters them once; replicas add an all-reduce. The ends are split too, and there is an "
-    "optimizer with a norm of all gradients.",
+    "`models/torch/llama3.py` differs by choice. Per layer, sequence parallelism has 4 "
+    "all-gathers and 4 reduce-scatters instead of the 7 all-reduces, and all-reduces of 2 "
+    "norms' gradients (once each with FSDP; without, at each of 4 uses of a gradient that is "
+    "still a partial sum). FSDP2 gathers a layer's 9 parameters at once, forward and backward, "
+    "and scatters them once; replicas add an all-reduce. The ends are split too, and there is "
+    "an optimizer with a norm of all gradients.",
     "",
 )
 

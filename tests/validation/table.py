@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 SUPPORT = HERE.parent / "support"
 _COUNTED = ("captured", "executed", "matched", "by_name", "of_any_group")
 _COLUMNS = (
-    "configuration", "mesh", "trace", "captured", "executed", "matched", "by name", "group untold",
+    "configuration", "mesh", "trace", "captured", "executed", "matched", "by name", "unknown group",
     "edges", "lighter ops", "matched", "explained", "unexplained", "verdict",
 )  # fmt: skip
 
@@ -111,7 +111,7 @@ def published_counts():
     for name, (shape, _, numbers) in published.PARALLELISMS.items():
         for what, found in (
             ("published", numbers),
-            ("captured, split as the counts tell", published.plain(name, config)),
+            ("captured, split as the counts show", published.plain(name, config)),
             ("captured, as `models/torch/llama3.py`", published.sequence_parallel(name, config)),
         ):
             if found is not numbers:
@@ -144,22 +144,23 @@ def main(out, *chosen):
     lines = [
         "# Captures against real runs",
         "",
-        "Written by `make validate`. Every tiny model of `models/`, run for real (JAX on host CPU "
-        "devices, PyTorch on gloo processes), profiled and compared with its capture on all ranks: "
-        "collectives, GEMMs, convolutions and attentions, one by one. *By name*: the trace has no "
-        "sizes of them. *Group untold*: it does not tell among which ranks they ran. *Edges*: "
-        "captured dependencies between ops that can be told apart, and how many of them ran in "
-        "that order. *Lighter ops*: all other captured ones, of which only "
-        "those decide whose name the other side has nowhere; XLA fuses them, so that only "
-        "PyTorch's are compared: how many have a partner of "
-        "the same sizes, how many of either side have none for a reason that the table below "
-        "names, and how many have none for no known reason. An execution trace (et) may tell which "
-        "op is inside of which wrongly, where two threads end ops at the same moment: what cannot "
-        "be so is put right, and what remains of it is among the unexplained. Context parallelism "
-        "(cp) exists for GPUs' attention only, whose kernel those runs get, computed by the CPU's.",
+        "Written by `make validate`. Every tiny model of `models/` runs for real (JAX on host "
+        "CPU devices, PyTorch on gloo processes), is profiled, and is compared with its "
+        "capture on all ranks: collectives, GEMMs, convolutions and attentions, one by one. "
+        "*By name*: ops of which the trace has no sizes. *Unknown group*: communications of "
+        "which the trace does not record the ranks. *Edges*: captured dependencies between "
+        "ops that can be distinguished, and how many of them ran in that order. *Lighter "
+        "ops*: all other captured ops. They count in the verdict only if their name does not "
+        "occur on the other side. XLA fuses them, so only PyTorch's are compared. The next "
+        "columns count those that have a partner of the same sizes, those of either side "
+        "without a partner for a reason in the table below, and those without a partner for "
+        "no known reason. An execution trace (et) may nest ops wrongly if two threads end ops "
+        "at the same moment. Flint corrects what is impossible; what remains is among the "
+        "unexplained. Context parallelism (cp) exists only for the attention of GPUs, so "
+        "these runs use that kernel, computed by the CPU's.",
         "",
-        "The same for a step of your own: `examples/validate_jax_step.py` and "
-        "`examples/validate_torch_step.py`, which run on any machine.",
+        "To do the same for your own step, see `examples/validate_jax_step.py` and "
+        "`examples/validate_torch_step.py`; they run on any machine.",
         "",
         f"{datetime.date.today()}; {versions}; Python {sys.version.split()[0]}.",
         "",
