@@ -191,6 +191,11 @@ def backend_config(instruction: Any, context: Context) -> str:
     return data.decode("utf-8", "replace")
 
 
+def frontend_attributes(instruction: Any) -> dict[str, str]:
+    """What the framework attached to an instruction."""
+    return dict(pb.FrontendAttributes.FromString(instruction.frontend_attributes).map)
+
+
 def while_loop(instruction: Any, context: Context) -> dict[str, Any] | None:
     """The trip count, where a pass has proved it and written it down."""
     text = backend_config(instruction, context)

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from flint.hlo import hlo_pb2 as pb
-from flint.hlo.attributes import dimension
+from flint.hlo.attributes import dimension, frontend_attributes
 from flint.hlo.context import Context
 from flint.hlo.groups import (
     group_size,
@@ -105,8 +104,7 @@ def host_or_point_to_point(instruction: Any, context: Context) -> dict[str, Any]
     decoded = point_to_point(instruction, context)
     decoded["is_host_transfer"] = instruction.is_host_transfer
     if "pairs" not in decoded and instruction.frontend_attributes:
-        stated = pb.FrontendAttributes.FromString(instruction.frontend_attributes).map
-        pairs = _PAIR.findall(stated.get(_PAIRS_ATTRIBUTE, ""))
+        pairs = _PAIR.findall(frontend_attributes(instruction).get(_PAIRS_ATTRIBUTE, ""))
         if pairs:
             decoded["pairs"] = np.array(pairs, dtype=np.int64)
     return decoded

@@ -1,9 +1,7 @@
 """HLO protos -> op records: the same records that the MLIR reader makes of the same program.
 
-The idea: one pass over the instructions of the computations that the entry reaches, driven by the
-table of opcodes (``opcodes.py``); what the schema nests (shapes, metadata, groups) arrives
-serialised and is parsed once per distinct content.  A scheduled module is read in the order of its
-schedule.
+The idea: one pass over the instructions of the computations that the entry reaches (``reading.py``)
+gives the functions; the proto itself says the rest: devices, shardings, donated buffers, names.
 
     module = read_hlo(open("step.hlo.pb", "rb").read(), "step.hlo.pb")
     [op.name for op in module.functions["main"].ops]
@@ -16,22 +14,19 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from flint.errors import FlintError
-from flint.graph.tensor_types import TOKEN
+from flint.hlo import asynchronous, structure
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.completeness import lost, remarks
-from flint.hlo.context import Context
 from flint.hlo.describe import donated_buffers, output_shardings, parameter_shardings
-from flint.hlo.locations import Locations
 from flint.hlo.messages import parse_module
-from flint.hlo.opcodes import OPTIMIZED_ROWS, ROWS
+from flint.hlo.reading import Handler, Reading, root_id
 from flint.hlo.scope import Scope
-from flint.hlo.shapes import Tree, TypeTable, flatten
-from flint.hlo.structure import HANDLERS, unknown
+from flint.hlo.shapes import Tree, flatten
 from flint.host.collection import uncollected
-from flint.stablehlo.read.records import Block, Module, Op
+from flint.stablehlo.read.records import Module
 
-#: Computations within computations; real modules stay below 30.
-MAX_DEPTH = 100
+#: Opcode -> what reads such instructions; the others have a row in ``opcodes.py``.
+HANDLERS: dict[str, Handler] = structure.HANDLERS | asynchronous.HANDLERS
 
 #: How XLA's partitioner renames what it has partitioned, the entry computation too: the only mark
 #: that HLO text keeps.
@@ -57,7 +52,7 @@ def read_hlo(data: bytes, name: str = "<module>") -> Module:
     except DecodeError as error:
         raise FlintError(f"{name}: not a complete HLO proto ({error})") from error
     try:
-        return _Reader(proto, name).read()
+        return _module(proto, name)
     except FlintError as error:  # names come from the file, and may be anything in a damaged one
         raise FlintError(_one_line(str(error))) from error
 
@@ -66,278 +61,58 @@ def _one_line(text: str) -> str:
     return "".join([char if char.isprintable() else "?" for char in text[:MAX_MESSAGE]])
 
 
-class _Reader:
-    """State of one reading."""
-
-    def __init__(self, proto: pb.HloModuleProto, name: str) -> None:
-        self.proto = proto
-        self.name = name
-        self.warnings: dict[str, int] = {}
-        self.types = TypeTable(name, self.warnings)
-        self.value_type: list[int] = []
-        self.computations = {computation.id: computation for computation in proto.computations}
-        self.functions: dict[str, Block] = {}
-        self.scheduled = proto.entry_computation_id in proto.schedule.sequences
-        #: A backend has been through it: what stands there are its kernels.
-        self.optimized = self.scheduled or any(
-            computation.is_fusion_computation for computation in proto.computations
+def _module(proto: pb.HloModuleProto, name: str) -> Module:
+    reading = Reading(proto, name, HANDLERS)
+    if not proto.computations:
+        raise FlintError(f"{name}: an HLO module without computations (cut off?)")
+    entry = reading.computations.get(proto.entry_computation_id)
+    if entry is None or (proto.entry_computation_name or entry.name) != entry.name:
+        raise FlintError(
+            f"{name}: the entry computation {proto.entry_computation_name!r} is missing "
+            "(file cut off?)"
         )
-        devices = proto.device_assignment
-        self.partitions = max(devices.computation_count, 1)
-        self.replicas = max(devices.replica_count, 1)
-        payloads = tuple(proto.payloads)
-        self.context = Context(payloads, self.partitions, self.replicas)
-        self.locations = Locations(proto.stack_frame_index, payloads)
-        self._names: dict[int, str] = {}
-        self._regions: dict[int, Block] = {}
-        self._captured: set[int] = set()
-        self._active: set[int] = set()
-        self._entry = Scope()
-
-    def read(self) -> Module:
-        """The whole module."""
-        proto = self.proto
-        if not proto.computations:
-            raise FlintError(f"{self.name}: an HLO module without computations (cut off?)")
-        entry = self.computations.get(proto.entry_computation_id)
-        if entry is None or (proto.entry_computation_name or entry.name) != entry.name:
-            raise FlintError(
-                f"{self.name}: the entry computation {proto.entry_computation_name!r} is missing "
-                "(file cut off?)"
-            )
-        self._names[entry.id] = "main"
-        scope = self._entry
-        self.functions["main"] = self._block(entry.id, scope)
-        missing = lost(proto, self.locations.numbers)
-        if missing is not None:
-            raise FlintError(f"{self.name}: the module has lost {missing} (file cut off?)")
-        for text in remarks(proto):
-            self.warn(text)
-        parameters = [scope.parameters[number] for number in sorted(scope.parameters)]
-        root = scope.tree(_root_id(entry))
-        shardings = parameter_shardings(proto, entry, parameters)
-        return Module(
-            name=proto.name,
-            functions=self.functions,
-            value_type=self.value_type,
-            types=self.types.types,
-            num_partitions=self.partitions,
-            num_replicas=self.replicas,
-            meshes={name: axes for axes, name in self.context.meshes.items()},
-            donated=donated_buffers(proto.input_output_alias, parameters, root),
-            input_shardings=shardings,
-            output_shardings=output_shardings(proto, root),
-            partitioned=bool(proto.spmd_parameters_shardings)
-            or entry.name.endswith(_PARTITIONED)
-            or not any("devices=[" in text for text in shardings),
-            input_names=self._input_names(entry, parameters),
-            location=self.locations,
-            warnings=self.warnings,
-            scheduled=self.scheduled,
-            optimized=self.optimized,
-        )
-
-    def _input_names(self, entry: Any, parameters: list[Tree]) -> tuple[str, ...]:
-        names = [""] * len(parameters)
-        for instruction in entry.instructions:
-            if instruction.opcode == "parameter":
-                place = self.locations(self.location(instruction))
-                names[instruction.parameter_number] = place.name
-        return tuple(
-            [
-                name
-                for name, tree in zip(names, parameters, strict=True)
-                for _ in range(len(flatten(tree)))
-            ]
-        )
-
-    # What handlers use
-
-    def region(self, computation: int) -> Block:
-        """A computation as a block with arguments; shared by all instructions that call it."""
-        block = self._regions.get(computation)
-        if block is None:
-            block = self._regions[computation] = self._block(computation, Scope())
-        return block
-
-    def captured(self, computation: int, arguments: list[Tree], caller: Any) -> Block:
-        """A computation as a block without arguments that uses the caller's values directly.
-
-        A second use becomes a call, so that reading never costs more than the module's size.
-        """
-        if computation not in self._captured:
-            self._captured.add(computation)
-            return self._block(computation, Scope(arguments))
-        callee = self.function(computation)
-        operands = tuple([value for tree in arguments for value in flatten(tree)])
-        function = self.functions[callee]
-        if len(function.args) != len(operands):
-            raise ValueError(f"{callee} takes {len(function.args)} values, not {len(operands)}")
-        results = tuple(range(len(self.value_type), len(self.value_type) + len(function.yields)))
-        self.value_type += [self.value_type[value] for value in function.yields]
-        loc = self.location(caller)
-        call = Op("call", operands, results, {"callee": callee}, (), loc)
-        return Block((), [call], results)
-
-    def function(self, computation: int) -> str:
-        """The name of the function that a computation becomes."""
-        name = self._names.get(computation)
-        if name is None:
-            name = self._computation(computation).name
-            if name in self.functions or name == "main":
-                name = f"{name}.{computation}"
-            self._names[computation] = name
-            self.functions[name] = self._block(computation, Scope())
-        elif computation in self._active:
-            raise ValueError("the computation calls itself")
-        return name
-
-    def new_values(self, shape: bytes) -> Tree:
-        """New values for a serialised shape."""
-        return self.new_values_of(self.types.tree(shape))
-
-    def new_values_of(self, tree: Tree) -> Tree:
-        """New values for a tree of types."""
-        if isinstance(tree, int):
-            self.value_type.append(tree)
-            return len(self.value_type) - 1
-        return tuple([self.new_values_of(part) for part in tree])
-
-    def new_token(self) -> int:
-        """A new value of token type."""
-        self.value_type.append(self.types.intern(TOKEN))
-        return len(self.value_type) - 1
-
-    def emit(
-        self,
-        name: str,
-        instruction: Any,
-        scope: Scope,
-        attrs: dict[str, Any] | None = None,
-        regions: tuple[Block, ...] = (),
-    ) -> Op:
-        """Append the record whose operands and results are the instruction's, tuples flattened."""
-        operands = tuple(scope.flat(instruction.operand_ids))
-        tree = self.new_values(instruction.shape)
-        loc = self.location(instruction)
-        op = Op(name, operands, tuple(flatten(tree)), attrs, regions, loc)
-        scope.ops.append(op)
-        scope.bind(instruction.id, tree)
-        return op
-
-    def location(self, instruction: Any) -> int | str:
-        """What ``Module.location`` understands: a number, or a name where there is no metadata."""
-        numbers = self.locations.numbers
-        if not instruction.metadata:
-            return str(instruction.name)
-        return numbers.setdefault(instruction.metadata, len(numbers))
-
-    def frontend_attributes(self, instruction: Any) -> dict[str, str]:
-        """What the framework attached to an instruction."""
-        return dict(pb.FrontendAttributes.FromString(instruction.frontend_attributes).map)
-
-    def warn(self, text: str) -> None:
-        """Count a warning."""
-        self.warnings[text] = self.warnings.get(text, 0) + 1
-
-    # Computations
-
-    def _computation(self, number: int) -> Any:
-        computation = self.computations.get(number)
-        if computation is None:
-            raise ValueError(f"the computation with id {number} is missing (file cut off?)")
-        return computation
-
-    def _block(self, number: int, scope: Scope) -> Block:
-        computation = self._computation(number)
-        if number in self._active:
-            raise ValueError(f"the computation {computation.name} calls itself")
-        if len(self._active) >= MAX_DEPTH:
-            raise ValueError(f"computations are nested more than {MAX_DEPTH} deep")
-        self._active.add(number)
-        self._instructions(computation, scope)
-        self._active.discard(number)
-        numbers = sorted(scope.parameters)
-        if numbers != list(range(len(numbers))):
-            raise FlintError(f"{self.name}: {computation.name} has the parameters {numbers} only")
-        arguments: list[int] = []
-        if scope.bound is None:
-            arguments = [value for n in numbers for value in flatten(scope.parameters[n])]
-        try:
-            yields = flatten(scope.tree(_root_id(computation)))
-        except ValueError:
-            raise FlintError(f"{self.name}: {computation.name} has lost its root") from None
-        scope.drop_unused_contexts(yields)
-        return Block(tuple(arguments), scope.ops, tuple(yields))
-
-    def _instructions(self, computation: Any, scope: Scope) -> None:
-        rows = OPTIMIZED_ROWS if self.optimized else ROWS
-        handlers, context = HANDLERS, self.context
-        types, value_type, numbers = self.types.by_bytes, self.value_type, self.locations.numbers
-        values, append = scope.values, scope.ops.append
-        value_of = values.__getitem__
-        instruction: Any = None
-        controlled = 0
-        try:
-            for instruction in self._in_order(computation):
-                opcode = instruction.opcode
-                if instruction.control_predecessor_ids:
-                    controlled += 1
-                row = rows.get(opcode)
-                if row is None:
-                    handlers.get(opcode, unknown)(self, instruction, scope)
-                    continue
-                name, decode, has_regions = row
-                try:
-                    operands = tuple(map(value_of, instruction.operand_ids))
-                except KeyError:  # a tuple, or missing
-                    operands = tuple(scope.flat(instruction.operand_ids))
-                attrs = None if decode is None else decode(instruction, context)
-                regions: tuple[Block, ...] = ()
-                if has_regions:
-                    regions = tuple([self.region(c) for c in instruction.called_computation_ids])
-                shape = instruction.shape
-                tree = types.get(shape)
-                if tree is None:
-                    tree = self.types.tree(shape)
-                if tree.__class__ is int:
-                    value = len(value_type)
-                    value_type.append(tree)
-                    values[instruction.id] = value
-                    results: tuple[int, ...] = (value,)
-                else:
-                    new = self.new_values_of(tree)
-                    scope.bind(instruction.id, new)
-                    results = tuple(flatten(new))
-                metadata = instruction.metadata
-                loc: int | str
-                if metadata:
-                    loc = numbers.setdefault(metadata, len(numbers))
-                else:
-                    loc = instruction.name
-                append(Op(name, operands, results, attrs, regions, loc))
-        except (ValueError, IndexError, DecodeError) as error:
-            where = f"%{instruction.name} ({instruction.opcode})" if instruction else "its schedule"
-            raise FlintError(
-                f"{self.name}: in computation {computation.name}, {where}: {error}"
-            ) from error
-        if controlled and not self.scheduled:
-            text = "control dependencies are not kept: instructions that state one"
-            self.warnings[text] = self.warnings.get(text, 0) + controlled
-
-    def _in_order(self, computation: Any) -> Any:
-        """Instructions in the order of the schedule, or, without one, as they are written."""
-        schedule = self.proto.schedule.sequences
-        if computation.id not in schedule:
-            return computation.instructions
-        by_id = {instruction.id: instruction for instruction in computation.instructions}
-        order = schedule[computation.id].instruction_ids
-        if len(order) != len(by_id) or not all(number in by_id for number in order):
-            raise ValueError("the schedule names other instructions than the computation has")
-        return [by_id[number] for number in order]
+    scope = Scope()
+    reading.entry(entry.id, scope)
+    missing = lost(proto, reading.locations.numbers)
+    if missing is not None:
+        raise FlintError(f"{name}: the module has lost {missing} (file cut off?)")
+    for text in remarks(proto):
+        reading.warn(text)
+    parameters = [scope.parameters[number] for number in sorted(scope.parameters)]
+    root = scope.tree(root_id(entry))
+    shardings = parameter_shardings(proto, entry, parameters)
+    return Module(
+        name=proto.name,
+        functions=reading.functions,
+        value_type=reading.value_type,
+        types=reading.types.types,
+        num_partitions=reading.partitions,
+        num_replicas=reading.replicas,
+        meshes={name: axes for axes, name in reading.context.meshes.items()},
+        donated=donated_buffers(proto.input_output_alias, parameters, root),
+        input_shardings=shardings,
+        output_shardings=output_shardings(proto, root),
+        partitioned=bool(proto.spmd_parameters_shardings)
+        or entry.name.endswith(_PARTITIONED)
+        or not any("devices=[" in text for text in shardings),
+        input_names=_input_names(reading, entry, parameters),
+        location=reading.locations,
+        warnings=reading.warnings,
+        scheduled=reading.scheduled,
+        optimized=reading.optimized,
+    )
 
 
-def _root_id(computation: Any) -> int:
-    if computation.root_id:
-        return int(computation.root_id)
-    return int(computation.instructions[-1].id) if computation.instructions else 0
+def _input_names(reading: Reading, entry: Any, parameters: list[Tree]) -> tuple[str, ...]:
+    names = [""] * len(parameters)
+    for instruction in entry.instructions:
+        if instruction.opcode == "parameter":
+            place = reading.locations(reading.location(instruction))
+            names[instruction.parameter_number] = place.name
+    return tuple(
+        [
+            name
+            for name, tree in zip(names, parameters, strict=True)
+            for _ in range(len(flatten(tree)))
+        ]
+    )

@@ -131,3 +131,19 @@ def same_structure(one: Tree, other: Tree) -> bool:
     if isinstance(one, int) or isinstance(other, int):
         return isinstance(one, int) and isinstance(other, int)
     return len(one) == len(other) and all(map(same_structure, one, other))
+
+
+def arrange(values: tuple[int, ...], shape: Tree) -> Tree:
+    """Values in the form of a tree of types.
+
+    Raises:
+        ValueError: another number of values than the tree has leaves.
+    """
+    remaining = list(reversed(values))
+
+    def take(part: Tree) -> Tree:
+        return remaining.pop() if isinstance(part, int) else tuple([take(item) for item in part])
+
+    if len(flatten(shape)) != len(values):
+        raise ValueError("the wrapped computation yields another number of values")
+    return take(shape)

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from flint.errors import FlintError
 from flint.hlo import hlo_pb2 as pb
-from flint.hlo.reader import MAX_DEPTH, read_hlo
+from flint.hlo.reader import read_hlo
+from flint.hlo.reading import MAX_DEPTH
 from tests.support.shared import examples
 
 F32, TUPLE = 11, 13
@@ -144,12 +145,12 @@ def test_shape_that_is_none(bad, match):
     ("groups", "match"),
     [
         (pb.IotaReplicaGroupListProto(num_replica_groups=2, num_devices_per_group=4,
-                                      iota_reshape_dims=[7]), "make no sense"),
+                                      iota_reshape_dims=[7]), "are not valid"),
         (pb.IotaReplicaGroupListProto(num_replica_groups=2, num_devices_per_group=2,
                                       iota_reshape_dims=[2, 2], iota_transpose_perm=[0, 0]),
-         "make no sense"),
+         "are not valid"),
         (pb.IotaReplicaGroupListProto(num_replica_groups=2**40, num_devices_per_group=2**20,
-                                      iota_reshape_dims=[2**60]), "make no sense"),
+                                      iota_reshape_dims=[2**60]), "are not valid"),
     ],
 )  # fmt: skip
 def test_iota_groups_that_contradict_themselves(groups, match):

@@ -17,8 +17,8 @@ from jaxlib._hlo import HloOpcode
 
 from flint.hlo import hlo_pb2
 from flint.hlo.opcodes import ROWS
+from flint.hlo.reader import HANDLERS
 from flint.hlo.shapes import ELEMENT_TYPES
-from flint.hlo.structure import HANDLERS
 
 FILES = ("xla/service/hlo.proto", "xla/xla_data.proto")
 #: The same on the wire: enums as int32, submessages as bytes.
