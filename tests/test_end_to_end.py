@@ -17,6 +17,7 @@ from flint.converters.chakra.et_def_pb2 import Node
 from flint.converters.chakra.read.reader import read_nodes
 from flint.converters.chakra.read.trace_set import load_trace_set
 from tests.converters.chakra.consumer import execute
+from tests.support.shared import quick
 
 ROOT = Path(__file__).parent.parent
 DATA = ROOT / "tests/data/stablehlo"
@@ -48,7 +49,7 @@ def communications(path: Path) -> dict[str, list[int]]:
     return totals
 
 
-@pytest.mark.parametrize("granularity", ["op", "kernel", "region"])
+@pytest.mark.parametrize("granularity", quick(["op", "kernel", "region"], "kernel"))
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.stem)
 def test_traces_pass_the_check_and_every_rank_finishes(
     path: Path, granularity: str, tmp_path: Path

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.children import HUNG
+from tests.support.shared import quick_rows
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -17,7 +20,7 @@ def test_look_at_a_step() -> None:
     run = subprocess.run(
         [sys.executable, ROOT / "examples/look_at_a_step.py",
          ROOT / "models/saved/llama3_8b_scan_fsdp64_tp8.mlirbc", "64,8", "data,model"],
-        capture_output=True, text=True, check=True, cwd=ROOT, timeout=600,
+        capture_output=True, text=True, check=True, cwd=ROOT, timeout=HUNG,
     )  # fmt: skip
     # 451 all-gathers carry 56,872,960 bytes: 54.2 MiB over the two kinds of groups.
     gathered = [line for line in run.stdout.splitlines() if line.startswith("all_gather")]
@@ -37,12 +40,12 @@ def test_the_readmes_training_step_is_captured(tmp_path: Path) -> None:
     assert len(commands) == 3  # the last one needs a compiler for GPUs
     run = subprocess.run(
         [sys.executable, "-m", *commands[0], "--json"],
-        capture_output=True, text=True, check=True, cwd=tmp_path, timeout=600,
+        capture_output=True, text=True, check=True, cwd=tmp_path, timeout=HUNG,
     )  # fmt: skip
     assert '"ranks": 512' in run.stdout
     looked_at = subprocess.run(
         [sys.executable, "-m", "flint", "inspect", "out"],
-        capture_output=True, text=True, check=True, cwd=tmp_path, timeout=600,
+        capture_output=True, text=True, check=True, cwd=tmp_path, timeout=HUNG,
     )  # fmt: skip
     summed = [line for line in looked_at.stdout.splitlines() if "add " in line and " data " in line]
     assert len(summed) == 1
@@ -63,23 +66,23 @@ def test_the_readmes_pytorch_step_is_captured(tmp_path: Path) -> None:
                  if line.startswith("flint capture train_torch.py")]  # fmt: skip
     subprocess.run(
         [sys.executable, "-m", *command],
-        capture_output=True, text=True, check=True, cwd=tmp_path, timeout=6000,
+        capture_output=True, text=True, check=True, cwd=tmp_path, timeout=HUNG,
     )  # fmt: skip
     looked_at = subprocess.run(
         [sys.executable, "-m", "flint", "inspect", "out", "--json"],
-        capture_output=True, text=True, check=True, cwd=tmp_path, timeout=600,
+        capture_output=True, text=True, check=True, cwd=tmp_path, timeout=HUNG,
     )  # fmt: skip
     [program] = json.loads(looked_at.stdout)["programs"]
     calls = {item["kind"]: item["count"] for item in program["collectives"]}
     assert calls == {"all_gather": 8, "reduce_scatter": 4}
 
 
-@pytest.mark.parametrize(("framework", "ranks"), [("jax", 8), ("torch", 4)])
+@pytest.mark.parametrize(("framework", "ranks"), quick_rows([("jax", 8), ("torch", 4)], ("jax", 8)))
 def test_a_step_of_each_framework_runs_as_it_was_captured(framework: str, ranks: int) -> None:
     pytest.importorskip(framework)
     run = subprocess.run(
         [sys.executable, ROOT / f"examples/validate_{framework}_step.py"],
-        capture_output=True, text=True, check=False, cwd=ROOT, timeout=600,
+        capture_output=True, text=True, check=False, cwd=ROOT, timeout=HUNG,
     )  # fmt: skip
     assert run.returncode == 0, run.stdout + run.stderr
     assert re.search(rf"^agrees: all \d+ .* {ranks} of {ranks} ranks", run.stdout, re.MULTILINE)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from flint.cli import COMMANDS, main
+from tests.support.children import HUNG
 
 TINY = Path(__file__).parent.parent / "data/stablehlo/llama_tiny_scan_fsdp4_tp2.mlirbc"
 
@@ -147,7 +148,7 @@ def test_an_interrupt_in_the_garbage_collector_is_not_lost(tmp_path):
     )
     run = subprocess.run(
         [sys.executable, "-m", "flint", "capture", "loud.py:f", "--mesh", "2", "-o", "out"],
-        capture_output=True, text=True, cwd=tmp_path, check=False, timeout=50,
+        capture_output=True, text=True, cwd=tmp_path, check=False, timeout=HUNG,
     )  # fmt: skip
     assert (run.returncode, run.stderr) == (130, "flint: interrupted\n")
 

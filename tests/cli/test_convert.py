@@ -4,35 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.command_line import failed, flint, flint_here
+
 DATA = Path(__file__).parent.parent / "data" / "stablehlo"
 TINY = DATA / "llama_tiny_scan_fsdp4_tp2.mlirbc"
-
-
-def flint(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "flint", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        timeout=1200,
-        check=False,
-    )
-
-
-def failed(run: subprocess.CompletedProcess[str], status: int) -> str:
-    """The one line of a run that failed as it should."""
-    assert run.returncode == status, run.stderr
-    assert "Traceback" not in run.stderr
-    lines = run.stderr.strip().splitlines()
-    assert len(lines) == 1, run.stderr
-    assert lines[0].startswith("flint: ")
-    return lines[0]
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +38,7 @@ def test_what_convert_writes_passes_the_check(converted: Path) -> None:
 
 
 def test_json_is_the_only_thing_on_stdout(tmp_path: Path) -> None:
-    run = flint("convert", TINY, "-o", tmp_path / "out", "--json")
+    run = flint_here("convert", TINY, "-o", tmp_path / "out", "--json", cwd=tmp_path)
     document = json.loads(run.stdout)
     assert document["ranks"] == 8
     assert document["mesh"] == {"axis_0": 4, "axis_1": 2}
@@ -88,7 +67,7 @@ def test_a_second_run_replaces_the_folder(tmp_path: Path) -> None:
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("important")
-    line = failed(flint("convert", TINY, "-o", tmp_path), 2)
+    line = failed(flint_here("convert", TINY, "-o", tmp_path, cwd=tmp_path), 2)
     assert "left alone" in line
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -125,7 +104,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
 def test_bad_input_is_one_line(
     arguments: tuple[object, ...], status: int, words: str, tmp_path: Path
 ) -> None:
-    assert words in failed(flint(*arguments, cwd=tmp_path), status)
+    assert words in failed(flint_here(*arguments, cwd=tmp_path), status)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -139,7 +118,8 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
 def test_a_truncated_module_is_one_line(kept: int, tmp_path: Path) -> None:
     path = tmp_path / "cut.mlirbc"
     path.write_bytes(TINY.read_bytes()[:kept])
-    assert "cut.mlirbc" in failed(flint("convert", path, "-o", tmp_path / "out"), 1)
+    run = flint_here("convert", path, "-o", tmp_path / "out", cwd=tmp_path)
+    assert "cut.mlirbc" in failed(run, 1)
     assert not (tmp_path / "out").exists()
 
 
@@ -148,11 +128,11 @@ def test_gzip_is_looked_through(tmp_path: Path) -> None:
 
     path = tmp_path / "module"
     path.write_bytes(gzip.compress(TINY.read_bytes()))
-    assert flint("convert", path, "-o", tmp_path / "out").returncode == 0
+    assert flint_here("convert", path, "-o", tmp_path / "out", cwd=tmp_path).returncode == 0
 
 
 def test_a_read_only_place_is_one_line(tmp_path: Path) -> None:
-    line = failed(flint("convert", TINY, "-o", "/proc/flint/out", cwd=tmp_path), 1)
+    line = failed(flint_here("convert", TINY, "-o", "/proc/flint/out", cwd=tmp_path), 1)
     assert "/proc/flint" in line
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.support.children import HUNG
+
 #: An extension module whose loading is interrupted half way.
 LOADED = """
 import _imp, os, signal, sys, time
@@ -31,7 +33,7 @@ except KeyboardInterrupt:
 def test_an_extension_module_is_loaded_to_its_end_before_an_interrupt_is_raised():
     """C++ code that meets an exception while it makes its module aborts or crashes the process."""
     run = subprocess.run(
-        [sys.executable, "-c", LOADED], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", LOADED], capture_output=True, text=True, check=False, timeout=HUNG
     )
     assert (run.stdout, run.stderr) == ("loaded\ninterrupted True\n", "")
 
@@ -45,6 +47,6 @@ def test_an_interrupt_that_is_lost_while_the_command_line_is_imported_is_a_line(
     )
     run = subprocess.run(
         [sys.executable, "-m", "flint", "systems"],
-        capture_output=True, text=True, cwd=tmp_path, check=False, timeout=50,
+        capture_output=True, text=True, cwd=tmp_path, check=False, timeout=HUNG,
     )  # fmt: skip
     assert (run.returncode, run.stdout, run.stderr) == (130, "", "flint: interrupted\n")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.children import HUNG
 from tests.sweeps.test_command import alive, happens
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +32,7 @@ def take(*arguments, module="json.tool", **variables):
 def run(script, folder):
     return subprocess.run(
         [sys.executable, "-c", BEGIN + script], cwd=folder, capture_output=True, text=True,
-        env={"PYTHONPATH": str(ROOT), "PATH": ""}, check=True, timeout=60,
+        env={"PYTHONPATH": str(ROOT), "PATH": ""}, check=True, timeout=HUNG,
     ).stdout.split()  # fmt: skip
 
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +18,8 @@ from flint.post_execution.edges import CONTRADICTED
 from flint.post_execution.waits import UNAWAITED, UNRESOLVED
 from tests.converters.chakra.consumer import execute
 from tests.post_execution.traces import edges
+from tests.support.children import run_script
+from tests.support.shared import once
 
 TRACES = Path(__file__).parent.parent / "data" / "traces"
 NCCL = TRACES / "resnet50_ddp_nccl_calls_rank0.json.gz"
@@ -130,18 +129,9 @@ def test_an_execution_trace_alone_has_order_sizes_and_data(tmp_path):
 def gloo(tmp_path_factory):
     """Folder with both profilers' traces of a tensor-parallel step on two gloo ranks."""
     pytest.importorskip("torch")
-    folder = tmp_path_factory.mktemp("gloo")
     script = Path(__file__).parent.parent / "validation" / "torch_profiling.py"
-    run = subprocess.run(
-        [sys.executable, str(script), str(folder), "tests.validation.torch_steps:tp"],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        timeout=300,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    return folder
+    place = "tests.validation.torch_steps:tp"
+    return once(tmp_path_factory, "torch-tp", lambda folder: run_script(script, folder, place))
 
 
 @pytest.mark.xdist_group("post-execution-gloo")

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.support.children import HUNG
+
 pytest.importorskip("torch")
 
 
@@ -16,7 +18,7 @@ def test_eager_steps_need_what_the_allocator_gave_them():
     optimizers make for all parameters at once is there at once."""
     shown = subprocess.run(
         [sys.executable, "-m", "tests.simulation.torch_memory"],
-        capture_output=True, text=True, check=True, timeout=600,
+        capture_output=True, text=True, check=True, timeout=HUNG,
     )  # fmt: skip
     rows = [json.loads(line) for line in shown.stdout.splitlines() if line.startswith("[")]
     assert len(rows) == 4

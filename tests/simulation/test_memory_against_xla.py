@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import pytest
 
 import flint
+from tests.support.children import answer_of
+from tests.support.shared import chosen, quick
+
+pytestmark = pytest.mark.xdist_group("memory-xla")
 
 LAYERS, BATCH, WIDTH = 6, 1024, 256
 X = jax.ShapeDtypeStruct((BATCH, WIDTH), jnp.float32)
@@ -59,16 +61,13 @@ def test_a_donated_training_step_needs_what_xla_says(tmp_path, step, weights):
 
 
 @pytest.fixture(scope="module")
-def models():
+def models(request):
     """Model -> (XLA's arguments, XLA's total, our inputs, our total), in bytes."""
-    shown = subprocess.run(
-        [sys.executable, "-m", "tests.simulation.memory_of_models"],
-        capture_output=True, text=True, check=True, timeout=600,
-    )  # fmt: skip
-    return {name: sizes for name, *sizes in map(json.loads, shown.stdout.splitlines())}
+    script = Path(__file__).with_name("memory_of_models.py")
+    return answer_of(script, *chosen(request, "name"), devices=8)
 
 
-@pytest.mark.parametrize("name", ["llama3", "resnet", "decode", "pipeline"])
+@pytest.mark.parametrize("name", quick(["llama3", "resnet", "decode", "pipeline"], "llama3"))
 def test_sharded_models_need_what_xla_says(models, name):
     """XLA's CPU backend also copies operands of products into the layouts that it wants."""
     arguments, needed, inputs, ours = models[name]
@@ -76,8 +75,9 @@ def test_sharded_models_need_what_xla_says(models, name):
     assert 0.9 * needed < ours < 1.1 * needed
 
 
-def test_a_mixture_of_experts_needs_what_xla_says_but_for_fragmentation(models):
+@pytest.mark.parametrize("name", quick(["moe"]))
+def test_a_mixture_of_experts_needs_what_xla_says_but_for_fragmentation(models, name):
     """XLA's total has holes: of the 105 MB beside the arguments in the like of this step 87 MB are
     alive at the fullest moment (its own live ranges, written with --xla_dump_to)."""
-    _, needed, _, ours = models["moe"]
+    _, needed, _, ours = models[name]
     assert 0.82 * needed < ours < needed

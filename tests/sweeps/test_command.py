@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from flint.cli import main
+from tests.support.children import HUNG
 
 ROOT = Path(__file__).parents[2]
 STEPS = ROOT / "tests" / "frontends" / "jax" / "steps.py"
@@ -95,6 +96,7 @@ def test_rows_are_what_simulate_says_of_the_same_folder(step):
     assert [float(row["step_seconds"]) for row in written] == [row["step_seconds"] for row in rows]
 
 
+@pytest.mark.thorough
 def test_a_capture_is_the_one_that_the_command_makes(step):
     [row] = rows_of(sweep(step, meshes=("4,2",), systems=("dgx-h100",)))
     command = ("capture", f"{step}:mlp", "--mesh", "4,2", "--ranks", "0", "-o", "alone")
@@ -104,6 +106,7 @@ def test_a_capture_is_the_one_that_the_command_makes(step):
     assert swept == (step.parent / "alone" / graph).read_bytes()
 
 
+@pytest.mark.thorough
 def test_a_mesh_is_captured_once_and_never_again(step):
     first = rows_of(sweep(step))
     seen = captures(step)
@@ -123,6 +126,7 @@ def test_a_sweep_goes_on_where_it_was_interrupted(step):
     assert rows[1]["system"] == "gb200-nvl72"
 
 
+@pytest.mark.thorough
 def test_a_change_of_an_imported_file_is_a_new_capture(step):
     (step.parent / "sizes.py").write_text("WIDTH = 64\n")
     step.write_text(step.read_text() + "\nimport sizes\n")
@@ -164,7 +168,7 @@ def test_ctrl_c_ends_all_processes_and_keeps_what_is_done(step):
     assert happens(lambda: mark.is_file() and mark.read_text() and any(points.glob("*.json")))
     asleep = int(mark.read_text())
     running.send_signal(signal.SIGINT)
-    _, said = running.communicate(timeout=60)
+    _, said = running.communicate(timeout=HUNG)
     assert running.returncode == 130
     assert "1 of 2 points are done and kept" in said and "Traceback" not in said
     assert happens(lambda: not alive(asleep))
@@ -194,6 +198,7 @@ def alive(process):
     return state != "Z"
 
 
+@pytest.mark.thorough
 def test_each_pass_is_a_point_of_its_own(step):
     options = ("--pass", "none", "--pass", "scale:factor=0.5", "--pass", "scale+scale:factor=0.25")
     rows = rows_of(sweep(step, *options, meshes=("2,2",), systems=("dgx-h100",)))
@@ -206,6 +211,7 @@ def test_each_pass_is_a_point_of_its_own(step):
     assert rows[1]["step_seconds"] != rows[0]["step_seconds"]
 
 
+@pytest.mark.thorough
 def test_several_steps_are_swept_together(step):
     done = flint(
         "sweep", f"{step}:mlp", f"{step}:mlp_loss_only", "--mesh", "2,2", "-o", "out.csv",

@@ -48,6 +48,7 @@ def test_a_row_is_what_simulate_says_with_the_same_engine(place):
         assert row["exposed_communication_seconds"] == said["exposed_communication_seconds"]
 
 
+@pytest.mark.thorough
 def test_another_build_of_the_binary_is_run_again_and_the_same_is_not(place):
     binary = place / "AstraSim_Analytical_Congestion_Unaware"
 

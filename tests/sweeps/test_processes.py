@@ -15,6 +15,7 @@ from flint.cli import forks
 from flint.errors import FlintError
 from flint.sweeps import processes
 from flint.sweeps.processes import Processes
+from tests.support.children import HUNG
 from tests.sweeps.test_command import alive, happens
 
 
@@ -63,7 +64,7 @@ def test_the_end_ends_what_runs(commands, tmp_path):
     assert happens((tmp_path / "mark").is_file)
     numbers = [int(number) for number in (tmp_path / "mark").read_text().split()]
     commands.end()
-    worker.join(timeout=60)
+    worker.join(timeout=HUNG)
     assert found == ["interrupted"] or "SIGKILL" in found[0]
     assert happens(lambda: not any(map(alive, numbers)))
     with pytest.raises(FlintError, match="interrupted"):
@@ -117,7 +118,7 @@ def test_all_of_flint_that_a_capture_needs_is_imported_before_the_fork(framework
     )
     run = subprocess.run(
         [sys.executable, "-c", code],
-        capture_output=True, text=True, cwd=tmp_path, timeout=1200, check=False,
+        capture_output=True, text=True, cwd=tmp_path, timeout=HUNG, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines()[-1] == "", run.stdout.splitlines()[-1]
@@ -142,7 +143,7 @@ def test_a_process_that_imports_is_killed_although_a_command_waits_for_it(tmp_pa
     worker.start()
     assert happens((tmp_path / "mark").is_file)
     threading.Thread(target=made.end, daemon=True).start()
-    worker.join(timeout=60)
+    worker.join(timeout=HUNG)
     assert found == ["interrupted"]
 
 
@@ -166,7 +167,7 @@ def test_a_command_does_not_outlive_the_process_that_forks(tmp_path):
     number, child = map(int, (tmp_path / "mark").read_text().split())
     os.kill(made._server.pid, signal.SIGKILL)
     assert happens(lambda: not alive(number))
-    worker.join(timeout=60)
+    worker.join(timeout=HUNG)
     os.kill(child, signal.SIGKILL)
     made.end()
 

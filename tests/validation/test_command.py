@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests.support.children import HUNG
 from tests.validation.test_jax_runs import changed
 
 pytestmark = pytest.mark.xdist_group("validation")
@@ -31,7 +32,7 @@ def flint(*arguments):
         [sys.executable, "-m", "flint", "validate", *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=HUNG,
         check=False,
     )
 

@@ -10,6 +10,8 @@ from html import unescape
 
 import pytest
 
+from tests.support.children import HUNG
+
 _NAMES = ("chromium", "chromium-headless-shell", "google-chrome", "chrome-headless-shell")
 BROWSER = next(filter(None, map(shutil.which, _NAMES)), None)
 
@@ -33,7 +35,7 @@ def opened(path, folder, *options):
     shown = subprocess.run(
         [BROWSER, *_QUIET, f"--user-data-dir={folder}", "--enable-logging=stderr", "--v=0",
          *options, "--dump-dom", path.as_uri()],
-        capture_output=True, text=True, timeout=120, check=True,
+        capture_output=True, text=True, timeout=HUNG, check=True,
     )  # fmt: skip
     return shown.stdout, [line for line in shown.stderr.splitlines() if ":CONSOLE" in line]
 

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.support.children import HUNG
+
 pytest.importorskip("torch")
 
 FILE = """\
@@ -74,7 +76,7 @@ def folder(tmp_path_factory):
 def flint(*arguments, cwd):
     return subprocess.run(
         [sys.executable, "-m", "flint", "capture", *map(str, arguments)],
-        capture_output=True, text=True, cwd=cwd, timeout=1200, check=False,
+        capture_output=True, text=True, cwd=cwd, timeout=HUNG, check=False,
     )  # fmt: skip
 
 
@@ -127,7 +129,7 @@ def test_another_version_of_torch_is_named(folder, tmp_path):
     )
     run = subprocess.run(
         [sys.executable, "-c", code],
-        capture_output=True, text=True, cwd=folder, timeout=1200, check=False,
+        capture_output=True, text=True, cwd=folder, timeout=HUNG, check=False,
     )  # fmt: skip
     assert run.returncode == 1
     assert "torch 2." in run.stderr

@@ -29,6 +29,7 @@ from flint.models.torch.moe import (  # noqa: E402
     train_tiny,
     training,
 )
+from tests.support.children import HUNG  # noqa: E402
 from tests.support.shared import quick  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("torch-moe")
@@ -136,6 +137,7 @@ def test_everything_else_is_split_over_all_ranks():
     assert sorted(gathered) == sorted([block * BF16] * 2 * TINY.layers + [ends * BF16])
 
 
+@pytest.mark.thorough
 def test_grouped_products_of_the_experts():
     """Three per layer, and in the backward pass two for each: all rows, whichever expert."""
     products = [n for n in workload().graph if n.op == "aten._grouped_mm.default"]
@@ -243,7 +245,7 @@ def processes(tmp_path_factory):
     script = Path(__file__).with_name("moe_processes.py")
     run = subprocess.run(
         [sys.executable, str(script), str(folder)],
-        capture_output=True, text=True, timeout=1200, check=False,
+        capture_output=True, text=True, timeout=HUNG, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     return json.loads((folder / "result.json").read_text())

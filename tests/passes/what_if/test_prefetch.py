@@ -22,6 +22,7 @@ from flint.passes.what_if import transform
 from flint.passes.what_if.gathers import weight_gathers
 from tests.passes.totals import work
 from tests.passes.what_if.test_what_if import payload
+from tests.support.children import HUNG
 
 ROOT = Path(__file__).parents[3]
 
@@ -121,7 +122,7 @@ def test_the_shape_of_the_known_result():
     shown = subprocess.run(
         [sys.executable, ROOT / "examples/what_if_prefetch.py", "--layers", "2",
          "--vocabulary", "4096"],
-        capture_output=True, text=True, check=True, timeout=600,
+        capture_output=True, text=True, check=True, timeout=HUNG,
     )  # fmt: skip
     lines = [line.split() for line in shown.stdout.splitlines()[1:]]
     rows = [

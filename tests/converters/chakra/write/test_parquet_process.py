@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from flint.converters.chakra.write.parquet import ParquetFile
+from tests.support.children import HUNG
 
 COLUMNS = {
     "node": (np.arange(70_000), None),
@@ -34,7 +35,7 @@ def run(script):
     # OpenBLAS starts no threads, as in a command (``flint.host.environment.import_numpy``).
     done = subprocess.run(
         [sys.executable, "-P", "-c", BEGIN + script],
-        capture_output=True, env={"OPENBLAS_NUM_THREADS": "1"}, timeout=300, check=False,
+        capture_output=True, env={"OPENBLAS_NUM_THREADS": "1"}, timeout=HUNG, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()
     assert not done.stderr

@@ -1,0 +1,60 @@
+"""The command line as a user runs it: as a process, or in this one where it ends in an error.
+
+A process costs a second of processor time.  What is refused before any work needs none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+
+from flint.cli import main
+from tests.support.children import HUNG
+
+
+def flint(*arguments, cwd=None, **environment):
+    """A command as a process."""
+    kept = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+    kept["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    return subprocess.run(
+        [sys.executable, "-m", "flint", *map(str, arguments)], cwd=cwd, env=kept | environment,
+        capture_output=True, text=True, timeout=HUNG, check=False,
+    )  # fmt: skip
+
+
+def flint_here(*arguments, cwd):
+    """A command in this process, which afterwards is as it was."""
+    out, err = io.StringIO(), io.StringIO()
+    environment, path, modules = dict(os.environ), list(sys.path), set(sys.modules)
+    status = 0
+    try:
+        with (
+            contextlib.chdir(cwd),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            main([str(argument) for argument in arguments])
+    except SystemExit as stopped:
+        status = stopped.code
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
+        sys.path[:] = path
+        for name in set(sys.modules) - modules:
+            if getattr(sys.modules[name], "__file__", None) and str(cwd) in str(
+                sys.modules[name].__file__
+            ):
+                del sys.modules[name]
+    return subprocess.CompletedProcess(arguments, status, out.getvalue(), err.getvalue())
+
+
+def failed(run, status):
+    """The one line of a run that failed as it should."""
+    assert run.returncode == status, run.stderr
+    lines = [line for line in run.stderr.splitlines() if line.startswith("flint: ")]
+    assert "Traceback" not in run.stderr
+    assert len(lines) == 1, run.stderr
+    return lines[0]
