@@ -23,6 +23,8 @@ from tests.frontends.torch.torch_mlir_lowering import NotLowered, stablehlo_of
 
 pytest.importorskip("torch_mlir")
 
+pytestmark = pytest.mark.thorough
+
 #: What torch-mlir does not lower to StableHLO, neither itself nor decomposed, and why.
 NOT_LOWERED = {
     "shift": "constants left in its own dialect",
