@@ -68,7 +68,7 @@ def test_a_second_run_replaces_the_folder(tmp_path: Path) -> None:
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("important")
     line = failed(flint_here("convert", TINY, "-o", tmp_path, cwd=tmp_path), 2)
-    assert "left alone" in line
+    assert "does not overwrite it" in line
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
