@@ -12,31 +12,23 @@ import typer
 from flint import registry
 from flint.capturing.decorator import MEMORY_LIMIT, TIME_LIMIT, Capture, capture
 from flint.capturing.step_files import find, load_step
-from flint.cli.applying import refuse
 from flint.cli.options import (
     AnnotateOption,
     AxesOption,
-    BranchOption,
     CommunicationOrderOption,
-    FuseOption,
     GranularityOption,
     JsonOption,
-    KeepBarriersOption,
-    LookaheadOption,
-    NoReduceScatterOption,
     OutputOption,
     RanksOption,
     SetupOption,
-    StrictOption,
     TargetOption,
     TargetSystemOption,
-    TripCountOption,
     axis_names,
-    by_name,
-    lookahead,
     positive,
     system_of,
 )
+from flint.cli.program_options import ProgramOptions, with_program_options
+from flint.cli.refusals import refuse
 from flint.cli.saving import save_and_report
 from flint.cli.shared import print_json, print_warnings, results_only_on_stdout, stages_shown
 from flint.errors import UsageError
@@ -45,9 +37,11 @@ from flint.workload.programs import Level
 from flint.workload.workload import Workload
 
 
+@with_program_options
 def capture_command(
     step: Annotated[str, typer.Argument(help="FILE.py:FUNCTION, decorated or not.")],
     output: OutputOption,
+    *,
     mesh: Annotated[
         str | None,
         typer.Option("--mesh", help="Device grid, for example 64,8 [default: the decorator's]."),
@@ -71,13 +65,7 @@ def capture_command(
     system: TargetSystemOption = None,
     ranks: RanksOption = "all",
     granularity: GranularityOption = "kernel",
-    trip_count: TripCountOption = None,
-    branch: BranchOption = None,
-    no_reduce_scatter: NoReduceScatterOption = False,
-    keep_barriers: KeepBarriersOption = False,
-    strict: StrictOption = False,
-    loop_lookahead: LookaheadOption = "0",
-    fuse: FuseOption = False,
+    options: ProgramOptions,
     time_limit: Annotated[
         float,
         typer.Option(
@@ -96,17 +84,10 @@ def capture_command(
 ) -> None:
     """Capture a training step for a mesh of any size and write execution traces."""
     started = time.perf_counter()
-    options = {
-        "trip_count": by_name("--trip-count", trip_count),
-        "branch": by_name("--branch", branch),
-        "reduce_scatter": not no_reduce_scatter,
-        "keep_barriers": keep_barriers,
-        "strict": strict,
-        "loop_lookahead": lookahead(loop_lookahead),
-        "fuse": fuse,
+    decisions = options.decisions() | {
         "time_limit": time_limit,
-        "compiler_options": _xla_options(xla_option),
         "memory_limit": int(memory_limit * 2**30),
+        "compiler_options": _xla_options(xla_option),
     }
     if level == Level.LOGICAL:
         of_traces = {
@@ -117,7 +98,7 @@ def capture_command(
         refuse(of_traces, "for traces, and the logical level has none")
     with results_only_on_stdout(), stages_shown():
         captured = _step(step, mesh, axes, setup)
-        workload = captured.capture(level=level, target=target, options=options)
+        workload = captured.capture(level=level, target=target, options=decisions)
     seconds = time.perf_counter() - started
     if workload.level is Level.LOGICAL:
         _save_logical(workload, output, seconds, json_output)

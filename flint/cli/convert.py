@@ -8,36 +8,30 @@ from typing import Annotated
 
 import typer
 
-from flint.cli.applying import refuse
 from flint.cli.options import (
     DEFAULT_SYSTEM,
     AnnotateOption,
     AxesOption,
-    BranchOption,
     CommunicationOrderOption,
     EntryOption,
-    FuseOption,
     GranularityOption,
     JsonOption,
-    KeepBarriersOption,
-    LookaheadOption,
     MeshOption,
-    NoReduceScatterOption,
     OutputOption,
     RanksOption,
-    StrictOption,
     SystemOption,
-    TripCountOption,
     by_name,
     existing,
     grid,
 )
+from flint.cli.program_options import ProgramOptions, convert_file, with_program_options
+from flint.cli.refusals import refuse
 from flint.cli.saving import save_and_report
-from flint.cli.shared import convert_file
 from flint.errors import UsageError
 from flint.workload.workload import Workload
 
 
+@with_program_options
 def convert_command(
     files: Annotated[
         list[Path],
@@ -51,18 +45,13 @@ def convert_command(
         ),
     ],
     output: OutputOption,
+    *,
     mesh: MeshOption = None,
     axes: AxesOption = None,
     system: SystemOption = DEFAULT_SYSTEM,
     ranks: RanksOption = "all",
     granularity: GranularityOption = "kernel",
-    trip_count: TripCountOption = None,
-    branch: BranchOption = None,
-    no_reduce_scatter: NoReduceScatterOption = False,
-    keep_barriers: KeepBarriersOption = False,
-    strict: StrictOption = False,
-    loop_lookahead: LookaheadOption = "0",
-    fuse: FuseOption = False,
+    options: ProgramOptions,
     entry: EntryOption = None,
     et: Annotated[
         list[Path] | None,
@@ -87,30 +76,14 @@ def convert_command(
     for file in (*files, *(et or ())):
         existing(file)
     if et or step or _recorded(files):
-        of_programs = {
-            "--no-reduce-scatter": no_reduce_scatter, "--keep-barriers": keep_barriers,
-            "--strict": strict, "--loop-lookahead": loop_lookahead != "0", "--fuse": fuse,
-            "--entry": entry,
-        }  # fmt: skip
+        of_programs = options.given() | {"--entry": entry is not None}
+        of_control_flow = {name: of_programs.pop(name) for name in ("--trip-count", "--branch")}
         refuse(of_programs, "for programs: a profile is converted as it ran")
         if not any(map(_is_jax_profile, files)):
-            of_control_flow = {"--trip-count": trip_count, "--branch": branch}
             refuse(of_control_flow, "for programs: PyTorch's traces have no loops or branches")
-        workload = _convert_traces(files, et or [], step, mesh, axes, trip_count, branch)
+        workload = _convert_traces(files, et or [], step, mesh, axes, options)
     else:
-        workload = convert_file(
-            files[0],
-            mesh,
-            axes,
-            trip_count,
-            branch,
-            no_reduce_scatter,
-            keep_barriers,
-            strict,
-            loop_lookahead,
-            fuse,
-            entry,
-        )
+        workload = convert_file(files[0], mesh, axes, options, entry)
     save_and_report(
         workload, output, time.perf_counter() - started, system=system, ranks=ranks,
         granularity=granularity, communication_order=communication_order, annotate=annotate,
@@ -148,8 +121,7 @@ def _convert_traces(
     step: str | None,
     mesh: str | None,
     axes: str | None,
-    trip_count: list[str] | None,
-    branch: list[str] | None,
+    options: ProgramOptions,
 ) -> Workload:
     from flint.post_execution.converting import convert_traces
 
@@ -160,8 +132,8 @@ def _convert_traces(
         mesh=given,
         axes=names,
         step=step,
-        trip_count=by_name("--trip-count", trip_count),
-        branch=by_name("--branch", branch),
+        trip_count=by_name("--trip-count", options.trip_count),
+        branch=by_name("--branch", options.branch),
     )
 
 

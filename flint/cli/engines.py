@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from flint.cli.options import positive
-from flint.errors import UsageError
+from flint.cli.refusals import refuse
 
 #: Environment variable that names ASTRA-sim's binary.
 ASTRA_SIM_VARIABLE = "FLINT_ASTRA_SIM"
@@ -50,6 +50,5 @@ def refuse_of_others(engine: str, owner: str, options: Mapping[str, object]) -> 
     Raises:
         UsageError: one was.
     """
-    for option, value in options.items():
-        if value is not None and engine in ("embedded", "astra-sim") and engine != owner:
-            raise UsageError(f"{option} is for --engine {owner}, not for {engine}")
+    if engine in ("embedded", "astra-sim") and engine != owner:
+        refuse(options, f"for --engine {owner}, not for {engine}")

@@ -13,19 +13,14 @@ from flint.cli.inspect_tables import show
 from flint.cli.options import (
     DEFAULT_SYSTEM,
     AxesOption,
-    BranchOption,
     EntryOption,
-    FuseOption,
     JsonOption,
-    KeepBarriersOption,
-    LookaheadOption,
     MeshOption,
-    NoReduceScatterOption,
-    StrictOption,
-    TripCountOption,
     existing,
 )
-from flint.cli.shared import convert_file, print_json
+from flint.cli.program_options import ProgramOptions, convert_file, with_program_options
+from flint.cli.refusals import refuse
+from flint.cli.shared import print_json
 from flint.cli.tables import Table
 from flint.errors import UsageError
 from flint.graph.nesting import blocks
@@ -39,6 +34,7 @@ from flint.workload.workload import Workload
 _TOP = 15
 
 
+@with_program_options
 def inspect_command(
     path: Annotated[
         Path,
@@ -46,6 +42,7 @@ def inspect_command(
             help="Workload folder, or StableHLO or HLO file in any form.", callback=existing
         ),
     ],
+    *,
     program: Annotated[
         str | None, typer.Option("--program", help="Only this program [default: all].")
     ] = None,
@@ -89,36 +86,20 @@ def inspect_command(
     ] = None,
     mesh: MeshOption = None,
     axes: AxesOption = None,
-    trip_count: TripCountOption = None,
-    branch: BranchOption = None,
-    no_reduce_scatter: NoReduceScatterOption = False,
-    keep_barriers: KeepBarriersOption = False,
-    strict: StrictOption = False,
-    loop_lookahead: LookaheadOption = "0",
-    fuse: FuseOption = False,
+    options: ProgramOptions,
     entry: EntryOption = None,
     json_output: JsonOption = False,
 ) -> None:
     """Show ops, work, collectives, memory and loops of a workload, per rank."""
-    if perfetto is None and (rank is not None or system is not None):
-        option = "--system" if rank is None else "--rank"
-        raise UsageError(f"{option} is for a timeline: give --perfetto FILE")
+    if perfetto is None:
+        of_timeline = {"--rank": rank is not None, "--system": system}
+        refuse(of_timeline, "for a timeline: give --perfetto FILE")
     if path.is_dir():
-        given = {
-            "--mesh": mesh, "--axes": axes, "--trip-count": trip_count, "--branch": branch,
-            "--no-reduce-scatter": no_reduce_scatter, "--keep-barriers": keep_barriers,
-            "--strict": strict, "--loop-lookahead": loop_lookahead != "0", "--fuse": fuse,
-            "--entry": entry,
-        }  # fmt: skip
-        for option, value in given.items():
-            if value:
-                raise UsageError(f"{option}: {path} is a workload folder, converted already")
+        of_programs = {"--mesh": mesh, "--axes": axes} | options.given() | {"--entry": entry}
+        refuse(of_programs, f"for programs: {path} is a workload folder, converted already")
         workload = load(path)
     else:
-        workload = convert_file(
-            path, mesh, axes, trip_count, branch, no_reduce_scatter, keep_barriers, strict,
-            loop_lookahead, fuse, entry,
-        )  # fmt: skip
+        workload = convert_file(path, mesh, axes, options, entry)
     if (graphml or dot) and program is None and len(workload.programs) > 1:
         names = ", ".join(item.name for item in workload.programs[:8])
         raise UsageError(f"a graph file holds one program: give --program, one of {names}")

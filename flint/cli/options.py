@@ -109,38 +109,6 @@ BranchOption = Annotated[
         help=("Branch to take in conditionals that depend on data: N, or NAME=N (repeatable)."),
     ),
 ]
-NoReduceScatterOption = Annotated[
-    bool,
-    typer.Option(
-        "--no-reduce-scatter",
-        help=(
-            "Keep an all-reduce and a slice of its result as written, instead of making them a "
-            "reduce-scatter."
-        ),
-    ),
-]
-KeepBarriersOption = Annotated[
-    bool,
-    typer.Option(
-        "--keep-barriers", help=("Make optimization barriers wait for all their operands.")
-    ),
-]
-FuseOption = Annotated[
-    bool,
-    typer.Option(
-        "--fuse",
-        help=(
-            "Open PyTorch's kernels and fuse their ops, as a compiler would, within the "
-            "recorded order."
-        ),
-    ),
-]
-StrictOption = Annotated[
-    bool, typer.Option("--strict", help="Treat unknown ops and custom calls as errors.")
-]
-LookaheadOption = Annotated[
-    str, typer.Option("--loop-lookahead", help="Loop iterations that may overlap: K or inf.")
-]
 EntryOption = Annotated[
     str | None,
     typer.Option("--entry", help="Function to start from, if there is no @main."),
@@ -260,16 +228,3 @@ def by_name(option: str, entries: list[str] | None) -> dict[str, int] | None:
             raise UsageError(f"{option} {entry!r}: expected a number of at least 0")
         values[name] = value
     return values
-
-
-def lookahead(text: str) -> int | None:
-    """``--loop-lookahead`` as a number, None for no limit.
-
-    Raises:
-        UsageError: neither a number nor ``inf``.
-    """
-    if text == "inf":
-        return None
-    if text.isdigit():
-        return int(text)
-    raise UsageError(f"--loop-lookahead {text!r}: expected a number of iterations or inf")

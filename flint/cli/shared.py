@@ -1,4 +1,4 @@
-"""What several commands do: convert a file, print JSON, warnings and progress."""
+"""What several commands do: print JSON, warnings and progress."""
 
 from __future__ import annotations
 
@@ -8,46 +8,9 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from flint.cli.options import by_name, grid, lookahead
 from flint.host.stages import heard_by
-
-if TYPE_CHECKING:
-    from flint.workload.workload import Workload
-
-
-def convert_file(
-    path: Path,
-    mesh: str | None,
-    axes: str | None,
-    trip_count: list[str] | None,
-    branch: list[str] | None,
-    no_reduce_scatter: bool,
-    keep_barriers: bool,
-    strict: bool,
-    loop_lookahead: str,
-    fuse: bool,
-    entry: str | None,
-) -> Workload:
-    """``flint.convert`` with the command line's words."""
-    from flint.capturing.converting import convert
-
-    given, names = grid(mesh, axes)
-    return convert(
-        path,
-        mesh=given,
-        axes=names,
-        trip_count=by_name("--trip-count", trip_count),
-        branch=by_name("--branch", branch),
-        reduce_scatter=not no_reduce_scatter,
-        keep_barriers=keep_barriers,
-        strict=strict,
-        loop_lookahead=lookahead(loop_lookahead),
-        fuse=fuse,
-        entry=entry,
-    )
 
 
 def print_json(document: Any) -> None:

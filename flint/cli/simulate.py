@@ -124,7 +124,7 @@ def simulate_command(
     of_embedded = {
         "--algorithm": algorithm, "--durations": durations, "--timeline": timeline, "--html": html,
         "--network": network, "--communication-order": communication_order,
-        "--attention-as-written": attention_as_written or None,
+        "--attention-as-written": attention_as_written,
     }  # fmt: skip
     refuse_of_others(engine, "embedded", of_embedded)
     refuse_of_others(engine, "astra-sim", {"--astra-sim": astra_sim, "--time-limit": time_limit})

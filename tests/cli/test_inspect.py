@@ -133,7 +133,9 @@ def test_options_of_a_conversion_are_refused_for_a_folder(run, loop_file, tmp_pa
     import flint
 
     flint.convert(loop_file).save(tmp_path / "out")
-    with pytest.raises(UsageError, match=r"--mesh: .* is a workload folder, converted already"):
+    with pytest.raises(
+        UsageError, match=r"--mesh is for programs: .* is a workload folder, converted already"
+    ):
         run(tmp_path / "out", "--mesh", "8")
 
 

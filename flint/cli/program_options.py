@@ -1,0 +1,134 @@
+"""What a user decides about a program that is converted: one object, whatever the command.
+
+The idea: a command takes a parameter of type ``ProgramOptions``, and ``with_program_options`` shows
+each of its fields as an option of the command line, with the help and the default given here.
+
+    @with_program_options
+    def convert_command(file: Path, *, options: ProgramOptions, entry: EntryOption = None) -> None:
+        convert(file, **options.decisions(), entry=entry)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from flint.cli.options import BranchOption, TripCountOption, by_name, grid
+from flint.errors import UsageError
+
+if TYPE_CHECKING:
+    from flint.workload.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramOptions:
+    """Decisions about loops, branches and ops, as the command line gives them."""
+
+    trip_count: TripCountOption = None
+    branch: BranchOption = None
+    no_reduce_scatter: Annotated[
+        bool,
+        typer.Option(
+            "--no-reduce-scatter",
+            help="Keep an all-reduce and a slice of its result as written, instead of making them "
+            "a reduce-scatter.",
+        ),
+    ] = False
+    keep_barriers: Annotated[
+        bool,
+        typer.Option(
+            "--keep-barriers", help="Make optimization barriers wait for all their operands."
+        ),
+    ] = False
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Treat unknown ops and custom calls as errors.")
+    ] = False
+    loop_lookahead: Annotated[
+        str, typer.Option("--loop-lookahead", help="Loop iterations that may overlap: K or inf.")
+    ] = "0"
+    fuse: Annotated[
+        bool,
+        typer.Option(
+            "--fuse",
+            help="Open PyTorch's kernels and fuse their ops, as a compiler would, within the "
+            "recorded order.",
+        ),
+    ] = False
+
+    def decisions(self) -> dict[str, Any]:
+        """Arguments of ``flint.convert`` and of a capture.
+
+        Raises:
+            UsageError: a value that is not a number, a name twice.
+        """
+        return {
+            "trip_count": by_name("--trip-count", self.trip_count),
+            "branch": by_name("--branch", self.branch),
+            "reduce_scatter": not self.no_reduce_scatter,
+            "keep_barriers": self.keep_barriers,
+            "strict": self.strict,
+            "loop_lookahead": _lookahead(self.loop_lookahead),
+            "fuse": self.fuse,
+        }
+
+    def given(self) -> dict[str, bool]:
+        """Option -> whether its value differs from the default."""
+        return {
+            f"--{item.name.replace('_', '-')}": getattr(self, item.name) not in (item.default, [])
+            for item in fields(self)
+        }
+
+
+def with_program_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with one option per field in place of its parameter of type ``ProgramOptions``."""
+    hints = get_type_hints(command, include_extras=True)
+    [whole] = [name for name, kind in hints.items() if kind is ProgramOptions]
+    kinds = get_type_hints(ProgramOptions, include_extras=True)
+    parts = [
+        Parameter(
+            item.name, Parameter.KEYWORD_ONLY, default=item.default, annotation=kinds[item.name]
+        )
+        for item in fields(ProgramOptions)
+    ]
+    parameters: list[Parameter] = []
+    for parameter in signature(command).parameters.values():
+        known = parameter.replace(annotation=hints[parameter.name])
+        parameters += parts if parameter.name == whole else [known]
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        chosen = {part.name: values.pop(part.name) for part in parts}
+        command(**values, **{whole: ProgramOptions(**chosen)})
+
+    vars(run)["__signature__"] = Signature(parameters)
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def convert_file(
+    path: Path, mesh: str | None, axes: str | None, options: ProgramOptions, entry: str | None
+) -> Workload:
+    """``flint.convert`` with the command line's words."""
+    from flint.capturing.converting import convert
+
+    given, names = grid(mesh, axes)
+    return convert(path, mesh=given, axes=names, entry=entry, **options.decisions())
+
+
+def _lookahead(text: str) -> int | None:
+    """``--loop-lookahead`` as a number, None for no limit.
+
+    Raises:
+        UsageError: neither a number nor ``inf``.
+    """
+    if text == "inf":
+        return None
+    if text.isdigit():
+        return int(text)
+    raise UsageError(f"--loop-lookahead {text!r}: expected a number of iterations or inf")
