@@ -17,14 +17,15 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
-from flint.converters.pictures.html_parts import COLOURS, text
 from flint.cost.placement import hops, place, torus
 from flint.cost.systems import System, Tier
 from flint.graph.communication import Communication
 from flint.graph.graph import NodeKind
 from flint.graph.partners import partners
+from flint.host.pages import COLOURS
 from flint.host.readable import human_seconds
 from flint.host.writing import replacing
 from flint.mesh.groups import Groups
@@ -83,7 +84,7 @@ def write_network(recording: Recording, path: Path) -> None:
         partial.write_text(network(recording, alone=True), encoding="utf-8")
 
 
-def network(recording: Recording, alone: bool = False) -> str:
+def network(recording: Recording, alone: bool = False) -> Markup:
     """The diagram as an SVG element, empty where nobody talks.
 
     Args:
@@ -92,11 +93,11 @@ def network(recording: Recording, alone: bool = False) -> str:
     """
     strips = _strips(recording)
     if not strips and not alone:
-        return ""
+        return Markup()
     parts, top = [], 0.0
     if alone:
         title = f"Groups of {recording.mesh} on {recording.system.name}"
-        parts.append(f'<text x="0" y="18" class="t">{text(title)}</text>')
+        parts.append(f'<text x="0" y="18" class="t">{escape(title)}</text>')
         top = 36.0
         if not strips:
             parts.append(f'<text x="0" y="{top + 12}">No rank communicates.</text>')
@@ -130,7 +131,7 @@ def network(recording: Recording, alone: bool = False) -> str:
             f'<rect x="-{_MARGIN}" y="-{_MARGIN}" width="{wide:.0f}" height="{top:.0f}" '
             'fill="#fff"/>',
         )
-    return f"<svg {head}>{''.join(parts)}</svg>"
+    return Markup(f"<svg {head}>{''.join(parts)}</svg>")
 
 
 def _strips(recording: Recording) -> list[_Strip]:
@@ -167,9 +168,9 @@ def _strip(strip: _Strip, recording: Recording, colour: str) -> _Drawn:
         count = f"{groups.count:,} group{'s' if groups.count != 1 else ''}"
         lines = [f"{count} of {groups.size:,} ranks", *_levels(groups, first, system)]
     words = [
-        f'<text x="0" y="14" class="b" fill="{colour}">{text(_short(strip.name))}</text>',
+        f'<text x="0" y="14" class="b" fill="{colour}">{escape(_short(strip.name))}</text>',
         *(
-            f'<text x="0" y="{14 + 17 * (number + 1)}">{text(line)}</text>'
+            f'<text x="0" y="{14 + 17 * (number + 1)}">{escape(line)}</text>'
             for number, line in enumerate([*_wrapped(", ".join(strip.kinds)), *lines])
         ),
     ]
@@ -358,7 +359,7 @@ def _boxed(inner: _Drawn, tier: Tier, look: _Look, meets: bool) -> _Drawn:
     svg = (
         f'<g transform="translate(0 10)"><rect width="{wide:.1f}" '
         f'height="{inner.height + 34:.1f}" rx="4" fill="none" stroke="#ccc"/>'
-        f'<text x="{pad}" y="14" class="r" style="font-size:11px">{text(tier.name)}</text>'
+        f'<text x="{pad}" y="14" class="r" style="font-size:11px">{escape(tier.name)}</text>'
         f'<line x1="{pad}" y1="22" x2="{wide - pad:.1f}" y2="22" stroke="{colour}" '
         f'stroke-width="{thick}"/><g transform="translate({pad} 22)">{inner.svg}</g></g>'
     )
@@ -395,7 +396,7 @@ def _planes(tier: Tier, start: int, end: int, here: Ints, look: _Look) -> _Drawn
         if count > 1:
             label = f"plane {plane:,}: {label}"
         parts.append(
-            f'<text x="{x:.0f}" y="17" class="r" style="font-size:11px">{text(label)}</text>'
+            f'<text x="{x:.0f}" y="17" class="r" style="font-size:11px">{escape(label)}</text>'
         )
         x += max(columns * _DOT, 6.2 * len(label)) + 14
     return _Drawn("".join(parts), x - 14, 28 + min(high, _SIDE) * _DOT, bool(own))

@@ -13,7 +13,8 @@ from flint.converters.pictures.timeline import write_timeline
 from flint.cost.systems import System
 from flint.errors import UsageError
 from flint.simulation.recording import record
-from flint.workload.workload import Level, Workload
+from flint.workload.programs import Level
+from flint.workload.workload import Workload
 
 
 def write_perfetto(

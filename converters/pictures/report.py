@@ -15,27 +15,17 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 
-from flint.converters.pictures.html_parts import (
-    COLOURS,
-    Point,
-    bar,
-    columns,
-    curves,
-    heading,
-    key,
-    page,
-    paragraph,
-    roofline,
-    table,
-)
+from flint.converters.pictures.charts import Point, columns, curves, roofline
 from flint.converters.pictures.network_svg import network
 from flint.cost.roofline import rate_table
 from flint.cost.systems import System
 from flint.graph.nesting import opened_blocks
 from flint.graph.tensor_types import DTYPES
 from flint.graph.work import Unit
+from flint.host.pages import COLOURS, bar, heading, key, page, paragraph, table
 from flint.host.readable import human_bytes, human_flops, human_seconds, percentage
 from flint.host.writing import replacing
 from flint.simulation.classes import KERNELS, kernel_classes
@@ -85,7 +75,10 @@ def report(result: SimulationResult, recording: Recording) -> str:
     parts += [paragraph(f"Note: {note}") for note in result.notes]
     parts += _summary(result)
     if drawn := network(recording):
-        parts += [heading("Groups on the network"), f'<div class="wide">{drawn}</div>']
+        parts += [
+            heading("Groups on the network"),
+            Markup('<div class="wide">{}</div>').format(drawn),
+        ]
         parts.append(
             paragraph(
                 "One group of each kind is drawn in colour, on the tiers that it uses. Parts "
@@ -101,7 +94,7 @@ def report(result: SimulationResult, recording: Recording) -> str:
     return page(title, parts)
 
 
-def _summary(result: SimulationResult) -> Iterator[str]:
+def _summary(result: SimulationResult) -> Iterator[Markup]:
     figures = result.figures
     step = figures.step_seconds
     yield heading("Step")
@@ -142,7 +135,7 @@ def _summary(result: SimulationResult) -> Iterator[str]:
         )  # fmt: skip
 
 
-def _step_bar(figures: Figures) -> str:
+def _step_bar(figures: Figures) -> Markup:
     sizes = (
         ("compute", figures.compute_seconds),
         ("exposed communication", figures.exposed_communication_seconds),
@@ -153,7 +146,7 @@ def _step_bar(figures: Figures) -> str:
 
 def _program(
     program: ProgramResult, record: RankRecord, system: System, capacity: int
-) -> Iterator[str]:
+) -> Iterator[Markup]:
     figures = program.figures
     yield heading("Streams over time")
     yield _streams(record)
@@ -199,7 +192,7 @@ def _program(
     )
 
 
-def _streams(record: RankRecord) -> str:
+def _streams(record: RankRecord) -> Markup:
     last = int(record.end.max(initial=0))
     if not last:
         return paragraph("Nothing takes time.")
@@ -218,7 +211,7 @@ def _streams(record: RankRecord) -> str:
     return curves(lines, _BINS, 1.0, (human_seconds(last / TICKS_PER_SECOND), "100%"))
 
 
-def _memory(record: RankRecord) -> Iterator[str]:
+def _memory(record: RankRecord) -> Iterator[Markup]:
     """Bytes over time, the most in each part of it."""
     found = record.memory_over_time()
     last = int(record.end.max(initial=0))
@@ -240,7 +233,7 @@ def _memory(record: RankRecord) -> Iterator[str]:
     )
 
 
-def _axes(program: ProgramResult) -> Iterator[str]:
+def _axes(program: ProgramResult) -> Iterator[Markup]:
     """Communication by the mesh axes that it runs along."""
     sums: dict[str, Floats] = defaultdict(lambda: np.zeros(4))
     kinds: dict[str, list[str]] = defaultdict(list)
@@ -306,7 +299,7 @@ def block_numbers(layers: Iterable[str]) -> dict[str, re.Match[str] | None]:
     }
 
 
-def _layers(record: RankRecord) -> Iterator[str]:
+def _layers(record: RankRecord) -> Iterator[Markup]:
     found = {name: sums for name, sums in layer_seconds(record).items() if sums.any()}
     yield heading("Time by layer")
     if not any(found):
@@ -348,7 +341,7 @@ def _layers(record: RankRecord) -> Iterator[str]:
     )
 
 
-def _blocks(found: dict[str, Floats], numbers: dict[str, re.Match[str] | None]) -> Iterator[str]:
+def _blocks(found: dict[str, Floats], numbers: dict[str, re.Match[str] | None]) -> Iterator[Markup]:
     """The longest row of numbered blocks, a column each."""
     stacks: dict[str, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
     for layer, number in numbers.items():
@@ -375,7 +368,7 @@ def _sum(items: Iterable[Floats]) -> Floats:
     return whole
 
 
-def _roofline(record: RankRecord, system: System) -> Iterator[str]:
+def _roofline(record: RankRecord, system: System) -> Iterator[Markup]:
     unrolled = record.unrolled
     computes = record.computes & (record.end > record.start)
     template = unrolled.template[record.instance[computes]]

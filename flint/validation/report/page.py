@@ -5,21 +5,13 @@ Path("report.html").write_text(page(report))
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from html import escape
+from collections.abc import Sequence
 
+from markupsafe import Markup
+
+from flint.host.pages import heading, items, paragraph, table
+from flint.host.pages import page as document
 from flint.validation.report.report import WARNED, Report, ordered
-
-_STYLE = """
-body { font: 14px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto;
-  padding: 0 1.5rem; color: #222 }
-table { border-collapse: collapse; margin: .5rem 0 2rem }
-th, td { padding: .25rem .75rem; text-align: left; border-bottom: 1px solid #ddd }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }
-.verdict { padding: .75rem 1rem; border-left: 4px solid; background: #f6f6f6 }
-.ok { border-color: #2a7 } .bad { border-color: #c33 } tr.bad td { background: #fdecec }
-code { font-size: 13px }
-"""
 
 #: So many traces and steps are named.
 _SHOWN = 4
@@ -106,53 +98,47 @@ def time_title(report: Report) -> str:
 
 def page(report: Report) -> str:
     """The page's text."""
-    verdict = "ok" if report.ok else "bad"
-    body = [
-        f'<p class="verdict {verdict}">{escape(report.verdict)}</p>',
-        f"<p>{escape(_few(report.traces))}; {escape(_few(sorted(set(report.step))))}</p>",
-        "<h2>Classes</h2>",
-        _table(CLASS_COLUMNS, class_rows(report)),
+    parts = [
+        heading("Capture against trace", 1),
+        paragraph(report.verdict, f"verdict {'ok' if report.ok else 'bad'}"),
+        paragraph(f"{_few(report.traces)}; {_few(sorted(set(report.step)))}"),
+        heading("Classes"),
+        table(_names(CLASS_COLUMNS), class_rows(report)),
     ]
     if times := time_rows(report):
         title = time_title(report)
-        body += [
-            f"<h2>{escape(title[0].upper() + title[1:])}</h2>",
-            _table(time_columns(report), times),
-        ]
+        parts += [heading(title[0].upper() + title[1:]), table(_names(time_columns(report)), times)]
         if report.times.system:
-            body.append(f"<p>{escape(RATIO)}</p>")
+            parts.append(paragraph(RATIO))
     if report.explained:
         rows = [[reason, f"{count:,}"] for reason, count in sorted(report.explained.items())]
-        body += [
-            "<h2>Explained differences</h2>",
-            _table((("reason", False), ("pairs", True)), rows),
-        ]
+        parts += [heading("Explained differences"), table(("reason", ">pairs"), rows)]
     if report.differences:
-        columns = tuple((name, False) for name in ("what", "class", "rank", "op", "where"))
-        rows = [
-            [d.what, str(d.kind), str(d.rank), d.op, d.where]
-            for d in sorted(report.differences, key=lambda d: not d.counts)
-        ]
-        marks = [d.counts for d in sorted(report.differences, key=lambda d: not d.counts)]
+        shown = sorted(report.differences, key=lambda d: not d.counts)
         total = report.failures + report.others
-        body += [
-            f"<h2>Differences ({len(rows):,} of {total:,})</h2>",
-            _table(columns, rows, marks),
+        parts += [
+            heading(f"Differences ({len(shown):,} of {total:,})"),
+            table(
+                ("what", "class", "rank", "op", "where"),
+                [(d.what, d.kind, d.rank, d.op, d.where) for d in shown],
+                ["bad" if d.counts else "" for d in shown],
+            ),
         ]
     warned: list[str] = []
     notes: list[str] = []
     for text, count in report.notes.items():
         (warned if text.startswith(WARNED) else notes).append(_counted(text, count))
-    body += _items("What the capture left out or assumed", [t.removeprefix(WARNED) for t in warned])
-    body.append(f"<p>{report.edges:,} dependencies checked, {report.contradicted:,} reversed.</p>")
-    body += _items("Reversed dependencies", report.contradictions)
-    body += _items("What the traces do not record", notes)
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Validation</title>'
-        f"<style>{_STYLE}</style></head><body><h1>Capture against trace</h1>"
-        + "\n".join(body)
-        + "</body></html>\n"
+    parts += _list("What the capture left out or assumed", [t.removeprefix(WARNED) for t in warned])
+    parts.append(
+        paragraph(f"{report.edges:,} dependencies checked, {report.contradicted:,} reversed.")
     )
+    parts += _list("Reversed dependencies", report.contradictions)
+    parts += _list("What the traces do not record", notes)
+    return document("Validation", parts)
+
+
+def _names(columns: Sequence[tuple[str, bool]]) -> list[str]:
+    return [f">{name}" if number else name for name, number in columns]
 
 
 def _few(names: Sequence[str]) -> str:
@@ -165,25 +151,5 @@ def _counted(text: str, count: int) -> str:
     return f"{text} ({count:,})" if count > 1 else text
 
 
-def _items(title: str, texts: Sequence[str]) -> list[str]:
-    if not texts:
-        return []
-    items = "".join(f"<li>{escape(text)}</li>" for text in texts)
-    return [f"<h2>{escape(title)}</h2><ul>{items}</ul>"]
-
-
-def _table(
-    columns: Sequence[tuple[str, bool]],
-    rows: Iterable[Sequence[str]],
-    marks: Sequence[bool] = (),
-) -> str:
-    kinds = [' class="n"' if number else "" for _, number in columns]
-    head = "".join(
-        f"<th{k}>{escape(name)}</th>" for k, (name, _) in zip(kinds, columns, strict=True)
-    )
-    lines = []
-    for i, row in enumerate(rows):
-        cells = "".join(f"<td{k}>{escape(cell)}</td>" for k, cell in zip(kinds, row, strict=True))
-        mark = ' class="bad"' if i < len(marks) and marks[i] else ""
-        lines.append(f"<tr{mark}>{cells}</tr>")
-    return f"<table><tr>{head}</tr>{''.join(lines)}</table>"
+def _list(title: str, texts: Sequence[str]) -> list[Markup]:
+    return [heading(title), items(texts)] if texts else []

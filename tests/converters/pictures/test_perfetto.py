@@ -16,7 +16,8 @@ import pytest
 from flint.converters.pictures.perfetto import write_perfetto
 from flint.errors import UsageError
 from flint.simulation.recording import record
-from flint.workload.workload import Level, Workload
+from flint.workload.programs import Level
+from flint.workload.workload import Workload
 from tests.simulation.test_simulate import pipeline
 
 Saved = Callable[..., Workload]

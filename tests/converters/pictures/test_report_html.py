@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from flint.cli import main
-from flint.converters.pictures.html_parts import table
 from flint.converters.pictures.report import block_numbers, layer_seconds, report
 from flint.errors import UsageError
 from flint.graph.building import GraphBuilder, TableBuilder, with_tables
 from flint.graph.communication import Communication
 from flint.graph.graph import Loop, Source
+from flint.host.pages import table
 from flint.host.readable import human_bytes
 from flint.mesh.groups import along_axes
 from flint.mesh.mesh import Mesh
