@@ -11,6 +11,7 @@ there, and never a guess.
 
 from __future__ import annotations
 
+import math
 from array import array
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
@@ -83,6 +84,11 @@ class OpFacts:
     def bytes(self) -> int:
         """Bytes that a collective sends; -1 unknown."""
         return -1 if self.parts is None else sum(self.parts)
+
+    @property
+    def elements(self) -> int:
+        """Elements of all operands that are known."""
+        return sum(math.prod(shape) for shape, _ in self.operands or ())
 
     @property
     def of_no_captured_type(self) -> bool:

@@ -1,15 +1,14 @@
-"""What a trace tells of an op outside of its own row: the op around it, the kernels of others.
+"""What a trace has of an op outside of its own row: the op around it, the kernels of others.
 
 The idea: profilers record a collective at several levels, and only one of them may name the group;
 a kernel may be launched for several collectives at once, or by no op at all.
 
-    facts = told(trace, rows)
+    facts = with_outer_groups(trace, rows)
     without_kernel(trace, rows)      # positions of collectives that were asked for and never ran
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -17,11 +16,13 @@ import numpy as np
 from flint.observed.classes import OpClass
 from flint.observed.columns import Ints, Observed, OpFacts
 
+TOGETHER = "collectives issued as one batch, whose kernel no single op launched"
+
 #: So many ops around a collective are looked at.
 _DEPTH = 8
 
 
-def told(trace: Observed, rows: Ints) -> list[OpFacts]:
+def with_outer_groups(trace: Observed, rows: Ints) -> list[OpFacts]:
     """Facts of some rows; a collective's group is the one that an op around it names."""
     found = []
     known: dict[tuple[int, tuple[int, ...]], OpFacts] = {}
@@ -40,10 +41,7 @@ def told(trace: Observed, rows: Ints) -> list[OpFacts]:
 
 def _calls(outer: OpFacts, facts: OpFacts) -> bool:
     """Whether an op is what a collective around it calls: the same kind on as many elements."""
-    elements = [
-        sum(math.prod(shape) for shape, _ in item.operands or ()) for item in (outer, facts)
-    ]
-    return outer.kind == facts.kind and elements[0] == elements[1]
+    return outer.kind == facts.kind and outer.elements == facts.elements
 
 
 def without_kernel(trace: Observed, rows: Ints) -> list[int]:

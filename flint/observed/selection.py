@@ -37,6 +37,8 @@ CALLERS = frozenset({"linear", "matmul", "einsum", "bilinear", "tensordot", "inn
 #: Note of ops that are not where an execution trace has them.
 MOVED = "ops that cannot be nested as the observer recorded them: moved to where they fit"
 
+STOPPED = "a product that began and never ran: activation checkpointing already had all it needed"
+
 #: So far an op is looked for among those around it.
 _DEPTH = 16
 

@@ -12,21 +12,27 @@ import numpy as np
 from flint.observed.classes import OpClass
 from flint.observed.clocks import Meetings
 from flint.observed.columns import Ints, Observed, Taken
-from flint.observed.group_lookup import launched_together, told, without_kernel
+from flint.observed.group_lookup import (
+    TOGETHER,
+    launched_together,
+    with_outer_groups,
+    without_kernel,
+)
 from flint.observed.op_text import described
-from flint.observed.selection import MOVED, moved, plain_name, selected, stopped
+from flint.observed.selection import MOVED, STOPPED, moved, plain_name, selected, stopped
 from flint.observed.steps import Chosen, mean_times
 from flint.validation.expected.chakra_words import as_in_chakra
 from flint.validation.expected.modelled import Modelled
 from flint.validation.expected.ops import Expected, expected_of
-from flint.validation.matching.equivalence import STOPPED, TOGETHER, rules_for
-from flint.validation.matching.pairs import match
-from flint.validation.matching.xla_matching import match_compiled, pair_repetitions
+from flint.validation.matching.pairing import Matching
+from flint.validation.matching.rules import rules_for
 from flint.validation.report.rank_report import add_counts, add_differences, add_edges
 from flint.validation.report.report import Difference, Report
 from flint.validation.report.sanity_checks import check_alike, meet
 from flint.validation.rewrites.branches import OtherBranches
 from flint.validation.rewrites.pass_direction import other_pass
+from flint.validation.rewrites.removed_ops import explain_removed
+from flint.validation.rewrites.table import match
 from flint.validation.rewrites.widened_types import as_stored
 from flint.workload.workload import Workload
 
@@ -46,7 +52,6 @@ class Comparison:
         self.report = report
         self.expected = expected_of(workload, rank)
         self.rooted = any(text.startswith(_ROOTED) for text in workload.warnings)
-        self.captured = [self.expected.facts[number] for number in self.expected.op.tolist()]
 
     def run(
         self,
@@ -75,48 +80,47 @@ class Comparison:
         rows, time = self._with_kernels(rows, time)
         self._add_faults()
         self._add_types()
-        executed = told(trace, rows)
-        captured, expected = self.captured, self.expected
+        executed = with_outer_groups(trace, rows)
+        captured, expected = self.expected.captured, self.expected
         if trace.form == "chakra":
             captured, expected, untold = as_in_chakra(
                 captured, executed, expected, rank, recorded=report.comparable
             )
             report.untold += untold
         rules = rules_for(
-            captured, executed, recorded=report.comparable, backend=trace.backend,
-            rooted=self.rooted,
-        )  # fmt: skip
+            executed, recorded=report.comparable, backend=trace.backend, rooted=self.rooted
+        )
         executed = as_stored(expected, captured, executed, rules)
         streams = trace.stream[rows].tolist()
-        if report.comparable or trace.backend == "cpu":
-            found = match(captured, executed, rules, expected.address(), streams)
-        else:
-            found = match_compiled(expected, captured, executed, rules, streams, rank)
-        pairs = [(i, j) for i, j, _ in found.pairs]
+        matching = match(Matching(captured, executed, rules, expected, rank, streams))
         if not report.comparable:
-            chosen = (rank, self.chosen.step)
-            taken = [item for item in trace.taken if (item.rank, item.step) == chosen]
-            branches.explain(rank, captured, executed, taken, found, rules)
-            times = [one.times for one in trace.iterated if (one.rank, one.step) == chosen]
-            iterations = times[0] if times else None
-            pair_repetitions(expected, captured, executed, found, rules, iterations)
-            self._add_denied(branches.denied(rank, captured, executed, taken, found, rules))
-            for i, j in other_pass(captured, executed, found, rules):
-                place = f"{executed[j].origin} in the run, {captured[i].origin} in the capture"
-                op = described(captured[i])
-                report.add(
-                    Difference("in another pass", captured[i].kind, rank, i, op, place, True)
-                )
-        check_alike(trace, rank, captured, executed, found)
+            self._explain_xla(matching, branches)
+        check_alike(trace, matching)
         prices = modelled.seconds(expected, rank) if modelled is not None else None
         if modelled is not None and trace.timed and trace.backend == "cpu":
             text = f"measured on a CPU, modelled for {modelled.system.name}"
             report.notes[text] = 1
-        report.times.add(captured, executed, pairs, time, prices)
-        meet(meetings, rank, captured, trace, rows, time, found)
-        add_counts(report, captured, executed, found, rules)
-        add_differences(report, rank, captured, executed, found, trace, rows)
-        add_edges(report, trace, rank, expected, captured, rows, found)
+        report.times.add(matching, time, prices)
+        meet(meetings, matching, trace, rows, time)
+        add_counts(report, matching)
+        add_differences(report, matching, trace, rows)
+        add_edges(report, matching, trace, rows)
+
+    def _explain_xla(self, matching: Matching, branches: OtherBranches) -> None:
+        """Explain what data chose and what a compiler removed; report what ran elsewhere."""
+        chosen = self.rank, self.chosen.step
+        taken = [one for one in self.trace.taken if (one.rank, one.step) == chosen]
+        branches.explain(matching, taken)
+        times = [one.times for one in self.trace.iterated if (one.rank, one.step) == chosen]
+        explain_removed(matching, times[0] if times else None)
+        self._add_denied(branches.denied(matching, taken))
+        for i, j in other_pass(matching):
+            captured, executed = matching.captured[i], matching.executed[j]
+            place = f"{executed.origin} in the run, {captured.origin} in the capture"
+            op = described(captured)
+            self.report.add(
+                Difference("in another pass", captured.kind, self.rank, i, op, place, True)
+            )
 
     def _add_denied(self, conditional: Taken | None) -> None:
         """Report a conditional that took another branch, where all ran as if it had not."""

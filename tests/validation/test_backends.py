@@ -11,20 +11,14 @@ from flint.converters.profilers.torch_ops import op_facts
 from flint.errors import FlintError
 from flint.observed.classes import OpClass, aten_class
 from flint.observed.columns import OpFacts
-from flint.validation.matching.equivalence import BARRIER, COMBINED, ROOTED, rules_for
-from flint.validation.matching.pairing import Matching
-from flint.validation.matching.pairs import match
+from flint.validation.matching.form_reasons import BARRIER, ROOTED
+from flint.validation.matching.pairing import Evidence, Matching
+from flint.validation.matching.rules import rules_for
 from flint.validation.report.sanity_checks import check_alike
-from flint.validation.rewrites.cpu_substitutes import (
-    CAST,
-    DECOMPOSED,
-    FUNCTIONAL,
-    GLOO,
-    HEADS,
-    NUMBERS,
-    Gloo,
-    explanations,
-)
+from flint.validation.rewrites.combined_collectives import COMBINED
+from flint.validation.rewrites.cpu_substitutes import CAST, DECOMPOSED, FUNCTIONAL, HEADS, NUMBERS
+from flint.validation.rewrites.gloo import GLOO, on_own_threads, on_program_threads
+from flint.validation.rewrites.table import SUBSTITUTES, match
 
 X, ONE, W = (2, 16, 64), (2, 16, 1), (64,)
 
@@ -38,11 +32,25 @@ def collective(kind, elements, group=(0, 1)):
 
 
 def reasons(captured, executed, pairs=()):
-    """Reason -> numbers of ops on both sides, and what is left of them."""
-    left = [i for i in range(len(captured)) if i not in {i for i, _ in pairs}]
-    over = [j for j in range(len(executed)) if j not in {j for _, j in pairs}]
-    found = explanations(captured, executed, list(pairs), left, over)
-    return {item.reason: (len(item.captured), len(item.executed)) for item in found}
+    """Reason -> numbers of ops on both sides that have no partner because of it."""
+    matching = of_host(captured, executed)
+    for i, j in pairs:
+        matching.pair(i, j, Evidence.SIZES)
+    found = {}
+    for rewrite in SUBSTITUTES:
+        known = matching.explained.copy()
+        before = len(matching.without_captured), len(matching.without_executed)
+        rewrite(matching)
+        after = len(matching.without_captured), len(matching.without_executed)
+        for reason in matching.explained - known:
+            found[reason] = after[0] - before[0], after[1] - before[1]
+    return found
+
+
+def of_host(captured, executed, backend="cpu", **more):
+    """Ops of a recording that ran on a CPU, none of them matched yet."""
+    rules = rules_for(executed, recorded=True, backend=backend)
+    return Matching(captured, executed, rules, **more)
 
 
 FORWARD = [
@@ -85,24 +93,28 @@ def test_gloo_copies_as_often_as_its_collectives_need():
     """An all-gather of 8 elements by 2 ranks is copied in 2 parts; a reduce-scatter of 16 elements
     in a copy of 16, which may be divided, and of which 8 are the rank's."""
     pairs = [collective(OpClass.ALL_GATHER, 8), collective(OpClass.REDUCE_SCATTER, 16)]
-    gloo = Gloo(pairs, [(0, 0), (1, 1)])
     ops = [op("aten::copy_", (8,), (8,))] * 4 + [op("aten::clone", (16,))] * 2
     ops += [op("aten::div_", (4, 4))] * 2
-    assert gloo.take(ops, range(len(ops))) == [0, 1, 2, 4, 6]
+    matching = of_host(pairs, [*pairs, *ops])
+    for n in range(2):
+        matching.pair(n, n, Evidence.SIZES)
+    on_own_threads(matching)
+    on_program_threads(matching)
+    assert matching.without_executed == [2 + n for n in (0, 1, 2, 4, 6)]
 
 
 def test_ops_on_gloos_threads_take_no_partner_of_the_programs_ops():
     gather = collective(OpClass.ALL_GATHER, 8)
     captured = [gather, op("aten.copy_.default", (8,), (8,))]
     executed = [gather, op("aten::copy_", (8,), (8,)), op("aten::copy_", (8,), (8,))]
-    rules = rules_for(captured, executed, recorded=True, backend="cpu")
-    found = match(captured, executed, rules, threads=[0, 1, 0])
+    found = match(of_host(captured, executed, threads=[0, 1, 0]))
     assert [(i, j) for i, j, _ in found.pairs] == [(0, 0), (1, 2)]
     assert found.explained == {GLOO: 1}
-    assert not found.unmatched_captured + found.unmatched_executed
+    assert not found.unmatched_captured
+    assert not found.unmatched_executed
     # On a device nothing is gloo's.
-    rules = rules_for(captured, executed, recorded=True, backend="gpu")
-    assert match(captured, executed, rules, threads=[0, 1, 0]).unmatched_executed == [2]
+    found = match(of_host(captured, executed, "gpu", threads=[0, 1, 0]))
+    assert list(found.unmatched_executed) == [2]
 
 
 @pytest.mark.parametrize(
@@ -112,8 +124,7 @@ def test_combined_collectives_are_told_by_their_kind(kind, named):
     single = [collective(kind, 8), collective(kind, 16)]
     operands = (((8,), "f32"), ((16,), "f32"))
     both = OpFacts(kind, str(kind), operands, (32, 64), "f32", (0, 1))
-    rules = rules_for(single, [both], recorded=False, backend="cpu")
-    found = match(single, [both], rules)
+    found = match(Matching(single, [both], rules_for([both], recorded=False, backend="cpu")))
     assert found.explained == {f"{named} that the compiler combined into one": 2}
     assert f"{named} that the compiler combined into one" == COMBINED[kind]
 
@@ -156,18 +167,16 @@ def test_a_group_that_the_trace_tells_must_be_the_captured_one():
     """Even where the trace does not tell the groups of other collectives."""
     captured = [collective(OpClass.ALL_REDUCE, 8), collective(OpClass.ALL_REDUCE, 8)]
     executed = [replace(captured[0], group=None), replace(captured[1], group=(0, 2))]
-    rules = rules_for(captured, executed, recorded=True, backend="cpu")
-    found = match(captured, executed, rules)
+    found = match(of_host(captured, executed))
     assert [(i, j) for i, j, _ in found.pairs] == [(0, 0)]
-    assert (found.unmatched_captured, found.unmatched_executed) == ([1], [1])
+    assert (list(found.unmatched_captured), list(found.unmatched_executed)) == ([1], [1])
 
 
 @pytest.mark.parametrize(("peer", "paired"), [(3, 1), (2, 0), (-1, 1)])
 def test_messages_go_to_the_captured_rank_where_the_trace_tells_it(peer, paired):
     sent = replace(collective(OpClass.SEND, 8, None), peer=3)
     executed = replace(sent, peer=peer)
-    rules = rules_for([sent], [executed], recorded=True, backend="cpu")
-    assert len(match([sent], [executed], rules).pairs) == paired
+    assert len(match(of_host([sent], [executed])).pairs) == paired
 
 
 @pytest.mark.parametrize(
@@ -193,8 +202,7 @@ def test_a_grouped_product_is_one_of_all_rows(a, b, product):
 )
 def test_collectives_that_captures_write_as_all_reduces(facts, elements, reason):
     captured = replace(collective(OpClass.ALL_REDUCE, elements, None), name="all_reduce")
-    rules = rules_for([captured], [facts], recorded=True, backend="cpu")
-    found = match([captured], [facts], rules)
+    found = match(of_host([captured], [facts]))
     assert len(found.pairs) == 1
     assert found.explained == {reason: 1}
 
@@ -230,8 +238,7 @@ IMAGES, GRADIENT, WEIGHT, KEYS = (2, 3, 32, 32), (2, 8, 16, 16), (8, 3, 7, 7), (
 def test_ops_that_must_match_list_nothing_that_is_not_theirs(captured, listed, agrees):
     name = "aten::" + captured.name.split(".")[1]
     executed = heavy(name, captured.kind, *listed)
-    rules = rules_for([captured], [executed], recorded=True, backend="cpu")
-    found = match([captured], [executed], rules)
+    found = match(of_host([captured], [executed]))
     assert bool(found.pairs) == agrees
 
 
@@ -239,19 +246,23 @@ def test_ops_that_must_match_list_nothing_that_is_not_theirs(captured, listed, a
 def test_what_is_explained_is_no_evidence_that_a_trace_is_of_the_step(explained):
     ours = [heavy("dot", OpClass.GEMM, gemms=((1, 8, 8, 8),))] * 8
     theirs = [heavy("dot", OpClass.GEMM, gemms=((1, 9, 9, 9),))] * 8
-    found = Matching(without_captured=list(range(explained)))
+    found = of_host(ours, theirs)
+    found.without_captured = list(range(explained))
     with pytest.raises(FlintError, match="of another model"):
-        check_alike(SimpleNamespace(path="trace"), 0, ours, theirs, found)
+        check_alike(SimpleNamespace(path="trace"), found)
 
 
 def test_a_step_of_which_every_op_is_explained_is_not_another_one():
     ours = [heavy("dot", OpClass.GEMM, gemms=((1, 8, 8, 8),))] * 8
     theirs = [heavy("dot", OpClass.GEMM, gemms=((1, 9, 9, 9),))] * 8
-    found = Matching(without_captured=list(range(8)), without_executed=list(range(8)))
-    check_alike(SimpleNamespace(path="trace"), 0, ours, theirs, found)
+    found = of_host(ours, theirs)
+    found.explain("reason", list(range(8)), list(range(8)))
+    check_alike(SimpleNamespace(path="trace"), found)
 
 
 def test_of_a_step_of_which_nothing_ran_nothing_is_concluded():
     ours = [heavy("dot", OpClass.GEMM, gemms=((1, 8, 8, 8),))]
+    found = of_host(ours, [])
+    found.explain("reason", [0], [])
     with pytest.raises(FlintError, match="can be compared"):
-        check_alike(SimpleNamespace(path="trace"), 0, ours, [], Matching(without_captured=[0]))
+        check_alike(SimpleNamespace(path="trace"), found)

@@ -15,8 +15,8 @@ from flint.errors import FlintError
 from flint.graph.building import with_tables
 from flint.observed.classes import OpClass
 from flint.validation.expected.ops import expected_of
-from flint.validation.matching.equivalence import COMBINED
 from flint.validation.rewrites.all_reduces import ABSORBED, FOLDED
+from flint.validation.rewrites.combined_collectives import COMBINED
 from flint.validation.rewrites.gemms import CUT, MERGED, PADDED
 from flint.validation.validating import validate
 from tests.validation.xplanes import Plane, Run, field, profile

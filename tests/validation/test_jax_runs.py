@@ -9,14 +9,9 @@ import pytest
 from flint.errors import FlintError, UsageError
 from flint.graph.building import with_tables
 from flint.observed.classes import OpClass
-from flint.validation.matching.equivalence import (
-    BUFFERS,
-    COMBINED,
-    DUPLICATE,
-    PROMOTED,
-    SCATTERED,
-    SWAPPED,
-)
+from flint.validation.matching.form_reasons import BUFFERS, PROMOTED, SCATTERED, SWAPPED
+from flint.validation.rewrites.combined_collectives import COMBINED
+from flint.validation.rewrites.removed_ops import DUPLICATE
 from flint.validation.validating import totals, validate
 from tests.support.shared import quick
 from tests.validation.conftest import STEPS, step_of

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from flint.mesh.groups import along_axes
 from flint.mesh.mesh import Mesh
-from flint.validation.rewrites.all_reduces import _adding_up, _product
+from flint.validation.rewrites.all_reduce_chains import _product
+from flint.validation.rewrites.all_reduces import _adding_up
 
 MESH = Mesh((2, 2, 2), ("a", "b", "c"))
 

@@ -11,9 +11,10 @@ from flint.converters.profilers.pytorch_et.observe import observe as observe_pyt
 from flint.converters.profilers.torch_ops import comms_facts, op_facts
 from flint.observed.classes import OpClass
 from flint.observed.columns import OpFacts
-from flint.validation.matching.equivalence import rules_for
-from flint.validation.matching.pairs import match
+from flint.validation.matching.pairing import Matching
+from flint.validation.matching.rules import rules_for
 from flint.validation.rewrites.gather_scatter import THROUGH_ROOT
+from flint.validation.rewrites.table import match
 
 PART = ((4, 8), "f32")  # 128 bytes
 
@@ -40,8 +41,8 @@ def scatter(listed=0, tensor=PART):
 
 
 def matched(captured, executed):
-    rules = rules_for(captured, executed, recorded=True, backend="cpu")
-    return match(captured, executed, rules)
+    rules = rules_for(executed, recorded=True, backend="cpu")
+    return match(Matching(captured, executed, rules))
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from torch import nn  # noqa: E402
 from flint.errors import FlintError, UsageError  # noqa: E402
 from flint.observed.classes import OpClass  # noqa: E402
 from flint.observed.reading import read_trace  # noqa: E402
-from flint.validation.matching.equivalence import LONG_LIST  # noqa: E402
 from flint.validation.report.rank_report import FUSED  # noqa: E402
 from flint.validation.rewrites.cpu_substitutes import DECOMPOSED  # noqa: E402
+from flint.validation.rewrites.listed_arguments import LONG_LIST  # noqa: E402
 from flint.validation.validating import totals, validate  # noqa: E402
 from tests.support.children import run_script  # noqa: E402
 from tests.support.shared import once, quick  # noqa: E402

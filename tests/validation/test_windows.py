@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from flint.validation.matching.equivalence import WIDENED_INTEGERS
+from flint.validation.matching.form_reasons import WIDENED_INTEGERS
 from tests.support.shared import quick, quick_rows
 from tests.validation import xla_windows
 from tests.validation.xla_runs import Runs, named

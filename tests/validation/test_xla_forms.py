@@ -11,23 +11,19 @@ from flint.converters.profilers.xplane.loops import iterations
 from flint.errors import FlintError
 from flint.hlo import hlo_pb2 as pb
 from flint.observed.classes import OpClass
-from flint.validation.matching.equivalence import (
+from flint.validation.matching.form_reasons import (
     BUFFERS,
-    CONSTANT,
-    HOISTED,
-    MULTIPLIED,
     PROMOTED,
     PROMOTED_4_BITS,
     PROMOTED_8_BITS,
-    RAGGED,
-    SCALED,
     SCATTERED,
-    SUMMED,
     SWAPPED,
     WIDENED,
 )
 from flint.validation.report.page import CLASS_COLUMNS, class_rows
 from flint.validation.rewrites.branches import CHOSEN, NOT_CHOSEN
+from flint.validation.rewrites.gemm_forms import MULTIPLIED, RAGGED, SUMMED
+from flint.validation.rewrites.removed_ops import CONSTANT, HOISTED, SCALED
 from tests.validation import xla_steps
 from tests.validation.xla_runs import Runs, named
 

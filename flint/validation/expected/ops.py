@@ -55,9 +55,10 @@ class Expected:
     def __len__(self) -> int:
         return len(self.op)
 
-    def address(self) -> list[tuple[int, int]]:
-        """Graph and node of every op: the same for each iteration of a loop."""
-        return list(zip(self.graph.tolist(), self.node.tolist(), strict=True))
+    @property
+    def captured(self) -> list[OpFacts]:
+        """The ops in order."""
+        return [self.facts[number] for number in self.op.tolist()]
 
     def only(self, positions: list[int]) -> Expected:
         """The ops at these positions."""

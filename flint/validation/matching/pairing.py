@@ -1,7 +1,11 @@
-"""How the ops of one rank pair up: pairs, why each is one, and what is left.
+"""How the ops of one rank pair up: pairs, why each is one, and the ops that have no partner.
 
-result = Matching()
-result.pairs.append((0, 3, Evidence.SIZES))
+The idea: all steps work on one ``Matching``.  It begins with every op unmatched; a step looks at
+the unmatched ones, and takes them away by ``pair`` or ``explain``.
+
+    matching = Matching(captured, executed, rules)
+    matching.pair(0, 3, Evidence.SIZES)
+    list(matching.unmatched_captured)
 """
 
 from __future__ import annotations
@@ -13,6 +17,9 @@ from enum import IntEnum
 from typing import TypeAlias
 
 from flint.observed.classes import OpClass
+from flint.observed.columns import OpFacts
+from flint.validation.expected.ops import Expected
+from flint.validation.matching.rules import Rules
 
 
 class Evidence(IntEnum):
@@ -24,43 +31,113 @@ class Evidence(IntEnum):
 
 
 #: (captured, executed, evidence).
-Pairs: TypeAlias = list[tuple[int, int, Evidence]]
+Pair: TypeAlias = tuple[int, int, Evidence]
 
 
 @dataclass(slots=True)
 class Matching:
     """How the ops of one rank pair up.
 
+    Ops are named by their positions in ``captured`` and ``executed``.
+
     Attributes:
-        pairs: (captured, executed, evidence); positions in what ``match`` was given.
+        captured: in issue order.
+        executed: in the order in which they began.
+        rules: how they are compared.
+        expected: where the captured ops are in the program; None where only the ops are known.
+        rank: whose they are.
+        threads: of each executed op, or its stream; () where nobody knows.
+        kinds: the classes in which captured, and executed, ops are compared.
+        pairs: (captured, executed, evidence).
         explained: reason -> how many pairs differ in form by it, or how many ops have no partner.
-        without_captured, without_executed: positions of ops without a partner for a known reason,
-            and of calls whose partners are their messages.
-        unmatched_captured, unmatched_executed: positions of the others, ascending.
+        without_captured, without_executed: ops without a partner for a known reason, and calls
+            whose partners are their messages.
+        unmatched_captured, unmatched_executed: the others that are compared, ascending; the keys.
+            Of XLA's programs only what must match is compared.
         reordered: pairs of a recording in another order than recorded.
         in_order: class -> pairs that follow each other in both.
-        certain: captured positions whose partner could be no other op: all recorded ones, and of
-            XLA's those that alone look as they do.
+        certain: captured ops whose partner could be no other op: all recorded ones, and of XLA's
+            those that alone look as they do.
+        merged: keys of ops of which a compiler merged some: which of them, sizes do not show.
+        gloo: copies and divisions that gloo may still have made: (op, elements) -> how many.
     """
 
-    pairs: list[tuple[int, int, Evidence]] = field(default_factory=list)
+    captured: Sequence[OpFacts]
+    executed: Sequence[OpFacts]
+    rules: Rules
+    expected: Expected | None = None
+    rank: int = 0
+    threads: Sequence[int] = ()
+    kinds: tuple[list[OpClass], ...] = field(init=False)
+    pairs: list[Pair] = field(default_factory=list)
     explained: Counter[str] = field(default_factory=Counter)
     without_captured: list[int] = field(default_factory=list)
     without_executed: list[int] = field(default_factory=list)
-    unmatched_captured: list[int] = field(default_factory=list)
-    unmatched_executed: list[int] = field(default_factory=list)
+    unmatched_captured: dict[int, None] = field(init=False)
+    unmatched_executed: dict[int, None] = field(init=False)
     reordered: list[tuple[int, int]] = field(default_factory=list)
     in_order: dict[OpClass, int] = field(default_factory=dict)
     certain: set[int] = field(default_factory=set)
+    merged: set[Hashable] = field(default_factory=set)
+    gloo: Counter[tuple[str, int]] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.kinds = tuple(
+            [self.rules.kind(facts) for facts in ops] for ops in (self.captured, self.executed)
+        )
+        self.unmatched_captured, self.unmatched_executed = (
+            dict.fromkeys(
+                number
+                for number, kind in enumerate(kinds)
+                if self.rules.recorded or kind.must_match
+            )
+            for kinds in self.kinds
+        )
+
+    def pair(self, captured: int, executed: int, evidence: Evidence, reason: str = "") -> None:
+        """Two ops are the same; one of them may be in several pairs."""
+        self.pairs.append((captured, executed, evidence))
+        self.unmatched_captured.pop(captured, None)
+        self.unmatched_executed.pop(executed, None)
+        if reason:
+            self.explained[reason] += 1
+
+    def pair_merged(self, captured: Sequence[int], executed: int) -> None:
+        """Several captured ops ran as one; others that look like them are no longer certain."""
+        for number in captured:
+            self.pair(number, executed, Evidence.SIZES)
+        self.merged.update(self.rules.key(self.captured[number]) for number in captured)
+        self.merged.add(self.rules.key(self.executed[executed]))
+
+    def give_partner(self, pair: Pair, instead: int) -> None:
+        """Give the executed op of a pair to a captured op that looks like the other one."""
+        self.pairs[self.pairs.index(pair)] = instead, pair[1], Evidence.SIZES
+        self.unmatched_captured.pop(instead, None)
+        self.certain.discard(pair[0])
 
     def explain(self, reason: str, captured: Sequence[int], executed: Sequence[int]) -> None:
-        """Say why ops have no partner."""
+        """Record why ops have no partner."""
         if captured or executed:
             self.explained[reason] += len(captured) + len(executed)
         self.without_captured += captured
         self.without_executed += executed
-        self.unmatched_captured = without(self.unmatched_captured, captured)
-        self.unmatched_executed = without(self.unmatched_executed, executed)
+        for number in captured:
+            self.unmatched_captured.pop(number, None)
+        for number in executed:
+            self.unmatched_executed.pop(number, None)
+
+    def unmatched(self, kind: OpClass) -> tuple[list[int], list[int]]:
+        """Captured and executed ops of a class that have no partner."""
+        return (
+            [i for i in self.unmatched_captured if self.kinds[0][i] is kind],
+            [j for j in self.unmatched_executed if self.kinds[1][j] is kind],
+        )
+
+    def place(self, captured: int) -> Hashable:
+        """Where a captured op is in the program: the same in each iteration of a loop."""
+        if self.expected is None:
+            return None
+        return int(self.expected.graph[captured]), int(self.expected.node[captured])
 
 
 def without(positions: list[int], taken: Iterable[int]) -> list[int]:
@@ -69,9 +146,9 @@ def without(positions: list[int], taken: Iterable[int]) -> list[int]:
     return [position for position in positions if position not in gone]
 
 
-def equal(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> list[tuple[int, int]]:
+def equal(captured: Sequence[Hashable], executed: Sequence[Hashable]) -> list[tuple[int, int]]:
     """Positions of equal keys, the first of each with the first."""
     places: dict[Hashable, deque[int]] = defaultdict(deque)
-    for j, key in enumerate(theirs):
+    for j, key in enumerate(executed):
         places[key].append(j)
-    return [(i, places[key].popleft()) for i, key in enumerate(ours) if places.get(key)]
+    return [(i, places[key].popleft()) for i, key in enumerate(captured) if places.get(key)]

@@ -4,7 +4,7 @@ The idea: a recording must come in the same order, so its ops are aligned by lon
 subsequence, and one extra op makes nothing behind it a mismatch.  XLA orders a program anew, so
 there the op's identity decides: the same sizes and the same source line, then the same sizes.
 
-    pairs = in_order(captured, executed, [0, 1], [0, 2], rules, result)
+    same_ops(matching, OpClass.GEMM)
 """
 
 from __future__ import annotations
@@ -14,95 +14,92 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
+from flint.observed.classes import OpClass
 from flint.observed.columns import OpFacts
 from flint.validation.matching.alignment import aligned
-from flint.validation.matching.equivalence import Rules
-from flint.validation.matching.pairing import Evidence, Matching, Pairs, equal, without
+from flint.validation.matching.pairing import Evidence, Matching, Pair, equal, without
+from flint.validation.matching.rules import Rules
 
 
-def in_order(
-    captured: Sequence[OpFacts],
-    executed: Sequence[OpFacts],
-    mine: list[int],
-    yours: list[int],
-    rules: Rules,
-    result: Matching,
-) -> Pairs:
-    """Ops of a recording: aligned in order, and what is left over in another order."""
-    our_keys = [rules.key(captured[i]) for i in mine]
-    their_keys = [rules.key(executed[j]) for j in yours]
-    named = bool(mine) and rules.kind(captured[mine[0]]) in rules.by_name
+def same_ops(matching: Matching, kind: OpClass) -> None:
+    """Pair the ops of a class that are the same, but for those that the trace contradicts."""
+    rules = matching.rules
+    captured_ids, executed_ids = matching.unmatched(kind)
+    compare = _in_order if rules.recorded else _by_identity
+    for i, j, evidence in compare(matching, captured_ids, executed_ids, kind in rules.by_name):
+        executed = matching.executed[j]
+        if not rules.contradicts(matching.captured[i], executed):
+            by_name = evidence == Evidence.NAME and not rules.sized(executed)
+            matching.pair(i, j, Evidence.NAME if by_name else max(evidence, Evidence.SIZES))
+
+
+def _in_order(
+    matching: Matching, captured_ids: list[int], executed_ids: list[int], named: bool
+) -> list[Pair]:
+    """Ops of a recording: aligned in order, then the others in another order."""
+    rules = matching.rules
     evidence = Evidence.NAME if named else Evidence.SIZES
     numbers: dict[Hashable, int] = {}
-    a, b = (
-        np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
-        for keys in (our_keys, their_keys)
+    keys, ran = (
+        np.array([numbers.setdefault(rules.key(ops[n]), len(numbers)) for n in ids], dtype=np.int64)
+        for ops, ids in ((matching.captured, captured_ids), (matching.executed, executed_ids))
     )
-    pairs = [(mine[i], yours[j], evidence) for i, j in aligned(a, b) or []]
-    result.certain.update(i for i, _, _ in pairs)
-    left, over = (set(positions) for positions in (mine, yours))
-    left -= {i for i, _, _ in pairs}
-    over -= {j for _, j, _ in pairs}
-    rest = [(i, key) for i, key in zip(mine, our_keys, strict=True) if i in left]
-    others = [(j, key) for j, key in zip(yours, their_keys, strict=True) if j in over]
-    for i, j in equal([key for _, key in rest], [key for _, key in others]):
-        pair = rest[i][0], others[j][0]
-        result.reordered.append(pair)
-        pairs.append((*pair, evidence))
-    return pairs
+    pairs = aligned(keys, ran) or []
+    matching.certain.update(captured_ids[i] for i, _ in pairs)
+    others = without(list(range(len(keys))), (i for i, _ in pairs))
+    run = without(list(range(len(ran))), (j for _, j in pairs))
+    reordered = [(others[i], run[j]) for i, j in equal(keys[others].tolist(), ran[run].tolist())]
+    matching.reordered += [(captured_ids[i], executed_ids[j]) for i, j in reordered]
+    return [(captured_ids[i], executed_ids[j], evidence) for i, j in (*pairs, *reordered)]
 
 
-def by_identity(
-    captured: Sequence[OpFacts],
-    executed: Sequence[OpFacts],
-    mine: list[int],
-    yours: list[int],
-    rules: Rules,
-    address: Sequence[Hashable],
-    result: Matching,
-) -> Pairs:
+def _by_identity(
+    matching: Matching, captured_ids: list[int], executed_ids: list[int], named: bool
+) -> list[Pair]:
     """Ops of XLA's programs: the same sizes, and as much of their origin as agrees."""
-    pairs: Pairs = []
-    named = bool(mine) and rules.kind(captured[mine[0]]) in rules.by_name
+    captured, executed, rules = matching.captured, matching.executed, matching.rules
+    pairs: list[Pair] = []
     if named:  # those whose sizes are known first
-        sized = [j for j in yours if rules.sized(executed[j])]
+        sized = [j for j in executed_ids if rules.sized(executed[j])]
         alike = equal(
-            [rules.sized_key(captured[i]) for i in mine],
+            [rules.sized_key(captured[i]) for i in captured_ids],
             [rules.sized_key(executed[j]) for j in sized],
         )
-        pairs = [(mine[i], sized[j], Evidence.SIZES) for i, j in alike]
-        mine = without(mine, (i for i, _, _ in pairs))
-        yours = without(yours, sized)
-    for told in (2, 1, 0):
-        ours, theirs = (
-            _buckets(ops, positions, rules, told)
-            for ops, positions in ((captured, mine), (executed, yours))
-        )
-        found: Pairs = []
-        for bucket, members in ours.items():
-            others = theirs.get(bucket, [])
-            evidence = Evidence.IDENTITY if told else Evidence.SIZES
-            both = zip(members, others, strict=False)
-            found += [(i, j, Evidence.NAME if named else evidence) for i, j in both]
-            if len(members) == len(others) and address:
-                places = {address[i] for i in members}
-                if len(places) == len({executed[j].name for j in others}) == 1:
-                    result.certain.update(members)
-        mine = without(mine, (i for i, _, _ in found))
-        yours = without(yours, (j for _, j, _ in found))
+        pairs = [(captured_ids[i], sized[j], Evidence.SIZES) for i, j in alike]
+        captured_ids = without(captured_ids, (i for i, _, _ in pairs))
+        executed_ids = without(executed_ids, sized)
+    for detail in (2, 1, 0):
+        evidence = Evidence.NAME if named else Evidence.IDENTITY if detail else Evidence.SIZES
+        buckets = _buckets(captured, captured_ids, rules, detail)
+        ran = _buckets(executed, executed_ids, rules, detail)
+        found: list[Pair] = []
+        for bucket, members in buckets.items():
+            others = ran.get(bucket, [])
+            found += [(i, j, evidence) for i, j in zip(members, others, strict=False)]
+            if len(members) == len(others) and _alone(matching, members, others):
+                matching.certain.update(members)
+        captured_ids = without(captured_ids, (i for i, _, _ in found))
+        executed_ids = without(executed_ids, (j for _, j, _ in found))
         pairs += found
     return pairs
 
 
+def _alone(matching: Matching, members: list[int], others: list[int]) -> bool:
+    """Whether captured ops that look alike are one op of the program, as the executed ones are."""
+    facts = matching.captured[members[0]]
+    if matching.expected is None or matching.rules.key(facts) in matching.merged:
+        return False
+    names = {matching.executed[j].name for j in others}
+    return len({matching.place(i) for i in members}) == len(names) == 1
+
+
 def _buckets(
-    ops: Sequence[OpFacts], positions: list[int], rules: Rules, told: int
+    ops: Sequence[OpFacts], ids: list[int], rules: Rules, detail: int
 ) -> dict[Hashable, list[int]]:
-    """Positions by key and, as ``told``, source line (1) and layer and phase (2)."""
+    """Positions by key and, as ``detail`` says, source line (1) and layer and phase (2)."""
     found: dict[Hashable, list[int]] = defaultdict(list)
-    for number in positions:
+    for number in ids:
         facts = ops[number]
-        if told and not facts.source:
-            continue
-        place = (facts.source, facts.origin)[:told]
-        found[rules.key(facts), place].append(number)
+        if not detail or facts.source:
+            found[rules.key(facts), (facts.source, facts.origin)[:detail]].append(number)
     return found

@@ -1,6 +1,6 @@
 """What a report says of one rank: counts by class, differences, dependencies.
 
-add_counts(report, captured, executed, found, rules)
+add_counts(report, matching)
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from flint.observed.columns import Ints, Observed, OpFacts
 from flint.observed.op_text import described
 from flint.observed.selection import plain_name
 from flint.validation.expected.dependencies import contradictions
-from flint.validation.expected.ops import Expected
-from flint.validation.matching.equivalence import MESSAGES, Rules
 from flint.validation.matching.pairing import Evidence, Matching
+from flint.validation.matching.rules import MESSAGES
 from flint.validation.report.report import Difference, Report
 
 _LISTED_EDGES = 20
@@ -29,14 +28,9 @@ FUSED = "torch.compile fused parts of the run: lighter ops in them have no names
 _WITH_NAMES = ("kineto", "pytorch-et")
 
 
-def add_counts(
-    report: Report,
-    captured: list[OpFacts],
-    executed: list[OpFacts],
-    found: Matching,
-    rules: Rules,
-) -> None:
+def add_counts(report: Report, matching: Matching) -> None:
     """Count ops and pairs by class."""
+    captured, executed, rules = matching.captured, matching.executed, matching.rules
     for facts in captured:
         count = report.of(facts.kind)
         count.captured += 1
@@ -46,7 +40,7 @@ def add_counts(
         count.executed += 1
         count.executed_bytes += max(0, facts.bytes)
     seen = set()
-    for i, j, evidence in found.pairs:
+    for i, j, evidence in matching.pairs:
         if i in seen:  # one op of several buffers that ran as several ops
             continue
         seen.add(i)
@@ -55,19 +49,19 @@ def add_counts(
             count.by_name += 1
         else:
             count.matched += 1
-        count.of_any_group += rules.untold(captured[i], executed[j])
+        count.of_any_group += rules.of_unknown_group(captured[i], executed[j])
         report.identified += evidence == Evidence.IDENTITY
-    for kind, number in found.in_order.items():
+    for kind, number in matching.in_order.items():
         report.of(kind).in_order += number
     for ops, positions in (
-        (captured, found.without_captured),
-        (executed, found.without_executed),
+        (captured, matching.without_captured),
+        (executed, matching.without_executed),
     ):
         for i in positions:
             count = report.of(ops[i].kind)
             count.explained += 1
             count.explained_captured += ops is captured
-    for reason, number in found.explained.items():
+    for reason, number in matching.explained.items():
         report.explained[reason] = report.explained.get(reason, 0) + number
     for kind in rules.by_name:
         if kind.must_match:
@@ -75,28 +69,21 @@ def add_counts(
             report.notes[text] = report.of(kind).by_name
 
 
-def add_differences(
-    report: Report,
-    rank: int,
-    captured: list[OpFacts],
-    executed: list[OpFacts],
-    found: Matching,
-    trace: Observed,
-    rows: Ints,
-) -> None:
+def add_differences(report: Report, matching: Matching, trace: Observed, rows: Ints) -> None:
     """Add what has no partner, and what ran in another order.
 
     Of light ops a few may come and go with the backend.  One whose name the other side has nowhere
     is another program: another activation, optimizer or loss.
     """
+    captured, executed, rank = matching.captured, matching.executed, matching.rank
     named = report.comparable and trace.form in _WITH_NAMES
     compiled = any(facts.name.startswith(_COMPILED) for facts in trace.facts)
     if named and compiled:
         report.note(FUSED)
-    ours, theirs = ({_name(facts) for facts in set(ops)} for ops in (captured, executed))
+    names, run_names = ({_name(facts) for facts in set(ops)} for ops in (captured, executed))
     sides = (
-        ("not executed", captured, found.unmatched_captured, theirs),
-        ("not captured", executed, found.unmatched_executed, ours),
+        ("not executed", captured, matching.unmatched_captured, run_names),
+        ("not captured", executed, matching.unmatched_executed, names),
     )
     if trace.form == "pytorch-et":  # as many may be inside of others by the observer's mistake
         alone = sum(
@@ -115,7 +102,7 @@ def add_differences(
             strange &= not (compiled and ops is captured)
             counts = facts.kind.must_match or strange
             report.add(Difference(what, facts.kind, rank, i, described(facts), place, counts))
-    for i, _ in found.reordered:
+    for i, _ in matching.reordered:
         facts = captured[i]
         place = facts.source or facts.origin
         report.add(
@@ -131,28 +118,24 @@ def _name(facts: OpFacts) -> str:
     return plain_name(facts.name).removeprefix("_foreach_")
 
 
-def add_edges(
-    report: Report,
-    trace: Observed,
-    rank: int,
-    expected: Expected,
-    captured: list[OpFacts],
-    rows: Ints,
-    found: Matching,
-) -> None:
+def add_edges(report: Report, matching: Matching, trace: Observed, rows: Ints) -> None:
     """Dependencies among heavy ops against when they began, or against their order.
 
     Execution traces have no times, Chakra's only durations.
     """
+    captured, expected = matching.captured, matching.expected
+    assert expected is not None
     began = np.full(len(expected), -1, dtype=np.int64)
     order = np.arange(len(rows), dtype=np.int64)
     times = trace.start[rows] if (trace.start[rows] >= 0).any() else order
-    for i, j, _ in found.pairs:
+    for i, j, _ in matching.pairs:
         if trace.form == "chakra" and captured[i].kind in MESSAGES:
-            continue  # posted when they may be: their place in the file tells nothing
-        if captured[i].kind.must_match and i in found.certain:
+            continue  # posted when they may be: their place in the file shows nothing
+        if captured[i].kind.must_match and i in matching.certain:
             began[i] = max(began[i], int(times[j]))
-    unsure = sum(captured[i].kind.must_match and i not in found.certain for i, _, _ in found.pairs)
+    unsure = sum(
+        captured[i].kind.must_match and i not in matching.certain for i, _, _ in matching.pairs
+    )
     if unsure:
         text = "pairs among several that look alike, whose dependencies are not checked"
         report.note(text, unsure)
@@ -161,6 +144,7 @@ def add_edges(
     report.contradicted += len(wrong)
     for producer, consumer in wrong[: max(0, _LISTED_EDGES - len(report.contradictions))]:
         report.contradictions.append(
-            f"rank {rank}: {described(captured[consumer])} ({captured[consumer].source}) waits for "
-            f"{described(captured[producer])} ({captured[producer].source}) but began before it"
+            f"rank {matching.rank}: {described(captured[consumer])} ({captured[consumer].source}) "
+            f"waits for {described(captured[producer])} ({captured[producer].source}) but began "
+            "before it"
         )

@@ -26,13 +26,7 @@ _ALIKE = 0.25
 _TO_ONE = frozenset({OpClass.COLLECTIVE_PERMUTE, OpClass.SEND, OpClass.RECV})
 
 
-def check_alike(
-    trace: Observed,
-    rank: int,
-    captured: Sequence[OpFacts],
-    executed: Sequence[OpFacts],
-    found: Matching,
-) -> None:
+def check_alike(trace: Observed, matching: Matching) -> None:
     """Refuse what is of another model or another mesh.
 
     What has no partner for a reason that is named is no evidence of either, nor that anything is
@@ -42,27 +36,34 @@ def check_alike(
     Raises:
         FlintError: it is.
     """
-    ours_left = without(list(range(len(captured))), found.without_captured)
-    theirs_left = without(list(range(len(executed))), found.without_executed)
-    heavy = sum(captured[i].kind.must_match for i in ours_left)
-    theirs = sum(executed[j].kind.must_match for j in theirs_left)
-    paired = sum(captured[i].kind.must_match for i in {i for i, _, _ in found.pairs})
+    captured, executed = (
+        [ops[number] for number in without(list(range(len(ops))), explained)]
+        for ops, explained in (
+            (matching.captured, matching.without_captured),
+            (matching.executed, matching.without_executed),
+        )
+    )
+    heavy, run = (sum(facts.kind.must_match for facts in ops) for ops in (captured, executed))
+    paired = sum(matching.captured[i].kind.must_match for i in {i for i, _, _ in matching.pairs})
     # Another type is no other model.
-    other = sum(facts.of_no_captured_type for facts in executed)
-    asked, ran = (any(facts.kind.must_match for facts in ops) for ops in (captured, executed))
+    other = sum(facts.of_no_captured_type for facts in matching.executed)
+    asked, ran = (
+        any(facts.kind.must_match for facts in ops)
+        for ops in (matching.captured, matching.executed)
+    )
     if asked and not ran and not paired:
         raise FlintError(f"{trace.path}: no op of the step can be compared")
-    ours = _groups([captured[i] for i in ours_left])
-    run = _groups([executed[j] for j in theirs_left])
-    if ours and run and not ours & run:
+    groups, run_groups = _groups(captured), _groups(executed)
+    if groups and run_groups and not groups & run_groups:
         raise FlintError(
-            f"{trace.path}: rank {rank} communicates among {_shown(run)}; in the capture, among "
-            f"{_shown(ours)}: a run on another mesh, or with its axes in another order"
+            f"{trace.path}: rank {matching.rank} communicates among {_shown(run_groups)}; in the "
+            f"capture, among {_shown(groups)}: a run on another mesh, or with its axes in another "
+            "order"
         )
-    if max(heavy, theirs) >= 4 and paired + other < _ALIKE * max(heavy, theirs):
+    if max(heavy, run) >= 4 and paired + other < _ALIKE * max(heavy, run):
         raise FlintError(
             f"{trace.path}: of {heavy:,} captured collectives, GEMMs, convolutions and attentions "
-            f"and {theirs:,} in the trace only {paired:,} match: a trace of another model, other "
+            f"and {run:,} in the trace only {paired:,} match: a trace of another model, other "
             "sizes or another parallelism, from which nothing can be concluded"
         )
 
@@ -87,27 +88,19 @@ def _shown(groups: set[tuple[int, ...]]) -> str:
     return ", ".join(texts) + (", ..." if len(groups) > 3 else "")
 
 
-def meet(
-    meetings: Meetings,
-    rank: int,
-    captured: Sequence[OpFacts],
-    trace: Observed,
-    rows: Ints,
-    time: Ints,
-    found: Matching,
-) -> None:
+def meet(meetings: Meetings, matching: Matching, trace: Observed, rows: Ints, time: Ints) -> None:
     """Add a rank's collectives: the n-th of a group is the same one on all of its ranks.
 
     Only those count whose partner is certain and whose time is known.
     """
     partner: dict[int, int] = {}
     taken: set[int] = set()
-    for i, j, _ in found.pairs:
-        if i in found.certain and i not in partner and j not in taken:
+    for i, j, _ in matching.pairs:
+        if i in matching.certain and i not in partner and j not in taken:
             partner[i] = j
             taken.add(j)
     count: Counter[tuple[int, ...]] = Counter()
-    for i, facts in enumerate(captured):
+    for i, facts in enumerate(matching.captured):
         group = facts.group
         if not facts.kind.collective or facts.kind in _TO_ONE or not group or len(group) < 2:
             continue
@@ -120,7 +113,7 @@ def meet(
             continue
         row = int(rows[j])
         here = Presence(int(trace.start[row]), int(trace.end[row]), int(time[j]))
-        meetings.add(rank, (facts.kind, group, number), here)
+        meetings.add(matching.rank, (facts.kind, group, number), here)
 
 
 def conclude(report: Report, workload: Workload, meetings: Meetings) -> None:

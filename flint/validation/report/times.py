@@ -1,24 +1,23 @@
 """Measured time against modelled time, per class.
 
 The idea: both are summed over the same ops, those with a partner, so that a ratio is about the
-model and not about what was not found.  A collective's kernel also waits for the last rank to come;
-where several ranks were traced, what all of them spent beyond the fastest is told apart as waiting.
+model and not about ops without one.  A collective's kernel also waits for the last rank to come;
+where several ranks were traced, what all of them spent beyond the fastest is counted as waiting.
 
     times = Times()
-    times.add(rank, captured, executed_kinds, found, measured, modelled)
+    times.add(matching, measured, modelled)
     times.classes[OpClass.GEMM].ratio
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flint.observed.classes import OpClass
-from flint.observed.columns import OpFacts
+from flint.validation.matching.pairing import Matching
 
 _NANO = 1e-9
 
@@ -33,7 +32,7 @@ class ClassTime:
         waiting: of that, spent by collectives beyond what the fastest of the traced ranks needed;
             0 where only one rank of each was traced.
         modelled: seconds of the captured ops with a partner.
-        unknown: executed ops whose time the trace does not tell.
+        unknown: executed ops whose time the trace does not have.
     """
 
     measured: float = 0.0
@@ -71,40 +70,37 @@ class Times:
 
     def add(
         self,
-        captured: Sequence[OpFacts],
-        executed: Sequence[OpFacts],
-        pairs: Sequence[tuple[int, int]],
+        matching: Matching,
         measured: NDArray[np.int64],
         modelled: NDArray[np.float64] | None,
     ) -> None:
         """One rank's.
 
         Args:
-            captured, executed: its ops.
-            pairs: positions in them.
+            matching: its ops and their pairs.
             measured: nanoseconds per executed op, -1 unknown.
             modelled: seconds per captured op; None without a system.
         """
         self.ranks += 1
-        for number, facts in enumerate(executed):
+        for number, facts in enumerate(matching.executed):
             time = self.of(facts.kind)
             if measured[number] < 0:
                 # A product that was made a multiplication is timed with what it is fused with.
                 time.unknown += facts.kind != OpClass.ELEMENTWISE or facts.gemms is None
             else:
                 time.measured += int(measured[number]) * _NANO
-        left: set[int] = set()
-        right: set[int] = set()
-        for i, j in pairs:
+        modelled_ids: set[int] = set()
+        timed_ids: set[int] = set()
+        for i, j, _ in matching.pairs:
             if measured[j] < 0:
                 continue
-            time = self.of(captured[i].kind)
-            if j not in right:  # several captured ops may run as one, and one as several
+            time = self.of(matching.captured[i].kind)
+            if j not in timed_ids:  # several captured ops may run as one, and one as several
                 time.matched += int(measured[j]) * _NANO
-            if modelled is not None and i not in left:
+            if modelled is not None and i not in modelled_ids:
                 time.modelled += float(modelled[i])
-            left.add(i)
-            right.add(j)
+            modelled_ids.add(i)
+            timed_ids.add(j)
 
     def total(self, *, collective: bool) -> ClassTime:
         """All communication, or all compute."""

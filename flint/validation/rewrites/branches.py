@@ -1,11 +1,11 @@
 """Conditionals that data decides: a run may take another branch than the one captured.
 
 The idea: a capture has one branch of such a conditional, and the program has all of them.  Where a
-trace tells how often each branch ran, the program is walked again with another branch, and the ops
+trace shows how often each branch ran, the program is walked again with another branch, and the ops
 in which that differs are what must be there, so many times, and what must be missing.
 
     others = OtherBranches(workload)
-    others.explain(rank, captured, executed, taken, found, rules)
+    others.explain(matching, taken)
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.read.records import Module
 from flint.stablehlo.walker import walk
 from flint.validation.expected.ops import expected_of
-from flint.validation.matching.equivalence import Rules
 from flint.validation.matching.pairing import Matching
-from flint.validation.matching.pairs import match
+from flint.validation.matching.rules import Rules
+from flint.validation.rewrites.gemm_forms import multiplication, multiplied_in_all
+from flint.validation.rewrites.table import match
 from flint.validation.rewrites.widened_types import as_stored
 from flint.workload.workload import Workload
 
@@ -90,140 +91,122 @@ class OtherBranches:
         walked = walk(module, self.workload.mesh, options)
         return workload_of(walked, module, options=options, source={})
 
-    def explain(
-        self,
-        rank: int,
-        captured: Sequence[OpFacts],
-        executed: Sequence[OpFacts],
-        taken: Sequence[Taken],
-        found: Matching,
-        rules: Rules,
-    ) -> None:
+    def explain(self, matching: Matching, taken: Sequence[Taken]) -> None:
         """Account for ops of a rank without a partner by what its conditionals chose.
 
         Args:
-            rank: whose.
-            captured, executed: its ops.
-            taken: how often its conditionals took their branches.
-            found: what has a partner; what is explained is added.
-            rules: of ``rules_for``.
+            matching: what is explained is added.
+            taken: how often the rank's conditionals took their branches.
         """
-        left = [i for i in found.unmatched_captured if captured[i].kind.must_match]
-        over = [j for j in found.unmatched_executed if executed[j].kind.must_match]
         unused = [one for one in taken if sum(one.times) and one.inside]
-        if not unused or not (left or over):
+        if not unused or not (matching.unmatched_captured or matching.unmatched_executed):
             return
+        executed, rules = matching.executed, matching.rules
         bare = [replace(facts, compared="") if facts.compared else facts for facts in executed]
         for branches in self._others:
-            every = [expected_of(other, rank) for other in branches]
-            ops = [[one.facts[number] for number in one.op.tolist()] for one in every]
+            every = [expected_of(other, matching.rank) for other in branches]
+            ops = [expected.captured for expected in every]
             # Of another type than captured is what another branch has of that type.
             typed = list(executed)
-            for expected, theirs in zip(every, ops, strict=True):
-                found_in = as_stored(expected, theirs, bare, rules)
+            for expected, of_branch in zip(every, ops, strict=True):
+                stored = as_stored(expected, of_branch, bare, rules)
                 typed = [
-                    told if facts.of_no_captured_type else facts
-                    for facts, told in zip(typed, found_in, strict=True)
+                    other if facts.of_no_captured_type else facts
+                    for facts, other in zip(typed, stored, strict=True)
                 ]
             for key, run in ((_with_type(rules), typed), (rules.key, executed)):
-                if self._choose(captured, run, ops, unused, key, found, rules):
+                if self._choose(matching, run, ops, unused, key):
                     break
 
-    def denied(
-        self,
-        rank: int,
-        captured: Sequence[OpFacts],
-        executed: Sequence[OpFacts],
-        taken: Sequence[Taken],
-        found: Matching,
-        rules: Rules,
-    ) -> Taken | None:
+    def denied(self, matching: Matching, taken: Sequence[Taken]) -> Taken | None:
         """The conditional that took another branch, where all ran as if it had not.
 
         The other branch of the capture does not run what was executed, which another program's may:
-        on a mesh with its axes in another order, for one.  Told of a single conditional only.
+        on a mesh with its axes in another order, for one.  Only for a single conditional.
 
         Args:
-            rank, captured, executed, taken, found, rules: as of ``explain``, when that is done.
+            matching, taken: as of ``explain``, when that is done.
         """
+        captured, executed = matching.captured, matching.executed
         alone = [one for one in taken if sum(one.times)]
-        apart = [captured[i] for i in (*found.unmatched_captured, *found.without_captured)]
-        apart += [executed[j] for j in (*found.unmatched_executed, *found.without_executed)]
+        apart = [captured[i] for i in (*matching.unmatched_captured, *matching.without_captured)]
+        apart += [executed[j] for j in (*matching.unmatched_executed, *matching.without_executed)]
         if len(alone) != 1 or not alone[0].inside or any(facts.kind.must_match for facts in apart):
             return None
         if len(self._others) != 1:
             return None
-        every = [expected_of(other, rank) for other in self._others[0]]
-        branches = [[one.facts[number] for number in one.op.tolist()] for one in every]
-        changes, example = _changes(captured, branches, rules.key)
+        branches = [expected_of(other, matching.rank).captured for other in self._others[0]]
+        changes, example = _changes(captured, branches, matching.rules.key)
         difference = _in_all(changes, alone[0])
         if difference is None:
             return None
         ops = [example[name] for part in difference for name in part]
-        return alone[0] if _stands_for(ops, alone[0], rules) else None
+        return alone[0] if _stands_for(ops, alone[0], matching.rules) else None
 
     def _choose(
         self,
-        captured: Sequence[OpFacts],
+        matching: Matching,
         executed: Sequence[OpFacts],
         branches: list[list[OpFacts]],
         unused: list[Taken],
         key: _Key,
-        found: Matching,
-        rules: Rules,
     ) -> bool:
         """Explain what differs by the first executed conditional that does; whether one does.
 
         Args:
-            captured, executed, found, rules: as of ``explain``.
+            matching: as of ``explain``.
+            executed: the executed ops, as they are compared with those of the branches.
             branches: a rank's ops with each branch of a captured conditional.
             unused: executed conditionals; without it afterwards.
             key: by which ops are counted.
         """
-        changes, example = _changes(captured, branches, key)
+        changes, example = _changes(matching.captured, branches, key)
         for one in unused:
             difference = _in_all(changes, one)
             if difference is None:
                 continue
+            added, gone = difference
             ops = [example[name] for part in difference for name in part]
-            if _stands_for(ops, one, rules) and self._account(
-                captured, executed, *difference, example, key, found, rules
-            ):
+            wanted = [example[name] for name, count in added.items() for _ in range(count)]
+            fits = _stands_for(ops, one, matching.rules)
+            if fits and _account(matching, executed, wanted, gone, key):
                 unused.remove(one)
                 return True
         return False
 
-    @staticmethod
-    def _account(
-        captured: Sequence[OpFacts],
-        executed: Sequence[OpFacts],
-        added: Counter[Hashable],
-        gone: Counter[Hashable],
-        example: dict[Hashable, OpFacts],
-        key: _Key,
-        found: Matching,
-        rules: Rules,
-    ) -> bool:
-        """Explain these ops if all of them are there; whether they are."""
-        missing: list[int] = []
-        for i in found.unmatched_captured:
-            name = key(captured[i])
-            if gone[name] > 0:
-                gone[name] -= 1
-                missing.append(i)
-        paired = {j for _, j, _ in found.pairs}.union(found.without_executed)
-        free = [j for j in range(len(executed)) if j not in paired]
-        wanted = [example[name] for name, count in added.items() for _ in range(count)]
-        inner = match(wanted, [executed[j] for j in free], rules)
-        if any(gone.values()) or any(wanted[i].kind.must_match for i in inner.unmatched_captured):
-            return False
-        used = [free[j] for _, j, _ in inner.pairs if executed[free[j]].kind.must_match]
-        if not set(used) <= set(found.unmatched_executed):
-            return False
-        found.explain(NOT_CHOSEN, missing, [])
-        found.explain(CHOSEN, [], used)
-        found.explained.update(inner.explained)
-        return True
+
+def _account(
+    matching: Matching,
+    executed: Sequence[OpFacts],
+    wanted: Sequence[OpFacts],
+    gone: Counter[Hashable],
+    key: _Key,
+) -> bool:
+    """Explain the ops of another branch if all of them are there; whether they are.
+
+    Args:
+        matching, executed, key: as of ``_choose``.
+        wanted: what ran more than captured.
+        gone: what ran less, by ``key``.
+    """
+    missing: list[int] = []
+    for i in matching.unmatched_captured:
+        name = key(matching.captured[i])
+        if gone[name] > 0:
+            gone[name] -= 1
+            missing.append(i)
+    paired = {j for _, j, _ in matching.pairs}.union(matching.without_executed)
+    free = [j for j in range(len(executed)) if j not in paired]
+    inner = match(Matching(wanted, [executed[j] for j in free], matching.rules))
+    if any(gone.values()) or inner.unmatched_captured:
+        return False
+    used = [free[j] for _, j, _ in inner.pairs if executed[free[j]].kind.must_match]
+    if not matching.unmatched_executed.keys() >= set(used):
+        return False
+    matching.explain(NOT_CHOSEN, missing, [])
+    matching.explain(CHOSEN, [], used)
+    matching.explained.update(inner.explained)
+    return True
 
 
 class _Asked(dict[str, int]):
@@ -255,7 +238,7 @@ def _stands_for(ops: Sequence[OpFacts], one: Taken, rules: Rules) -> bool:
     return all(
         size(facts) in there
         for facts in ops
-        if not (rules.multiplication(facts) or rules.multiplied_in_all(facts))
+        if not (multiplication(rules, facts) or multiplied_in_all(rules, facts))
     )
 
 

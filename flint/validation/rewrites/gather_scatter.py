@@ -4,16 +4,16 @@ The idea: StableHLO has neither; NCCL's process group does them by sends and rec
 captures.  A profiler names the call.  A gather is one send of a member, or one receive from every
 other member at its root; a scatter is one receive, or one send to every other member at its root.
 
-    through_root(captured, executed, left=[22, 23], over=[31])      # [(22, 31), ...]
+    through_root(matching)
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from flint.observed.classes import OpClass
 from flint.observed.columns import OpFacts
+from flint.validation.matching.pairing import Evidence, Matching
 
 THROUGH_ROOT = "a gather to one rank or a scatter from one, captured as its messages"
 
@@ -24,33 +24,31 @@ _MESSAGES = {
 }
 
 
-def through_root(
-    captured: Sequence[OpFacts], executed: Sequence[OpFacts], left: Sequence[int],
-    over: Sequence[int],
-) -> list[tuple[int, int]]:  # fmt: skip
-    """Gathers and scatters, in order, with the messages that they are made of.
-
-    Args:
-        captured, executed: ops of one rank.
-        left, over: ascending positions of those without a partner.
-
-    Returns:
-        (captured, executed), an executed op once for each of its messages.
-    """
-    messages = [i for i in left if captured[i].kind in (OpClass.SEND, OpClass.RECV)]
-    pairs: list[tuple[int, int]] = []
+def through_root(matching: Matching) -> None:
+    """Pair gathers and scatters, in order, with the messages that they are made of."""
+    captured, executed = matching.captured, matching.executed
+    messages = [
+        i for i in matching.unmatched_captured if captured[i].kind in (OpClass.SEND, OpClass.RECV)
+    ]
+    calls = []
     at = 0
-    for j in over:
+    for j in list(matching.unmatched_executed):
         roles = _MESSAGES.get(call_of(executed[j]))
         if roles is None:
             continue
         for start in range(at, len(messages)):
             run = _run([captured[i] for i in messages[start:]], *roles)
             if run and _fits([captured[i] for i in messages[start : start + run]], executed[j]):
-                pairs += [(i, j) for i in messages[start : start + run]]
+                evidence = Evidence.NAME if executed[j].parts is None else Evidence.SIZES
+                for i in messages[start : start + run]:
+                    matching.pair(i, j, evidence)
+                    matching.certain.add(i)
+                    kind = captured[i].kind
+                    matching.in_order[kind] = matching.in_order.get(kind, 0) + 1
+                calls.append(j)
                 at = start + run
                 break
-    return pairs
+    matching.explain(THROUGH_ROOT, [], calls)
 
 
 def call_of(facts: OpFacts) -> str:
@@ -75,20 +73,16 @@ def _run(messages: Sequence[OpFacts], member: OpClass, root: OpClass) -> int:
 
 
 def _fits(messages: Sequence[OpFacts], call: OpFacts) -> bool:
-    """Whether nothing that the trace tells of a call contradicts its messages."""
+    """Whether nothing that the trace has of a call contradicts its messages."""
     first = messages[0]
     if call.dtype and first.dtype and call.dtype != first.dtype:
         return False
     if call.parts is not None and call.bytes != first.bytes:
         return False
-    if call.parts is None and call.operands and _elements(call) != _elements(first):
+    if call.parts is None and call.operands and call.elements != first.elements:
         return False
     at_root = first.kind == _MESSAGES[call_of(call)][1]
     if call.group is not None:
         others = {facts.peer for facts in messages} <= set(call.group)
         return others and (not at_root or len(messages) == len(call.group) - 1)
     return call.members < 0 or (at_root and len(messages) == call.members - 1)
-
-
-def _elements(facts: OpFacts) -> int:
-    return sum(math.prod(shape) for shape, _ in facts.operands or ())

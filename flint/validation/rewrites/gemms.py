@@ -2,11 +2,11 @@
 
 The idea: products of the same operand run as one, the other operands side by side (XLA's
 dot-merger), libraries get their sizes in multiples of eight, and a long sum is cut into a batch of
-short ones (split-k).  What a step does once per layer
-it does in all layers, so a node of the graph is rewritten everywhere or nowhere; a rewrite is
-believed if it brings what is captured nearer to what ran, size by size, and its partner is there.
+short ones (split-k).  What a step does once per layer it does in all layers, so a node of the graph
+is rewritten everywhere or nowhere; a rewrite is believed if it brings what is captured nearer to
+what ran, size by size, and its partner is there.
 
-    merge(expected, captured, executed, rules)      # [Merged(captured=(4, 5, 6), executed=2, ...)]
+    merged_gemms(matching)
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import itertools
 from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from flint.observed.classes import OpClass
 from flint.observed.columns import Gemm, OpFacts
 from flint.validation.expected.duplicates import origin
 from flint.validation.expected.ops import Expected
-from flint.validation.matching.equivalence import Rules
+from flint.validation.matching.pairing import Matching
+from flint.validation.matching.rules import Rules
 
 MERGED = "matrix products of the same operand that the compiler runs as one"
 PADDED = "a matrix product whose sizes the compiler pads to multiples of eight"
@@ -38,20 +38,6 @@ _MOST = 20_000
 _Place = tuple[int, int]
 
 
-class Merged(NamedTuple):
-    """Captured ops that ran as one op of another size.
-
-    Attributes:
-        captured: their positions.
-        executed: its position.
-        reasons: why.
-    """
-
-    captured: tuple[int, ...]
-    executed: int
-    reasons: tuple[str, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class _Candidate:
     """Nodes that may run as one: what they would look like."""
@@ -61,40 +47,32 @@ class _Candidate:
     reasons: tuple[str, ...]
 
 
-def merge(
-    expected: Expected, captured: Sequence[OpFacts], executed: Sequence[OpFacts], rules: Rules
-) -> list[Merged]:
-    """Products that ran as another number or size of products, for XLA's programs.
-
-    Args:
-        expected: a rank's ops.
-        captured: their facts.
-        executed: in the order in which they began.
-        rules: of ``rules_for``.
-    """
-    ours = {i: facts for i, facts in enumerate(captured) if _plain(facts)}
-    theirs = [j for j, facts in enumerate(executed) if _plain(facts)]
-    if OpClass.GEMM in rules.by_name or not ours or not theirs:
-        return []
+def merged_gemms(matching: Matching) -> None:
+    """Pair products of XLA's programs that ran as another number or size of products."""
+    captured, executed, rules = matching.captured, matching.executed, matching.rules
+    captured_ids = [i for i in matching.unmatched_captured if _plain(captured[i])]
+    executed_ids = [j for j in matching.unmatched_executed if _plain(executed[j])]
+    expected = matching.expected
+    if expected is None or OpClass.GEMM in rules.by_name or not captured_ids or not executed_ids:
+        return
     at: dict[_Place, list[int]] = defaultdict(list)
-    for i in ours:
+    for i in captured_ids:
         at[int(expected.graph[i]), int(expected.node[i])].append(i)
-    ran = Counter(rules.key(executed[j]) for j in theirs)
+    ran = Counter(rules.key(executed[j]) for j in executed_ids)
     surplus = ran.copy()
-    surplus.subtract(rules.key(facts) for facts in ours.values())
+    surplus.subtract(rules.key(captured[i]) for i in captured_ids)
     if not any(surplus.values()):
-        return []
+        return
     candidates = _candidates(expected, captured, at, rules)
     if len(candidates) > _MOST:
-        return []
+        return
     free: dict[Hashable, deque[int]] = defaultdict(deque)
-    for j in theirs:
+    for j in executed_ids:
         free[rules.key(executed[j])].append(j)
-    found: list[Merged] = []
     for item in _believed(candidates, captured, at, ran, surplus, rules):
         for together in zip(*(at[place] for place in item.places), strict=True):
-            found.append(Merged(tuple(together), free[item.key].popleft(), item.reasons))
-    return found
+            matching.pair_merged(together, free[item.key].popleft())
+            matching.explained.update({reason: len(together) for reason in item.reasons})
 
 
 def _plain(facts: OpFacts) -> bool:

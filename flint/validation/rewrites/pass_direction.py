@@ -1,21 +1,21 @@
 """Messages that went in the other pass: forward what was captured backward, or the reverse.
 
-The idea: of ops that look alike nobody tells which is which, in loops least of all; but a program
-says of each whether it is of the forward or of the backward pass, before and after compiling.  A
-ring that turns the other way sends the same messages, those of the first pass in the second one.
-Only permutations are looked at: what compilers combine has the pass of one of its parts.
+The idea: which of several ops that look alike is which cannot be known, least of all in loops; but
+a program says of each whether it is of the forward or of the backward pass, before and after
+compiling.  A ring that turns the other way sends the same messages, those of the first pass in the
+second one.  Only permutations are looked at: what compilers combine has the pass of one of its
+parts.
 
-    for i, j in other_pass(captured, executed, found, rules): ...
+    for i, j in other_pass(matching): ...
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 
 from flint.observed.classes import OpClass
 from flint.observed.columns import OpFacts
-from flint.validation.matching.equivalence import Rules
 from flint.validation.matching.pairing import Matching
 
 _KIND = OpClass.COLLECTIVE_PERMUTE
@@ -24,28 +24,21 @@ _KIND = OpClass.COLLECTIVE_PERMUTE
 _PASSES = {"forward": "forward", "recompute": "forward", "backward": "backward"}
 
 
-def other_pass(
-    captured: Sequence[OpFacts], executed: Sequence[OpFacts], found: Matching, rules: Rules
-) -> list[tuple[int, int]]:
-    """Pairs of permutations of which all that look alike ran in another pass than captured.
-
-    Args:
-        captured, executed: ops of a rank.
-        found: their pairs.
-        rules: of ``rules_for``.
-    """
+def other_pass(matching: Matching) -> list[tuple[int, int]]:
+    """Pairs of permutations of which all that look alike ran in another pass than captured."""
+    captured, executed = matching.captured, matching.executed
     alike: dict[Hashable, list[tuple[int, int]]] = defaultdict(list)
-    for i, j, _ in found.pairs:
+    for i, j, _ in matching.pairs:
         line = captured[i].source
         both = captured[i], executed[j]
         alone = all(facts.kind == _KIND and len(facts.parts or ()) == 1 for facts in both)
         if alone and line and line == executed[j].source:
-            alike[rules.key(captured[i]), line].append((i, j))
+            alike[matching.rules.key(captured[i]), line].append((i, j))
     wrong: list[tuple[int, int]] = []
     for pairs in alike.values():
-        ours = {_pass(captured[i]) for i, _ in pairs}
-        theirs = {_pass(executed[j]) for _, j in pairs}
-        if "" not in ours | theirs and not ours & theirs:
+        passes = {_pass(captured[i]) for i, _ in pairs}
+        run = {_pass(executed[j]) for _, j in pairs}
+        if "" not in passes | run and not passes & run:
             wrong += pairs
     return wrong
 

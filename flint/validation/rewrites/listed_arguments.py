@@ -1,0 +1,88 @@
+"""Ops of the same name of which a profiler lists other arguments, for a known reason.
+
+listed_arguments(matching, OpClass.COPY)
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import defaultdict
+
+from flint.observed.classes import OpClass
+from flint.observed.columns import OpFacts
+from flint.observed.selection import plain_name
+from flint.validation.matching.pairing import Evidence, Matching
+from flint.validation.matching.rules import Rules, arguments
+from flint.validation.rewrites.cpu_substitutes import shapes_of
+
+UNREAD = "the profiler records arguments that the op does not read, or lists without element types"
+UNTOLD = "the profiler does not record the tensors of an optional list, such as indices"
+LONG_LIST = "the profiler does not record lists of more than 30 tensors: only names are compared"
+
+#: Tensors of a list that Kineto still writes out (kTruncatLength in torch/csrc/profiler/util.cpp).
+_LONGEST_LIST = 30
+#: So many ops of a name are looked at for one that lists other arguments.
+_LOOKED_AT = 64
+
+
+def listed_arguments(matching: Matching, kind: OpClass) -> None:
+    """Pair ops of the same name whose arguments differ for a reason.
+
+    Those that read nothing must be at the same place in the order.
+    """
+    rules = matching.rules
+    if not rules.recorded or kind in rules.by_name or kind.collective or kind == OpClass.GEMM:
+        return
+    captured_ids, executed_ids = matching.unmatched(kind)
+    if not captured_ids or not executed_ids:
+        return
+    pairs = [(i, j) for i, j, _ in matching.pairs if matching.kinds[0][i] is kind]
+    before, ran_before = sorted(i for i, _ in pairs), sorted(j for _, j in pairs)
+    free: dict[str, list[int]] = defaultdict(list)
+    for j in executed_ids:
+        free[plain_name(matching.executed[j].name)].append(j)
+    for i in captured_ids:
+        captured = matching.captured[i]
+        candidates = free[plain_name(captured.name)]
+        for j in candidates[:_LOOKED_AT]:
+            reason = _reason(captured, matching.executed[j], rules)
+            at_same_place = bisect_left(before, i) == bisect_left(ran_before, j)
+            if reason and (at_same_place or shapes_of(captured)):
+                candidates.remove(j)
+                evidence = Evidence.NAME if reason == LONG_LIST else Evidence.SIZES
+                matching.pair(i, j, evidence, reason)
+                break
+
+
+def _reason(captured: OpFacts, executed: OpFacts, rules: Rules) -> str:
+    """Why two ops of the same name list other arguments; "" where no reason is known.
+
+    Lists of tensors have no element type in Kineto's traces; their shapes count.  An op that makes
+    a tensor reads nothing, whatever the profiler lists.  Of the ops that must match only a
+    convolution may list more, its weight, and attention keys and values of grouped heads, which
+    other kernels want repeated.
+    """
+    tensors, listed = set(arguments(captured)), set(arguments(executed))
+    if not listed and len(captured.operands or ()) > _LONGEST_LIST:
+        return LONG_LIST
+    untyped = {shape for shape, dtype in listed if not dtype}
+    more = {shape for shape, _ in listed} - {shape for shape, _ in tensors}
+    results = {batch * m * n for batch, m, n, _ in captured.gemms or ()}
+    if captured.kind == OpClass.ATTENTION and not all(
+        any(_grouped(shape, whole) for whole, _ in tensors) for shape in more
+    ):
+        return ""
+    # The gradient of a weight alone does not read the weight, which has the result's sizes.
+    if captured.kind == OpClass.CONVOLUTION and not {math.prod(s) for s in more} <= results:
+        return ""
+    if all(item in listed or item[0] in untyped for item in tensors):
+        return UNREAD
+    return UNTOLD if rules.recorded and listed and listed < tensors else ""
+
+
+def _grouped(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+    """Whether a tensor (batch, heads, ...) is another with fewer heads, each for a group of its."""
+    if len(shape) != len(whole) or len(shape) < 3 or not shape[1]:
+        return False
+    return shape[:1] + shape[2:] == whole[:1] + whole[2:] and whole[1] % shape[1] == 0

@@ -1,0 +1,110 @@
+"""The rewrites of a comparison, in the order in which they are tried.
+
+The idea: one ``Matching`` goes from step to step.  Rewrites that make one op of several come first,
+then the ops that are the same in both, then those that ran in another form; what is left of light
+ops may still be a backend's own work.  What no step pairs or explains is a mismatch.
+
+    match(Matching(captured, executed, rules))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum, auto
+from functools import partial
+from itertools import chain
+from typing import TypeAlias
+
+from flint.observed.classes import OpClass
+from flint.validation.matching.alignment import longest_ascending
+from flint.validation.matching.form_reasons import form_reasons
+from flint.validation.matching.pairing import Matching
+from flint.validation.matching.rules import Rules
+from flint.validation.matching.same_ops import same_ops
+from flint.validation.rewrites.all_reduces import rewritten_all_reduces
+from flint.validation.rewrites.combined_collectives import combined_collectives
+from flint.validation.rewrites.cpu_substitutes import (
+    cast,
+    decomposed,
+    functional,
+    heads,
+    on_numbers,
+    zeros,
+)
+from flint.validation.rewrites.foreach import foreach
+from flint.validation.rewrites.gather_scatter import through_root
+from flint.validation.rewrites.gemm_forms import multiplied, pointwise, ragged
+from flint.validation.rewrites.gemms import merged_gemms
+from flint.validation.rewrites.gloo import on_own_threads, on_program_threads
+from flint.validation.rewrites.listed_arguments import listed_arguments
+
+HEAVY = frozenset(kind for kind in OpClass if kind.must_match)
+LIGHT = frozenset(OpClass) - HEAVY
+
+#: Tried one after another on the ops of each class.
+OF_A_CLASS = (same_ops, combined_collectives, listed_arguments, foreach)
+
+
+class Run(Enum):
+    """What is compared: a program of XLA's or a recording of PyTorch's, and where it ran."""
+
+    XLA_ON_DEVICE = auto()
+    XLA_ON_HOST = auto()
+    RECORDED_ON_DEVICE = auto()
+    RECORDED_ON_HOST = auto()
+
+
+def _run(rules: Rules) -> Run:
+    if rules.recorded:
+        return Run.RECORDED_ON_HOST if rules.on_host else Run.RECORDED_ON_DEVICE
+    return Run.XLA_ON_HOST if rules.on_host else Run.XLA_ON_DEVICE
+
+
+def class_by_class(kinds: frozenset[OpClass], matching: Matching) -> None:
+    """Pair the ops of each of these classes, and count how many are in order."""
+    for kind in sorted(kinds.intersection(chain(*matching.kinds))):
+        before = len(matching.pairs)
+        for rewrite in OF_A_CLASS:
+            rewrite(matching, kind)
+        pairs = matching.pairs[before:]
+        for i, j, _ in pairs:
+            reasons = form_reasons(matching.rules, matching.captured[i], matching.executed[j])
+            matching.explained.update(reasons)
+        firsts = {i: j for i, j, _ in sorted(pairs, reverse=True)}
+        matching.in_order[kind] = longest_ascending([firsts[i] for i in sorted(firsts)])
+
+
+Rewrite: TypeAlias = Callable[[Matching], None]
+_XLA = (Run.XLA_ON_DEVICE, Run.XLA_ON_HOST)
+_RECORDED = (Run.RECORDED_ON_DEVICE, Run.RECORDED_ON_HOST)
+_ON_HOST = (Run.RECORDED_ON_HOST,)
+
+#: Light ops of PyTorch's CPU backend.  Gloo's are known by their elements alone: after those that
+#: are known by more.
+SUBSTITUTES: tuple[Rewrite, ...] = (
+    decomposed, functional, on_program_threads, heads, cast, zeros, on_numbers,
+)  # fmt: skip
+
+#: What each is for, and the rewrite.
+REWRITES: tuple[tuple[tuple[Run, ...], Rewrite], ...] = (
+    ((Run.XLA_ON_DEVICE,), merged_gemms),
+    ((Run.XLA_ON_DEVICE,), rewritten_all_reduces),
+    ((*_XLA, *_RECORDED), partial(class_by_class, HEAVY)),
+    (_XLA, ragged),
+    (_XLA, pointwise),
+    (_XLA, multiplied),
+    (_RECORDED, through_root),
+    (_ON_HOST, on_own_threads),
+    (_RECORDED, partial(class_by_class, LIGHT)),
+    *((_ON_HOST, rewrite) for rewrite in SUBSTITUTES),
+)
+
+
+def match(matching: Matching) -> Matching:
+    """Pair the ops of one rank; returns the same matching."""
+    run = _run(matching.rules)
+    for runs, rewrite in REWRITES:
+        if run in runs:
+            rewrite(matching)
+    matching.pairs.sort()
+    return matching
