@@ -24,8 +24,8 @@ from flint.observed.steps import Chosen, mean_times
 from flint.validation.expected.chakra_words import as_in_chakra
 from flint.validation.expected.modelled import Modelled
 from flint.validation.expected.ops import Expected, expected_of
+from flint.validation.matching.equivalence import rules_for
 from flint.validation.matching.pairing import Matching
-from flint.validation.matching.rules import rules_for
 from flint.validation.report.rank_report import add_counts, add_differences, add_edges
 from flint.validation.report.report import Difference, Report
 from flint.validation.report.sanity_checks import check_alike, meet

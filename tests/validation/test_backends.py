@@ -11,9 +11,9 @@ from flint.converters.profilers.torch_ops import op_facts
 from flint.errors import FlintError
 from flint.observed.classes import OpClass, aten_class
 from flint.observed.columns import OpFacts
+from flint.validation.matching.equivalence import rules_for
 from flint.validation.matching.form_reasons import BARRIER, ROOTED
 from flint.validation.matching.pairing import Evidence, Matching
-from flint.validation.matching.rules import rules_for
 from flint.validation.report.sanity_checks import check_alike
 from flint.validation.rewrites.combined_collectives import COMBINED
 from flint.validation.rewrites.cpu_substitutes import CAST, DECOMPOSED, FUNCTIONAL, HEADS, NUMBERS

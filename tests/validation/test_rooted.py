@@ -11,8 +11,8 @@ from flint.converters.profilers.pytorch_et.observe import observe as observe_pyt
 from flint.converters.profilers.torch_ops import comms_facts, op_facts
 from flint.observed.classes import OpClass
 from flint.observed.columns import OpFacts
+from flint.validation.matching.equivalence import rules_for
 from flint.validation.matching.pairing import Matching
-from flint.validation.matching.rules import rules_for
 from flint.validation.rewrites.gather_scatter import THROUGH_ROOT
 from flint.validation.rewrites.table import match
 

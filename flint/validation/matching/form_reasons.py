@@ -8,7 +8,7 @@ from __future__ import annotations
 from flint.observed.classes import OpClass, aten_class
 from flint.observed.columns import OpFacts
 from flint.observed.selection import LIBRARY_NAMES, plain_name
-from flint.validation.matching.rules import TO_ROOT, WIDER, Rules, distinct_tensors, last_name
+from flint.validation.matching.equivalence import TO_ROOT, WIDER, Rules, distinct_tensors, last_name
 
 PROMOTED = "bfloat16 is computed and sent as float32 on the CPU"
 PROMOTED_8_BITS = "floats of 8 bits are computed and sent as float16 on the CPU"

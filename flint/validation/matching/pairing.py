@@ -19,7 +19,7 @@ from typing import TypeAlias
 from flint.observed.classes import OpClass
 from flint.observed.columns import OpFacts
 from flint.validation.expected.ops import Expected
-from flint.validation.matching.rules import Rules
+from flint.validation.matching.equivalence import Rules
 
 
 class Evidence(IntEnum):

@@ -17,8 +17,8 @@ import numpy as np
 from flint.observed.classes import OpClass
 from flint.observed.columns import OpFacts
 from flint.validation.matching.alignment import aligned
+from flint.validation.matching.equivalence import Rules
 from flint.validation.matching.pairing import Evidence, Matching, Pair, equal, without
-from flint.validation.matching.rules import Rules
 
 
 def same_ops(matching: Matching, kind: OpClass) -> None:

@@ -12,8 +12,8 @@ from flint.observed.columns import Ints, Observed, OpFacts
 from flint.observed.op_text import described
 from flint.observed.selection import plain_name
 from flint.validation.expected.dependencies import contradictions
+from flint.validation.matching.equivalence import MESSAGES
 from flint.validation.matching.pairing import Evidence, Matching
-from flint.validation.matching.rules import MESSAGES
 from flint.validation.report.report import Difference, Report
 
 _LISTED_EDGES = 20

@@ -18,7 +18,7 @@ from flint.graph.work import Role
 from flint.mesh.groups import Groups
 from flint.observed.columns import OpFacts
 from flint.validation.expected.ops import Expected
-from flint.validation.matching.rules import Rules
+from flint.validation.matching.equivalence import Rules
 
 #: More all-reduces behind a value than are followed.
 _MOST_BEHIND = 256

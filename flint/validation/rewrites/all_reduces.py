@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from flint.observed.classes import OpClass
 from flint.observed.columns import OpFacts
+from flint.validation.matching.equivalence import Rules
 from flint.validation.matching.pairing import Matching
-from flint.validation.matching.rules import Rules
 from flint.validation.rewrites.all_reduce_chains import Chain, Form, Key, Place, chains_of, key_of
 from flint.validation.rewrites.combined_collectives import COMBINED
 

@@ -26,8 +26,8 @@ from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.read.records import Module
 from flint.stablehlo.walker import walk
 from flint.validation.expected.ops import expected_of
+from flint.validation.matching.equivalence import Rules
 from flint.validation.matching.pairing import Matching
-from flint.validation.matching.rules import Rules
 from flint.validation.rewrites.gemm_forms import multiplication, multiplied_in_all
 from flint.validation.rewrites.table import match
 from flint.validation.rewrites.widened_types import as_stored

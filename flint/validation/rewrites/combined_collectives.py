@@ -10,8 +10,8 @@ from collections.abc import Hashable
 
 from flint.observed.classes import OpClass
 from flint.observed.columns import OpFacts
+from flint.validation.matching.equivalence import Rules
 from flint.validation.matching.pairing import Evidence, Matching
-from flint.validation.matching.rules import Rules
 
 #: Per class of collectives.
 COMBINED = {

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from flint.observed.classes import OpClass
 from flint.observed.columns import OpFacts
+from flint.validation.matching.equivalence import Rules, either_way
 from flint.validation.matching.form_reasons import PROMOTED
 from flint.validation.matching.pairing import Evidence, Matching, equal, without
-from flint.validation.matching.rules import Rules, either_way
 
 POINTWISE = "a convolution with a window of one element, computed as a matrix product"
 RAGGED = "a ragged product, which runs as a dense one of all groups, with zeros in between"

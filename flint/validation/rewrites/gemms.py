@@ -20,8 +20,8 @@ from flint.observed.classes import OpClass
 from flint.observed.columns import Gemm, OpFacts
 from flint.validation.expected.duplicates import origin
 from flint.validation.expected.ops import Expected
+from flint.validation.matching.equivalence import Rules
 from flint.validation.matching.pairing import Matching
-from flint.validation.matching.rules import Rules
 
 MERGED = "matrix products of the same operand that the compiler runs as one"
 PADDED = "a matrix product whose sizes the compiler pads to multiples of eight"

@@ -12,8 +12,8 @@ from collections import defaultdict
 from flint.observed.classes import OpClass
 from flint.observed.columns import OpFacts
 from flint.observed.selection import plain_name
+from flint.validation.matching.equivalence import Rules, arguments
 from flint.validation.matching.pairing import Evidence, Matching
-from flint.validation.matching.rules import Rules, arguments
 from flint.validation.rewrites.cpu_substitutes import shapes_of
 
 UNREAD = "the profiler records arguments that the op does not read, or lists without element types"

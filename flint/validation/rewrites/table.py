@@ -17,9 +17,9 @@ from typing import TypeAlias
 
 from flint.observed.classes import OpClass
 from flint.validation.matching.alignment import longest_ascending
+from flint.validation.matching.equivalence import Rules
 from flint.validation.matching.form_reasons import form_reasons
 from flint.validation.matching.pairing import Matching
-from flint.validation.matching.rules import Rules
 from flint.validation.matching.same_ops import same_ops
 from flint.validation.rewrites.all_reduces import rewritten_all_reduces
 from flint.validation.rewrites.combined_collectives import combined_collectives

@@ -21,7 +21,7 @@ from flint.observed.classes import OpClass
 from flint.observed.columns import OpFacts
 from flint.validation.expected.loop_invariants import unchanged
 from flint.validation.expected.ops import Expected
-from flint.validation.matching.rules import Rules
+from flint.validation.matching.equivalence import Rules
 
 #: What stands for the type of an op that has no captured type (``OpFacts.of_no_captured_type``).
 OTHER = "converted from "
