@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from flint.host.stages import heard_by, stage
+from tests.support.shared import quick
 
 STEP = """
 import torch
@@ -33,7 +34,7 @@ def test_a_stage_is_heard_in_the_block_only() -> None:
     assert heard == ["one", "two"]
 
 
-@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("terminal", quick([True, False], True))
 def test_a_capture_shows_what_it_does_on_a_terminal_alone(terminal: bool, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "train.py").write_text(STEP)

@@ -11,6 +11,7 @@ import pytest
 
 from tests.packaging.conftest import ROOT
 from tests.support.children import HUNG
+from tests.support.shared import quick_rows
 
 
 @pytest.fixture
@@ -35,15 +36,15 @@ def test_every_room_uses_only_rooms_below_it(copy: Path) -> None:
     assert broken(copy) == ""
 
 
-@pytest.mark.parametrize(
-    ("module", "line"),
-    [
-        ("mesh/ranks.py", "import flint.graph.work"),
-        ("graph/work.py", "import flint.cli"),
-        ("sweeps/rows.py", "import flint.converters.chakra.schema"),
-        ("frontends/saved.py", "import flint.converters.chakra.schema"),
-    ],
-)
+UPWARDS = [
+    ("mesh/ranks.py", "import flint.graph.work"),
+    ("graph/work.py", "import flint.cli"),
+    ("sweeps/rows.py", "import flint.converters.chakra.schema"),
+    ("frontends/saved.py", "import flint.converters.chakra.schema"),
+]
+
+
+@pytest.mark.parametrize(("module", "line"), quick_rows(UPWARDS, UPWARDS[0]))
 def test_an_arrow_upwards_is_refused(copy: Path, module: str, line: str) -> None:
     with open(copy / "flint" / module, "a") as file:
         file.write(f"\n{line}\n")

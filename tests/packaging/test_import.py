@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.shared import quick
+
 from .conftest import ROOT, Installed
 
 pytestmark = pytest.mark.xdist_group("packaging")
@@ -46,7 +48,10 @@ except AttributeError as error:
     assert shown.strip() == "module 'flint' has no attribute 'no_such_name'"
 
 
-@pytest.mark.parametrize("order", ["import flint, sympy, torch", "import sympy, torch, flint"])
+ORDERS = ["import flint, sympy, torch", "import sympy, torch, flint"]
+
+
+@pytest.mark.parametrize("order", quick(ORDERS, ORDERS[1]))
 def test_torch_and_sympy_work_beside_flint(installed: Installed, order: str) -> None:
     # sympy takes a `flint` with a version of python-flint's for its number types.
     script = f"""
@@ -61,7 +66,7 @@ assert torch.ones(2, 3).sum().item() == 6
     installed.run(installed.python, "-c", script)
 
 
-@pytest.mark.parametrize("where", [".", "tests", "flint/stablehlo"])
+@pytest.mark.parametrize("where", quick([".", "tests", "flint/stablehlo"], "tests"))
 def test_a_source_checkout_finds_its_folders_from_everywhere_in_it(where: str) -> None:
     # Without an installation: only the root is on the path, as in `python -m` run there.
     script = f"""

@@ -41,7 +41,7 @@ def profile(step, folder):
         jitted = function if hasattr(function, "lower") else jax.jit(function, **settings)
         compiled = jitted.lower(*arguments).compile()
         (folder / "module.txt").write_text(compiled.as_text())
-        spare = jax.tree.map(jax.numpy.array, arguments)
+        spare = jax.block_until_ready(jax.tree.map(jax.numpy.array, arguments))
         with jax.profiler.trace(str(folder / "profile")):
             # One run at a time: the devices share a few threads, and two can block them all.
             jax.block_until_ready(compiled(*arguments))

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 
 from tests.frontends.torch.in_child import record_in_child  # noqa: E402
 from tests.frontends.torch.real.processes import Case, preload, run_faked, run_really  # noqa: E402
+from tests.support.shared import quick  # noqa: E402
 
 preload()
 
@@ -170,7 +171,7 @@ UNUSED = {
 }
 
 
-@pytest.mark.parametrize("name", UNUSED)
+@pytest.mark.parametrize("name", quick(UNUSED, "looking"))
 def test_unused_parameters_are_treated_as_by_real_processes(name):
     """Buckets, the map, copies, what the optimizer updates: of two gloo processes."""
     options, step = UNUSED[name]
