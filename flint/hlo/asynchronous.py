@@ -171,7 +171,7 @@ def _copy_start(reading: Reading, instruction: Any, scope: Scope) -> None:
 
 HANDLERS: dict[str, Handler] = {
     "all-gather-done": _done(1),
-    "all-gather-start": _start("all_gather", exchange.collective_along_dimension, 1),
+    "all-gather-start": _start("all_gather", exchange.collective, 1),
     "all-reduce-done": _done(None),
     "all-reduce-start": _all_reduce_start,
     "async-done": _done(1),

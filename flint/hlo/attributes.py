@@ -46,34 +46,7 @@ def _dot(data: bytes) -> dict[str, Any]:
 def _ragged_dot(data: bytes) -> dict[str, Any]:
     numbers = pb.RaggedDotDimensionNumbers.FromString(data)
     return _dot(numbers.dot_dimension_numbers.SerializeToString()) | {
-        "lhs_ragged": tuple(numbers.lhs_ragged_dimensions),
         "rhs_group": tuple(numbers.rhs_group_dimensions),
-    }
-
-
-def _gather_numbers(data: bytes) -> dict[str, Any]:
-    numbers = pb.GatherDimensionNumbers.FromString(data)
-    return {
-        "offset_dims": tuple(numbers.offset_dims),
-        "collapsed_slice_dims": tuple(numbers.collapsed_slice_dims),
-        "index_vector_dim": numbers.index_vector_dim,
-    }
-
-
-def _scatter(data: bytes) -> dict[str, Any]:
-    numbers = pb.ScatterDimensionNumbers.FromString(data)
-    return {
-        "update_window_dims": tuple(numbers.update_window_dims),
-        "index_vector_dim": numbers.index_vector_dim,
-    }
-
-
-def _pad(data: bytes) -> dict[str, Any]:
-    dims = pb.PaddingConfig.FromString(data).dimensions
-    return {
-        "low": tuple([dim.edge_padding_low for dim in dims]),
-        "high": tuple([dim.edge_padding_high for dim in dims]),
-        "interior": tuple([dim.interior_padding for dim in dims]),
     }
 
 
@@ -93,20 +66,13 @@ def _constant(data: bytes) -> dict[str, Any] | None:
     return None if value is None else {"value": value}
 
 
-def _triangular_solve(data: bytes) -> dict[str, Any]:
-    return {"left_side": pb.TriangularSolveOptions.FromString(data).left_side}
-
-
 def convolution(instruction: Any, _context: Context) -> dict[str, Any]:
     """Dimension numbers and window of a convolution."""
     n = pb.ConvolutionDimensionNumbers.FromString(instruction.convolution_dimension_numbers)
     window = _window(instruction.window)
     return {
-        "input_batch": n.input_batch_dimension,
-        "input_feature": n.input_feature_dimension,
         "input_spatial": tuple(n.input_spatial_dimensions),
         "kernel_input_feature": n.kernel_input_feature_dimension,
-        "kernel_output_feature": n.kernel_output_feature_dimension,
         "kernel_spatial": tuple(n.kernel_spatial_dimensions),
         "output_batch": n.output_batch_dimension,
         "output_feature": n.output_feature_dimension,
@@ -141,45 +107,25 @@ def slice_limits(instruction: Any, _context: Context) -> dict[str, Any]:
     }
 
 
-def dynamic_slice(instruction: Any, _context: Context) -> dict[str, Any]:
-    """Sizes of what is taken."""
-    return {"sizes": tuple(instruction.dynamic_slice_sizes)}
-
-
 def compare(instruction: Any, _context: Context) -> dict[str, Any]:
     """Direction of a comparison."""
     return {"direction": instruction.comparison_direction}
 
 
-def gather(instruction: Any, context: Context) -> dict[str, Any]:
-    """Slice sizes and dimension numbers of a gather."""
-    numbers = _GATHER_NUMBERS(instruction, context) or {}
-    return {"slice_sizes": tuple(instruction.gather_slice_sizes), **numbers}
-
-
 def select_and_scatter(instruction: Any, context: Context) -> dict[str, Any]:
-    """Window of a select-and-scatter, which has no dilations."""
+    """Size of the window of a select-and-scatter."""
     window = WINDOW(instruction, context) or {}
-    return {key: window[key] for key in ("window_dimensions", "strides", "padding")}
-
-
-_FFT_TYPES = ("FFT", "IFFT", "RFFT", "IRFFT")
+    return {"window_dimensions": window["window_dimensions"]}
 
 
 def fft(instruction: Any, _context: Context) -> dict[str, Any]:
-    """Length and type of an FFT."""
-    kind = _FFT_TYPES[instruction.fft_type]
-    return {"fft_length": tuple(instruction.fft_length), "fft_type": kind}
+    """Length of an FFT."""
+    return {"fft_length": tuple(instruction.fft_length)}
 
 
 def made(_instruction: Any, _context: Context) -> dict[str, Any]:
     """A copy that a backend makes."""
     return {"made": True}
-
-
-def top_k(instruction: Any, _context: Context) -> dict[str, Any]:
-    """K of a TopK."""
-    return {"k": instruction.k}
 
 
 def backend_config(instruction: Any, context: Context) -> str:
@@ -219,18 +165,10 @@ def aliases(instruction: Any) -> tuple[tuple[int, int], ...]:
 
 def custom_call(instruction: Any, context: Context) -> dict[str, Any]:
     """Target and properties of a custom call."""
-    decoded: dict[str, Any] = {
-        "target": instruction.custom_call_target,
-        "api_version": instruction.custom_call_api_version,
-    }
-    if instruction.custom_call_has_side_effect:
-        decoded["has_side_effect"] = True
+    decoded: dict[str, Any] = {"target": instruction.custom_call_target}
     config = backend_config(instruction, context)
     if config:
         decoded["backend_config"] = flat_dictionary(config) or config
-    in_place = aliases(instruction)
-    if in_place:
-        decoded["aliases"] = in_place
     if instruction.convolution_dimension_numbers:
         decoded |= convolution(instruction, context)
     return decoded
@@ -239,8 +177,4 @@ def custom_call(instruction: Any, context: Context) -> dict[str, Any]:
 CONSTANT = _once("literal", _constant)
 DOT = _once("dot_dimension_numbers", _dot)
 RAGGED_DOT = _once("ragged_dot_dimension_numbers", _ragged_dot)
-SCATTER = _once("scatter_dimension_numbers", _scatter)
-PAD = _once("padding_config", _pad)
 WINDOW = _once("window", _window)
-TRIANGULAR_SOLVE = _once("triangular_solve_options", _triangular_solve)
-_GATHER_NUMBERS = _once("gather_dimension_numbers", _gather_numbers)

@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from flint.hlo.attributes import dimension, frontend_attributes
+from flint.hlo.attributes import frontend_attributes
 from flint.hlo.context import Context
 from flint.hlo.groups import (
-    group_size,
     groups_of_iota,
     groups_of_list,
     groups_of_mesh,
@@ -62,26 +61,9 @@ def collective(instruction: Any, context: Context) -> dict[str, Any]:
     return channel(instruction) | {"groups": replica_groups(instruction, context)}
 
 
-def collective_along_dimension(instruction: Any, context: Context) -> dict[str, Any]:
-    """A collective with one dim: all-gather, reduce-scatter."""
-    return collective(instruction, context) | dimension(instruction, context)
-
-
-def all_to_all(instruction: Any, context: Context) -> dict[str, Any]:
-    """Split and concatenation dim, one and the same in HLO; none with an operand per member."""
-    decoded = collective(instruction, context)
-    if instruction.dimensions:
-        dim = dimension(instruction, context)["dimension"]
-        members = group_size(decoded["groups"])
-        if members is None:  # everybody, along the kind of id that the channel implies
-            members = context.num_partitions if decoded["channel_id"] else context.num_replicas
-        decoded |= {"split_dimension": dim, "concat_dimension": dim, "split_count": members}
-    return decoded
-
-
 def ragged_all_to_all(instruction: Any, context: Context) -> dict[str, Any]:
     """The custom call by which StableHLO writes a ragged all-to-all."""
-    return {"target": "ragged_all_to_all", "api_version": 4} | collective(instruction, context)
+    return {"target": "ragged_all_to_all"} | collective(instruction, context)
 
 
 def point_to_point(instruction: Any, _context: Context) -> dict[str, Any]:

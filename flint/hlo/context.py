@@ -9,19 +9,15 @@ from flint.stablehlo.read.records import ReplicaGroups
 
 
 class Context:
-    """What decoders share within one module: its sizes, its payload table and the caches.
+    """What decoders share within one module: its payload table and the caches.
 
     ``meshes`` collects the distinct meshes that replica groups name, under invented names.
     """
 
-    __slots__ = ("attributes", "groups", "meshes", "num_partitions", "num_replicas", "payloads")
+    __slots__ = ("attributes", "groups", "meshes", "payloads")
 
-    def __init__(
-        self, payloads: tuple[bytes, ...], num_partitions: int = 1, num_replicas: int = 1
-    ) -> None:
+    def __init__(self, payloads: tuple[bytes, ...]) -> None:
         self.payloads = payloads
-        self.num_partitions = num_partitions
-        self.num_replicas = num_replicas
         self.attributes: dict[tuple[object, ...], dict[str, Any] | None] = {}
         self.meshes: dict[tuple[tuple[str, int], ...], str] = {}
         self.groups: dict[tuple[int, bytes], ReplicaGroups] = {}

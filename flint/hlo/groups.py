@@ -23,16 +23,6 @@ from flint.stablehlo.read.records import ReplicaGroups
 MAX_DEVICES = 2**26
 
 
-def group_size(groups: ReplicaGroups) -> int | None:
-    """Members of a group (of the largest one); None for one group of everybody."""
-    if groups.iota is not None:
-        return groups.iota[0][1]
-    if groups.mesh is not None:
-        sizes = dict(groups.mesh[0])
-        return math.prod([part[1] if part else int(sizes[name]) for name, part in groups.mesh[1]])
-    return None if groups.table is None else int(groups.table.shape[1])
-
-
 def groups_of_list(data: bytes) -> ReplicaGroups:
     """Groups of a ``CollectiveDeviceListProto``: a table, or (older writers) an iota.
 

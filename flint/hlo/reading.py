@@ -65,7 +65,7 @@ class Reading:
         self.partitions = max(devices.computation_count, 1)
         self.replicas = max(devices.replica_count, 1)
         payloads = tuple(proto.payloads)
-        self.context = Context(payloads, self.partitions, self.replicas)
+        self.context = Context(payloads)
         self.locations = Locations(proto.stack_frame_index, payloads)
         self._names: dict[int, str] = {}
         self._regions: dict[int, Block] = {}

@@ -15,7 +15,6 @@ from typing import Any
 
 from flint.hlo import attributes as read
 from flint.hlo.async_fusions import CONTEXT, fused_collective
-from flint.hlo.mlir_text import flat_dictionary
 from flint.hlo.reading import Handler, Reading
 from flint.hlo.scope import Scope
 from flint.hlo.shapes import arrange, flatten, same_structure
@@ -108,10 +107,7 @@ def _call(reading: Reading, instruction: Any, scope: Scope) -> None:
         reading.emit("call", instruction, scope, {"callee": name})
         return
     stated = read.frontend_attributes(instruction)
-    attrs: dict[str, Any] = {"name": stated.get("composite.name", ""), "decomposition": name}
-    if stated.get("composite.attributes"):
-        text = stated["composite.attributes"]
-        attrs["attributes"] = flat_dictionary(text) or {"text": text}
+    attrs = {"name": stated.get("composite.name", ""), "decomposition": name}
     reading.emit("composite", instruction, scope, attrs)
 
 

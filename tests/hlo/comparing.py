@@ -35,10 +35,6 @@ def attributes(op, module):
         attrs.pop("use_global_device_ids", None)
         if attrs.get("target") == "ragged_all_to_all":
             attrs.pop("backend_config", None)
-    if op.name == "mhlo.topk":
-        attrs["k"] = module.type_of(op.results[0]).shape[-1]
-    if op.name == "fft":  # the enum's text or its name
-        attrs["fft_type"] = attrs["fft_type"].removeprefix("#stablehlo<fft_type ").rstrip(">")
     return attrs
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flint.hlo import hlo_pb2 as pb
-from flint.hlo.groups import group_size, groups_of_iota, groups_of_list, groups_of_mesh
+from flint.hlo.groups import groups_of_iota, groups_of_list, groups_of_mesh
 from flint.hlo.reader import read_hlo
 from flint.stablehlo.read.reader import read_mlir
 from tests.hlo.comparing import expand
@@ -68,7 +68,6 @@ def test_older_writers_put_the_iota_into_the_list(iota):
     nested = pb.CollectiveDeviceListProto(iota_replica_group_list=iota)
     old = groups_of_list(nested.SerializeToString())
     assert old == groups_of_iota(iota.SerializeToString())
-    assert group_size(old) == iota.num_devices_per_group
 
 
 def test_mesh_axes_sub_axes_and_device_order():
@@ -94,7 +93,6 @@ def test_mesh_axes_sub_axes_and_device_order():
     assert along == (("a", (2, 2)), ("b", None))
     # iota(8) as [[0 1 2 3] [4 5 6 7]], transposed to 4 x 2
     assert order.tolist() == [0, 4, 1, 5, 2, 6, 3, 7]
-    assert group_size(groups) == 4
 
 
 def test_device_order_written_out_must_fit_the_mesh():

@@ -203,15 +203,6 @@ def test_variadic_collective_is_one_record():
     assert [op.name for op in reduce.regions[0].ops] == ["add"]
 
 
-def test_all_to_all_of_an_array_states_its_split():
-    read = module("""p = f32[8,4] parameter(0)
-      ROOT a = f32[8,4] all-to-all(p), channel_id=1, replica_groups={{0,1},{2,3}},
-        dimensions={0}""")
-    [op] = read.functions["main"].ops
-    stated = [op.attr(key) for key in ("split_dimension", "concat_dimension", "split_count")]
-    assert stated == [0, 0, 2]
-
-
 def test_ragged_groups_are_padded():
     read = module(
         """p = f32[8] parameter(0)

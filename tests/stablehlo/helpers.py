@@ -14,8 +14,8 @@ from flint.graph.nodes import Node
 from flint.graph.verification import verify
 from flint.mesh.mesh import Mesh
 from flint.stablehlo.options import WalkOptions
-from flint.stablehlo.read.attributes import integer_array
 from flint.stablehlo.read.bindings import ir, make_context
+from flint.stablehlo.read.elements import integer_array
 from flint.stablehlo.read.reader import read_mlir
 from flint.stablehlo.walker import Walked, walk
 

@@ -84,7 +84,7 @@ class Run:
         if not self.module.computations:
             self.module = pb.HloProto.FromString(self.data).hlo_module
         self.computations = {item.id: item for item in self.module.computations}
-        self.context = Context(tuple(self.module.payloads), 1, 1)
+        self.context = Context(tuple(self.module.payloads))
 
     def executed(self):
         """Names of instructions in the order in which they run."""

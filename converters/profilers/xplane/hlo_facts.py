@@ -64,7 +64,7 @@ class ModuleFacts:
         replicas, partitions = _counts(assignment)
         self.devices = replicas * partitions if replicas else None
         self._world = World(partitions or 1, replicas or 1)
-        self._context = Context(tuple(proto.payloads), partitions or 1, replicas or 1)
+        self._context = Context(tuple(proto.payloads))
         self._types = TypeTable(where, {})
         self._locations = Locations(proto.stack_frame_index, tuple(proto.payloads))
         self._computations = {item.id: item for item in proto.computations}

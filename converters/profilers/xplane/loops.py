@@ -30,7 +30,7 @@ def iterations(
         ran: how often each instruction ran, by rank and step.
     """
     inside = {item.id: [one.name for one in item.instructions] for item in module.computations}
-    context = Context(tuple(module.payloads), 1, 1)
+    context = Context(tuple(module.payloads))
     loops = [
         (one.name, inside.get(number, []), _trips(one, context))
         for item in module.computations

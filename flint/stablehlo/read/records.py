@@ -1,6 +1,6 @@
 """Op records: what a reader hands to the walker.
 
-The idea: two readers (MLIR modules in ``stablehlo/reader.py``, HLO protos in ``hlo/``) bring their
+The idea: two readers (MLIR modules here, HLO protos in ``hlo/``) bring their
 input into one plain form, so that one table of rules and one walker serve both.  A record holds the
 op's StableHLO name, values as module-wide integers, and only those attributes that a rule reads.
 Records live for one conversion; what stays is the ``WorkloadGraph``.
@@ -11,47 +11,40 @@ Records live for one conversion; what stays is the ``WorkloadGraph``.
 Attributes by op (all plain Python; absent means the default of the StableHLO specification):
 
     dot_general          lhs_batching, rhs_batching, lhs_contracting, rhs_contracting
-    convolution          input_batch, input_feature, input_spatial, kernel_input_feature,
-                         kernel_output_feature, kernel_spatial, output_batch, output_feature,
-                         output_spatial, strides, padding ((low, high), ...), lhs_dilation,
-                         rhs_dilation, feature_group_count, batch_group_count
-    reduce, transpose, broadcast_in_dim, reverse    dimensions
-    iota, concatenate, sort                         dimension
-    slice                start, limit, strides      dynamic_slice   sizes
-    pad                  low, high, interior
+    chlo.ragged_dot      + rhs_group
+    convolution          input_spatial, kernel_input_feature, kernel_spatial, output_batch,
+                         output_feature, output_spatial, strides, padding ((low, high), ...),
+                         lhs_dilation, rhs_dilation, feature_group_count, batch_group_count
+    transpose, broadcast_in_dim, reverse            dimensions
+    iota, concatenate                               dimension
+    slice                start, limit, strides
     reduce_window        window_dimensions, strides, base_dilations, window_dilations, padding
-    select_and_scatter   window_dimensions, strides, padding
-    gather               slice_sizes                scatter   update_window_dims
-    fft                  fft_length                 rng_bit_generator, cholesky, triangular_solve: -
+    select_and_scatter   window_dimensions
+    fft                  fft_length
     einsum               config ("ab,bc->ac")
-    chlo.ragged_dot      lhs_batching, rhs_batching, lhs_contracting, rhs_contracting, rhs_group
     compare              direction ("LT", "EQ", ...)
     constant             value: numpy array, only when it has at most 2**20 elements, else absent;
                          splats and scalars are 0-d arrays
-    custom_call          target, api_version, backend_config (str or dict), has_side_effect,
-                         aliases ((output_index, operand_index), ...); of a collective for groups of
-                         several sizes also groups, channel_id, use_global_device_ids and reduction
+    custom_call          target, backend_config (str or dict); of a collective for groups of several
+                         sizes also groups, channel_id, use_global_device_ids and reduction
                          ("add", ...); called (names of the functions that it is handed; of an HLO
                          proto they are its regions)
-    composite            name, decomposition (function name), plus its attributes under "attributes"
+    composite            name, decomposition (function name)
     call                 callee
-    all_reduce ...       groups (``ReplicaGroups``), channel_id, use_global_device_ids
-    all_gather           + dimension;  reduce_scatter  + dimension;  all_to_all  + split_dimension,
-                         concat_dimension, split_count
+    all_gather, all_reduce, all_to_all, reduce_scatter, collective_broadcast
+                         groups (``ReplicaGroups``), channel_id, use_global_device_ids
     collective_permute, send, recv      pairs: int64 array [P, 2], channel_id, is_host_transfer
     get_tuple_element    index
     while                trip_count (when the input states it)
 
 What only an HLO proto has:
 
-    fusion               kind ("kLoop", ...), name (of the kernel: "loop_add_fusion"), aliases as of
-                         custom_call; one region, with arguments
+    fusion               kind ("kLoop", ...), name (of the kernel: "loop_add_fusion"), aliases
+                         ((output_index, operand_index), ...); one region, with arguments
     mhlo.copy            made: an optimised module's copies are kernels, others only names
     async_done           -; its operands are the results of the record that the first half became
-    mhlo.topk            k                          mhlo.ragged_dot   as dot_general, + lhs_ragged,
-                                                    rhs_group
+    mhlo.ragged_dot      as chlo.ragged_dot         mhlo.scaled_dot   as dot_general
     custom_call "ragged_all_to_all"                 + groups, channel_id, use_global_device_ids
-    all_to_all           without split_dimension: operand i goes to member i
 """
 
 from __future__ import annotations
