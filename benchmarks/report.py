@@ -62,8 +62,8 @@ def text(results: Results) -> str:
         _sweeps(results.get("sweeps", {})),
         "## Growth\n\n![Seconds against ops, ranks, written ranks and trip count](growth.png)\n",
         "The last two rows of each table are exponents *a* of size^*a*: fitted to all points "
-        "(log-log least squares), and between the last two, where start-up counts least. "
-        "0 is no growth, 1 is proportional.\n",
+        "(log-log least squares), and between the last two, where start-up matters least. 0 is "
+        "no growth, 1 is proportional.\n",
         *(growth_table(item) for item in results["growth"].values()),
     ]
     return "\n".join(parts)
@@ -165,22 +165,22 @@ def _writing(results: Results) -> str:
         )
     resnet, small = results["resnet50"], results["llama_8b"]
     ratio = resnet["peer_seconds"] / resnet["peer_ops"] * resnet["ops"] / resnet["wall"]
-    head = ["", "graph", "save, all of it", "of it the loop that writes the traces"]
+    head = ["", "graph", "save in total", "of which the loop that writes the traces"]
     head += ["plain write", "loop against plain", "save against plain", "loop at 50 % or more"]
-    return (
-        table(head, rows)
-        + "\nThe loop stamps what differs per rank into an encoded trace and writes the file; the "
-        "plain write is one `write` per file of as many bytes from a buffer that is there. Both "
-        "end in the page cache of the same disk, by turns, flushed in between; the share is the "
-        "median of the pairs. What `save` takes beyond the loop goes to kernels, unrolling, "
-        "encoding, the node table and the other files, once per workload.\n\n"
-        f"Peers, on a machine like this one (4 shared cores): hespas took {resnet['peer_seconds']} "
-        f"s for the per-op conversion of a ResNet-50 training module of {resnet['peer_ops']:,} "
-        "ops. It is in no package registry and could not be run here; its time is scaled to our "
-        f"module's ops, which makes Flint {ratio:.0f} times as fast. STAGE, a template generator, "
-        f"took {STAGE_SECONDS} s for 512 ranks and {STAGE_BYTES / 1e6:.0f} MB: "
-        f"{STAGE_BYTES / STAGE_SECONDS / 1e6:.1f} MB/s against "
-        f"{small['trace_bytes'] / small['wall'] / 1e6:,.0f} MB/s of whole command.\n"
+    return table(head, rows) + (
+        "\nThe loop stamps what differs per rank into an encoded trace and writes the file; "
+        "the plain write is one `write` per file of the same number of bytes from an "
+        "existing buffer. Both end in the page cache of the same disk; they alternate, with "
+        "a flush in between, and the share is the median of the pairs. The rest of `save` "
+        "goes to kernels, unrolling, encoding, the node table and the other files, once per "
+        "workload.\n\nPeers, on a machine like this one (4 shared cores): hespas took "
+        f"{resnet['peer_seconds']} s for the per-op conversion of a ResNet-50 training "
+        f"module of {resnet['peer_ops']:,} ops. It is not in a package registry and could "
+        "not be run here; its time is scaled to the ops of our module, which makes Flint "
+        f"{ratio:.0f} times as fast. STAGE, a template generator, took {STAGE_SECONDS} s for "
+        f"512 ranks and {STAGE_BYTES / 1e6:.0f} MB: {STAGE_BYTES / STAGE_SECONDS / 1e6:.1f} "
+        f"MB/s against {small['trace_bytes'] / small['wall'] / 1e6:,.0f} MB/s of whole "
+        "command.\n"
     )
 
 
@@ -215,19 +215,20 @@ def _captures(results: Results) -> str:
         )
     whole = results["everybody"]
     size = whole["bytes"]
-    head = ["step", "whole command", "fastest - slowest", "of it waiting for XLA"]
+    head = ["step", "whole command", "fastest - slowest", "of which waiting for XLA"]
     head += ["peak of all processes", "target", "met"]
     return (
         "## Captures\n\n`flint capture`, from the step's source to the graph and the traces of "
         "ranks 0 to 7. XLA's partitioner runs in a child process; memory is that of parent and "
         "child together.\n\n"
         + table(head, rows)
-        + f"\nAll {whole['ranks']:,} traces of the 405B step on 128 x 8 x 16, "
-        f"{size / 1e9:,.1f} GB: {whole['wall']:.1f} s, of which {whole['save']:.1f} s go to "
-        f"writing ({size / whole['save'] / 1e6:,.0f} MB/s); one plain write per file of as many "
-        f"bytes took {whole['plain']:.1f} s ({size / whole['plain'] / 1e6:,.0f} MB/s) in the same "
-        "run.\n\n"
-        "![Seconds against devices and unrolled layers](captures.png)\n\n"
+        + (
+            f"\nAll {whole['ranks']:,} traces of the 405B step on 128 x 8 x 16, "
+            f"{size / 1e9:,.1f} GB: {whole['wall']:.1f} s, of which {whole['save']:.1f} s go to "
+            f"writing ({size / whole['save'] / 1e6:,.0f} MB/s); one plain write per file of the "
+            f"same size took {whole['plain']:.1f} s ({size / whole['plain'] / 1e6:,.0f} MB/s) in "
+            "the same run.\n\n![Seconds against devices and unrolled layers](captures.png)\n\n"
+        )
         + "\n".join(growth_table(item) for item in results["capture_growth"].values())
     )
 
@@ -257,7 +258,7 @@ def _torch_captures(results: Results) -> str:
         )
     head = ["step", "whole command", "fastest - slowest", "largest process"]
     return (
-        "## Captures of PyTorch steps\n\nFSDP2 x tensor parallel, bf16, clipping, AdamW; every "
+        "## Captures of PyTorch steps\n\nFSDP2 x tensor parallel, bf16, clipping, AdamW; each "
         "recorded rank is a process.\n\n"
         + table([*head, "target", "met"], rows)
         + f"\nA prototype that warmed up every foreach op through DTensor took {PROTOTYPE_SECONDS} "
@@ -331,10 +332,10 @@ def _post_execution(results: Results) -> str:
             f"size^{results['peak_exponent']:.2f} ({results['last_peak_exponent']:.2f}).\n\n"
         )
     return (
-        "## Post-execution traces\n\n`flint convert` on what profilers wrote. The target for "
-        f"10,000 nodes of the simplest kind is a fifth of the {results['peer']} s that the "
-        "converter of MLCommons Chakra was measured with once, on another machine. It is on no "
-        "package registry; its rows are its own source and command line, by turns with ours "
+        "## Post-execution traces\n\n`flint convert` on profiles. The target for 10,000 nodes "
+        f"of the simplest kind is a fifth of the {results['peer']} s that the converter of "
+        "MLCommons Chakra once took on another machine. It is not in a package registry; its "
+        "rows were measured with its own source and command line, alternating with ours "
         "(`chakra_converter PyTorch`, which always writes a debug log).\n\n"
         + table(HEAD, rows)
         + "\n"
@@ -368,16 +369,16 @@ def _sweeps(item: Results) -> str:
         verdict(efficiency >= EFFICIENCY_TARGET),
     ]
     head = [
-        "sweep", "whole command", "one core", "one process", "everything there",
+        "sweep", "whole command", "one core", "one process", "all results present",
         "independent loops", "points alone", "parallel efficiency",
     ]  # fmt: skip
     return (
-        "## Sweeps\n\nThe parallel efficiency is the time on one core divided by the cores and by "
-        "the whole command's time; for the points alone, the time of the same command when "
-        "everything is there is taken off the time on one core first. One process that may use "
-        "all cores is faster than on one: the compiler has threads. Loops that share nothing reach "
-        "the share beside it, which is what the machine left.\n\n"
-        + table([*head, "target", "met"], [cells])
+        "## Sweeps\n\nThe parallel efficiency is the time on one core, divided by the number of "
+        "cores and by the whole command's time. For the points alone, the time of the same "
+        "command with all results present is first subtracted from the time on one core. One "
+        "process that may use all cores is faster than one on a single core, because the "
+        "compiler has threads. Independent loops reach the share in their column, which is what "
+        "the machine allows.\n\n" + table([*head, "target", "met"], [cells])
     )
 
 

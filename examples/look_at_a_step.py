@@ -14,11 +14,11 @@ from flint.passes import apply
 
 
 def main() -> None:
-    """Print what a reader of a paper about the step would ask first."""
+    """Print the collectives of the step, its loops and the largest kernel of each loop."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("path", help="a saved per-device program: StableHLO or HLO")
-    parser.add_argument("mesh", help="sizes of the mesh's axes: 64,8")
-    parser.add_argument("axes", help="their names: data,model")
+    parser.add_argument("mesh", help="sizes of the mesh axes, for example 64,8")
+    parser.add_argument("axes", help="their names, for example data,model")
     given = parser.parse_args()
     shape = tuple(int(size) for size in given.mesh.split(","))
     workload = flint.convert(given.path, mesh=shape, axes=given.axes.split(","))

@@ -1,7 +1,7 @@
-"""Does a captured JAX step run as it was captured?  Eight host devices say so.
+"""Does a captured JAX step run as it was captured?  A test on eight host devices.
 
-The same function is captured for a mesh of eight devices that nobody has, and then run by eight
-devices that XLA makes of the CPU, under JAX's profiler:
+The same function is captured for a mesh of eight devices that need not exist.  It is then run on
+eight devices that XLA makes of the CPU, under JAX's profiler:
 
     python examples/validate_jax_step.py
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 os.environ["JAX_PLATFORMS"] = "cpu"
-# A device that waits in a collective holds a thread; XLA makes as many as it believes to be cores.
+# A device that waits in a collective holds a thread; XLA starts one per core that it counts.
 os.environ["NPROC"] = "64"
 
 import jax
@@ -58,14 +58,14 @@ def train(up: jax.Array, down: jax.Array, batch: jax.Array) -> tuple[jax.Array, 
 
 
 def run(folder: str) -> None:
-    """The step on real devices: leaves a profile."""
+    """Run the step on real devices and write a profile."""
     mesh = jax.make_mesh(MESH, AXES, axis_types=(jax.sharding.AxisType.Auto,) * len(AXES))
     real = [
         jax.device_put(jnp.full(leaf.shape, 0.01, leaf.dtype), leaf.sharding)
         for leaf in arguments(mesh)
     ]
     shardings = tuple(leaf.sharding for leaf in real)
-    # Weights come back split as they went in: as in the capture, and as the next step needs them.
+    # Weights are returned as they are sharded on entry: as in the capture, ready for the next step.
     step = jax.jit(train, in_shardings=shardings).lower(*real).compile()
     jax.block_until_ready(step(*real))
     with jax.profiler.trace(folder):
@@ -73,7 +73,7 @@ def run(folder: str) -> None:
 
 
 def main() -> int:
-    """Capture, run, compare; 1 where they differ."""
+    """Capture, run, compare; 1 if they differ."""
     workload = train.capture()
     with tempfile.TemporaryDirectory() as folder:
         run(folder)

@@ -1,12 +1,12 @@
-"""Does a captured PyTorch step run as it was captured?  Four real processes say so.
+"""Does a captured PyTorch step run as it was captured?  A test with four real processes.
 
-The same function and the same setup are captured (no process group, no devices), and then run by
-four gloo processes under PyTorch's profiler, on the CPU:
+The same function and the same setup are captured (no process group, no devices).  They are then run
+by four gloo processes under PyTorch's profiler, on the CPU:
 
     python examples/validate_torch_step.py
 
-On GPUs all but ``train`` stays as it is: start ranks as ever, with nccl and cuda in ``run``, keep
-the traces, and compare with ``flint validate out/ --trace kineto_rank0.json ...``.
+On GPUs, keep ``train`` and your own launcher, use nccl and cuda in ``run``, keep the traces, and
+compare with ``flint validate out/ --trace kineto_rank0.json ...``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, batch: torch.Tenso
 
 
 def run(rank: int, folder: str) -> None:
-    """A rank: leaves a Kineto trace of two steps after two of warming up."""
+    """Run one rank and write a Kineto trace of two steps, after two steps of warm-up."""
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS
@@ -61,7 +61,7 @@ def run(rank: int, folder: str) -> None:
     arguments = build(init_device_mesh("cpu", (RANKS,), mesh_dim_names=("dp",)))
     with profile(
         schedule=schedule(wait=1, warmup=1, active=2),
-        record_shapes=True,  # sizes of products: without them only names can be compared
+        record_shapes=True,  # sizes of products; without them only names can be compared
         on_trace_ready=lambda p: p.export_chrome_trace(f"{folder}/kineto_rank{rank}.json"),
     ) as profiler:
         for _ in range(4):
@@ -71,7 +71,7 @@ def run(rank: int, folder: str) -> None:
 
 
 def main() -> int:
-    """Capture, run, compare; 1 where they differ."""
+    """Capture, run, compare; 1 if they differ."""
     workload = train.capture()
     with tempfile.TemporaryDirectory() as folder:
         mp.spawn(run, args=(folder,), nprocs=RANKS)

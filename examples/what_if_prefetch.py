@@ -1,11 +1,11 @@
-"""What if FSDP gathered its weights ahead: time and memory of a Llama step, gather by gather.
+"""What if FSDP gathered its weights ahead?  Time and memory of a Llama step, gather by gather.
 
-The step is real PyTorch code with nothing that prefetches: every weight is a parametrisation that
-gathers its shards when it is used ("SimpleFSDP", Zhang et al., 2024, without its compiler), so that
-each all-gather stands in line with the product that needs it.  Products and attention are kept for
-the backward pass; all else, the gathers too, is done again there.  Then the pass ``hoist`` issues
-the gathers k places earlier, in the recorded graph and nowhere else; ``defer`` issues the
-reductions of gradients, which stand in line too, k places later:
+The step is real PyTorch code without prefetching.  Every weight is a parametrisation that gathers
+its shards when it is used ("SimpleFSDP", Zhang et al., 2024, without its compiler), so each
+all-gather comes directly before the product that needs it ("in line").  The results of products and
+attention are kept for the backward pass; everything else, the gathers too, is recomputed there.
+Then the pass ``hoist`` issues the gathers k places earlier, in the recorded graph only, and
+``defer`` issues the reductions of gradients, which are in line too, k places later:
 
     python examples/what_if_prefetch.py                  # 8B on 8 and 64 ranks, 70B on 64
     python examples/what_if_prefetch.py --layers 4       # in seconds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from collections.abc import Mapping
@@ -16,13 +15,12 @@ from flint.cli.engines import AstraSimOption, EngineOption, TimeLimitOption, ref
 from flint.cli.options import AlgorithmOption, FolderArgument, JsonOption
 from flint.cli.saving import announce
 from flint.cli.shared import print_json, print_warnings
-from flint.cli.tables import Printer, Table
+from flint.cli.simulate_tables import show
 from flint.errors import UsageError
 from flint.execution.chains import CommunicationOrder
-from flint.host.readable import human_bytes, human_flops, human_seconds, percentage
 from flint.passes.what_if import parse_passes
 from flint.simulation.recording import record
-from flint.simulation.result import Figures, ProgramResult, SimulationResult
+from flint.simulation.result import SimulationResult
 from flint.workload.folder import chained_by, read_document, traced_system
 from flint.workload.loading import load
 from flint.workload.programs import Level
@@ -215,94 +213,10 @@ def _say(
         print_json(result.to_json())
         return
     print_warnings(workload.warnings)
-    _show(result)
+    show(result)
     for file in files:
         if file is not None:
             sys.stderr.write(f"flint: wrote {file}\n")
-
-
-def _show(result: SimulationResult) -> None:
-    printer = Printer(sys.stdout)
-    mesh = f"{result.ranks:,} rank{'s' if result.ranks != 1 else ''}"
-    by = "" if result.engine == "embedded" else f", {result.engine}"
-    overlap = ", communicators overlap" if result.communication_order == "communicator" else ""
-    how = f"{result.granularity} granularity{overlap}{by}"
-    printer.line(f"one step on {mesh} of {result.system} ({how})")
-    for note in result.notes:
-        printer.line(f"note: {note}")
-    printer.line("")
-    for label, text in _lines(result.figures, result):
-        printer.line(f"  {label:<24}{text}")
-    if len(result.programs) > 1:
-        printer.table(_program_table(result))
-    for program in result.programs:
-        if program.classes:
-            printer.table(_class_table(program, len(result.programs) > 1))
-
-
-def _lines(figures: Figures, result: SimulationResult) -> list[tuple[str, str]]:
-    step = figures.step_seconds
-
-    def part(seconds: float) -> str:
-        if math.isnan(seconds):
-            return "unknown"
-        return f"{human_seconds(seconds)}  ({percentage(seconds, step)} of the step)"
-
-    need, have = human_bytes(figures.peak_memory_bytes), human_bytes(result.memory_bytes)
-    verdict = "fits into" if result.fits else "DOES NOT FIT into"
-    return [
-        ("step", human_seconds(step)),
-        ("compute", part(figures.compute_seconds)),
-        ("communication", part(figures.communication_seconds)),
-        ("exposed communication", part(figures.exposed_communication_seconds)),
-        ("idle", part(figures.idle_seconds)),
-        ("peak memory per rank", f"{need}, which {verdict} {have}"),
-        ("FLOPs of all ranks", human_flops(figures.flops)),
-        ("model FLOPs utilisation", f"{100 * figures.mfu:.1f}%"),
-    ]
-
-
-def _program_table(result: SimulationResult) -> Table:
-    columns = (
-        "program", "?>ranks", ">step", ">compute", ">communication", ">exposed", ">idle",
-        ">memory", ">MFU",
-    )  # fmt: skip
-    rows = []
-    for program in result.programs:
-        figures = program.figures
-        rows.append(
-            (
-                program.name,
-                f"{program.rank_count:,}",
-                human_seconds(figures.step_seconds),
-                human_seconds(figures.compute_seconds),
-                human_seconds(figures.communication_seconds),
-                human_seconds(figures.exposed_communication_seconds),
-                human_seconds(figures.idle_seconds),
-                human_bytes(figures.peak_memory_bytes),
-                f"{100 * figures.mfu:.1f}%",
-            )
-        )
-    return Table("programs (means over their ranks)", columns, rows)
-
-
-def _class_table(program: ProgramResult, named: bool) -> Table:
-    step = program.figures.step_seconds
-    columns = ("what", ">count", ">time", ">of step", ">exposed", "?>FLOPs", "?>bytes")
-    rows = [
-        (
-            row.name.replace("_", "-"),
-            f"{row.count:,.0f}",
-            human_seconds(row.seconds),
-            percentage(row.seconds, step),
-            human_seconds(row.exposed_seconds) if row.communicates else "",
-            human_flops(row.flops) if row.flops else "",
-            human_bytes(row.bytes),
-        )
-        for row in program.classes
-    ]
-    title = f"time by class, per rank{f' of {program.name}' if named else ''}"
-    return Table(title, columns, rows)
 
 
 def register(app: typer.Typer) -> None:

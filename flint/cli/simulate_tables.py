@@ -1,0 +1,95 @@
+"""What ``flint simulate`` shows of a result: its figures, programs and classes of work."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+from flint.cli.tables import Printer, Table
+from flint.host.readable import human_bytes, human_flops, human_seconds, percentage
+from flint.simulation.result import Figures, ProgramResult, SimulationResult
+
+
+def show(result: SimulationResult) -> None:
+    """Print a result for people."""
+    printer = Printer(sys.stdout)
+    mesh = f"{result.ranks:,} rank{'s' if result.ranks != 1 else ''}"
+    by = "" if result.engine == "embedded" else f", {result.engine}"
+    overlap = ", communicators overlap" if result.communication_order == "communicator" else ""
+    how = f"{result.granularity} granularity{overlap}{by}"
+    printer.line(f"one step on {mesh} of {result.system} ({how})")
+    for note in result.notes:
+        printer.line(f"note: {note}")
+    printer.line("")
+    for label, text in _lines(result.figures, result):
+        printer.line(f"  {label:<24}{text}")
+    if len(result.programs) > 1:
+        printer.table(_program_table(result))
+    for program in result.programs:
+        if program.classes:
+            printer.table(_class_table(program, len(result.programs) > 1))
+
+
+def _lines(figures: Figures, result: SimulationResult) -> list[tuple[str, str]]:
+    step = figures.step_seconds
+
+    def part(seconds: float) -> str:
+        if math.isnan(seconds):
+            return "unknown"
+        return f"{human_seconds(seconds)}  ({percentage(seconds, step)} of the step)"
+
+    need, have = human_bytes(figures.peak_memory_bytes), human_bytes(result.memory_bytes)
+    verdict = "fits into" if result.fits else "DOES NOT FIT into"
+    return [
+        ("step", human_seconds(step)),
+        ("compute", part(figures.compute_seconds)),
+        ("communication", part(figures.communication_seconds)),
+        ("exposed communication", part(figures.exposed_communication_seconds)),
+        ("idle", part(figures.idle_seconds)),
+        ("peak memory per rank", f"{need}, which {verdict} {have}"),
+        ("FLOPs of all ranks", human_flops(figures.flops)),
+        ("model FLOPs utilisation", f"{100 * figures.mfu:.1f}%"),
+    ]
+
+
+def _program_table(result: SimulationResult) -> Table:
+    columns = (
+        "program", "?>ranks", ">step", ">compute", ">communication", ">exposed", ">idle",
+        ">memory", ">MFU",
+    )  # fmt: skip
+    rows = []
+    for program in result.programs:
+        figures = program.figures
+        rows.append(
+            (
+                program.name,
+                f"{program.rank_count:,}",
+                human_seconds(figures.step_seconds),
+                human_seconds(figures.compute_seconds),
+                human_seconds(figures.communication_seconds),
+                human_seconds(figures.exposed_communication_seconds),
+                human_seconds(figures.idle_seconds),
+                human_bytes(figures.peak_memory_bytes),
+                f"{100 * figures.mfu:.1f}%",
+            )
+        )
+    return Table("programs (means over their ranks)", columns, rows)
+
+
+def _class_table(program: ProgramResult, named: bool) -> Table:
+    step = program.figures.step_seconds
+    columns = ("what", ">count", ">time", ">of step", ">exposed", "?>FLOPs", "?>bytes")
+    rows = [
+        (
+            row.name.replace("_", "-"),
+            f"{row.count:,.0f}",
+            human_seconds(row.seconds),
+            percentage(row.seconds, step),
+            human_seconds(row.exposed_seconds) if row.communicates else "",
+            human_flops(row.flops) if row.flops else "",
+            human_bytes(row.bytes),
+        )
+        for row in program.classes
+    ]
+    title = f"time by class, per rank{f' of {program.name}' if named else ''}"
+    return Table(title, columns, rows)
