@@ -8,6 +8,7 @@ import pytest
 
 from flint.converters.profilers.xplane.branches import taken
 from flint.converters.profilers.xplane.loops import iterations
+from flint.converters.profilers.xplane.program import Program
 from flint.errors import FlintError
 from flint.hlo import hlo_pb2 as pb
 from flint.observed.classes import OpClass
@@ -415,7 +416,9 @@ def test_how_often_a_loop_iterates_is_told_by_what_ran_of_its_body(ran, trips, t
     body = module.computations.add(id=2)
     for name in "ab":
         body.instructions.add(name=name, opcode="tanh")
-    assert [one.times for one in iterations(module, {(0, 0): Counter(ran)})] == [times]
+    assert [one.times for one in iterations(Program(module, "trace"), {(0, 0): Counter(ran)})] == [
+        times
+    ]
 
 
 def conditional(*branches):
@@ -442,5 +445,7 @@ def conditional(*branches):
     ],
 )
 def test_how_often_branches_were_taken_is_told_by_what_ran_of_them(branches, ran, times):
-    found = [one.times for one in taken(conditional(*branches), {(0, 0): Counter(ran)})]
+    found = [
+        one.times for one in taken(Program(conditional(*branches), "trace"), {(0, 0): Counter(ran)})
+    ]
     assert found == ([] if times is None else [times])

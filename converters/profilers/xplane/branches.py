@@ -4,7 +4,7 @@ The idea: every instruction of a branch runs once each time that the branch is t
 the profiler saw of a branch tells how often it was.  A branch without anything that a profiler sees
 was taken in the remaining runs of the conditional itself.
 
-    taken(module, {(0, 1): Counter({"conditional.1": 4, "tanh.2": 3})})     # times (3, 1)
+    taken(program, {(0, 1): Counter({"conditional.1": 4, "tanh.2": 3})})     # times (3, 1)
 """
 
 from __future__ import annotations
@@ -12,25 +12,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from flint.hlo import hlo_pb2 as pb
+from flint.converters.profilers.xplane.program import Program
 from flint.observed.columns import Taken
 
 
-def taken(
-    module: pb.HloModuleProto, ran: Mapping[tuple[int, int], Counter[str]]
-) -> Iterator[Taken]:
+def taken(program: Program, ran: Mapping[tuple[int, int], Counter[str]]) -> Iterator[Taken]:
     """What each conditional chose; nothing of those of which it cannot be told.
 
     Args:
-        module: what was executed.
+        program: what was executed.
         ran: how often each instruction ran, by rank and step.
     """
-    inside = {item.id: [one.name for one in item.instructions] for item in module.computations}
     conditionals = [
-        (one.name, [inside.get(number, []) for number in one.called_computation_ids])
-        for item in module.computations
-        for one in item.instructions
-        if one.opcode == "conditional"
+        (one.name, [program.names_in(number) for number in one.called_computation_ids])
+        for one in program.with_opcode("conditional")
     ]
     for (rank, step), counts in ran.items():
         for name, branches in conditionals:
@@ -44,23 +39,19 @@ def taken(
                 yield Taken(rank, step, name, tuple(times))
 
 
-def in_branches(module: pb.HloModuleProto) -> dict[str, tuple[str, ...]]:
+def in_branches(program: Program) -> dict[str, tuple[str, ...]]:
     """The instructions in the branches of each conditional, and in all that these call."""
-    computations = {item.id: item for item in module.computations}
     found: dict[str, tuple[str, ...]] = {}
-    for item in module.computations:
-        for one in item.instructions:
-            if one.opcode != "conditional":
+    for one in program.with_opcode("conditional"):
+        remaining, seen = list(one.called_computation_ids), set[int]()
+        names: list[str] = []
+        while remaining:
+            number = remaining.pop()
+            if number in seen or number not in program.computations:
                 continue
-            left, seen = list(one.called_computation_ids), set[int]()
-            names: list[str] = []
-            while left:
-                number = left.pop()
-                if number in seen or number not in computations:
-                    continue
-                seen.add(number)
-                for inner in computations[number].instructions:
-                    names.append(inner.name)
-                    left += inner.called_computation_ids
-            found[one.name] = tuple(names)
+            seen.add(number)
+            for inner in program.computations[number].instructions:
+                names.append(inner.name)
+                remaining += inner.called_computation_ids
+        found[one.name] = tuple(names)
     return found

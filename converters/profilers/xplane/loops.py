@@ -3,7 +3,7 @@
 The idea: every instruction of a body runs once in each iteration.  Where a profiler sees nothing of
 a body, the compiler's own count says how often it runs each time that the loop does.
 
-    iterations(module, {(0, 1): Counter({"while.1": 2, "tanh.2": 8})})     # {(0, 1): (8,)}
+    iterations(program, {(0, 1): Counter({"while.1": 2, "tanh.2": 8})})     # {(0, 1): (8,)}
 """
 
 from __future__ import annotations
@@ -14,28 +14,24 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from flint.hlo import hlo_pb2 as pb
+from flint.converters.profilers.xplane.program import Program
 from flint.hlo.attributes import while_loop
 from flint.hlo.context import Context
 from flint.observed.columns import Iterated
 
 
 def iterations(
-    module: pb.HloModuleProto, ran: Mapping[tuple[int, int], Counter[str]]
+    program: Program, ran: Mapping[tuple[int, int], Counter[str]]
 ) -> tuple[Iterated, ...]:
     """Per rank and step, how often each loop's body ran.
 
     Args:
-        module: what was executed.
+        program: what was executed.
         ran: how often each instruction ran, by rank and step.
     """
-    inside = {item.id: [one.name for one in item.instructions] for item in module.computations}
-    context = Context(tuple(module.payloads))
     loops = [
-        (one.name, inside.get(number, []), _trips(one, context))
-        for item in module.computations
-        for one in item.instructions
-        if one.opcode == "while"
+        (one.name, program.names_in(number), _trips(one, program.context))
+        for one in program.with_opcode("while")
         for number in one.called_computation_ids[:1]
     ]
     found = []

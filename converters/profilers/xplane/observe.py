@@ -22,15 +22,13 @@ from google.protobuf.message import DecodeError
 from flint.converters.profilers.json_traces import read_bytes
 from flint.converters.profilers.xplane.branches import in_branches, taken
 from flint.converters.profilers.xplane.devices import Devices, fields, hosts_of, messages
-from flint.converters.profilers.xplane.hlo_facts import ModuleFacts, module_facts
+from flint.converters.profilers.xplane.hlo_facts import facts_of
 from flint.converters.profilers.xplane.loops import iterations
 from flint.converters.profilers.xplane.products import Multiplied
 from flint.converters.profilers.xplane.program import Program
 from flint.converters.profilers.xplane.types import narrower, parameters, results
 from flint.errors import FlintError
-from flint.hlo import hlo_pb2 as pb
 from flint.hlo.messages import parse_module
-from flint.hlo.shapes import TypeTable
 from flint.observed.classes import OpClass, hlo_class
 from flint.observed.columns import Fault, Observed, ObservedRows, OpFacts, Taken
 
@@ -54,11 +52,8 @@ def observe(path: Path) -> Observed:
             whose devices they are, a damaged one, or one without any HLO op.
     """
     profile = profile_of(path)
-    rows, module = profile.rows, profile.module
-    proto = parse_module(profile.proto)
-    program = Program(proto)
-    multiplied = Multiplied(proto, program, str(path))
-    types = TypeTable(str(path), {})
+    rows, program = profile.rows, profile.program
+    multiplied = Multiplied(program)
     ran: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
     products: dict[str, tuple[OpFacts, ...]] = {}
     known: dict[tuple[str, int], tuple[OpFacts, ...]] = {}
@@ -68,9 +63,9 @@ def observe(path: Path) -> Observed:
         step = runs.setdefault(rank, {}).setdefault(run, len(runs[rank]))
         ran[rank, step][name] += 1
         if (name, rank) not in known:
-            facts_of = _facts_of(profile, known, name, rank)
+            raw = facts_of(program, name, rank)
             try:
-                known[name, rank] = _converted(facts_of, program, types)
+                known[name, rank] = _converted(raw, program)
             except (ValueError, LookupError, RecursionError, DecodeError) as error:
                 raise FlintError(f"{path}: damaged HLO at {name} ({error})") from error
         inside = known[name, rank]
@@ -90,48 +85,37 @@ def observe(path: Path) -> Observed:
     return rows.finish(
         form="xplane",
         backend=profile.backend,
-        world=module.devices,
+        world=program.devices,
         steps=tuple(f"run {number}" for number in range(steps)),
         faults=tuple(_uneven(profile, known, runs)),
-        taken=tuple(_taken(profile, proto, ran, known)),
-        iterated=iterations(proto, ran) if profile.backend == "cpu" else (),
-        parameters=parameters(program, profile.module.entry, types),
-        results=results(program, profile.module.root, types),
+        taken=tuple(_taken(program, ran, known)),
+        iterated=iterations(program, ran) if profile.backend == "cpu" else (),
+        parameters=parameters(program),
+        results=results(program),
     )
 
 
-def _facts_of(
-    profile: Profile, known: dict[tuple[str, int], tuple[OpFacts, ...]], name: str, rank: int
-) -> tuple[OpFacts, ...]:
-    if (name, rank) not in known:
-        known[name, rank] = profile.module.of(name, rank)
-    return known[name, rank]
-
-
 def _taken(
-    profile: Profile,
-    proto: pb.HloModuleProto,
+    program: Program,
     ran: dict[tuple[int, int], Counter[str]],
     known: dict[tuple[str, int], tuple[OpFacts, ...]],
 ) -> Iterator[Taken]:
     """What each conditional chose, and what it could choose from."""
-    names = in_branches(proto)
+    names = in_branches(program)
     inside: dict[tuple[str, int], tuple[OpFacts, ...]] = {}
-    for one in taken(proto, ran):
+    for one in taken(program, ran):
         key = one.name, one.rank
         if key not in inside:
             facts = (
                 facts
                 for name in names[one.name]
-                for facts in _facts_of(profile, known, name, one.rank)
+                for facts in known.get((name, one.rank)) or facts_of(program, name, one.rank)
             )
             inside[key] = tuple(dict.fromkeys(item for item in facts if item.kind.must_match))
         yield one._replace(inside=inside[key])
 
 
-def _converted(
-    inside: tuple[OpFacts, ...], program: Program, types: TypeTable
-) -> tuple[OpFacts, ...]:
+def _converted(inside: tuple[OpFacts, ...], program: Program) -> tuple[OpFacts, ...]:
     """The facts of an instruction, of what must match also what its operands were before."""
     name = inside[0].name if inside else ""
     if not any(map(_reads_wider, inside)):
@@ -145,9 +129,7 @@ def _converted(
         return inside
     left = iter(readers)
     return tuple(
-        replace(facts, stored=narrower(program, next(left), types))
-        if _reads_wider(facts)
-        else facts
+        replace(facts, stored=narrower(program, next(left))) if _reads_wider(facts) else facts
         for facts in inside
     )
 
@@ -166,22 +148,23 @@ def _uneven(
 
     Compilers may do a computation's other work in another place, but what communicates runs.
     """
-    computation: dict[str, int] = {}
+    program = profile.program
     communicate: dict[int, list[str]] = defaultdict(list)
-    for item in parse_module(profile.proto).computations:
-        for instruction in item.instructions:
-            computation[instruction.name] = item.id
-            if hlo_class(instruction.opcode).collective:
-                communicate[item.id].append(instruction.name)
+    for instruction in program.by_name.values():
+        if hlo_class(instruction.opcode).collective:
+            communicate[program.home(instruction)].append(instruction.name)
     counts: dict[tuple[int, int, int], Counter[str]] = defaultdict(Counter)
     for event in profile.events:
         inside = known[event.hlo, event.device]
         if any(facts.kind.must_match for facts in inside):
             step = runs[event.device][event.run]
-            counts[event.device, step, computation[event.hlo]][event.hlo] += 1
+            home = program.home(program.by_name[event.hlo])
+            counts[event.device, step, home][event.hlo] += 1
     for (rank, step, where), of in counts.items():
         for name in communicate[where]:
-            if name not in of and len(_facts_of(profile, known, name, rank)[0].group or ()) > 1:
+            if (name, rank) not in known:
+                known[name, rank] = facts_of(program, name, rank)
+            if name not in of and len(known[name, rank][0].group or ()) > 1:
                 of[name] = 0
         if len(set(of.values())) > 1:
             usual = Counter(of.values()).most_common(1)[0][0]
@@ -196,14 +179,14 @@ class Profile(NamedTuple):
     Attributes:
         rows: for the notes, and for rows to come.
         proto: its serialised HLO.
-        module: the same, by name.
+        program: the same, by instruction.
         events: one per op that ran, in order, kernels of an op joined.
         backend: "cpu", "gpu" or "tpu".
     """
 
     rows: ObservedRows
     proto: bytes
-    module: ModuleFacts
+    program: Program
     events: list[Event]
     backend: str
 
@@ -216,12 +199,12 @@ def profile_of(path: Path) -> Profile:
     backends = {event.backend for host in hosts for event in host.events}
     first = hosts[0]
     for file, host in zip(files, hosts, strict=True):
-        if (host.module.name, host.module.entry) != (first.module.name, first.module.entry):
+        if (host.program.name, host.program.entry) != (first.program.name, first.program.entry):
             raise FlintError(
-                f"{file}: another program ({host.module.name}) than in {files[0].name} "
-                f"({first.module.name}): the hosts of one run execute the same"
+                f"{file}: another program ({host.program.name}) than in {files[0].name} "
+                f"({first.program.name}): the hosts of one run execute the same"
             )
-    begins = hosts_of(files, backends, first.module.devices) if len(files) > 1 else [0]
+    begins = hosts_of(files, backends, first.program.devices) if len(files) > 1 else [0]
     try:
         devices = Devices.of(first.proto)
     except ValueError as error:
@@ -234,15 +217,15 @@ def profile_of(path: Path) -> Profile:
             if of_file.setdefault(rank, file) != file:
                 raise FlintError(f"{file}: has rank {rank}, as {of_file[rank].name} has")
         events += [event._replace(device=ranks[event.device]) for event in host.events]
-    events = _numbered(sorted(events), first.module)
-    return Profile(rows, first.proto, first.module, _joined(events), "/".join(sorted(backends)))
+    events = _numbered(sorted(events), first.program)
+    return Profile(rows, first.proto, first.program, _joined(events), "/".join(sorted(backends)))
 
 
 class _Host(NamedTuple):
     """One file: the program that it is about, and the events of that by device."""
 
     proto: bytes
-    module: ModuleFacts
+    program: Program
     events: list[Event]
 
 
@@ -259,7 +242,11 @@ def _of_host(file: Path, rows: ObservedRows) -> _Host:
     for other, count in others.items():
         rows.note(f"ops of another program that ran as well, {other.rpartition('(')[0]}", count)
     mine = [event for event in events if event.program == program]
-    return _Host(proto, module_facts(proto, str(file)), mine)
+    try:
+        module = parse_module(proto)
+    except DecodeError as error:
+        raise FlintError(f"{file}: damaged HLO ({error})") from error
+    return _Host(proto, Program(module, str(file)), mine)
 
 
 def _files(path: Path) -> list[Path]:
@@ -291,7 +278,7 @@ class Event(NamedTuple):
     end: int
 
 
-def _numbered(events: list[Event], module: ModuleFacts) -> list[Event]:
+def _numbered(events: list[Event], program: Program) -> list[Event]:
     """Events with the number of their run, for backends that tell none.
 
     What stands in the module's entry runs once per run, so that each time that the first of these
@@ -302,7 +289,7 @@ def _numbered(events: list[Event], module: ModuleFacts) -> list[Event]:
     found: list[Event] = []
     for _, group in groupby(events, key=lambda event: event.device):
         mine = list(group)
-        first = next((event.hlo for event in mine if event.hlo in module.entry), None)
+        first = next((event.hlo for event in mine if event.hlo in program.entry), None)
         run = -1
         seen: set[str] = set()
         for event in mine:

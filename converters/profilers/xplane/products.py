@@ -6,7 +6,7 @@ multiplication, which has no name, and a sum, which has the product's.  Both are
 stands around them.  Their sizes are read from the HLO itself: how many elements each side of the
 multiplication has before it is repeated.
 
-    Multiplied(module, program, "trace").of("broadcast_multiply_fusion")    # gemms (1, 64, 32, 1)
+    Multiplied(program).of("broadcast_multiply_fusion")    # gemms (1, 64, 32, 1)
 """
 
 from __future__ import annotations
@@ -18,10 +18,6 @@ from google.protobuf.message import DecodeError
 
 from flint.converters.profilers.xplane.program import Program
 from flint.errors import FlintError
-from flint.graph.tensor_types import TensorType
-from flint.hlo import hlo_pb2 as pb
-from flint.hlo.locations import Locations
-from flint.hlo.shapes import TypeTable
 from flint.observed.classes import OpClass
 from flint.observed.columns import Gemm, OpFacts, origin_of
 from flint.stablehlo.read.records import SourceInfo
@@ -36,19 +32,10 @@ _SAME = frozenset({"bitcast", "reshape", "transpose", "copy", "convert"})
 
 
 class Multiplied:
-    """Multiplications of a module that were matrix products.
+    """Multiplications of a module that were matrix products."""
 
-    Args:
-        module: what was executed.
-        program: the same, by instruction.
-        where: the file, for errors.
-    """
-
-    def __init__(self, module: pb.HloModuleProto, program: Program, where: str) -> None:
-        self._where = where
+    def __init__(self, program: Program) -> None:
         self._program = program
-        self._types = TypeTable(where, {})
-        self._locations = Locations(module.stack_frame_index, tuple(module.payloads))
 
     def of(self, name: str) -> tuple[OpFacts, ...]:
         """The products that an executed instruction computes by multiplying.
@@ -69,10 +56,10 @@ class Multiplied:
             ]
             return tuple(filter(None, (self._facts(item, name) for item in multiplies)))
         except (ValueError, LookupError, RecursionError, DecodeError) as error:
-            raise FlintError(f"{self._where}: damaged HLO at {name} ({error})") from error
+            raise FlintError(f"{self._program.where}: damaged HLO at {name} ({error})") from error
 
     def _facts(self, multiply: Any, name: str) -> OpFacts | None:
-        place, whole = self._place(multiply), self._type(multiply)
+        place, whole = self._program.place(multiply), self._program.tensor(multiply)
         if whole is None:
             return None
         total = math.prod(whole.shape)
@@ -82,7 +69,9 @@ class Multiplied:
                 return None
             if sums := self._summed(multiply, set()):
                 size = total, 1, 1, 0
-                place = next((one for one in map(self._place, sums) if _is_product(one)), place)
+                place = next(
+                    (one for one in map(self._program.place, sums) if _is_product(one)), place
+                )
                 batches = {self._batch(one) for one in sums}
                 if len(batches) == 1 and (batch := batches.pop()) and total % batch == 0:
                     size = batch, 1, 1, total // batch
@@ -98,8 +87,8 @@ class Multiplied:
 
     def _batch(self, sum_: Any) -> int:
         """Elements of a sum that is a product's and no other's; 0 of others."""
-        found = self._type(sum_)
-        names = self._place(sum_).name.split(";")
+        found = self._program.tensor(sum_)
+        names = self._program.place(sum_).name.split(";")
         alone = all(name.endswith(_PRODUCT) for name in names)
         return math.prod(found.shape) if found is not None and alone else 0
 
@@ -118,7 +107,7 @@ class Multiplied:
         instruction = self._program.by_id[number]
         if depth < _MAX_DEPTH and instruction.opcode in (*_SAME, "broadcast"):
             return self._elements(instruction.operand_ids[0], depth + 1)
-        found = self._type(instruction)
+        found = self._program.tensor(instruction)
         return math.prod(found.shape) if found is not None else 0
 
     def _summed(self, instruction: Any, seen: set[int]) -> list[Any]:
@@ -134,14 +123,6 @@ class Multiplied:
                 return []
             found += sums
         return found
-
-    def _type(self, instruction: Any) -> TensorType | None:
-        tree = self._types.tree(instruction.shape)
-        return self._types.types[tree] if isinstance(tree, int) else None
-
-    def _place(self, instruction: Any) -> SourceInfo:
-        numbers = self._locations.numbers
-        return self._locations(numbers.setdefault(instruction.metadata, len(numbers)))
 
 
 def _is_product(place: SourceInfo) -> bool:

@@ -1,9 +1,10 @@
 """An executed HLO module as instructions that know who calls and who reads them.
 
-The idea: XLA puts instructions into fused computations and loops' bodies; to follow a value from
-its producer to its readers or back means to pass these borders, which is done here.
+The idea: a profiler names instructions; this is the one index of them, with their types and source
+lines.  XLA puts instructions into fused computations and loops' bodies; to follow a value from its
+producer to its readers or back means to pass these borders, which is done here.
 
-    program = Program(module)
+    program = Program(parse_module(proto), "trace")
     program.readers(program.by_name["multiply.3"], set())
 """
 
@@ -12,7 +13,13 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+from flint.graph.tensor_types import TensorType
 from flint.hlo import hlo_pb2 as pb
+from flint.hlo.context import Context
+from flint.hlo.locations import Locations
+from flint.hlo.shapes import TypeTable, flatten
+from flint.stablehlo.collectives.world import World
+from flint.stablehlo.read.records import SourceInfo
 
 _MAX_DEPTH = 64
 #: Ops that stand for what is in their computation.
@@ -23,13 +30,30 @@ class Program:
     """Instructions of a module.
 
     Attributes:
+        name: the module's.
+        where: the file, for errors.
         by_id, by_name: each instruction.
+        computations: by id.
+        entry: names of the instructions of the entry computation, which run once per run.
+        root: the instruction that the entry ends with; None without an entry.
+        types: of the module.
+        context: what attributes of instructions refer to.
+        world: ranks as the module's device assignment has them.
+        devices: number of ranks that the device assignment names; None where it has none.
     """
 
-    def __init__(self, module: pb.HloModuleProto) -> None:
+    def __init__(self, module: pb.HloModuleProto, where: str) -> None:
+        self.name, self.where = module.name, where
+        replicas = module.device_assignment.replica_count
+        partitions = module.device_assignment.computation_count
+        self.devices = replicas * partitions if replicas else None
+        self.world = World(partitions or 1, replicas or 1)
+        self.context = Context(tuple(module.payloads))
+        self.types = TypeTable(where, {})
+        self._locations = Locations(module.stack_frame_index, tuple(module.payloads))
         self.by_id: dict[int, Any] = {}
         self.by_name: dict[str, Any] = {}
-        self._computations = {item.id: item for item in module.computations}
+        self.computations = {item.id: item for item in module.computations}
         self._users: dict[int, list[Any]] = defaultdict(list)
         self._root_of: dict[int, int] = {}
         self._home: dict[int, int] = {}
@@ -45,6 +69,36 @@ class Program:
                 if instruction.opcode in (*CALLS, "while"):
                     for number in instruction.called_computation_ids:
                         self._calls[number].append(instruction)
+        self.entry = frozenset(self.names_in(module.entry_computation_id))
+        entry = self.computations.get(module.entry_computation_id)
+        self.root = self.by_id.get(entry.root_id) if entry is not None else None
+
+    def with_opcode(self, opcode: str) -> list[Any]:
+        """The instructions of an opcode, in the order of the module."""
+        return [one for one in self.by_name.values() if one.opcode == opcode]
+
+    def names_in(self, computation: int) -> list[str]:
+        """Names of the instructions of a computation; [] where the module has none of that id."""
+        found = self.computations.get(computation)
+        return [one.name for one in found.instructions] if found is not None else []
+
+    def home(self, instruction: Any) -> int:
+        """The computation of an instruction."""
+        return self._home[instruction.id]
+
+    def place(self, instruction: Any) -> SourceInfo:
+        """Where in the source an instruction comes from."""
+        numbers = self._locations.numbers
+        return self._locations(numbers.setdefault(instruction.metadata, len(numbers)))
+
+    def tensors(self, instruction: Any) -> list[TensorType]:
+        """The types of an instruction's result, those of a tuple one by one."""
+        return [self.types.types[leaf] for leaf in flatten(self.types.tree(instruction.shape))]
+
+    def tensor(self, instruction: Any) -> TensorType | None:
+        """The type of an instruction's result; None of a tuple."""
+        tree = self.types.tree(instruction.shape)
+        return self.types.types[tree] if isinstance(tree, int) else None
 
     def inside(self, instruction: Any, depth: int = 0) -> list[Any]:
         """An instruction, or those that a fusion or a call stands for, in order."""
@@ -53,8 +107,8 @@ class Program:
         return [
             item
             for number in instruction.called_computation_ids
-            if number in self._computations
-            for inner in self._computations[number].instructions
+            if number in self.computations
+            for inner in self.computations[number].instructions
             for item in self.inside(inner, depth + 1)
         ]
 
@@ -77,7 +131,7 @@ class Program:
                 continue
             places = [n for n, one in enumerate(user.operand_ids) if one == instruction.id]
             for number in user.called_computation_ids:
-                for inner in self._computations[number].instructions:
+                for inner in self.computations[number].instructions:
                     if inner.opcode == "parameter" and inner.parameter_number in places:
                         found += self.readers(inner, seen)
         return found
@@ -90,7 +144,7 @@ class Program:
         """
         if instruction.opcode in CALLS:
             numbers = instruction.called_computation_ids
-            return self.by_id[self._computations[numbers[0]].root_id] if numbers else None
+            return self.by_id[self.computations[numbers[0]].root_id] if numbers else None
         if instruction.opcode == "parameter":
             calls = self._calls[self._home[instruction.id]]
             return self.by_id[_operand(calls[0], instruction)] if calls else None
@@ -122,7 +176,7 @@ class Program:
             tuple_ = calls[0] if calls else tuple_
         if tuple_.opcode != "while":
             return False
-        body = self._computations[tuple_.called_computation_ids[0]]
+        body = self.computations[tuple_.called_computation_ids[0]]
         root = self.by_id[body.root_id]
         if root.opcode != "tuple":
             return True  # nothing is known of it

@@ -14,7 +14,6 @@ from typing import Any
 
 from flint.converters.profilers.xplane.program import Program
 from flint.graph.tensor_types import DTYPE_BITS
-from flint.hlo.shapes import TypeTable, flatten
 from flint.observed.columns import Tensor
 
 _MAX_STEPS = 256
@@ -28,28 +27,27 @@ _MOVES = frozenset(
 _CONVERTED = ("f8", "f16", "bf16", "f32", "f64", "i4", "ui4", "i8", "ui8", "i16", "ui16")
 
 
-def narrower(program: Program, reader: Any, types: TypeTable) -> tuple[tuple[str, ...], ...]:
+def narrower(program: Program, reader: Any) -> tuple[tuple[str, ...], ...]:
     """Narrower types that the operands of a product or a collective had on their way.
 
     Args:
         program: where from.
         reader: the instruction.
-        types: for shapes.
 
     Returns:
         Per operand, sorted.
     """
-    return tuple(_on_its_way(program, number, types) for number in reader.operand_ids)
+    return tuple(_on_its_way(program, number) for number in reader.operand_ids)
 
 
-def _on_its_way(program: Program, number: int, types: TypeTable) -> tuple[str, ...]:
+def _on_its_way(program: Program, number: int) -> tuple[str, ...]:
     found: set[str] = set()
     value: Any | None = program.by_id[number]
-    own = _dtype(value, types)
+    own = _dtype(program, value)
     for _ in range(_MAX_STEPS):
         if value is None:
             break
-        dtype = _dtype(value, types)
+        dtype = _dtype(program, value)
         if dtype.startswith(_CONVERTED) and DTYPE_BITS[dtype] < DTYPE_BITS.get(own, 0):
             found.add(dtype)
         moved = value.opcode in _MOVES
@@ -57,35 +55,22 @@ def _on_its_way(program: Program, number: int, types: TypeTable) -> tuple[str, .
     return tuple(sorted(found))
 
 
-def parameters(program: Program, entry: Collection[str], types: TypeTable) -> tuple[Tensor, ...]:
-    """The tensors that a module is called with.
-
-    Args:
-        program: where from.
-        entry: names of the instructions of its entry.
-        types: for shapes.
-    """
-    found = [program.by_name[name] for name in entry]
-    return _tensors([one for one in found if one.opcode == "parameter"], types)
+def parameters(program: Program) -> tuple[Tensor, ...]:
+    """The tensors that a module is called with."""
+    found = [program.by_name[name] for name in program.entry]
+    return _tensors(program, [one for one in found if one.opcode == "parameter"])
 
 
-def results(program: Program, root: int, types: TypeTable) -> tuple[Tensor, ...]:
-    """The tensors that a module returns.
-
-    Args:
-        program: where from.
-        root: the instruction that its entry ends with; -1 unknown.
-        types: for shapes.
-    """
-    return _tensors([program.by_id[root]] if root in program.by_id else [], types)
+def results(program: Program) -> tuple[Tensor, ...]:
+    """The tensors that a module returns."""
+    return _tensors(program, [program.root] if program.root is not None else [])
 
 
-def _tensors(instructions: Collection[Any], types: TypeTable) -> tuple[Tensor, ...]:
-    trees = [types.tree(one.shape) for one in instructions]
-    tensors = [types.types[leaf] for tree in trees for leaf in flatten(tree)]
+def _tensors(program: Program, instructions: Collection[Any]) -> tuple[Tensor, ...]:
+    tensors = [tensor for one in instructions for tensor in program.tensors(one)]
     return tuple(sorted((one.shape, one.dtype) for one in tensors))
 
 
-def _dtype(instruction: Any, types: TypeTable) -> str:
-    tree = types.tree(instruction.shape)
-    return types.types[tree].dtype if isinstance(tree, int) else ""
+def _dtype(program: Program, instruction: Any) -> str:
+    tensor = program.tensor(instruction)
+    return tensor.dtype if tensor is not None else ""
