@@ -22,10 +22,11 @@ from flint.host.collection import uncollected
 from flint.mesh.mesh import Mesh
 from flint.mesh.ranks import from_mask
 from flint.observed.columns import UNTOLD_RANK
-from flint.post_execution.exchanges import Communications, meet
+from flint.post_execution.communications import Communications
 from flint.post_execution.flows import flows_of
 from flint.post_execution.graphs import Flows, graph_of, phases_of
 from flint.post_execution.load_rank import Recorded, accesses_by_rank, read_recorded, sorted_files
+from flint.post_execution.meetings import meet
 from flint.post_execution.order import edges_of
 from flint.post_execution.units import Units
 from flint.post_execution.untraced_ranks import answering
@@ -67,7 +68,7 @@ def convert_traces(
     """
     if any(_is_jax_profile(Path(path)) for path in paths):
         # It has whole programs: what reads those costs the others a tenth of their start.
-        from flint.post_execution.profiles import convert_profile
+        from flint.post_execution.modules import convert_profile
 
         if len(paths) > 1 or execution_traces:
             raise UsageError(

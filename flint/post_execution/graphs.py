@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,16 +22,16 @@ from flint.cost.op_work import gemm_flops
 from flint.graph.building import GraphBuilder, Row, TableBuilder
 from flint.graph.communication import Communication
 from flint.graph.graph import NodeKind, Phase, Source, WorkloadGraph
-from flint.graph.tensor_types import DTYPE_BITS, TensorType
+from flint.graph.tensor_types import DTYPE_BITS, DTYPE_CODE, TensorType
 from flint.graph.work import Role, Unit, Work, WorkItem
 from flint.observed.columns import Observed, OpFacts
 from flint.post_execution.edges import Edges
 from flint.post_execution.host_device_links import Links
-from flint.post_execution.measured import with_nanoseconds
 from flint.post_execution.units import Units, around
 from flint.post_execution.waits import OPTIMIZER
 
 Ints = NDArray[np.int64]
+Kind = TypeVar("Kind", np.int8, np.int64)
 
 _BACKWARD = "autograd::engine::evaluate_function"
 #: What a kernel's name begins with that says nothing of it, and where its parameters begin.
@@ -204,3 +205,33 @@ def _operand_bytes(fact: OpFacts) -> int:
         if dtype in DTYPE_BITS
     )
     return read if read < _LARGEST else 0
+
+
+def with_nanoseconds(graph: WorkloadGraph, nanoseconds: Ints) -> WorkloadGraph:
+    """The graph, its nodes with measured times; bodies as they are.
+
+    Args:
+        graph: without measured times.
+        nanoseconds: of each node, -1 for those that keep their modelled time; shape [nodes].
+    """
+    timed = nanoseconds >= 0
+    counts = np.diff(graph.work_ptr) + timed
+    ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    last = ptr[1:][timed] - 1
+    others = np.ones(int(ptr[-1]), bool)
+    others[last] = False
+
+    def column(old: NDArray[Kind], new: int | Ints) -> NDArray[Kind]:
+        merged: NDArray[Kind] = np.empty(len(others), old.dtype)
+        merged[others] = old
+        merged[last] = np.asarray(new).astype(old.dtype)
+        return merged
+
+    return replace(
+        graph,
+        work_ptr=ptr,
+        work_unit=column(graph.work_unit, int(Unit.MEASURED)),
+        work_dtype=column(graph.work_dtype, DTYPE_CODE["index"]),
+        work_flops=column(graph.work_flops, nanoseconds[timed]),
+        work_gemm=column(graph.work_gemm, -1),
+    )

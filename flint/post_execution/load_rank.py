@@ -13,14 +13,16 @@ from pathlib import Path
 import numpy as np
 
 from flint import registry
-from flint.errors import UsageError
+from flint.errors import FlintError, UsageError
 from flint.observed.columns import UNTOLD_RANK, Observed
 from flint.observed.reading import form_of
 from flint.post_execution.et_join import completed, linked_rows, tensors_of_units
 from flint.post_execution.exchanges import Exchange, exchanges_of
 from flint.post_execution.host_device_links import Links
+from flint.post_execution.host_units import host_units
+from flint.post_execution.kernel_units import kernel_units
 from flint.post_execution.storages import Access, Accesses
-from flint.post_execution.units import Units, chosen_step, units_of
+from flint.post_execution.units import Units
 
 _KINETO, _EXECUTION = "kineto-ops", "pytorch-et-ops"
 #: The rank of an execution trace that does not say whose it is, and is the only one.
@@ -137,8 +139,8 @@ def read_recorded(
     else:
         trace, accesses = registry.converter("pytorch-et-links")(file)
         memory = {trace.ranks[0]: (trace, accesses)}
-    number = chosen_step(trace, step)
-    units = units_of(trace, links, number)
+    number = _chosen_step(trace, step)
+    units = _units_of(trace, links, number)
     groups: Mapping[str, tuple[int, ...]] = links.groups if links is not None else {}
     if units.rank in memory:
         recorded, accesses = memory[units.rank]
@@ -154,3 +156,49 @@ def read_recorded(
         for text, count in notes.items():
             warnings[text] = warnings.get(text, 0) + count
     return Recorded(trace, links, units, exchanges, tensors)
+
+
+def _chosen_step(trace: Observed, wanted: str | None) -> int:
+    """The step to convert: the one that is named, else the last whole one.
+
+    Args:
+        trace: its steps.
+        wanted: ``ProfilerStep#4``, ``4``, or None.
+
+    Raises:
+        UsageError: no such step.
+    """
+    if wanted is not None:
+        for number, name in enumerate(trace.steps):
+            if wanted in (name, name.rpartition("#")[2]):
+                return number
+        raise UsageError(
+            f"--step {wanted}: {trace.path} has the steps {', '.join(trace.steps[:8])}"
+        )
+    whole = [number for number in range(len(trace.steps)) if trace.whole[number]]
+    return whole[-1] if whole else len(trace.steps) - 1
+
+
+def _units_of(trace: Observed, links: Links | None, step: int) -> Units:
+    """The units of a step.
+
+    Args:
+        trace: one rank's trace.
+        links: of the same trace; None of execution traces.
+        step: index into ``trace.steps``.
+
+    Raises:
+        FlintError: nothing ran in the step, or several ranks are in the trace.
+    """
+    if len(trace.ranks) != 1:
+        raise FlintError(
+            f"{trace.path}: {len(trace.ranks)} ranks in one PyTorch trace, which should have one"
+        )
+    rows = np.flatnonzero(trace.step == step)
+    if links is not None and len(links.kernel_row):
+        found = kernel_units(trace, links, rows, step)
+    else:
+        found = host_units(trace, links, rows)
+    if not len(found):
+        raise FlintError(f"{trace.path}: nothing ran in {trace.steps[step]}")
+    return found

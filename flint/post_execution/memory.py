@@ -31,9 +31,6 @@ class Memory:
     def __init__(self) -> None:
         self._storages: dict[int, _Pieces] = {}
 
-    def __contains__(self, storage: int) -> bool:
-        return storage in self._storages
-
     def writers(self, storage: int, low: int, high: int) -> Sequence[int]:
         """Units that may have written some of the bytes from ``low`` to ``high`` last."""
         pieces = self._storages.get(storage)

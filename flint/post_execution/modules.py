@@ -5,7 +5,7 @@ its groups, loops and dependencies; only the times come from the run.  A node is
 instruction: while the module is read every instruction has its number in the place of its source
 line, and afterwards its line again.
 
-    workload = workload_of_times(times, mesh=None, axes=None, options=walk_options())
+    workload = convert_profile(Path("plugins/profile/2026_11_21"))
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from flint.capturing.converting import workload_of
+from flint import registry
+from flint.capturing.converting import walk_options, workload_of
 from flint.errors import FlintError
 from flint.graph.building import with_tables
 from flint.graph.graph import NodeKind, WorkloadGraph
@@ -27,7 +29,7 @@ from flint.hlo.locations import Locations
 from flint.hlo.messages import parse_module
 from flint.hlo.reader import read_hlo
 from flint.mesh.mesh import Mesh
-from flint.post_execution.measured import with_nanoseconds
+from flint.post_execution.graphs import with_nanoseconds
 from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.walker import walk
 from flint.workload.workload import Workload
@@ -70,6 +72,34 @@ class _Place(NamedTuple):
     file: str
     line: int
     owner: str
+
+
+def convert_profile(
+    path: Path,
+    *,
+    mesh: Mesh | Sequence[int] | None = None,
+    axes: Sequence[str] | None = None,
+    step: str | None = None,
+    trip_count: int | Mapping[str, int] | None = None,
+    branch: int | Mapping[str, int] | None = None,
+) -> Workload:
+    """The program of a profile, with the times that it measured.
+
+    Args:
+        path: the profile folder, or the file in it.
+        mesh, axes, step, trip_count, branch: as ``flint.convert_traces`` takes them.
+
+    Raises:
+        UsageError: no such step, a mesh that does not fit.
+        FlintError: the profile is damaged or has no program.
+    """
+    times = registry.converter("xplane-times")(path, step)
+    assert isinstance(times, ModuleTimes)
+    grid = None
+    if mesh is not None:
+        grid = mesh if isinstance(mesh, Mesh) else Mesh(tuple(mesh), tuple(axes or ()))
+    options = walk_options(trip_count=trip_count, branch=branch)
+    return workload_of_times(times, mesh=grid, axes=axes, options=options)
 
 
 def workload_of_times(

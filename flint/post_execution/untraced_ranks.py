@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 from flint.graph.building import GraphBuilder, TableBuilder
 from flint.graph.graph import WorkloadGraph
 from flint.mesh.ranks import from_mask
-from flint.post_execution.exchanges import Communications, Exchange, Meetings
+from flint.post_execution.communications import Communications
+from flint.post_execution.exchanges import Exchange
+from flint.post_execution.meetings import Meetings
 from flint.workload.programs import Program
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from flint.converters.profilers.kineto.observe import DEVICES
 from flint.post_execution.converting import convert_traces
 from flint.post_execution.edges import CONTRADICTED
+from flint.post_execution.kernel_units import NO_EXCHANGE
 from flint.post_execution.launches import BY_LAUNCH
-from flint.post_execution.units import NO_EXCHANGE
 from flint.post_execution.waits import BY_OPTIMIZER, BY_TIME, UNAWAITED, UNRESOLVED
 from tests.post_execution.traces import COMMS, WORK, Profile, edges
 

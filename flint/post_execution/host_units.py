@@ -1,0 +1,123 @@
+"""Units of a step on a host: the innermost ops that do work themselves.
+
+units = host_units(trace, links, rows)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.graph.distinct import distinct
+from flint.observed.classes import OpClass
+from flint.observed.columns import Observed, OpFacts
+from flint.post_execution.host_device_links import Links
+from flint.post_execution.units import NO_STREAM, Units, by_fact
+
+Ints = NDArray[np.int64]
+
+#: Host ops of unknown class that are no kernels themselves: they call others.
+_WRAPPERS = ("autograd::", "torch::", "c10d::", "_c10d_functional", "Optimizer.", "ProfilerStep")
+#: Annotations of gloo's own work.
+_GLOO = "gloo:"
+
+
+def _may_be_kernel(fact: OpFacts) -> bool:
+    """Whether an op of no known class may do work itself."""
+    named = "::" in fact.name and not fact.name.startswith(_WRAPPERS)
+    return fact.kind == OpClass.OTHER and named
+
+
+def _within_library(trace: Observed, links: Links | None) -> NDArray[np.bool_]:
+    """Ops that gloo runs on threads of its own for a collective: part of it.
+
+    On the thread that issues collectives an annotation lasts until its work is done elsewhere, and
+    what begins meanwhile has nothing to do with it.
+    """
+    inside = np.zeros(len(trace), bool)
+    if links is None:
+        return inside
+    talks = by_fact(trace.facts, lambda fact: fact.kind.collective)[trace.op]
+    issuing = set(distinct(links.thread[talks]).tolist())
+    for span in links.spans:
+        if span.name.startswith(_GLOO) and span.thread not in issuing:
+            begun = (links.issued >= span.start) & (links.issued < span.end)
+            inside |= begun & (links.thread == span.thread)
+    return inside
+
+
+def _of_numbers(fact: OpFacts) -> bool:
+    """Whether all that an op is known to read are single numbers."""
+    return bool(fact.operands) and not _of_tensors(fact)
+
+
+def _of_tensors(fact: OpFacts) -> bool:
+    """Whether an op is known to read more than single numbers."""
+    return any(shape for shape, _ in fact.operands or ())
+
+
+def host_units(trace: Observed, links: Links | None, rows: Ints) -> Units:
+    """The units of some rows of a trace; links are None for execution traces."""
+    works = by_fact(trace.facts, lambda fact: fact.kind not in (OpClass.FREE, OpClass.OTHER))
+    talks = by_fact(trace.facts, lambda fact: fact.kind.collective)
+    unknown = by_fact(trace.facts, _may_be_kernel)
+    parent, op = trace.parent, trace.op
+    # A number that an op on tensors is given is made a tensor inside of it: no work by itself.
+    numbers = works & by_fact(trace.facts, _of_numbers)
+    tensors = by_fact(trace.facts, _of_tensors)
+    below_works = np.zeros(len(trace), bool)
+    below_numbers = np.zeros(len(trace), bool)
+    below_talks = np.zeros(len(trace), bool)
+    has_parts = np.zeros(len(trace), bool)
+    for row in rows[::-1].tolist():
+        outer = int(parent[row])
+        if outer >= 0:
+            has_parts[outer] = True
+            kind = op[row]
+            below_works[outer] |= below_works[row] or (works[kind] and not numbers[kind])
+            below_numbers[outer] |= below_numbers[row] or numbers[kind]
+            below_talks[outer] |= below_talks[row] or talks[op[row]]
+    below_works[rows] |= below_numbers[rows] & ~tensors[op[rows]]
+    taken = np.where(
+        talks[op[rows]],
+        ~below_talks[rows],
+        ~below_works[rows] & (works[op[rows]] | (unknown[op[rows]] & ~has_parts[rows])),
+    )
+    covered = _within_library(trace, links)
+    chosen = []
+    for row, take in zip(rows.tolist(), taken.tolist(), strict=True):
+        outer = int(parent[row])
+        if covered[row] or (outer >= 0 and covered[outer]):
+            covered[row] = True
+        elif take:
+            covered[row] = True
+            chosen.append(row)
+    row = np.array(chosen, np.int64)
+    names = {fact.name: None for fact in trace.facts}
+    number = {name: i for i, name in enumerate(names)}
+    of_fact = np.array([number[fact.name] for fact in trace.facts], np.int64)
+    collective = talks[op[row]]
+    timed = trace.timed
+    thread = links.thread[row] if links is not None else trace.stream[row]
+    end = np.where(trace.end[row] >= 0, trace.end[row], trace.start[row] + trace.duration[row])
+    units = Units(
+        path=trace.path,
+        rank=trace.ranks[0],
+        device=False,
+        timed=timed,
+        names=tuple(names),
+        name=of_fact[op[row]],
+        facts=trace.facts,
+        fact=op[row],
+        row=row,
+        # What another thread did for a collective began when that thread began.
+        start=np.where(collective, end - trace.duration[row], trace.start[row])
+        if timed else np.full(len(row), -1, np.int64),
+        duration=trace.duration[row] if timed else np.full(len(row), -1, np.int64),
+        issued=trace.start[row] if timed else np.arange(len(row), dtype=np.int64),
+        thread=thread,
+        stream=np.where(collective, NO_STREAM, thread),
+        collective=collective,
+        notes={},
+    )  # fmt: skip
+    return units.taken(np.argsort(units.issued, kind="stable"))

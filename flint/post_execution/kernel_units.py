@@ -1,0 +1,180 @@
+"""Units of a step on a device: one per kernel, and one per collective in the place of its kernels.
+
+units = kernel_units(trace, links, rows, step)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.observed.classes import OpClass
+from flint.observed.columns import Observed, OpFacts
+from flint.post_execution.host_device_links import Links
+from flint.post_execution.units import NO_STREAM, Units, around, by_fact, of_library
+
+Ints = NDArray[np.int64]
+
+NO_EXCHANGE = (
+    "communication kernels that belong to no recorded collective, or to a kind that execution "
+    "traces lack (gather, scatter, barrier): kept as compute"
+)
+
+
+def kernel_units(trace: Observed, links: Links, rows: Ints, step: int) -> Units:
+    """The units of a step.
+
+    Args:
+        trace: one rank's trace.
+        links: of the same trace.
+        rows: of the step.
+        step: index into ``trace.steps``.
+    """
+    facts = (*trace.facts, OpFacts(OpClass.OTHER, ""))
+    nobody = len(trace.facts)
+    row = links.kernel_row
+    mine = trace.step[np.maximum(row, 0)] == step
+    lonely = row < 0
+    if lonely.any():
+        when = np.where(links.kernel_launch >= 0, links.kernel_launch, links.kernel_start)
+        low, high = links.steps[step] if links.steps else (0, np.iinfo(np.int64).max)
+        inside = (when >= low) & (when < high)
+        mine = np.where(lonely, inside, mine)
+    kernel = np.flatnonzero(mine)
+    row = row[kernel]
+    launched = links.kernel_launch[kernel]
+    issued = np.where(launched >= 0, launched, links.kernel_start[kernel])
+    known = (launched < 0) & (row >= 0)
+    issued[known] = links.issued[row[known]]
+    thread = links.kernel_thread[kernel].copy()
+    known = (thread < 0) & (row >= 0)
+    thread[known] = links.thread[row[known]]
+    plain = Units(
+        path=trace.path,
+        rank=trace.ranks[0],
+        device=True,
+        timed=True,
+        names=links.names,
+        name=links.kernel_name[kernel],
+        facts=facts,
+        fact=np.where(row >= 0, trace.op[np.maximum(row, 0)], nobody),
+        row=row,
+        start=links.kernel_start[kernel],
+        duration=links.kernel_duration[kernel],
+        issued=issued,
+        thread=thread,
+        stream=links.kernel_stream[kernel],
+        collective=np.zeros(len(kernel), bool),
+        notes={},
+    )
+    units = _with_collectives(plain, trace, links, rows)
+    return units.taken(_issue_order(units))
+
+
+def _with_collectives(units: Units, trace: Observed, links: Links, rows: Ints) -> Units:
+    """One unit per collective in the place of its kernels."""
+    talks = by_fact(trace.facts, lambda fact: fact.kind.collective)[trace.op]
+    alone = by_fact(trace.facts, lambda fact: fact.group is not None and len(fact.group) == 1)
+    holder = around(trace.parent, talks)
+    outer = trace.parent[np.flatnonzero(talks)]
+    above = holder[outer[outer >= 0]]
+    innermost = talks.copy()
+    innermost[above[above >= 0]] = False
+    wanted = rows[innermost[rows] & ~alone[trace.op[rows]]]
+    library = of_library(units)
+    owner = np.where(library & (units.row >= 0), holder[np.maximum(units.row, 0)], -1)
+    owner[~np.isin(owner, wanted)] = -1
+    orphan = np.flatnonzero(library & (owner < 0))
+    silent = wanted[~np.isin(wanted, owner)]
+    kernel = _batches(units, links, silent, orphan)
+    others = np.setdiff1d(np.flatnonzero(owner < 0), kernel[kernel >= 0])
+    chosen = np.flatnonzero(owner >= 0)
+    by_itself = alone[np.append(trace.op, 0)][np.where(holder >= 0, holder, 0)[units.row]]
+    unknown = int((library[others] & ~by_itself[others]).sum())
+    if unknown:
+        units.notes[NO_EXCHANGE] = unknown
+    parts = [units.taken(others)]
+    if len(chosen):
+        parts.append(_merged(units, chosen, owner[chosen], trace))
+    if len(silent):
+        parts.append(_silent(units, trace, links, silent, kernel))
+    return _joined(units, parts)
+
+
+def _batches(units: Units, links: Links, silent: Ints, orphan: Ints) -> Ints:
+    """Of collectives without a kernel the one that ran them: the next that is nobody's; else -1.
+
+    Messages of one batch are recorded one by one and launched as one kernel at its end.
+    """
+    found = np.full(len(silent), -1, np.int64)
+    if len(orphan) and len(silent):
+        by_issue = orphan[np.argsort(units.issued[orphan], kind="stable")]
+        place = np.searchsorted(units.issued[by_issue], links.issued[silent])
+        inside = place < len(by_issue)
+        found[inside] = by_issue[place[inside]]
+    return found
+
+
+def _merged(units: Units, chosen: Ints, owner: Ints, trace: Observed) -> Units:
+    """The kernels of each collective as one unit: the first one's begin, the sum of their times."""
+    chosen = chosen[np.lexsort((units.start[chosen], owner))]
+    owner = np.sort(owner)
+    distinct, first, number = np.unique(owner, return_index=True, return_inverse=True)
+    number = number.reshape(-1)
+    merged = units.taken(chosen[first])
+    duration = np.bincount(number, weights=units.duration[chosen], minlength=len(distinct))
+    return replace(
+        merged,
+        row=distinct,
+        fact=trace.op[distinct],
+        duration=duration.astype(np.int64),
+        collective=np.ones(len(distinct), bool),
+    )
+
+
+def _silent(units: Units, trace: Observed, links: Links, rows: Ints, kernel: Ints) -> Units:
+    """Collectives without a kernel of their own: they run in another one's, or nobody saw it.
+
+    The time of a kernel that runs several is given to the last one of them.
+    """
+    has, at = kernel >= 0, np.maximum(kernel, 0)
+    last = np.append(kernel[1:] != kernel[:-1], True)
+    if (~has).any():
+        text = "collectives without a kernel in the trace: their time is unknown"
+        units.notes[text] = units.notes.get(text, 0) + int((~has).sum())
+    return replace(
+        units,
+        name=np.where(has, units.name[at], 0),
+        row=rows,
+        fact=trace.op[rows],
+        start=np.where(has, units.start[at], links.issued[rows]),
+        duration=np.where(has & last, units.duration[at], 0),
+        issued=links.issued[rows],
+        thread=links.thread[rows],
+        stream=np.where(has, units.stream[at], NO_STREAM),
+        collective=np.ones(len(rows), bool),
+    )
+
+
+def _joined(units: Units, parts: list[Units]) -> Units:
+    columns = ("name", "fact", "row", "start", "duration", "issued", "thread", "stream")
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in columns
+    }
+    return replace(units, **joined, collective=np.concatenate([p.collective for p in parts]))
+
+
+def _issue_order(units: Units) -> Ints:
+    """By time of issue, on each stream in the order in which things began there."""
+    order = np.lexsort((units.issued, units.start, units.stream))
+    issued = units.issued[order].copy()
+    streams = units.stream[order]
+    bounds = np.flatnonzero(np.diff(streams, prepend=streams[0] - 1, append=streams[-1] + 1))
+    for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        if streams[low] != NO_STREAM:
+            issued[low:high] = np.maximum.accumulate(issued[low:high])
+    place: Ints = order[np.lexsort((units.start[order], issued))]
+    return place

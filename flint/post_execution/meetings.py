@@ -1,0 +1,146 @@
+"""Which exchanges of several traces are the same one.
+
+The idea: the k-th collective that a rank runs in a group is the k-th one of every other member, and
+the k-th message from one rank to another is the k-th one that the other receives.  Ranks that were
+traced must agree on each; of ranks without a trace that is all that is known.
+
+    meetings = meet({0: [Exchange("all_reduce", (0, 1), (4096,), "f32")], 1: [...]})
+    meetings.number[0][0] == meetings.number[1][0]
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from flint.errors import FlintError
+from flint.post_execution.exchanges import Exchange, shown_group
+
+
+@dataclass(frozen=True, eq=False)
+class Meetings:
+    """The distinct communications of a run.
+
+    Attributes:
+        number: rank -> the meeting of each of its exchanges, in its order.
+        exchange: of each meeting, as its first traced member sees it.
+        order: all meetings in an order that every rank's own agrees with.
+    """
+
+    number: Mapping[int, list[int]]
+    exchange: list[Exchange]
+    order: list[int]
+
+
+def meet(exchanges: Mapping[int, Sequence[Exchange]]) -> Meetings:
+    """Match the exchanges of the traced ranks.
+
+    Raises:
+        FlintError: two ranks run different collectives on a group, or in contradicting orders.
+    """
+    meetings: dict[tuple[object, ...], int] = {}
+    found: list[Exchange] = []
+    first: list[int] = []
+    number: dict[int, list[int]] = {}
+    counts: dict[int, dict[tuple[object, ...], int]] = {}
+    for rank, sequence in exchanges.items():
+        seen: dict[tuple[object, ...], int] = defaultdict(int)
+        counts[rank] = seen
+        number[rank] = []
+        for item in sequence:
+            key = (item.message, item.group)
+            place = meetings.setdefault((*key, seen[key]), len(meetings))
+            seen[key] += 1
+            if place == len(found):
+                found.append(item)
+                first.append(rank)
+            elif not _same(found[place], item):
+                raise FlintError(
+                    f"ranks {first[place]} and {rank} do not run the same step: number "
+                    f"{seen[key]} among the ranks {shown_group(item.group)} is "
+                    f"{_described(found[place])} on the one and {_described(item)} on the other "
+                    "(choose one with --step?)"
+                )
+            number[rank].append(place)
+    _check_counts(counts)
+    return Meetings(number, found, _common_order(_chains(exchanges, number), found))
+
+
+def _chains(
+    exchanges: Mapping[int, Sequence[Exchange]], number: Mapping[int, list[int]]
+) -> list[list[int]]:
+    """What each rank issues one after another.
+
+    A message that a traced rank receives stands where its sender issues it: receiving holds up
+    nobody but those who need it.
+    """
+    return [
+        [
+            meeting
+            for item, meeting in zip(sequence, number[rank], strict=True)
+            if item.kind != "recv" or item.group[0] not in exchanges
+        ]
+        for rank, sequence in exchanges.items()
+    ]
+
+
+def _same(one: Exchange, other: Exchange) -> bool:
+    if one.message:
+        return sum(one.parts) == sum(other.parts)
+    uneven = one.kind in ("all_gather", "all_to_all")
+    return one.kind == other.kind and (uneven or sum(one.parts) == sum(other.parts))
+
+
+def _check_counts(counts: Mapping[int, Mapping[tuple[object, ...], int]]) -> None:
+    """Every traced member of a group runs as many communications in it."""
+    for rank, seen in counts.items():
+        for key, count in seen.items():
+            group = key[1]
+            assert isinstance(group, tuple)
+            for other in group:
+                there = counts[other].get(key, 0) if other in counts else count
+                if there != count:
+                    raise FlintError(
+                        f"ranks {rank} and {other} do not run the same step: {count} and {there} "
+                        f"communications among the ranks {shown_group(group)} (choose one with "
+                        "--step?)"
+                    )
+
+
+def _common_order(chains: list[list[int]], found: Sequence[Exchange]) -> list[int]:
+    """An order of all meetings that contradicts no rank's own."""
+    count = len(found)
+    missing = [0] * count
+    later: list[list[int]] = [[] for _ in range(count)]
+    place = [0.0] * count
+    for sequence in chains:
+        for at, meeting in enumerate(sequence):
+            place[meeting] = max(place[meeting], at / len(sequence))
+        for before, after in pairwise(sequence):
+            later[before].append(after)
+            missing[after] += 1
+    ready = [(place[i], i) for i in range(count) if not missing[i]]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        _, meeting = heapq.heappop(ready)
+        order.append(meeting)
+        for after in later[meeting]:
+            missing[after] -= 1
+            if not missing[after]:
+                heapq.heappush(ready, (place[after], after))
+    if len(order) < count:
+        stuck = sorted(set(range(count)) - set(order))
+        raise FlintError(
+            f"the ranks issue {len(stuck)} communications in conflicting orders, for example "
+            f"{_described(found[stuck[0]])} among the ranks {shown_group(found[stuck[0]].group)}: "
+            "execution traces have one order of communications for all ranks"
+        )
+    return order
+
+
+def _described(item: Exchange) -> str:
+    return f"{item.kind} of {sum(item.parts):,} bytes"
