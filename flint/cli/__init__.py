@@ -184,7 +184,8 @@ def _run(arguments: list[str], debug: bool) -> int:
     except Exception as error:
         # A bug of ours: say so in one line, and how to see more.
         return _say(
-            f"internal error: {type(error).__name__}: {error} (--debug shows where; please report)",
+            f"internal error: {type(error).__name__}: {error} (--debug shows where; please "
+            "report it)",
             1,
             debug,
         )

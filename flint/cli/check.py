@@ -53,7 +53,7 @@ def check_command(
             sys.stdout.write(f"{finding}\n")
     for rule, count in report.counts.items():
         if count > min(limit, shown.get(rule, 0)):
-            sys.stdout.write(f"  [{rule}] fired {count:,} times in all\n")
+            sys.stdout.write(f"  [{rule}] fired {count:,} times in total\n")
     for reason in sorted(set(report.not_checked.values())):
         rules = [rule for rule, why in report.not_checked.items() if why == reason]
         sys.stdout.write(f"not checked, because {reason}: {', '.join(sorted(rules))}\n")

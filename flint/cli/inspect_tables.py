@@ -103,7 +103,7 @@ def _headline(program: ProgramSummary) -> list[str]:
         **_units(program.work),
         "memory": f"{human_bytes(program.bytes_read)} read, "
         f"{human_bytes(program.bytes_written)} written",
-        "intensity": "nothing moved"
+        "intensity": "no bytes moved"
         if intensity is None
         else f"{intensity:.3g} FLOP per byte read or written",
         "communication": f"{human_bytes(program.communication_bytes)} of operands "

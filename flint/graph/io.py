@@ -116,7 +116,7 @@ def _read_graph(
     for column in _COLUMNS:
         values = arrays[f"{path}{column}"]
         if values.ndim != 1 or values.dtype.kind not in "iu":
-            raise ValueError(f"column {path}{column} is no integer column")
+            raise ValueError(f"column {path}{column} is not an integer column")
         columns[column] = values
     loops = tuple(
         Loop(

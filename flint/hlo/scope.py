@@ -53,7 +53,7 @@ class Scope:
             return value
         found = self.trees.get(instruction)
         if found is None:
-            raise ValueError(f"the operand with id {instruction} does not stand before it")
+            raise ValueError(f"the operand with id {instruction} does not come before it")
         return found
 
     def flat(self, instructions: Any) -> list[int]:

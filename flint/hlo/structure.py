@@ -23,7 +23,7 @@ from flint.hlo.shapes import arrange, flatten, same_structure
 def _parameter(reading: Reading, instruction: Any, scope: Scope) -> None:
     number = instruction.parameter_number
     if number in scope.parameters:
-        raise ValueError(f"parameter {number} stands twice")
+        raise ValueError(f"parameter {number} occurs twice")
     if scope.bound is None:
         tree = reading.new_values(instruction.shape)
     elif 0 <= number < len(scope.bound):

@@ -153,7 +153,7 @@ def _world(recorded: Mapping[int, Recorded]) -> int:
     least = max([*recorded, *members]) + 1
     world = next(iter(said), None) or least
     if world < least:
-        raise FlintError(f"the traces say that there are {world} ranks, and name rank {least - 1}")
+        raise FlintError(f"the traces are from a run with {world} ranks, but name rank {least - 1}")
     if world > _MAX_WORLD:
         raise FlintError(f"the traces name {world:,} ranks; at most {_MAX_WORLD:,} are taken")
     return world

@@ -102,7 +102,10 @@ def exchanges_of(
         if units.rank not in group:
             whose = f"by its distributedInfo or its file's name, of rank {units.rank}"
             if UNTOLD_RANK in trace.notes:
-                whose = f"taken as rank {units.rank}, since nothing says it: name it rank<N>.json"
+                whose = (
+                    f"taken as rank {units.rank}, because nothing names its rank: name it "
+                    "rank<N>.json"
+                )
             raise FlintError(
                 f"{trace.path}: {fact.name} among the ranks {shown_group(group)} in a trace that "
                 f"is {whose}"

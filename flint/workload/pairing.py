@@ -93,9 +93,9 @@ def _verify_exchanges(
             if sent != received:
                 raise FlintError(
                     f"program {workload.programs[source].name} sends {len(sent)} messages "
-                    f"({sum(sent)} bytes) of a permutation of which "
-                    f"{workload.programs[target].name} receives {len(received)} "
-                    f"({sum(received)} bytes): a rank would wait for ever"
+                    f"({sum(sent)} bytes) of a permutation, but {workload.programs[target].name} "
+                    f"receives {len(received)} ({sum(received)} bytes): a rank would wait for "
+                    "ever"
                 )
 
 

@@ -150,8 +150,8 @@ def _too_large(compiled: Compiled) -> dict[str, int]:
 def _added(compiled: Compiled) -> dict[str, int]:
     """A warning for options that the compiler needed."""
     return {
-        f"compiled with {name}={str(value).lower()}, without which {compiled.report.target}'s "
-        "compiler fails where there is no GPU to tune products on: they are library calls": 1
+        f"compiled with {name}={str(value).lower()}: without it, {compiled.report.target}'s "
+        "compiler fails if there is no GPU to tune products on. Products are library calls": 1
         for name, value in compiled.added.items()
     }
 

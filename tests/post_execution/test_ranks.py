@@ -179,7 +179,7 @@ def test_a_trace_that_nobody_says_the_rank_of_is_to_be_named_by_it(tmp_path):
     profile = Profile(0, 3)
     del profile.info["rank"]
     profile.collective(10, 20, 10, group=(1, 2))
-    with pytest.raises(FlintError, match=r"taken as rank 0, since nothing says it"):
+    with pytest.raises(FlintError, match=r"taken as rank 0, because nothing names its rank"):
         convert_traces([profile.write(tmp_path / "some.json")])
 
 

@@ -179,7 +179,7 @@ def p2p_peer(facts: Facts) -> Iterator[Hits]:
                 wrong = outside | (peer[rows] == rank) | (given & (own[rows] != rank))
                 for row in rows[wrong].tolist():
                     if not 0 <= peer[row] < size:
-                        text = f"{peer_name} {peer[row]} is no rank of 0..{size - 1}"
+                        text = f"{peer_name} {peer[row]} is not a rank of 0..{size - 1}"
                     elif peer[row] == rank:
                         text = f"{kind.name} of rank {rank} with itself"
                     else:

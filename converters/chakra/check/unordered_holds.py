@@ -229,8 +229,8 @@ def refuse_unordered(view: View) -> Iterator[Hits]:
     order = view.order
     rows = order.colls[order.gaps] if len(order.gaps) else order.loose
     text = (
-        "is not ordered by data_deps against the rank's other communications, "
-        f"and there are too many of them to tell whether that can hang; {_REMEDY}"
+        "is not ordered by data_deps against the rank's other communications, and there are too "
+        f"many of them to decide whether that can hang; {_REMEDY}"
     )
     yield Hits(view.index, rows, view.ranks, text)
 

@@ -114,7 +114,7 @@ def _parents(nodes: Nodes, order: Ints, path: Path, notes: dict[str, int]) -> In
     number = {nodes.id[row]: i for i, row in enumerate(rows)}
     if len(number) < len(rows):
         [(twice, _)] = Counter(nodes.id).most_common(1)
-        raise FlintError(f"{path}: two nodes with the id {twice}; ctrl_deps do not say which one")
+        raise FlintError(f"{path}: two nodes with the id {twice}, so ctrl_deps are ambiguous")
     collectives = {nodes.id[row] for row in rows if nodes.name[row].startswith(("c10d::", "gloo:"))}
     if collectives:
         around = dict(zip(nodes.id, nodes.outer, strict=True))

@@ -49,7 +49,7 @@ def _fft(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
 
 def _matrix(op: Op, tensor: TensorType) -> int:
     if len(tensor.shape) < 2:
-        raise FlintError(f"{op.name}: {tensor} is no matrix")
+        raise FlintError(f"{op.name}: {tensor} is not a matrix")
     return tensor.shape[-1]
 
 

@@ -137,7 +137,7 @@ def add_edges(report: Report, matching: Matching, trace: Observed, rows: Ints) -
         captured[i].kind.must_match and i not in matching.certain for i, _, _ in matching.pairs
     )
     if unsure:
-        text = "pairs among several that look alike, whose dependencies are not checked"
+        text = "pairs among several that look the same: their dependencies are not checked"
         report.note(text, unsure)
     checked, wrong = contradictions(expected, began)
     report.edges += checked

@@ -168,6 +168,6 @@ def _refuse_other(sharding: Any, name: str) -> None:
     """Shardings that cannot be moved to another mesh, unless they mean one device."""
     if isinstance(sharding, Sharding) and len(sharding.device_set) > 1:
         raise UsageError(
-            f"argument {name} has a {type(sharding).__name__}: a NamedSharding or a "
-            "PartitionSpec says what it means on another mesh"
+            f"argument {name} has a {type(sharding).__name__}: give a NamedSharding or a "
+            "PartitionSpec, which have a meaning on another mesh"
         )

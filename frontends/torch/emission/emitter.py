@@ -120,7 +120,7 @@ class Emitter:
         """The reduction as the name of an op; unknown ones are taken for sums."""
         known = _REDUCTIONS.get(self.op.reduction)
         if known is None:
-            self.among.warnings[f"reduction {self.op.reduction or '(none)'} taken as a sum"] += 1
+            self.among.warnings[f"reduction {self.op.reduction or '(none)'} treated as a sum"] += 1
         return known or "add"
 
     def averaged(self, value: Value) -> Value:

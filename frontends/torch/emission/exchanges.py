@@ -102,5 +102,5 @@ def receive(emitter: Emitter) -> None:
 
 def _peer(emitter: Emitter) -> int:
     if emitter.op.peer < 0:
-        raise FlintError("the recording does not say which rank is at the other end")
+        raise FlintError("the recording does not name the rank at the other end")
     return emitter.op.peer

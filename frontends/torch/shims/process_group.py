@@ -66,7 +66,7 @@ def apply() -> None:
         for word, actual in (("world_size", dist.get_world_size()), ("rank", dist.get_rank())):
             asked = kwargs.get(word, -1)
             if asked not in (-1, actual):
-                raise UsageError(f"init_process_group({word}={asked}): the mesh says {actual}")
+                raise UsageError(f"init_process_group({word}={asked}): the mesh has {actual}")
 
     new_group = dist.new_group
 
