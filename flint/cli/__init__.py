@@ -49,7 +49,7 @@ _WRITING = frozenset({"convert"})
 
 
 def application(commands: Sequence[str] = COMMANDS) -> typer.Typer:
-    """The command line with some of its commands: what the others import costs nothing then."""
+    """The command line with some of its commands; the imports of the others are saved."""
     app = typer.Typer(
         name="flint",
         help=_HELP,
@@ -82,7 +82,7 @@ def _options(
     del debug  # read from the arguments by ``main``, which must know it before parsing can fail
 
 
-#: Options of commands that may stand alone, and the value that they have then; typer wants one.
+#: Options whose value may be left out, and the value that they then have; typer needs one.
 _ALONE = {("sweep", "--ray"): "local"}
 
 
@@ -99,7 +99,7 @@ def _with_values(arguments: list[str]) -> list[str]:
 
 
 def _open_standard_streams() -> None:
-    """Point closed standard streams nowhere: a file opened next would be taken for one of them."""
+    """Point closed standard streams nowhere: the next file opened would take the place of one."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         continue
     os.close(number)
@@ -126,13 +126,13 @@ def main(arguments: list[str] | None = None) -> None:
     interrupts.heed()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
-    # Wherever it stands: it is an option of every command.
+    # At any place in the line: it is an option of every command.
     arguments = [argument for argument in arguments if argument != "--debug"]
     sys.exit(_run(arguments, debug))
 
 
 def _commands_for(first: str) -> Sequence[str]:
-    """The commands that are imported for what the first argument says."""
+    """The commands to import for the first argument."""
     if first == "--version":
         return ()
     return (first,) if first in COMMANDS else COMMANDS
@@ -167,14 +167,14 @@ def _run(arguments: list[str], debug: bool) -> int:
         return _say(f"{text}{hint}", error.exit_code, debug)
     except typer.Exit as error:
         return error.exit_code
-    except SystemExit as error:  # ours are exceptions of other kinds
+    except SystemExit as error:  # Flint raises exceptions of other kinds
         if isinstance(error.__context__, BrokenPipeError):  # what typer makes of it
-            return _nobody_reads()
+            return _reader_gone()
         return _say(f"the step's own code ended the process (SystemExit: {error})", 1, debug)
     except FlintError as error:
         return _say(str(error), error.exit_status, debug)
     except BrokenPipeError:
-        return _nobody_reads()
+        return _reader_gone()
     except MemoryError:
         return _say("out of memory", 1, debug)
     except OSError as error:
@@ -182,7 +182,7 @@ def _run(arguments: list[str], debug: bool) -> int:
         text = "the disk is full" if full else error.strerror or str(error)
         return _say(f"{error.filename or 'standard output'}: {text}", 1, debug)
     except Exception as error:
-        # A bug of ours: say so in one line, and how to see more.
+        # A bug in Flint: one line that says so, and how to see more.
         return _say(
             f"internal error: {type(error).__name__}: {error} (--debug shows where; please "
             "report it)",
@@ -191,8 +191,8 @@ def _run(arguments: list[str], debug: bool) -> int:
         )
 
 
-def _nobody_reads() -> int:
-    """The reader of our output has gone: nothing more to say, and nothing to flush at exit."""
+def _reader_gone() -> int:
+    """The reader of stdout is gone: write nothing more, and flush nothing at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1
 
@@ -200,6 +200,6 @@ def _nobody_reads() -> int:
 def _say(text: str, status: int, debug: bool) -> int:
     if debug:
         traceback.print_exc()
-    with contextlib.suppress(OSError):  # nobody hears it; the status is left
+    with contextlib.suppress(OSError):  # stderr is closed too; the exit status remains
         sys.stderr.write(f"flint: {' '.join(text.split())}\n")
     return status

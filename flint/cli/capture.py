@@ -111,7 +111,7 @@ def capture_command(
 
 
 def _step(step: str, mesh: str | None, axes: str | None, setup: str | None) -> Capture:
-    """The step of the user's file, with what the command line says in place of the decorator's."""
+    """The step of the user's file; the command line overrides the decorator."""
     grid = parse_mesh(mesh) if mesh is not None else None
     listed = axis_names(axes)
     names = None if listed is None else tuple(listed)

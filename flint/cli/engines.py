@@ -1,6 +1,6 @@
-"""What simulates: the options of it, for one simulation and for sweeps.
+"""Which engine simulates: its options, for one simulation and for sweeps.
 
-The idea: an option of one engine is refused with another, never passed over in silence.
+The idea: an option of one engine is refused with another, never silently ignored.
 """
 
 from __future__ import annotations

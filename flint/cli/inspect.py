@@ -30,7 +30,7 @@ from flint.workload.inspection import at_granularity, summarise
 from flint.workload.loading import load
 from flint.workload.workload import Workload
 
-#: Rows per table on a terminal when ``--top`` says nothing.
+#: Rows per table on a terminal without ``--top``.
 _TOP = 15
 
 

@@ -69,7 +69,7 @@ def show(
 
 
 def _compiled(report: CompilerReport) -> list[str]:
-    """What the compiler says, per device."""
+    """What the compiler reports, per device."""
     sizes = {
         "arguments": report.argument_bytes,
         "outputs": report.output_bytes,

@@ -1,7 +1,7 @@
-"""Options and arguments that several commands have, each in one place, and how they are read.
+"""Options and arguments that several commands have, each in one place, and how they are parsed.
 
 The idea: a command's signature names a type of this module, so that an option has the same name,
-help and rules wherever it is; an option that one command alone has stands in that command.
+help and rules everywhere; an option of a single command is defined in that command.
 
     def convert_command(..., mesh: MeshOption = None, ranks: RanksOption = "all") -> None: ...
 """
@@ -17,12 +17,12 @@ import typer
 from flint.errors import UsageError
 from flint.mesh.mesh import Mesh, parse_mesh
 
-#: The system that times are for where nobody says another one.
+#: The system that times are computed for by default.
 DEFAULT_SYSTEM: Final = "dgx-h100"
 
 
 def existing(path: Path) -> Path:
-    """A path of the command line that is read.
+    """A path of the command line that must exist.
 
     Raises:
         UsageError: nothing is there.
@@ -41,7 +41,7 @@ def _a_folder(path: Path) -> Path:
     return path
 
 
-# What saving would refuse in the end is refused before minutes of work.
+# What saving would refuse at the end is refused here, before minutes of work.
 
 
 def _replaceable(path: Path) -> Path:
@@ -179,20 +179,20 @@ AlgorithmOption = Annotated[
 
 
 def system_of(target: str | None) -> str:
-    """What times are for where only a target is given: a system of its devices.
+    """The system that times are computed for if only a target is given: one of its devices.
 
     Raises:
         UsageError: there is no such target.
     """
     if target is None:
         return DEFAULT_SYSTEM
-    from flint.capturing.targets import target as named  # most commands are given none
+    from flint.capturing.targets import target as named  # most commands get no target
 
     return named(target).system
 
 
 def grid(mesh: str | None, axes: str | None) -> tuple[Mesh | None, list[str] | None]:
-    """``--mesh`` and ``--axes``: a mesh, or names for the mesh that there is.
+    """``--mesh`` and ``--axes``: a mesh, or axis names for the program's own mesh.
 
     Raises:
         UsageError: not a list of positive integers, or names that do not match.

@@ -1,4 +1,4 @@
-"""Options that do not apply to what was given: refused, never passed over in silence.
+"""Options that do not apply to the input: refused, never silently ignored.
 
 refuse({"--strict": strict, "--fuse": fuse}, "is for programs, not for traces of a run")
 """

@@ -1,4 +1,4 @@
-"""How commands write a workload folder and say what they wrote."""
+"""How commands write a workload folder and report what they wrote."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from flint.cli.shared import print_json, print_warnings, progress
 from flint.host.readable import counted, human_bytes
 from flint.workload.workload import Workload
 
-#: Bytes of traces from which on they are announced.
+#: Traces of at least so many bytes are announced.
 _MUCH = 1 << 30
 
 
 def announce(size: int, traces: int) -> None:
-    """Say on stderr that many bytes are going to be written."""
+    """Announce on stderr that many bytes will be written."""
     if size >= _MUCH:
         sys.stderr.write(f"flint: writing {traces:,} traces, {human_bytes(size)}\n")
 
@@ -32,7 +32,7 @@ def save_and_report(
     annotate: bool,
     json_output: bool,
 ) -> None:
-    """Save a workload and print what was written; ``seconds`` is what its graph took."""
+    """Save a workload and print what was written; ``seconds`` is the time that its graph took."""
     started = time.perf_counter()
     with progress("writing traces") as report:
         saved = workload.save(

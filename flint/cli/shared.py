@@ -26,9 +26,9 @@ def print_warnings(warnings: dict[str, int]) -> None:
 
 @contextmanager
 def results_only_on_stdout() -> Iterator[None]:
-    """Meanwhile stdout is stderr, for child processes and libraries in C too.
+    """Send stdout to stderr meanwhile, for child processes and C libraries too.
 
-    What the user's code prints is no result of ours.
+    What the user's code prints is not a result of the command.
     """
     sys.stdout.flush()
     kept = os.dup(1)
@@ -38,16 +38,16 @@ def results_only_on_stdout() -> Iterator[None]:
             yield
     finally:
         if sys.__stdout__ is not None:
-            sys.__stdout__.flush()  # of those who keep the stream itself
+            sys.__stdout__.flush()  # for code that has kept the stream itself
         os.dup2(kept, 1)
         os.close(kept)
 
 
 @contextmanager
 def stages_shown() -> Iterator[None]:
-    """Meanwhile a terminal's stderr shows in one line what is going on; a pipe gets nothing.
+    """Meanwhile show the current stage in one line on a terminal's stderr; a pipe gets nothing.
 
-    Without a thread that draws: the work forks processes.
+    No thread draws it, because the work forks processes.
     """
     if not sys.stderr.isatty():
         yield

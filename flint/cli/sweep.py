@@ -1,7 +1,7 @@
 """``flint sweep``: steps on many meshes and systems, and which of them are best.
 
-The idea: this module imports little.  The process that forks for every point imports for longer
-than anything else takes before the first of them; it starts before ``sweeping.py`` is imported.
+The idea: this module imports little.  The process that forks for every point needs more time for
+its imports than anything else before the first point, so it starts before ``sweeping.py``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from flint.host.environment import import_numpy
 from flint.sweeps.description import NO_PASS, Sweep
 from flint.sweeps.processes import Processes
 
-#: A file to write -> what of the folder it is.
+#: Suffix of the output file -> the file of the folder that it copies.
 _FILES = {
     ".html": "sweep.html",
     ".csv": "results.csv",
@@ -127,7 +127,7 @@ def sweep_command(
     json_output: JsonOption = False,
 ) -> None:
     """Capture and simulate steps on every mesh and system; a second run resumes."""
-    # A file is written beside the folder of its name, which holds what a second run needs.
+    # A file is written beside the folder of the same name, which holds what a second run needs.
     kept = None if output.is_dir() else _FILES.get(output.suffix)
     folder = output.with_suffix("") if kept is not None else output
     systems = tuple(system or (system_of(target),))
@@ -150,7 +150,7 @@ def sweep_command(
 def _capture_options(
     level: str | None, target: str | None, trip_count: list[str] | None, branch: list[str] | None
 ) -> tuple[str, ...]:
-    """Options of ``flint capture``, checked as far as that can be done once for all points."""
+    """Options of ``flint capture``, checked once for all points as far as possible."""
     if level not in (None, "partitioned", "optimized"):
         raise UsageError(f"--level {level}: a sweep simulates partitioned or optimized programs")
     if level == "optimized" and target is None:
@@ -171,15 +171,15 @@ def _capture_options(
 def _engine_options(
     engine: str, algorithm: str | None, astra_sim: Path | None, time_limit: float | None
 ) -> tuple[str, ...]:
-    """Options of ``flint simulate`` that say what simulates, checked once for all points."""
+    """Options of ``flint simulate`` that select the engine, checked once for all points."""
     of_its_own = {"--astra-sim": astra_sim, "--time-limit": time_limit}
-    if engine not in registry.ENGINES:  # ours are imported by whom they are for
+    if engine not in registry.ENGINES:  # the built-in ones are imported where they run
         registry.engine(engine)
     refuse_of_others(engine, "embedded", {"--algorithm": algorithm})
     refuse_of_others(engine, "astra-sim", of_its_own)
     if engine == "embedded":
         return ()
-    # Named in full: points are worked on elsewhere, and another build makes other points.
+    # As a full path: points run in other folders, and another build makes other points.
     found = astra_sim or os.environ.get(ASTRA_SIM_VARIABLE)
     binary = Path(found).absolute() if found else None
     options = {"--engine": engine, **of_its_own, "--astra-sim": binary}

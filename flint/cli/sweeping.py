@@ -1,4 +1,4 @@
-"""The work of ``flint sweep``: run the points, write table, picture and page, say what came out."""
+"""The work of ``flint sweep``: run the points, write table, picture and page, print the result."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def carry_out(
     fresh: bool,
     json_output: bool,
 ) -> None:
-    """Run a sweep and write what came out.
+    """Run a sweep and write its results.
 
     Args:
         sweep: what.
         output: its folder, or a file beside it.
-        kept: what of the folder the file is; None for a folder.
+        kept: the file of the folder that ``output`` copies; None for a folder.
         processes: what runs its commands on this machine; None: a Ray cluster does.
         jobs, ray, fresh: as ``running.run``.
-        json_output: say it as JSON.
+        json_output: print the results as JSON.
 
     Raises:
         FlintError: every point failed.
@@ -77,7 +77,7 @@ def carry_out(
 def _run(
     sweep: Sweep, processes: Processes | None, jobs: int | None, ray: str | None, fresh: bool
 ) -> list[Outcome]:
-    """Run it; who interrupts it is told what is kept."""
+    """Run it; after Ctrl-C, report what is kept."""
     state = [0, 0]
     with progress("points") as bar:
 

@@ -56,7 +56,7 @@ def systems_command(
 
 
 def _whole(name: str) -> str:
-    """The description as it stands, with the accelerator's in the place of its name."""
+    """The description as written, with the accelerator's own in place of its name."""
     descriptions = files("flint.cost")
     ours = descriptions / "systems" / f"{name}.toml"
     text = (ours if name in system_names() else Path(name)).read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal, TextIO
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
-#: A pipe has no width: lines are as long as what they say.
+#: A pipe has no width: lines are as long as their text.
 _NO_WIDTH = 10_000
 #: Columns between two columns, at most.
 _GAP = 3
