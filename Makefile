@@ -20,6 +20,8 @@ DEV     := $(VENV)/.installed-dev
 EXTRAS  := $(VENV)/.installed-extras
 PYTEST   = -n $(WORKERS) --maxprocesses 8 --dist loadgroup
 TYPING  := build/typing/flint
+# Python compiles what it imports; compiling all that is installed takes longer than installing it.
+PIP     := --quiet --disable-pip-version-check --no-compile
 
 STEP    := models/jax/llama3.py:train_8b
 OUT     := out/llama3-8b
@@ -89,13 +91,13 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(RUN): pyproject.toml setup.py | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	$(BIN)/python -m pip install $(PIP) -e .
 	@touch $@
 
 $(DEV): pyproject.toml setup.py | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,torch]'
+	$(BIN)/python -m pip install $(PIP) -e '.[dev,torch]'
 	@touch $(RUN) $@
 
 $(EXTRAS): pyproject.toml setup.py | $(DEV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[gpu,tpu,cluster]'
+	$(BIN)/python -m pip install $(PIP) -e '.[gpu,tpu,cluster,oracles]'
 	@touch $@
