@@ -25,6 +25,7 @@ from flint.validation.report.page import CLASS_COLUMNS, class_rows
 from flint.validation.rewrites.branches import CHOSEN, NOT_CHOSEN
 from flint.validation.rewrites.gemm_forms import MULTIPLIED, RAGGED, SUMMED
 from flint.validation.rewrites.removed_ops import CONSTANT, HOISTED, SCALED
+from tests.support.shared import quick, quick_rows
 from tests.validation import xla_steps
 from tests.validation.xla_runs import Runs, named
 
@@ -116,18 +117,20 @@ def test_small_numbers_are_sent_as_wider_ones(name, reason, compare):
     assert report.explained == {reason: 3 * 8, BUFFERS: 8}
 
 
-@pytest.mark.parametrize("name", ["int8", "int4"])
+@pytest.mark.parametrize("name", quick(["int8", "int4"], "int4"))
 def test_other_numbers_are_not_what_was_sent(name, compare):
     report = compare(name, "float8_e5m2")
     assert not report.ok
     assert "not executed all_gather" in named(report)
 
 
-@pytest.mark.parametrize(
-    ("name", "run"),
-    [("float8_e5m2", "float16"), ("float16", "float8_e5m2"), ("int4", "int8"), ("int8", "int4"),
-     ("float8_e4m3fn", "float8_e5m2")],
-)  # fmt: skip
+SENT = [
+    ("float8_e5m2", "float16"), ("float16", "float8_e5m2"), ("int4", "int8"), ("int8", "int4"),
+    ("float8_e4m3fn", "float8_e5m2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "run"), quick_rows(SENT, ("int4", "int8")))
 def test_what_is_sent_as_the_same_type_was_of_the_captured_one(name, run, compare):
     report = compare(name, run)
     assert report.failures == 2 * 3 * 8
@@ -135,7 +138,7 @@ def test_what_is_sent_as_the_same_type_was_of_the_captured_one(name, run, compar
         assert f"not executed {kind}" in named(report)
 
 
-@pytest.mark.parametrize("name", ["half", "eighths"])
+@pytest.mark.parametrize("name", quick(["half", "eighths"], "half"))
 def test_products_of_narrow_floats_are_computed_in_float32(name, compare):
     report = compare(name)
     assert report.ok, named(report)
@@ -143,16 +146,17 @@ def test_products_of_narrow_floats_are_computed_in_float32(name, compare):
     assert report.identified == 2 * 8  # also the product in float32 keeps its own line
 
 
-@pytest.mark.parametrize(
-    ("name", "run"), [("half", "full"), ("eighths", "half"), ("half", "one_half")]
-)
+NARROWER = [("half", "full"), ("eighths", "half"), ("half", "one_half")]
+
+
+@pytest.mark.parametrize(("name", "run"), quick_rows(NARROWER, ("half", "full")))
 def test_a_product_of_floats_that_never_were_so_narrow_is_another_one(name, run, compare):
     report = compare(name, run)
     assert not report.ok
     assert "not executed dot_general 1x16x32x64 (batch, m, n, k) f" in named(report)
 
 
-@pytest.mark.parametrize("name", ["carried_narrow", "carried_wide", "one_half"])
+@pytest.mark.parametrize("name", quick(["carried_narrow", "carried_wide", "one_half"], "one_half"))
 def test_a_type_that_both_have_on_the_way_is_no_difference(name, compare):
     report = compare(name)
     assert report.ok, named(report)
@@ -244,7 +248,7 @@ def test_a_sum_of_constants_is_no_communication(compare):
     assert report.classes[OpClass.ALL_REDUCE].matched == 8
 
 
-@pytest.mark.parametrize("name", ["constant_first", "constant_second"])
+@pytest.mark.parametrize("name", quick(["constant_first", "constant_second"], "constant_first"))
 def test_of_sums_that_look_alike_as_many_may_be_missing_as_are_of_constants(name, compare):
     report = compare(name)
     assert report.ok, named(report)

@@ -133,7 +133,7 @@ STEPS = {
 }
 
 
-@pytest.fixture(scope="module", params=STEPS)
+@pytest.fixture(scope="module", params=quick(STEPS, "tiny", "tiny 3-D einsum", "Mixtral"))
 def case(request):
     """Workload, config, size of each axis."""
     step, config = STEPS[request.param]
@@ -199,7 +199,10 @@ def test_only_weights_are_gathered(case):
     assert {partners(node.communication, workload.mesh) for node, _ in gathers} == {"data"}
 
 
-@pytest.mark.parametrize("name", ["tiny", "tiny 3-D", "tiny 4-D", "Mixtral", "Mixtral 3-D"])
+EXCHANGED = ["tiny", "tiny 3-D", "tiny 4-D", "Mixtral", "Mixtral 3-D"]
+
+
+@pytest.mark.parametrize("name", quick(EXCHANGED, "tiny 3-D", "Mixtral"))
 def test_experts_weights_and_gradients_travel_in_bfloat16(name):
     """A device's share of gate, up and down: its experts, its part of the hidden width.  Gathered
     over data for the forward pass and for the recomputation; gradients scattered once, and what is
