@@ -2,8 +2,8 @@
 
 Every case of ``lowering_cases`` is compared, but for those in ``NOT_LOWERED``.
 
-torch-mlir is in the ``oracles`` extra where a wheel exists (Linux on x86-64); elsewhere these tests are
-skipped. ``NOT_LOWERED`` names what cannot be compared, and why; a test keeps it true.
+torch-mlir is in the ``oracles`` extra where a wheel exists (Linux on x86-64); elsewhere these tests
+are skipped. ``NOT_LOWERED`` names what cannot be compared, and why; a test keeps it true.
 """
 
 from __future__ import annotations
