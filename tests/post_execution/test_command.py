@@ -59,4 +59,4 @@ def test_a_trace_that_is_cut_off_is_one_line(tmp_path):
 def test_programs_are_converted_one_at_a_time(tmp_path):
     (tmp_path / "a.mlir").write_text("module {}")
     run = flint("convert", NCCL, tmp_path / "a.mlir", "-o", tmp_path / "out")
-    assert "a.mlir is no trace of a run" in failed(run, 2)
+    assert "a.mlir is not a profile" in failed(run, 2)
