@@ -60,7 +60,7 @@ class OpFacts:
         reduction: what an all-reduce or a reduce-scatter reduces with, by its StableHLO name;
             "computation" for more than one op, "" unknown.
         convolved: of a convolution of XLA's how many numbers it makes, and its FLOPs by XLA's cost
-            analysis, so that windows that begin, step or spread otherwise are told apart; ()
+            analysis, so that windows that begin, step or spread otherwise are different; ()
             unknown.
     """
 
@@ -99,10 +99,10 @@ class OpFacts:
 def origin_of(source: Source) -> str:
     """Layer and phase of an op: "mlp, backward".
 
-    The optimizer's phase is not told: captures find it by what uses gradients, traces do not.
+    The optimizer's phase is left out: captures know it by what uses gradients, traces do not.
     """
-    told = source.phase in (Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE)
-    return ", ".join(filter(None, (source.layer, source.phase.name.lower() if told else "")))
+    known = source.phase in (Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE)
+    return ", ".join(filter(None, (source.layer, source.phase.name.lower() if known else "")))
 
 
 class Fault(NamedTuple):
@@ -157,7 +157,7 @@ class Observed:
         launches: kernels that the row launched itself; -1 where the trace has no device.
         steps: names of the steps in the trace, in order.
         whole: which of the steps are there from beginning to end.
-        notes: text -> count: what was left out or could not be told, for the report.
+        notes: text -> count: what was left out or is not known, for the report.
         faults: where the trace contradicts itself, so that something did not run, or was not
             recorded.
         taken: what conditionals chose, as far as the trace tells.

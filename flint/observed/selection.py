@@ -190,7 +190,7 @@ def _repaired(parents: list[int], facts: list[OpFacts], threads: list[int]) -> l
     """Parents as far as they can be true.
 
     Where an op ends on another thread while one on this thread ends, execution traces end the wrong
-    one: what follows is said to be inside of an op that is over, or beside one that is not.
+    one: what follows is recorded inside of an op that is over, or beside one that is not.
     """
     found: list[int] = []
     sibling: dict[tuple[int, int], int] = {}
@@ -219,7 +219,7 @@ _ENDS = {
 
 
 def _is_inside(before: OpFacts, facts: OpFacts, empty: bool) -> bool:
-    """Whether an op that is said to follow another one can only be inside of it."""
+    """Whether an op that is recorded behind another one can only be inside of it."""
     if not before.name.startswith("aten::"):
         return False
     if facts.name == _SUBCLASS:

@@ -2,7 +2,7 @@
 
 The idea: steps are alike if the same heavy ops ran in them, as often.  The last of those that most
 are like is taken, so that steps of warming up do no harm; where no such majority is, the user
-chooses, and is told which op makes the difference.
+chooses; the error names the op that makes the difference.
 
     chosen = choose(trace, rank=0, wanted=None)
     chosen.step, chosen.alike
@@ -108,13 +108,13 @@ def _difference(trace: Observed, counts: Ints, one: int, other: int) -> str:
     """Which ops ran more often in one of two steps."""
     heavy = [facts for facts in trace.facts if facts.kind.must_match]
     unequal = np.flatnonzero(counts[one] != counts[other]).tolist()
-    said = [
+    parts = [
         f"{described(heavy[n])} ran {_times(counts[one][n])} in {trace.steps[one]} and "
         f"{_times(counts[other][n])} in {trace.steps[other]}"
         for n in unequal[:_NAMED]
     ]
-    left = len(unequal) - len(said)
-    return "; ".join(said) + (f"; and {left:,} more such ops" if left else "")
+    more = len(unequal) - len(parts)
+    return "; ".join(parts) + (f"; and {more:,} more such ops" if more else "")
 
 
 def _times(count: int) -> str:

@@ -36,7 +36,7 @@ from flint.workload.workload import Workload
 
 #: More ranks than a run has.
 _MAX_WORLD = 1 << 22
-#: Share of a step's time in which nothing ran, from which on it is said.
+#: Share of a step's time in which nothing ran, from which on there is a warning.
 _IDLE = 0.1
 
 
@@ -86,9 +86,9 @@ def convert_traces(
         item = read_recorded(file, step, memory, warnings)
         rank = item.units.rank
         if rank in recorded:
-            told = "" if UNTOLD_RANK not in item.trace.notes else f" ({UNTOLD_RANK})"
+            note = "" if UNTOLD_RANK not in item.trace.notes else f" ({UNTOLD_RANK})"
             raise UsageError(
-                f"{recorded[rank].trace.path} and {file} are both for rank {rank}{told}: give "
+                f"{recorded[rank].trace.path} and {file} are both for rank {rank}{note}: give "
                 "one trace per rank, or name the files rank0.json, rank1.json, ..."
             )
         recorded[rank] = item
@@ -138,10 +138,10 @@ def _is_jax_profile(path: Path) -> bool:
 
 def _world(recorded: Mapping[int, Recorded]) -> int:
     """Number of ranks of the run."""
-    said = {item.trace.world for item in recorded.values()} - {None}
-    if len(said) > 1:
+    worlds = {item.trace.world for item in recorded.values()} - {None}
+    if len(worlds) > 1:
         raise FlintError(
-            f"the traces are from runs with {' and '.join(map(str, sorted(said, key=str)))} ranks"
+            f"the traces are from runs with {' and '.join(map(str, sorted(worlds, key=str)))} ranks"
         )
     members = [
         rank
@@ -151,7 +151,7 @@ def _world(recorded: Mapping[int, Recorded]) -> int:
         for rank in exchange.group
     ]
     least = max([*recorded, *members]) + 1
-    world = next(iter(said), None) or least
+    world = next(iter(worlds), None) or least
     if world < least:
         raise FlintError(f"the traces are from a run with {world} ranks, but name rank {least - 1}")
     if world > _MAX_WORLD:

@@ -3,7 +3,7 @@
 The idea: whatever a rule finds, an edge leads from what was issued earlier to what was issued
 later, and from what was over to what began then; anything else is counted and left out.
 
-    found.add(3, 7, EdgeKind.STREAM)
+    edges.add(3, 7, EdgeKind.STREAM)
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def batches_of(units: Units) -> list[list[int]]:
     return [part.tolist() for part in parts if len(part) > 1]
 
 
-class Found:
+class EdgeSet:
     """Edges as they are found, each once, and which collectives somebody waits for.
 
     Who waits for one message of a batch waits for the kernel, hence for all of them.

@@ -42,7 +42,7 @@ def linked_rows(
         step: the step that is converted.
         accesses: of the execution trace.
         path: the execution trace, for messages.
-        notes: is told how many have no partner.
+        notes: the number without a partner is added.
 
     Raises:
         FlintError: they are of different runs.

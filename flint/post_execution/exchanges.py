@@ -69,7 +69,7 @@ def exchanges_of(
     known = np.array([fact.group is not None for fact in trace.facts], bool)
     holder = around(trace.parent, known[trace.op])
     found: list[Exchange | None] = []
-    untold: dict[str, int] = defaultdict(int)
+    missing: dict[str, int] = defaultdict(int)
     for talks, fact_number, row in zip(
         units.collective.tolist(), units.fact.tolist(), units.row.tolist(), strict=True
     ):
@@ -79,12 +79,12 @@ def exchanges_of(
         fact = units.facts[fact_number]
         kind = _KIND[fact.kind]
         if fact.parts is None or not 0 <= sum(fact.parts) < _LARGEST:
-            untold[f"bytes of {fact.name} (profile with record_shapes=True)"] += 1
+            missing[f"bytes of {fact.name} (profile with record_shapes=True)"] += 1
             found.append(None)
             continue
         if fact.kind in (OpClass.SEND, OpClass.RECV):
             if fact.peer < 0:
-                untold[f"other rank of a {fact.name}"] += 1
+                missing[f"other rank of a {fact.name}"] += 1
                 found.append(None)
                 continue
             pair = (units.rank, fact.peer) if kind == "send" else (fact.peer, units.rank)
@@ -96,7 +96,7 @@ def exchanges_of(
         if group is None:
             group = _only(groups, units.notes)
         if group is None:
-            untold[f"process group of {fact.name} (gloo's own ops do not name it)"] += 1
+            missing[f"process group of {fact.name} (gloo's own ops do not name it)"] += 1
             found.append(None)
             continue
         if units.rank not in group:
@@ -113,10 +113,10 @@ def exchanges_of(
         if _TO_ONE.fullmatch(fact.name):
             units.notes[REDUCES] = units.notes.get(REDUCES, 0) + 1
         found.append(Exchange(kind, group, fact.parts, fact.dtype))
-    if untold:
-        text, count = max(untold.items(), key=lambda item: item[1])
+    if missing:
+        text, count = max(missing.items(), key=lambda item: item[1])
         raise FlintError(
-            f"{trace.path}: {sum(untold.values())} communications cannot be converted: the trace "
+            f"{trace.path}: {sum(missing.values())} communications cannot be converted: the trace "
             f"does not record the {text}, {count} times" + hint
         )
     return found

@@ -74,7 +74,7 @@ def flows_of(units: Units, tensors: list[tuple[Access, ...]], notes: dict[str, i
         units: in order of issue.
         tensors: per unit what its op does with memory; of an op with several units the first one
             reads and the last one writes.
-        notes: is told of what the times contradict.
+        notes: what the times contradict is added.
 
     Raises:
         FlintError: the tensors of a unit have more bytes than are believed.

@@ -242,7 +242,7 @@ class LinksBuilder:
     def _stream(self, number: int, device: int) -> int:
         """A stream's number among those of all devices, -1 for none.
 
-        Where the device is not said it is the first.
+        A device that is not named is the first.
         """
         if not 0 <= number < _DEVICE:
             return -1

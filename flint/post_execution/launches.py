@@ -5,7 +5,7 @@ begins when all of the graph is done.  In between the trace tells of streams alo
 began right when one on another of the graph's streams ended, later than its own stream was free,
 had waited for that one.
 
-    by_launch(found)
+    by_launch(edges)
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bisect import bisect_right
 import numpy as np
 
 from flint.graph.graph import EdgeKind
-from flint.post_execution.edges import JITTER, Found
+from flint.post_execution.edges import JITTER, EdgeSet
 from flint.post_execution.units import NO_STREAM
 
 #: A kernel that was held back begins so soon after what it waited for (ns).
@@ -27,9 +27,9 @@ BY_LAUNCH = (
 )
 
 
-def by_launch(found: Found) -> None:
+def by_launch(edges: EdgeSet) -> None:
     """Add the dependencies of kernels that one call launched on several streams."""
-    units = found.units
+    units = edges.units
     works = np.flatnonzero(~units.collective & (units.stream != NO_STREAM))
     if not units.device or not len(works):
         return
@@ -43,39 +43,39 @@ def by_launch(found: Found) -> None:
             continue
         before = int(order[low - 1]) if low and thread[low - 1] == thread[low] else -1
         after = int(order[high]) if high < len(order) and thread[high] == thread[low] else -1
-        tails = _within(found, members, before)
+        tails = _within(edges, members, before)
         if after >= 0:
             for unit in tails:
-                _follow(found, unit, after)
+                _follow(edges, unit, after)
 
 
-def _within(found: Found, members: list[int], before: int) -> list[int]:
+def _within(edges: EdgeSet, members: list[int], before: int) -> list[int]:
     """Order the kernels of a launch; returns the last one of each stream.
 
     Args:
         members: the kernels, in the order in which they began.
         before: what the thread issued before them, -1 for nothing.
     """
-    stream = found.units.stream
-    by_end = sorted(members, key=found.end.__getitem__)
-    over = [found.end[unit] for unit in by_end]
+    stream = edges.units.stream
+    by_end = sorted(members, key=edges.end.__getitem__)
+    over = [edges.end[unit] for unit in by_end]
     last: dict[int, int] = {}
     for unit in members:
-        mine, start = int(stream[unit]), found.start[unit]
-        free = found.end[last[mine]] if mine in last else -1
+        mine, start = int(stream[unit]), edges.start[unit]
+        free = edges.end[last[mine]] if mine in last else -1
         place = bisect_right(over, start + JITTER) - 1
         held = by_end[place] if place >= 0 else -1
         waited = held >= 0 and stream[held] != mine and over[place] > free
         if waited and held < unit and start - over[place] <= _AT_ONCE:
-            found.note(BY_LAUNCH, found.add(held, unit, EdgeKind.STREAM))
+            edges.note(BY_LAUNCH, edges.add(held, unit, EdgeKind.STREAM))
         elif mine not in last and before >= 0:
-            _follow(found, before, unit)
+            _follow(edges, before, unit)
         last[mine] = unit
     return list(last.values())
 
 
-def _follow(found: Found, before: int, after: int) -> None:
+def _follow(edges: EdgeSet, before: int, after: int) -> None:
     """One after the other, where the times allow it and no stream says it anyway."""
-    apart = found.units.stream[before] != found.units.stream[after]
-    if apart and before < after and found.end[before] <= found.start[after] + JITTER:
-        found.add(before, after, EdgeKind.STREAM)
+    apart = edges.units.stream[before] != edges.units.stream[after]
+    if apart and before < after and edges.end[before] <= edges.start[after] + JITTER:
+        edges.add(before, after, EdgeKind.STREAM)

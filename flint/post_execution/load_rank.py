@@ -124,7 +124,7 @@ def read_recorded(
         file: a Kineto or an execution trace.
         step: the step's name or number; None for the last whole one.
         memory: execution traces by rank, which complete Kineto's.
-        warnings: is told what the readers noted.
+        warnings: the readers' notes are added.
 
     Raises:
         UsageError: no such step.

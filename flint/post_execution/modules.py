@@ -153,8 +153,10 @@ def workload_of_times(
             f"instructions with a time but without a node (for example {lost[0]}): "
             f"{spent:,.1f} us left out"
         ] = len(lost)
-    told: dict[str, Any] = {"measured": True, "run": times.run, "devices": times.devices}
-    timed = replace(workload, programs=programs, warnings=warnings, options=workload.options | told)
+    measured: dict[str, Any] = {"measured": True, "run": times.run, "devices": times.devices}
+    timed = replace(
+        workload, programs=programs, warnings=warnings, options=workload.options | measured
+    )
     timed.verify()
     return timed
 

@@ -32,7 +32,7 @@ import numpy as np
 from flint.graph.graph import EdgeKind
 from flint.observed.classes import OpClass
 from flint.observed.columns import Observed
-from flint.post_execution.edges import Edges, Found, Queue, queues_of
+from flint.post_execution.edges import Edges, EdgeSet, Queue, queues_of
 from flint.post_execution.host_device_links import Links
 from flint.post_execution.launches import by_launch
 from flint.post_execution.units import NO_STREAM, Units
@@ -55,75 +55,75 @@ def edges_of(units: Units, trace: Observed, links: Links | None, linked: Set[int
         links: beside the trace; None where it has no times.
         linked: collectives whose consumers are known by data, units.
     """
-    found = Found(units, linked)
+    edges = EdgeSet(units, linked)
     streams = queues_of(units, units.stream)
-    _within_streams(found, streams)
+    _within_streams(edges, streams)
     if not units.device:
-        _turns(found)
-    talks = np.flatnonzero(found.talks).tolist()
+        _turns(edges)
+    talks = np.flatnonzero(edges.talks).tolist()
     # A trace that resolves waits tells all of them.
     resolved = {wait.stream for wait in links.stream_waits if wait.stream >= 0} if links else set()
-    _producers(found, streams, resolved)
-    by_launch(found)
+    _producers(edges, streams, resolved)
+    by_launch(edges)
     if links is not None:
-        resolved_waits(found, streams, links)
-        host_waits(found, streams, links)
-        unresolved_waits(found, talks, trace, links)
+        resolved_waits(edges, streams, links)
+        host_waits(edges, streams, links)
+        unresolved_waits(edges, talks, trace, links)
     sends = np.array([fact.kind == OpClass.SEND for fact in units.facts], bool)[units.fact]
     results = [unit for unit in talks if not sends[unit]]
     if units.timed:
-        work = [q for q in streams.values() if not found.talks[q.units].all()]
-        by_time(found, work, results)
-        by_optimizer(found, work, links, results)
-    left_over(found, results)
-    return found.finish()
+        work = [q for q in streams.values() if not edges.talks[q.units].all()]
+        by_time(edges, work, results)
+        by_optimizer(edges, work, links, results)
+    left_over(edges, results)
+    return edges.finish()
 
 
-def _within_streams(found: Found, streams: dict[int, Queue]) -> None:
+def _within_streams(edges: EdgeSet, streams: dict[int, Queue]) -> None:
     """Rule 1."""
-    communicates = found.units.collective
+    communicates = edges.units.collective
     for queue in streams.values():
         members = queue.units.tolist()
         if not communicates[queue.units].any():
-            found.kind.update(zip(pairwise(members), repeat(int(EdgeKind.STREAM))))
+            edges.kind.update(zip(pairwise(members), repeat(int(EdgeKind.STREAM))))
             continue
-        for earlier, later in pairwise(_batches(found, members)):
+        for earlier, later in pairwise(_batches(edges, members)):
             for before, after in product(earlier, later):
-                found.kind[before, after] = int(EdgeKind.STREAM)
+                edges.kind[before, after] = int(EdgeKind.STREAM)
 
 
-def _batches(found: Found, members: list[int]) -> list[list[int]]:
+def _batches(edges: EdgeSet, members: list[int]) -> list[list[int]]:
     """A stream's units, those together that one kernel ran: messages of one batch."""
     batches: list[list[int]] = []
     for unit in members:
-        batch = found.together.get(unit, [unit])
+        batch = edges.together.get(unit, [unit])
         if not batches or batches[-1] is not batch:
             batches.append(batch)
     return batches
 
 
-def _turns(found: Found) -> None:
+def _turns(edges: EdgeSet) -> None:
     """Host threads that take turns."""
-    units = found.units
+    units = edges.units
     works = np.flatnonzero(~units.collective)
     thread = units.thread[works]
     for place in np.flatnonzero(np.diff(thread)).tolist():
         before, after = int(works[place]), int(works[place + 1])
-        if not units.timed or found.end[before] <= found.start[after]:
-            found.add(before, after, EdgeKind.ORDER)
+        if not units.timed or edges.end[before] <= edges.start[after]:
+            edges.add(before, after, EdgeKind.ORDER)
 
 
-def _producers(found: Found, streams: dict[int, Queue], resolved: set[int]) -> None:
+def _producers(edges: EdgeSet, streams: dict[int, Queue], resolved: set[int]) -> None:
     """What each collective waits for: rule 3, where no resolved wait says it (rule 2)."""
-    units = found.units
-    if not found.talks.any():
+    units = edges.units
+    if not edges.talks.any():
         return
     last: dict[int, int] = {}
     latest = -1
     place = np.zeros(len(units), np.int64)
     for queue in streams.values():
         place[queue.units] = np.arange(len(queue.units))
-    communicates = found.talks.tolist()
+    communicates = edges.talks.tolist()
     thread, stream = units.thread.tolist(), units.stream.tolist()
     for unit in range(len(units)):
         if not communicates[unit]:
@@ -133,13 +133,13 @@ def _producers(found: Found, streams: dict[int, Queue], resolved: set[int]) -> N
         together = before >= 0 and stream[before] == stream[unit] != NO_STREAM
         if stream[unit] in resolved or before < 0 or together:
             continue
-        if units.timed and found.end[before] > found.start[unit]:
+        if units.timed and edges.end[before] > edges.start[unit]:
             if stream[before] == NO_STREAM:
                 continue
             queue = streams[stream[before]]
-            over = int(np.searchsorted(queue.over, found.start[unit], side="right")) - 1
+            over = int(np.searchsorted(queue.over, edges.start[unit], side="right")) - 1
             at = min(over, int(place[before]))
             if at < 0:
                 continue
             before = int(queue.units[at])
-        found.add(before, unit, EdgeKind.STREAM)
+        edges.add(before, unit, EdgeKind.STREAM)

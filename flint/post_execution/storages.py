@@ -67,7 +67,7 @@ class Accesses:
 def reach_of(shape: tuple[int, ...] | None, strides: object) -> int | None:
     """From a tensor's first element in its storage to its last one, in elements.
 
-    None where it is not known, or not said by strides as PyTorch has them; also of no elements,
+    None where it is not known, or its strides are not as PyTorch has them; also of no elements,
     which have no first one.
 
     Args:

@@ -34,7 +34,7 @@ def answering(
         meetings: what the traced ranks exchange.
         traced: these ranks, ascending.
         world: number of ranks.
-        warnings: is told who has no trace.
+        warnings: the ranks without a trace are added.
     """
     missing = np.ones(world, bool)
     missing[list(traced)] = False

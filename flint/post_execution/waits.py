@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from flint.graph.distinct import distinct
 from flint.graph.graph import EdgeKind
 from flint.observed.columns import Observed
-from flint.post_execution.edges import JITTER, Found, Queue, queues_of
+from flint.post_execution.edges import JITTER, EdgeSet, Queue, queues_of
 from flint.post_execution.host_device_links import Links, StreamWait
 from flint.post_execution.units import NO_STREAM
 
@@ -40,7 +40,7 @@ BY_TIME = "collectives that a kernel waits for, inferred from the measured times
 BY_OPTIMIZER = "collectives that only the optimizer's step waits for, as far as the trace shows"
 
 
-def resolved_waits(found: Found, streams: dict[int, Queue], links: Links) -> None:
+def resolved_waits(edges: EdgeSet, streams: dict[int, Queue], links: Links) -> None:
     """Rule 2; what a stream waits for, those that wait for the stream afterwards wait for, too."""
     passed_on: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for wait in links.stream_waits:
@@ -49,17 +49,17 @@ def resolved_waits(found: Found, streams: dict[int, Queue], links: Links) -> Non
         recorded = wait.recorded if wait.recorded >= 0 else wait.when
         other, mine = streams.get(wait.awaited), streams.get(wait.stream)
         last = other.issued_before(recorded) if other is not None else -1
-        since = int(found.units.issued[last]) if last >= 0 else -1
+        since = int(edges.units.issued[last]) if last >= 0 else -1
         sources = [unit for when, unit in passed_on[wait.awaited] if since <= when < recorded]
         sources += [last] if last >= 0 else []
         after = mine.issued_from(wait.when) if mine is not None else -1
         for before in sources:
             passed_on[wait.stream].append((wait.when, before))
             if after >= 0:
-                found.add(before, after, EdgeKind.STREAM)
+                edges.add(before, after, EdgeKind.STREAM)
 
 
-def host_waits(found: Found, streams: dict[int, Queue], links: Links) -> None:
+def host_waits(edges: EdgeSet, streams: dict[int, Queue], links: Links) -> None:
     """The host went on only when a stream was done: so does all that it issued afterwards."""
     for wait in links.host_waits:
         for stream, queue in streams.items():
@@ -68,44 +68,44 @@ def host_waits(found: Found, streams: dict[int, Queue], links: Links) -> None:
                 continue
             for other, later in streams.items():
                 after = later.issued_from(wait.end)
-                if other != stream and after >= 0 and found.end[before] <= found.start[after]:
-                    found.add(before, after, EdgeKind.ORDER)
+                if other != stream and after >= 0 and edges.end[before] <= edges.start[after]:
+                    edges.add(before, after, EdgeKind.ORDER)
 
 
-def unresolved_waits(found: Found, talks: list[int], trace: Observed, links: Links) -> None:
+def unresolved_waits(edges: EdgeSet, talks: list[int], trace: Observed, links: Links) -> None:
     """Rule 4."""
-    units = found.units
-    works = queues_of(units, units.thread, ~found.talks)
+    units = edges.units
+    works = queues_of(units, units.thread, ~edges.talks)
     issues = queues_of(units, units.thread)
-    everything = queues_of(units, np.zeros(len(units), np.int64), ~found.talks)
+    everything = queues_of(units, np.zeros(len(units), np.int64), ~edges.talks)
     left = list(talks)
-    for wait in sorted([*_by_users(trace, links), *_wait_ops(trace, links, found)]):
+    for wait in sorted([*_by_users(trace, links), *_wait_ops(trace, links, edges)]):
         queue = (works if wait.thread >= 0 else everything).get(max(wait.thread, 0))
         after = queue.issued_from(wait.when) if queue is not None else -1
         if after < 0:
             continue
-        left = [unit for unit in left[:_LOOKED_BACK] if unit not in found.awaited] + left[
+        left = [unit for unit in left[:_LOOKED_BACK] if unit not in edges.awaited] + left[
             _LOOKED_BACK:
         ]
-        unit = _oldest(found, left, wait.when, after)
+        unit = _oldest(edges, left, wait.when, after)
         if unit < 0:
             continue
-        found.add(unit, after, EdgeKind.STREAM)
-        found.notes[UNRESOLVED] += 1
+        edges.add(unit, after, EdgeKind.STREAM)
+        edges.notes[UNRESOLVED] += 1
         # A collective that the thread issues before that work waits as well.
         first = issues[wait.thread].issued_from(wait.when) if wait.thread in issues else after
-        if first < after and unit < first and found.end[unit] <= found.start[first]:
-            found.add(unit, first, EdgeKind.STREAM)
+        if first < after and unit < first and edges.end[unit] <= edges.start[first]:
+            edges.add(unit, first, EdgeKind.STREAM)
 
 
-def _oldest(found: Found, left: Iterable[int], when: int, after: int) -> int:
+def _oldest(edges: EdgeSet, left: Iterable[int], when: int, after: int) -> int:
     """The first collective issued before a moment that was over when a unit began, -1 for none."""
-    units = found.units
+    units = edges.units
     for number, unit in enumerate(left):
         if unit >= after or units.issued[unit] >= when or number >= _LOOKED_BACK:
             break
         orders_itself = units.stream[unit] == units.stream[after] != NO_STREAM
-        if not orders_itself and found.end[unit] <= found.start[after] + JITTER:
+        if not orders_itself and edges.end[unit] <= edges.start[after] + JITTER:
             return unit
     return -1
 
@@ -137,9 +137,9 @@ def _by_users(trace: Observed, links: Links) -> list[StreamWait]:
     return found
 
 
-def _wait_ops(trace: Observed, links: Links, found: Found) -> list[StreamWait]:
+def _wait_ops(trace: Observed, links: Links, edges: EdgeSet) -> list[StreamWait]:
     """Ops that wait for a collective, as waits of their thread."""
-    rows = found.units.row[found.units.row >= 0]
+    rows = edges.units.row[edges.units.row >= 0]
     step = trace.step[rows[0]] if len(rows) else 0
     named = np.array([fact.name in _WAIT_OPS for fact in trace.facts], bool)
     rows = np.flatnonzero(named[trace.op] & (trace.step == step))
@@ -149,14 +149,14 @@ def _wait_ops(trace: Observed, links: Links, found: Found) -> list[StreamWait]:
     ]
 
 
-def by_time(found: Found, work: list[Queue], results: list[int]) -> None:
+def by_time(edges: EdgeSet, work: list[Queue], results: list[int]) -> None:
     """Rule 5."""
-    units = found.units
+    units = edges.units
     patience = _AT_ONCE if units.device else _WOKEN
     for unit in results:
-        if unit in found.awaited:
+        if unit in edges.awaited:
             continue
-        end = found.end[unit]
+        end = edges.end[unit]
         for queue in work:
             at = int(np.searchsorted(queue.start, end - 1, side="left"))
             if at >= len(queue.units):
@@ -165,17 +165,19 @@ def by_time(found: Found, work: list[Queue], results: list[int]) -> None:
             other = units.stream[unit] != units.stream[after]
             idle = at == 0 or queue.over[at - 1] < end - JITTER
             ready = units.issued[after] < end or not units.device
-            soon = found.start[after] - end <= patience
+            soon = edges.start[after] - end <= patience
             if unit < after and other and idle and ready and soon:
-                found.note(BY_TIME, found.add(unit, after, EdgeKind.STREAM))
+                edges.note(BY_TIME, edges.add(unit, after, EdgeKind.STREAM))
 
 
-def by_optimizer(found: Found, work: list[Queue], links: Links | None, results: list[int]) -> None:
+def by_optimizer(
+    edges: EdgeSet, work: list[Queue], links: Links | None, results: list[int]
+) -> None:
     """Rule 6."""
-    units = found.units
+    units = edges.units
     spans = [s for s in links.spans if s.name.startswith(OPTIMIZER)] if links is not None else []
     begins = np.array([span.start for span in spans], np.int64)
-    for unit in _unawaited(found, results):
+    for unit in _unawaited(edges, results):
         at = int(np.searchsorted(begins, units.issued[unit], side="left"))
         if at == len(spans):
             continue
@@ -183,31 +185,31 @@ def by_optimizer(found: Found, work: list[Queue], links: Links | None, results: 
             after = queue.issued_from(spans[at].start)
             inside = after >= 0 and units.issued[after] < spans[at].end
             if inside and units.stream[unit] != units.stream[after]:
-                found.note(BY_OPTIMIZER, found.add(unit, after, EdgeKind.STREAM))
+                edges.note(BY_OPTIMIZER, edges.add(unit, after, EdgeKind.STREAM))
 
 
-def left_over(found: Found, results: list[int]) -> None:
+def left_over(edges: EdgeSet, results: list[int]) -> None:
     """Count the collectives that nobody waits for."""
-    left = _unawaited(found, results)
+    left = _unawaited(edges, results)
     if left:
-        found.notes[UNAWAITED] += len(left)
+        edges.notes[UNAWAITED] += len(left)
 
 
-def _unawaited(found: Found, results: list[int]) -> list[int]:
+def _unawaited(edges: EdgeSet, results: list[int]) -> list[int]:
     """Collectives for which nobody waits, nor for a later one of their stream."""
     if not results:
         return []
-    units = found.units
+    units = edges.units
     last: dict[int, int] = {}  # stream -> its last unit that is waited for, or works itself
-    for unit in found.awaited:
+    for unit in edges.awaited:
         stream = int(units.stream[unit])
         last[stream] = max(last.get(stream, -1), unit)
-    works = np.flatnonzero(~found.talks)
+    works = np.flatnonzero(~edges.talks)
     for stream, unit in zip(units.stream[works].tolist(), works.tolist(), strict=True):
         last[stream] = max(last.get(stream, -1), unit)
     last[NO_STREAM] = -1
     return [
         unit
         for unit in results
-        if unit not in found.awaited and unit > last.get(int(units.stream[unit]), -1)
+        if unit not in edges.awaited and unit > last.get(int(units.stream[unit]), -1)
     ]

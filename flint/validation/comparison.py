@@ -157,9 +157,12 @@ class Comparison:
             if not tensors:
                 continue
             types = [graph.type_of(value) for value in values]
-            ours = Counter((one.shape, one.dtype) for one in types)
-            theirs = Counter(tensors)
-            for what, more in (("not executed", ours - theirs), ("not captured", theirs - ours)):
+            captured = Counter((one.shape, one.dtype) for one in types)
+            executed = Counter(tensors)
+            for what, more in (
+                ("not executed", captured - executed),
+                ("not captured", executed - captured),
+            ):
                 for (shape, dtype), count in sorted(more.items()):
                     op = f"{count} x a {name} {'x'.join([*map(str, shape), dtype])}"
                     self.report.add(Difference(what, OpClass.OTHER, self.rank, 0, op, place, True))
@@ -195,9 +198,9 @@ def rows_of(trace: Observed, rank: int, step: int, expected: Expected) -> tuple[
         rows, time = selected(trace, rows, names)
         collective = np.array([facts.kind.collective for facts in trace.facts], dtype=np.bool_)
         # Of a collective without a kernel the host knows only when it was asked for.
-        untold = collective[trace.op[rows]] & (trace.end[rows] < 0)
-        untold |= trace.duration[rows] < 0
-        return rows, np.where(untold, -1, time)
+        unknown = collective[trace.op[rows]] & (trace.end[rows] < 0)
+        unknown |= trace.duration[rows] < 0
+        return rows, np.where(unknown, -1, time)
     left_out = {OpClass.FREE}
     if trace.form == "chakra" and not any(f.kind == OpClass.RECV for f in expected.facts):
         left_out.add(OpClass.RECV)

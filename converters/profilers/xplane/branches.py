@@ -17,7 +17,7 @@ from flint.observed.columns import Taken
 
 
 def taken(program: Program, ran: Mapping[tuple[int, int], Counter[str]]) -> Iterator[Taken]:
-    """What each conditional chose; nothing of those of which it cannot be told.
+    """What each conditional chose; nothing where it cannot be known.
 
     Args:
         program: what was executed.

@@ -48,8 +48,8 @@ def observe(path: Path) -> Observed:
     """The HLO ops in a profile folder or in one ``.xplane.pb`` file.
 
     Raises:
-        FlintError: no such file in the folder, several runs', several hosts' that do not tell
-            whose devices they are, a damaged one, or one without any HLO op.
+        FlintError: no such file in the folder, several runs', several hosts' that do not name
+            their devices, a damaged one, or one without any HLO op.
     """
     profile = profile_of(path)
     rows, program = profile.rows, profile.program
@@ -331,7 +331,7 @@ def _chosen(file: Path, events: list[Event], protos: dict[str, bytes]) -> tuple[
     for event in events:
         spent[event.program] = spent.get(event.program, 0) + event.duration
     for program in sorted(spent, key=lambda item: -spent[item]):
-        # Programs of one name are told apart by their number; some backends leave it out.
+        # Programs of one name differ in their number; some backends leave it out.
         name = program.rpartition("(")[0]
         named = [label for label in protos if label.rpartition("(")[0] == name]
         label = program if program in protos else named[0] if len(named) == 1 else None

@@ -1,4 +1,4 @@
-"""What a capture says that a rank runs, in the form in which traces say it.
+"""What a rank runs by its capture, in the form in which traces have it.
 
 The idea: loops are unrolled and bodies inlined in issue order, each op as the same ``OpFacts`` that
 readers make; (instance, node) keeps every op's address in its graph, so that edges can be followed.

@@ -30,8 +30,7 @@ class ClassCount:
         by_name: captured ops with a partner of the same name and place in the order, where the
             trace has no sizes: a weak match.
         in_order: matched ops that follow each other in both.
-        of_any_group: of those, communications of which the trace does not tell among whom they
-            ran.
+        of_any_group: of those, communications of which the trace does not have the ranks.
         explained: ops of either side that have no partner for a known reason.
         explained_captured: of those, captured ones.
         captured_bytes, executed_bytes: what collectives send per rank, summed; -1 unknown.
@@ -94,10 +93,10 @@ class Report:
         edges: captured dependencies that were checked against the order of the run.
         contradictions: producer and consumer in words, of edges that the run contradicts.
         contradicted: how many such edges.
-        untold: captured collectives, GEMMs, convolutions and attentions in whose place the traces
-            have nothing that could be compared with them.
-        notes: what the traces do not tell, with counts; where they differ, also what the capture
-            has warned of (``WARNED``).
+        untold: captured collectives, GEMMs, convolutions and attentions with which nothing in
+            the traces can be compared.
+        notes: what the traces do not have, with counts; where they differ, also the capture's
+            warnings (``WARNED``).
         times: measured and modelled.
         clocks: of ranks against each other.
     """
@@ -184,12 +183,12 @@ class Report:
             if self.others:
                 text += f"; {self.others:,} lighter ops differ"
         else:
-            said = []
+            parts = []
             if self.failures:
-                said.append(f"{self.failures:,} ops have no partner, another order or no kernel")
+                parts.append(f"{self.failures:,} ops have no partner, another order or no kernel")
             if self.contradicted:
-                said.append(f"{self.contradicted:,} dependencies ran the other way round")
-            text = f"differs: {', '.join(said)}"
+                parts.append(f"{self.contradicted:,} dependencies ran the other way round")
+            text = f"differs: {', '.join(parts)}"
         return f"{text}; {who} compared"
 
     def to_json(self) -> dict[str, Any]:

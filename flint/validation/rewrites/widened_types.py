@@ -1,4 +1,4 @@
-"""Ops that a backend runs in wider types than captured, told apart by what their operands were.
+"""Ops that a backend runs in wider types than captured, distinguished by what their operands were.
 
 The idea: a trace says which narrower types each operand of a product or a collective had before it
 was widened, and so does the capture of its own.  An executed op is of a captured type only if every
@@ -63,10 +63,10 @@ def as_stored(
                 known[place].setdefault(address)
                 left[place, facts.dtype] += 1
     fitting: dict[OpFacts, tuple[_Place, set[str]]] = {}
-    found = []
+    typed = []
     for facts in executed:
         if not facts.stored:
-            found.append(facts)
+            typed.append(facts)
             continue
         if facts not in fitting:
             key = _alike(facts, rules)
@@ -79,7 +79,7 @@ def as_stored(
             fitting[facts] = place, types
         place, types = fitting[facts]
         if place not in known:
-            found.append(facts)
+            typed.append(facts)
             continue
         # Of several types the one that the backend would have widened.
         best = sorted(types, key=lambda one: (one == facts.dtype, one))[:1]
@@ -89,9 +89,10 @@ def as_stored(
             best = best if left[place, best[0]] >= 0 or not others else []
         narrow = sorted({one for operand in facts.stored for one in operand})
         compared = best[0] if best else OTHER + ", ".join(narrow) if narrow else ITSELF
-        told = compared not in (facts.dtype, "bf16")  # which is not told from float32
-        found.append(replace(facts, compared=compared) if told else facts)
-    return found
+        # bfloat16 cannot be distinguished from float32.
+        other = compared not in (facts.dtype, "bf16")
+        typed.append(replace(facts, compared=compared) if other else facts)
+    return typed
 
 
 def _types(captured: Iterable[tuple[int, int, OpFacts]]) -> set[str]:
@@ -107,21 +108,21 @@ def _fits(
 ) -> bool:
     """Whether the operands of an executed op were what those of a captured one are."""
     view = expected.graphs[graph][node]
-    ours = [
+    operands = [
         (one.dtype, _upstream(expected, graph, value))
         for value, one in zip(view.operands, view.operand_types, strict=True)
     ]
-    theirs = [
+    run = [
         (dtype, set(stored))
         for (_, dtype), stored in zip(executed.operands or (), executed.stored, strict=False)
     ]
     if captured.kind != OpClass.GEMM:  # buffers may have been parted, and are of one type
-        return all(any(_was(*mine, *one, rules) for mine in ours) for one in theirs)
-    if len(ours) != 2 or len(theirs) != 2:
+        return all(any(_was(*operand, *one, rules) for operand in operands) for one in run)
+    if len(operands) != 2 or len(run) != 2:
         return False
     return any(
-        all(_was(*mine, *yours, rules) for mine, yours in zip(ours, order, strict=True))
-        for order in (theirs, theirs[::-1])  # compilers swap operands
+        all(_was(*operand, *one, rules) for operand, one in zip(operands, order, strict=True))
+        for order in (run, run[::-1])  # compilers swap operands
     )
 
 
