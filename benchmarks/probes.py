@@ -113,15 +113,16 @@ def partitioner(step: str, mesh: str, axes: str) -> dict[str, Any]:
     import runpy
 
     from flint.frontends.jax.partition.partitioning import Partitioner
+    from flint.frontends.jax.requests import Compilation
 
     file, _, name = step.rpartition(":")
     capture = runpy.run_path(file)[name]
     waited = []
     run = Partitioner.run
 
-    def timed(self: Partitioner, module: bytes, **options: Any) -> bytes:
+    def timed(self: Partitioner, compilation: Compilation) -> bytes:
         begin = time.perf_counter()
-        result = run(self, module, **options)
+        result = run(self, compilation)
         waited.append(time.perf_counter() - begin)
         return result
 

@@ -23,7 +23,7 @@ from flint.errors import FlintError, UsageError
 
 FRONTENDS: Mapping[str, str] = {
     "saved": "flint.frontends.saved:read",
-    "jax": "flint.frontends.jax.entry:capture",
+    "jax": "flint.frontends.jax.capturing:capture",
     "torch": "flint.frontends.torch.capturing:capture",
 }
 
@@ -41,12 +41,6 @@ PREPARATIONS: tuple[str, ...] = ("flint.frontends.jax.lower.host_devices:prepare
 
 #: What the capturing frontends' compilers can compile for; must import no framework.
 TARGETS: tuple[str, ...] = ("flint.frontends.jax.targets.table:targets",)
-
-#: What captures import in any case, and may have been imported for many of them -> their frontend.
-CAPTURING: Mapping[str, str] = {
-    "flint.frontends.jax.capturing": "jax",
-    "flint.frontends.torch.capturing": "torch",
-}
 
 #: Modules that run in processes of their own and whose imports can be shared -> their frontend.
 SPARES: Mapping[str, str] = {"flint.frontends.jax.partition.child": "jax"}

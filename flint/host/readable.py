@@ -8,27 +8,37 @@ The idea: four digits at most and the unit that fits; JSON, CSV and Parquet have
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 #: Units, the largest first.
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
-_BYTES = tuple(
-    (1024.0**power, unit)
-    for power, unit in reversed(list(enumerate(("B", "KiB", "MiB", "GiB", "TiB", "PiB"))))
-)
+#: Units, the smallest first.
+_BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_FLOPS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP", "ZFLOP")
 
 
 def human_bytes(number: float) -> str:
     """Bytes in binary units."""
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if number < 1024:
-            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1024
-    return f"{number:.1f} PiB"
+    return _in_units(number, 1024, _BYTES)
+
+
+def human_flops(number: float) -> str:
+    """FLOPs in decimal units."""
+    return _in_units(number, 1000, _FLOPS)
+
+
+def _in_units(number: float, base: int, units: tuple[str, ...]) -> str:
+    for unit in units[:-1]:
+        if number < base:
+            return f"{number:.0f} {unit}" if unit == units[0] else f"{number:.1f} {unit}"
+        number /= base
+    return f"{number:.1f} {units[-1]}"
 
 
 def bytes_unit(largest: float) -> tuple[float, str]:
     """The binary unit in which numbers up to ``largest`` bytes are shown on one scale."""
-    return _unit(largest, _BYTES)
+    sizes = [(1024.0**power, unit) for power, unit in enumerate(_BYTES)]
+    return _unit(largest, sizes[::-1])
 
 
 def seconds_unit(largest: float) -> tuple[float, str]:
@@ -36,17 +46,8 @@ def seconds_unit(largest: float) -> tuple[float, str]:
     return _unit(largest, _SECONDS)
 
 
-def _unit(largest: float, units: tuple[tuple[float, str], ...]) -> tuple[float, str]:
+def _unit(largest: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
     return next((unit for unit in units if largest >= unit[0]), units[-1])
-
-
-def human_flops(number: float) -> str:
-    """FLOPs in decimal units."""
-    for unit in ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP"):
-        if number < 1000:
-            return f"{number:.0f} {unit}" if unit == "FLOP" else f"{number:.1f} {unit}"
-        number /= 1000
-    return f"{number:.1f} ZFLOP"
 
 
 def human_seconds(number: float) -> str:

@@ -36,13 +36,12 @@ def modules(step_files: Iterable[str | Path]) -> list[str]:
     named: set[str] = set()
     for step_file in step_files:
         for file in imported_files(Path(step_file)):
-            named |= {name.partition(".")[0] for name in _names(file)}
+            named |= {name.partition(".")[0] for dots, name in _imports(file) if not dots}
     found: list[str] = []
     for name, packages in registry.FRAMEWORKS.items():
         if packages & named:
-            ours = (*registry.CAPTURING.items(), *registry.SPARES.items())
             found.append(registry.FRONTENDS[name].partition(":")[0])
-            found += [module for module, frontend in ours if frontend == name]
+            found += [module for module, frontend in registry.SPARES.items() if frontend == name]
             found += sorted(packages & named)
     return found
 
@@ -92,11 +91,14 @@ def imported_files(step_file: Path) -> list[Path]:
     own = set(own_files())
     found, pending = {start}, [start]
     while pending and len(found) < _MOST_FILES:
-        for file in _imports(pending.pop(), roots):
-            if file not in found:
-                found.add(file)
-                if file.resolve() not in own:
-                    pending.append(file)
+        importer = pending.pop()
+        for dots, name in _imports(importer):
+            near = [importer.parents[dots - 1]] if 0 < dots <= len(importer.parents) else roots
+            for file in _module_files(near, name):
+                if file not in found:
+                    found.add(file)
+                    if file.resolve() not in own:
+                        pending.append(file)
     return sorted(found)
 
 
@@ -106,32 +108,19 @@ def _installed(folder: Path) -> bool:
     return "site-packages" in folder.parts or folder == standard or standard in folder.parents
 
 
-def _names(file: Path) -> Iterator[str]:
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError):
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            yield node.module or ""
-
-
-def _imports(file: Path, roots: list[Path]) -> Iterator[Path]:
+def _imports(file: Path) -> Iterator[tuple[int, str]]:
+    """Of each import of a file the number of leading dots and the name after them."""
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError):
         return  # the capture says what is wrong with it
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield from _module_files(roots, alias.name)
+            yield from ((0, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            near = [file.parents[node.level - 1]] if 0 < node.level <= len(file.parents) else roots
             # `from package import name`: the name may be a module of the package.
             for alias in node.names:
-                yield from _module_files(near, f"{node.module or ''}.{alias.name}".strip("."))
+                yield node.level, f"{node.module or ''}.{alias.name}".strip(".")
 
 
 def _module_files(roots: list[Path], name: str) -> Iterator[Path]:

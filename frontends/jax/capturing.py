@@ -13,20 +13,22 @@ import hashlib
 import math
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any
 
 from flint import registry
 from flint.capturing.converting import workload_of
 from flint.capturing.decorator import Request
 from flint.frontends.jax.compile.target_compiler import Compiled, Optimizer
+from flint.frontends.jax.internals.modules import batch_partitionable
 from flint.frontends.jax.internals.partitioning_rules import answer
 from flint.frontends.jax.lower.listing import MAX_BYTES, listing_of, listing_of_hlo
 from flint.frontends.jax.lower.lowering import ANY_GPU, Lowered, OtherFrameworkError, lower
 from flint.frontends.jax.lower.mlir_interface import inputs_of
 from flint.frontends.jax.partition.partitioning import Partitioner
 from flint.frontends.jax.partition.remarks import remarks
+from flint.frontends.jax.requests import Compilation
 from flint.frontends.jax.targets.table import table
 from flint.hlo.reader import read_hlo
+from flint.host.child_processes import Limits
 from flint.stablehlo.read.reader import read_mlir
 from flint.stablehlo.read.records import Module
 from flint.stablehlo.walker import walk
@@ -72,7 +74,7 @@ def capture(request: Request) -> Workload:
             stack.close()
             workload: Workload = registry.frontend(str(other))(request)
             return workload
-        program = _program(child, lowered, request.name)
+        program = _program(child, lowered, request)
     module = program.module
     module.partitioned = request.level is not Level.LOGICAL
     module.warnings = module.warnings | lowered.warnings
@@ -96,34 +98,27 @@ def capture(request: Request) -> Workload:
 
 def _child(request: Request) -> Partitioner | Optimizer | None:
     """The compiler of the request's level, waiting."""
-    options = request.options
-    limits: dict[str, Any] = {
-        "time_limit": options.time_limit,
-        "memory_limit": options.memory_limit,
-        "answer": answer,
-    }
+    limits = Limits(request.options.time_limit, request.options.memory_limit)
     if request.level is Level.PARTITIONED:
-        return Partitioner(math.prod(request.shape), **limits)
+        return Partitioner(math.prod(request.shape), limits, answer=answer)
     if request.target is not None:
-        compiler_options = options.compiler_options
-        return Optimizer(request.target, request.shape, options=compiler_options, **limits)
+        return Optimizer(request.target, request.shape, limits, answer=answer)
     return None
 
 
-def _program(child: Partitioner | Optimizer | None, lowered: Lowered, name: str) -> _Program:
-    bytecode, interface = lowered.bytecode, lowered.interface
+def _program(child: Partitioner | Optimizer | None, lowered: Lowered, request: Request) -> _Program:
+    bytecode, interface, name = lowered.bytecode, lowered.interface, request.name
     if child is None:
         return _Program(read_mlir(bytecode, name), (bytecode, ".mlirbc"), listing_of(bytecode))
-    how: dict[str, Any] = {
-        "shardy": lowered.shardy,
-        "inputs_free": interface.inputs_free,
-        "outputs_free": interface.outputs_free,
-    }
+    wanted = Compilation(
+        bytecode, lowered.shardy, interface.inputs_free, interface.outputs_free,
+        batch_partitionable(bytecode), len(interface.names), request.options.compiler_options,
+    )  # fmt: skip
     if isinstance(child, Partitioner):
-        proto = child.run(bytecode, **how)
+        proto = child.run(wanted)
         program = _Program(read_hlo(proto, name), (proto, ".hlo.pb"), listing_of_hlo(proto))
     else:
-        compiled = child.run(bytecode, parameters=len(interface.names), **how)
+        compiled = child.run(wanted)
         proto = compiled.module
         text = (compiled.text, ".hlo") if 0 < len(compiled.text) <= MAX_BYTES else None
         program = _Program(read_hlo(proto, name), (proto, ".hlo.pb"), text, compiled.report)

@@ -7,7 +7,7 @@ judged by the files in its folder.
 
     with ChildProcess("flint.frontends.jax.partition.child", ["cpu", "512"],
                       "XLA's partitioner", "512 devices", limits) as child:
-        child.begin(module, shardy=True)
+        child.begin(Compilation(bytecode))
         while not child.ended():
             child.check_limits()
 """
@@ -22,12 +22,11 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from flint.errors import FlintError
-from flint.frontends.jax.internals.modules import batch_partitionable
 from flint.frontends.jax.internals.questions import Answer, serve
-from flint.frontends.jax.requests import REASON, send
+from flint.frontends.jax.requests import REASON, Compilation, send
 from flint.host import spare_process
 from flint.host.child_processes import Limits, death
 
@@ -105,15 +104,9 @@ class ChildProcess:
             self.process.stdin.close()
         self._scratch.cleanup()
 
-    def begin(self, module: bytes, **options: Any) -> None:
-        """Hand the request over; the time limit runs from here.
-
-        Args:
-            module: MLIR bytecode.
-            options: of the compilation; values of JSON.
-        """
-        options["by_batch"] = batch_partitionable(module)
-        send(self.folder, module, options)
+    def begin(self, request: Compilation) -> None:
+        """Hand the request over; the time limit runs from here."""
+        send(self.folder, request)
         assert self.process.stdin is not None
         self.process.stdin.close()
         self._began = time.monotonic()

@@ -58,27 +58,26 @@ def main(name: str, mesh: str, folder: Path) -> None:
     except UsageError as error:
         sys.exit(f"{REASON}{error}")
     questions.register(folder, compile_only.load_plugin(target.platform))
-    request, module = received(folder)
-    chosen, parameters = request.pop("options"), request.pop("parameters")
-    xla.split_by_batch(request.pop("by_batch"), compile_only.load_plugin(target.platform))
-    options = xla.partitioned(numbers, **request)
+    request = received(folder)
+    xla.split_by_batch(request.by_batch, compile_only.load_plugin(target.platform))
+    options = xla.partitioned(numbers, request)
     if target.platform == "cuda":
         compile_only.set_tools(options)
-    elif parameters > _MANY_PARAMETERS:
+    elif request.parameters > _MANY_PARAMETERS:
         options.parameter_is_tupled_arguments = True
-    compile_only.set_options(options, chosen)
+    compile_only.set_options(options, request.options)
     if target.platform == "tpu":
         compile_only.set_dump(options, folder / DUMP)
     try:
         try:
-            executable = compile_only.compile_for(devices, module, options)
+            executable = compile_only.compile_for(devices, request.module, options)
             added: dict[str, Any] = {}
         except Exception as error:  # whatever a compiler raises
-            if _NO_TILES not in str(error) or _TRITON in chosen:
+            if _NO_TILES not in str(error) or _TRITON in request.options:
                 raise
             added = {_TRITON: False}
-            compile_only.set_options(options, {**chosen, **added})
-            executable = compile_only.compile_for(devices, module, options)
+            compile_only.set_options(options, {**request.options, **added})
+            executable = compile_only.compile_for(devices, request.module, options)
         compiled, text = compile_only.module_of(executable)
         report: dict[str, Any] = {
             "added": added,

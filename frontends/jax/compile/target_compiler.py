@@ -4,8 +4,8 @@ The idea: the compilers need no accelerator, only a description of one; the chil
 (``child_process.py``) makes as many devices as the mesh has and compiles for them.  What it hands
 back is the program that would run, with its schedule, and the compiler's own figures.
 
-    with Optimizer("h100", (64, 8), time_limit=1800, memory_limit=2**35) as optimizer:
-        compiled = optimizer.run(bytecode, parameters=12)
+    with Optimizer("h100", (64, 8), Limits(1800, 2**35)) as optimizer:
+        compiled = optimizer.run(Compilation(bytecode, parameters=12))
         compiled.module, compiled.report.needed_bytes
 """
 
@@ -23,6 +23,7 @@ from flint.frontends.jax.child_process import ChildProcess
 from flint.frontends.jax.compile.child import MODULE, REPORT, TEXT
 from flint.frontends.jax.internals.compile_only import TPU_ENVIRONMENT
 from flint.frontends.jax.internals.questions import TARGET, Answer
+from flint.frontends.jax.requests import Compilation
 from flint.frontends.jax.targets.table import COMPILERS, table, tpu_topology
 from flint.host.child_processes import Limits
 from flint.host.environment import installed_version
@@ -57,9 +58,7 @@ class Optimizer(ChildProcess):
     Args:
         target: name of a target that can be compiled for here.
         shape: of the mesh.
-        time_limit: seconds from the module's arrival to the result.
-        memory_limit: bytes that the child may occupy (resident set).
-        options: the compiler's own, name -> value.
+        limits: what the child may take.
         answer: what ops with a partitioning rule in Python say, asked while it works.
 
     Raises:
@@ -70,14 +69,11 @@ class Optimizer(ChildProcess):
         self,
         target: str,
         shape: Sequence[int],
+        limits: Limits,
         *,
-        time_limit: float,
-        memory_limit: int,
-        options: Mapping[str, Any] | None = None,
         answer: Answer | None = None,
     ) -> None:
         self.target = table()[target]
-        self.options = dict(options or {})
         environment: dict[str, str] = {}
         devices = math.prod(shape)
         if self.target.platform == "tpu":
@@ -89,36 +85,22 @@ class Optimizer(ChildProcess):
             [target, ",".join(map(str, shape))],
             f"XLA's compiler for {target}",
             f"{devices:,} devices",
-            Limits(time_limit, memory_limit),
+            limits,
             environment,
             answer,
         )
 
-    def run(
-        self,
-        module: bytes,
-        *,
-        parameters: int,
-        shardy: bool = True,
-        inputs_free: Sequence[bool] = (),
-        outputs_free: Sequence[bool] = (),
-    ) -> Compiled:
+    def run(self, request: Compilation) -> Compiled:
         """The compiled module.
 
         Args:
-            module: the global program as MLIR bytecode, lowered for the target's platform.
-            parameters: of its entry function.
-            shardy: whether the module is annotated for Shardy (else GSPMD).
-            inputs_free, outputs_free: parameters and results whose sharding XLA may choose.
+            request: the global program, lowered for the target's platform.
 
         Raises:
             UsageError: an option that the compiler does not know, or a value that it does not take.
             FlintError: the compiler failed, or went over a limit.
         """
-        self.begin(
-            module, shardy=shardy, inputs_free=list(inputs_free), outputs_free=list(outputs_free),
-            parameters=parameters, options=self.options,
-        )  # fmt: skip
+        self.begin(request)
         while not self.ended():
             self.check_limits()
         if not (self.folder / REPORT).is_file():
@@ -127,18 +109,18 @@ class Optimizer(ChildProcess):
         return Compiled(
             (self.folder / MODULE).read_bytes(),
             (self.folder / TEXT).read_bytes(),
-            self._report(report),
+            self._report(report, request.options),
             str(report.get("too_large", "")),
             report.get("added", {}),
         )
 
-    def _report(self, found: Mapping[str, Any]) -> CompilerReport:
+    def _report(self, found: Mapping[str, Any], options: Mapping[str, Any]) -> CompilerReport:
         return CompilerReport(
             target=self.target.name,
             compiler=", ".join(
                 f"{name} {installed_version(name)}" for name in COMPILERS[self.target.platform]
             ),
-            options={**self.options, **found.get("added", {})},
+            options={**options, **found.get("added", {})},
             memory=self.target.memory,
             **found.get("memory", {}),
             **found.get("cost", {}),

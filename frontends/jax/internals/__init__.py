@@ -1,1 +1,14 @@
-"""What is used of JAX and jaxlib that is not public, and the versions that it is known to be of."""
+"""What is used of JAX and jaxlib that is not public.
+
+The idea: the modules of this package import private parts as they are loaded.  With an untried jax
+that would be an ImportError that names a module; the check here comes first, wherever the package
+is imported, and its FlintError names the versions that are known to work.
+"""
+
+from flint.host.environment import check_version
+
+#: Versions of jax and jaxlib whose private parts are known to be as used here.
+KNOWN_VERSIONS = ">=0.10.2,<0.11"
+
+for _distribution in ("jax", "jaxlib"):
+    check_version(_distribution, KNOWN_VERSIONS)

@@ -5,7 +5,7 @@ compilation then fails, because code generation was not prepared, and that is as
 private parts of jaxlib that the child process uses stand here.
 
     compiler = cpu_compiler(512, folder)
-    compiler.run(module, partitioner_only(compiler.numbers, folder, shardy=True))
+    compiler.run(module, partitioner_only(compiler.numbers, folder, request))
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from jaxlib import _jax, xla_client
 
 from flint.errors import UsageError
 from flint.frontends.jax.internals import compile_only, cpu_devices
+from flint.frontends.jax.requests import Compilation
 from flint.frontends.jax.targets.table import plugin, table
 
 #: Up to the partitioner, and what belongs to its pipeline or, for one device, stands in its place.
@@ -54,24 +55,15 @@ class Compiler:
     plugin: Any = None
 
 
-def partitioner_only(
-    numbers: npt.NDArray[np.int64],
-    folder: Path,
-    *,
-    shardy: bool = True,
-    inputs_free: Sequence[bool] = (),
-    outputs_free: Sequence[bool] = (),
-) -> Any:
+def partitioner_only(numbers: npt.NDArray[np.int64], folder: Path, request: Compilation) -> Any:
     """Compile options that stop after the partitioner.
 
     Args:
         numbers: of the devices that the partitions are on; there is one replica.
         folder: where the dump goes.
-        shardy, inputs_free, outputs_free: as of ``partitioned``.
+        request: the program.
     """
-    options = partitioned(
-        numbers, shardy=shardy, inputs_free=inputs_free, outputs_free=outputs_free
-    )
+    options = partitioned(numbers, request)
     debug = options.executable_build_options.debug_options
     debug.xla_dump_to = str(folder)
     # With one partition XLA removes shardings instead, in a pipeline of this name's passes.
@@ -81,28 +73,21 @@ def partitioner_only(
     return options
 
 
-def partitioned(
-    numbers: npt.NDArray[np.int64],
-    *,
-    shardy: bool = True,
-    inputs_free: Sequence[bool] = (),
-    outputs_free: Sequence[bool] = (),
-) -> Any:
+def partitioned(numbers: npt.NDArray[np.int64], request: Compilation) -> Any:
     """Compile options as JAX's own for an SPMD program.
 
     Args:
         numbers: of the devices that the partitions are on; there is one replica.
-        shardy: propagate with Shardy, as JAX does by default, instead of GSPMD.
-        inputs_free, outputs_free: parameters and results whose sharding XLA may choose.
+        request: the program.
     """
     options = xla_client.CompileOptions()
     build = options.executable_build_options
     options.num_replicas = build.num_replicas = 1
     options.num_partitions = build.num_partitions = len(numbers)
     build.use_spmd_partitioning = True
-    build.use_shardy_partitioner = shardy
-    build.allow_spmd_sharding_propagation_to_parameters = list(inputs_free)
-    build.allow_spmd_sharding_propagation_to_output = list(outputs_free)
+    build.use_shardy_partitioner = request.shardy
+    build.allow_spmd_sharding_propagation_to_parameters = list(request.inputs_free)
+    build.allow_spmd_sharding_propagation_to_output = list(request.outputs_free)
     assignment = xla_client.DeviceAssignment.create(numbers.reshape(1, -1))
     options.device_assignment = build.device_assignment = assignment
     return options

@@ -34,9 +34,6 @@ def prepare(devices: int | None) -> None:
     if devices <= MAX_DEVICES:
         os.environ["XLA_FLAGS"] = f"{flags} {_FLAG}={devices}".strip()
         return
-    from flint.frontends.jax.internals.versions import check_versions
-
-    check_versions()
     from flint.frontends.jax.internals.cpu_devices import use_devices_of_another_process
 
     use_devices_of_another_process(devices)

@@ -11,10 +11,9 @@ shardings; any other is jitted with the decorator's keywords.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import inspect
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +28,8 @@ from flint.frontends.jax.failures import OTHER_MESH, explained
 from flint.frontends.jax.internals.abstract_devices import abstract_devices
 from flint.frontends.jax.internals.platform_forms import LEFT_OUT, lower_for
 from flint.frontends.jax.internals.tracing import mesh_context
-from flint.frontends.jax.lower.arguments import is_array, mesh_of, on_mesh
+from flint.frontends.jax.lower.arguments import mesh_of, on_mesh
+from flint.frontends.jax.lower.jitting import jitted, parameters_of
 from flint.frontends.jax.lower.mlir_interface import Interface, interface_of
 from flint.frontends.jax.lower.own_meshes import in_order, of_devices
 from flint.frontends.jax.lower.shard_map_names import name_bodies
@@ -107,8 +107,8 @@ def lower(
         context: AbstractContextManager[None], check: Callable[[Any], None] = lambda traced: None
     ) -> tuple[Any, dict[str, int]]:
         with context, abstract_devices(asked, capability):
-            jitted, given, named = _jitted(request.function, args, kwargs, settings)
-            traced = jitted.trace(*given, **named)
+            step, given, named = jitted(request.function, args, kwargs, settings)
+            traced = step.trace(*given, **named)
             check(traced)
             return _lowered(traced, platforms)
 
@@ -162,16 +162,6 @@ def _bytecode(module: Any) -> bytes:
     return written.getvalue()
 
 
-def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Names of a function's positional parameters; empty where it does not say."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return ()
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return tuple(item.name for item in parameters if item.kind in positional)
-
-
 def _from_setup(request: Request, axis_types: Any) -> Arguments:
     """What the user's setup makes for the mesh, as (args, kwargs)."""
     setup = request.setup
@@ -223,80 +213,6 @@ def _is_pair(made: tuple[Any, Any]) -> bool:
         and type(kwargs) is dict
         and all(isinstance(key, str) and key.isidentifier() for key in kwargs)
     )
-
-
-def _jitted(
-    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], settings: Mapping[str, Any]
-) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """The function as something with ``trace``, and the arguments for it."""
-    if hasattr(function, "trace") and hasattr(function, "lower"):
-        if settings:
-            raise UsageError(
-                f"{', '.join(settings)}: the function is jitted already; give them to its jit"
-            )
-        return function, args, kwargs
-    if hasattr(function, "lower") and hasattr(function, "__wrapped__"):
-        if _is_pmap(function):
-            raise UsageError(
-                "jax.pmap maps over the devices of one process, not over a mesh: use "
-                "jax.shard_map over the mesh's axis"
-            )
-        # A jit that cannot trace on an abstract mesh (equinox's) leaves its function to ours.
-        names = ["donate_first"] + ["donate_rest"] * (len(args) - 1)
-        donated = tuple(n for n, name in enumerate(names) if getattr(function, name, False))
-        settings = {"donate_argnums": donated, **settings}
-        function = inspect.unwrap(function)
-    jit = _jit_of_mutable(args, kwargs)
-    if jit is not None:
-        return jit(function, **settings), args, kwargs
-    static = any(name.startswith("static_arg") for name in settings)
-    if not static and not all(map(is_array, jax.tree_util.tree_leaves((args, kwargs)))):
-        function, args, kwargs = _without_constants(function, args, kwargs)
-    try:
-        return jax.jit(function, **settings), args, kwargs
-    except TypeError as error:
-        raise UsageError(f"settings of flint.capture: {one_line(error)}") from error
-
-
-def _is_pmap(function: Any) -> bool:
-    """Whether it is ``jax.pmap``'s, or equinox's of it, whose modules are named for it."""
-    modules = type(function).__module__, str(getattr(function.lower, "__module__", ""))
-    return any(name.startswith(("jax.", "equinox.")) and "pmap" in name for name in modules)
-
-
-def _jit_of_mutable(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``flax.nnx.jit`` for a step whose arguments are nnx objects, else None.
-
-    Such a step updates its arguments in place; under ``jax.jit`` the updates would be lost, and
-    with them everything that only they need.
-    """
-    for argument in (*args, *kwargs.values()):
-        if any(cls.__module__.startswith("flax.nnx") for cls in type(argument).__mro__):
-            return importlib.import_module("flax.nnx").jit
-    return None
-
-
-def _without_constants(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    """A function of the arrays in the arguments alone; other leaves are put back inside."""
-    leaves, tree = jax.tree_util.tree_flatten((args, kwargs))
-    constants = [None if is_array(leaf) else leaf for leaf in leaves]
-
-    def step(*arrays: Any, **named: Any) -> Any:
-        found = jax.tree_util.tree_leaves((arrays, named))
-        arriving = iter(found)
-        whole = [next(arriving) if item is None else item for item in constants]
-        inner_args, inner_kwargs = jax.tree_util.tree_unflatten(tree, whole)
-        result = function(*inner_args, **inner_kwargs)
-        return jax.tree_util.tree_map(lambda leaf: leaf if is_array(leaf) else None, result)
-
-    step.__name__ = str(getattr(function, "__name__", "step"))
-    with contextlib.suppress(TypeError, ValueError):  # where JAX takes the inputs' names from
-        step.__dict__["__signature__"] = inspect.signature(function)
-    arrays = [leaf if is_array(leaf) else None for leaf in leaves]
-    args, kwargs = jax.tree_util.tree_unflatten(tree, arrays)
-    return step, args, kwargs
 
 
 def _lowered(traced: Any, platforms: Sequence[str]) -> tuple[Any, dict[str, int]]:

@@ -32,11 +32,11 @@ def main(engine: str, devices: int, folder: Path) -> None:
     except UsageError as error:
         sys.exit(f"{REASON}{error}")
     questions.register(folder, compiler.plugin)
-    request, module = received(folder)
-    xla.split_by_batch(request.pop("by_batch"), compiler.plugin)
-    options = xla.partitioner_only(compiler.numbers, folder, **request)
+    request = received(folder)
+    xla.split_by_batch(request.by_batch, compiler.plugin)
+    options = xla.partitioner_only(compiler.numbers, folder, request)
     try:
-        compiler.run(module, options)
+        compiler.run(request.module, options)
     except Exception as error:  # as planned, unless there is no dump; then this is the reason
         sys.stderr.write(f"\n{REASON}{' '.join(str(error).split())}\n")
     sys.stderr.flush()

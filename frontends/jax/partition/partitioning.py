@@ -4,18 +4,17 @@ The idea: the child (``child_process.py``) is judged by the file that it dumps: 
 the child is stopped, and some programs abort it themselves.  Without the file, what it said and how
 it ended become one line.
 
-    with Partitioner(512) as partitioner:
-        proto = partitioner.run(bytecode, shardy=True)      # an HloProto
+    with Partitioner(512, Limits(1800, 2**35)) as partitioner:
+        proto = partitioner.run(Compilation(bytecode))      # an HloProto
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from google.protobuf.message import DecodeError
 
 from flint.frontends.jax.child_process import ChildProcess
 from flint.frontends.jax.internals.questions import Answer
+from flint.frontends.jax.requests import Compilation
 from flint.hlo.messages import parse_module
 from flint.host.child_processes import Limits
 
@@ -29,8 +28,7 @@ class Partitioner(ChildProcess):
 
     Args:
         devices: partitions.
-        time_limit: seconds from the module's arrival to the result.
-        memory_limit: bytes that the child may occupy (resident set).
+        limits: what the child may take.
         engine: which client; a name in ``child.ENGINES``.
         answer: what ops with a partitioning rule in Python say, asked while it works.
     """
@@ -38,9 +36,8 @@ class Partitioner(ChildProcess):
     def __init__(
         self,
         devices: int,
+        limits: Limits,
         *,
-        time_limit: float,
-        memory_limit: int,
         engine: str = "cpu",
         answer: Answer | None = None,
     ) -> None:
@@ -49,32 +46,18 @@ class Partitioner(ChildProcess):
             [engine, str(devices)],
             "XLA's partitioner",
             f"{devices:,} devices",
-            Limits(time_limit, memory_limit),
+            limits,
             answer=answer,
         )
         self.alone = devices == 1
 
-    def run(
-        self,
-        module: bytes,
-        *,
-        shardy: bool = True,
-        inputs_free: Sequence[bool] = (),
-        outputs_free: Sequence[bool] = (),
-    ) -> bytes:
+    def run(self, request: Compilation) -> bytes:
         """The partitioned module, an ``HloProto``.
-
-        Args:
-            module: the global program as MLIR bytecode.
-            shardy: whether the module is annotated for Shardy (else GSPMD).
-            inputs_free, outputs_free: parameters and results whose sharding XLA may choose.
 
         Raises:
             FlintError: the partitioner failed, or went over a limit.
         """
-        self.begin(
-            module, shardy=shardy, inputs_free=list(inputs_free), outputs_free=list(outputs_free)
-        )
+        self.begin(request)
         data = self._result()
         if data is not None:
             return data

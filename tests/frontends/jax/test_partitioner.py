@@ -18,12 +18,13 @@ import flint
 from flint.errors import FlintError, UsageError
 from flint.frontends.jax.internals import cpu_devices, xla
 from flint.frontends.jax.partition.partitioning import Partitioner
+from flint.frontends.jax.requests import Compilation
 from flint.frontends.jax.targets.table import plugin
 from flint.hlo.messages import parse_module
 from flint.hlo.reader import read_hlo
 from flint.host import child_processes
 
-LIMITS = {"time_limit": 300.0, "memory_limit": 2**35}
+LIMITS = child_processes.Limits(300.0, 2**35)
 
 needs_gpu_plugin = pytest.mark.skipif(
     plugin("cuda") is None, reason="the extra `gpu` is not installed"
@@ -76,20 +77,20 @@ def test_a_program_that_aborts_the_process_after_its_dump_is_captured():
 def test_what_xla_refuses_is_said():
     with (
         pytest.raises(FlintError, match=r"failed for 8 devices: .*error: custom op"),
-        Partitioner(8, **LIMITS) as partitioner,
+        Partitioner(8, LIMITS) as partitioner,
     ):
-        partitioner.run(b"no module at all")
+        partitioner.run(Compilation(b"no module at all"))
 
 
 def test_a_killed_process_is_explained():
-    with Partitioner(8, **LIMITS) as partitioner:
+    with Partitioner(8, LIMITS) as partitioner:
         os.kill(partitioner.process.pid, signal.SIGKILL)
         with pytest.raises(FlintError, match=r"died of SIGKILL, most likely .* out of memory"):
-            partitioner.run(b"")
+            partitioner.run(Compilation(b""))
 
 
 def test_the_process_ends_with_the_block():
-    with Partitioner(8, **LIMITS) as partitioner:
+    with Partitioner(8, LIMITS) as partitioner:
         folder = partitioner.folder
         assert folder.is_dir()
     assert partitioner.process.returncode is not None
@@ -103,10 +104,10 @@ def test_the_memory_of_a_process_is_seen():
 @pytest.mark.parametrize("devices", [8, 512, 2048, 4096])
 def test_devices_of_another_process_partition_as_own_devices_do(devices):
     module = lowered(AbstractMesh((devices // 8, 8), ("data", "model")))
-    with Partitioner(devices, **LIMITS, engine="cpu, own devices") as partitioner:
-        own = partitioner.run(module)
-    with Partitioner(devices, **LIMITS) as partitioner:
-        assert written(partitioner.run(module)) == written(own)
+    with Partitioner(devices, LIMITS, engine="cpu, own devices") as partitioner:
+        own = partitioner.run(Compilation(module))
+    with Partitioner(devices, LIMITS) as partitioner:
+        assert written(partitioner.run(Compilation(module))) == written(own)
 
 
 def test_a_long_temporary_folder_is_no_obstacle(tmp_path, monkeypatch):
@@ -114,8 +115,8 @@ def test_a_long_temporary_folder_is_no_obstacle(tmp_path, monkeypatch):
     folder = tmp_path / ("long" * 30)
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    with Partitioner(4096, **LIMITS) as partitioner:
-        proto = partitioner.run(lowered(AbstractMesh((512, 8), ("data", "model"))))
+    with Partitioner(4096, LIMITS) as partitioner:
+        proto = partitioner.run(Compilation(lowered(AbstractMesh((512, 8), ("data", "model")))))
     assert operations(proto)
 
 
@@ -146,15 +147,15 @@ def test_the_program_of_a_larger_mesh_has_the_same_shape(data):
     programs = []
     for size in (data, 2 * data):
         mesh = AbstractMesh((size, 2), ("data", "model"))
-        with Partitioner(2 * size, **LIMITS) as partitioner:
-            programs.append(operations(partitioner.run(lowered(mesh))))
+        with Partitioner(2 * size, LIMITS) as partitioner:
+            programs.append(operations(partitioner.run(Compilation(lowered(mesh)))))
     assert programs[0] == programs[1]
 
 
 @needs_gpu_plugin
 def test_the_gpu_client_partitions_as_the_cpu_client_does():
     module = lowered(AbstractMesh((64, 8), ("data", "model")))
-    with Partitioner(512, **LIMITS) as partitioner:
-        on_cpu = written(partitioner.run(module))
-    with Partitioner(512, **LIMITS, engine="gpu") as partitioner:
-        assert written(partitioner.run(module)) == on_cpu
+    with Partitioner(512, LIMITS) as partitioner:
+        on_cpu = written(partitioner.run(Compilation(module)))
+    with Partitioner(512, LIMITS, engine="gpu") as partitioner:
+        assert written(partitioner.run(Compilation(module))) == on_cpu

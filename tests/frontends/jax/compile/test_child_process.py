@@ -12,6 +12,7 @@ import pytest
 
 from flint.errors import FlintError
 from flint.frontends.jax.child_process import ChildProcess
+from flint.frontends.jax.requests import Compilation
 from flint.host.child_processes import Limits
 
 CHILD = """\
@@ -43,7 +44,7 @@ def child(tmp_path, monkeypatch):
 
 
 def outcome(process):
-    process.begin(b"")
+    process.begin(Compilation(b""))
     while not process.ended():
         process.check_limits()
     return process.reason()
@@ -96,6 +97,7 @@ time.sleep(600)
 PARENT = """\
 import sys, time
 from flint.frontends.jax.child_process import ChildProcess
+from flint.frontends.jax.requests import Compilation
 from flint.host.child_processes import Limits
 with ChildProcess("a_child_beside_a_pipe", [sys.argv[1]], "", "", Limits(1, 1)):
     time.sleep(600)

@@ -15,7 +15,9 @@ import pytest
 import flint
 from flint.errors import FlintError, UsageError
 from flint.frontends.jax.compile.target_compiler import Optimizer
+from flint.frontends.jax.requests import Compilation
 from flint.graph.nesting import blocks
+from flint.host.child_processes import Limits
 from flint.workload.differences import differences
 from flint.workload.programs import Level, Order
 from tests.frontends.jax.compile import steps
@@ -25,7 +27,7 @@ from tests.frontends.jax.compile.steps import LAYERS, ROWS, WIDTH
 GPUS = ("h100", "h200", "b200", "gb200", "a100-80", "a100-40")
 TPUS = ("tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu7x", "tpu-v4")
 EVERY = pytest.mark.parametrize("target", ["h100", "tpu-v5p"])
-LIMITS = {"time_limit": 300.0, "memory_limit": 2**35}
+LIMITS = Limits(300.0, 2**35)
 
 
 def rows(workload, other):
@@ -198,20 +200,20 @@ def test_a_program_that_a_tpus_compiler_refuses_is_kept_with_its_words(compiled,
 
 def test_a_killed_compiler_is_explained():
     need("cuda")
-    with Optimizer("h100", (8,), **LIMITS) as optimizer:
+    with Optimizer("h100", (8,), LIMITS) as optimizer:
         os.kill(optimizer.process.pid, signal.SIGKILL)
         with pytest.raises(FlintError, match=r"for h100 failed for 8 devices: .*died of SIGKILL"):
-            optimizer.run(b"", parameters=0)
+            optimizer.run(Compilation(b""))
 
 
 @EVERY
 def test_what_the_compiler_refuses_is_said(target):
     need("cuda" if target == "h100" else "tpu")
     with (
-        Optimizer(target, (8,), **LIMITS) as optimizer,
+        Optimizer(target, (8,), LIMITS) as optimizer,
         pytest.raises(FlintError, match=rf"for {target} failed for 8 devices: .*"),
     ):
-        optimizer.run(b"no module at all", parameters=0)
+        optimizer.run(Compilation(b"no module at all"))
 
 
 @EVERY
