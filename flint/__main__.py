@@ -13,7 +13,7 @@ def main() -> None:
     try:  # imports take a moment: they are in here
         from flint.host import interrupts
 
-        interrupts.heed()
+        interrupts.install_handler()
         from flint.cli import main as run
 
         run()

@@ -1,9 +1,9 @@
 """Frontends and converters by name: how the core reaches what it must not import.
 
-The idea: ours stand in a literal table, name -> "module:attribute", and are imported when they are
-asked for. Only a name that is not in the table makes us read the environment's entry points, where
-other distributions may offer theirs under the groups `flint.frontends`, `flint.converters` and
-`flint.engines`.
+The idea: Flint's own stand in a literal table, name -> "module:attribute", and are imported when
+they are asked for. Only for a name that is not in the table are the environment's entry points
+read, where other distributions offer theirs under the groups `flint.frontends`, `flint.converters`
+and `flint.engines`.
 
     write = converter("chakra")     # flint.converters.chakra.write.writer.write
 
@@ -45,7 +45,7 @@ TARGETS: tuple[str, ...] = ("flint.frontends.jax.targets.table:targets",)
 #: Modules that run in processes of their own and whose imports can be shared -> their frontend.
 SPARES: Mapping[str, str] = {"flint.frontends.jax.partition.child": "jax"}
 
-#: Asked where nothing says which framework a step is of.
+#: The framework of a step that no argument's type decides.
 DEFAULT_FRAMEWORK = "jax"
 
 #: Containers are looked through this deep, and this many values of them.
@@ -82,10 +82,10 @@ ENGINES: Mapping[str, str] = {
 
 
 def frontend(name: str) -> Any:
-    """The frontend of that name: ours, or one that an installed distribution offers.
+    """The frontend of that name: Flint's own, or one that an installed distribution offers.
 
     Raises:
-        UsageError: nobody offers it; the message lists the names that there are.
+        UsageError: there is none; the message lists the names that there are.
         FlintError: it is offered but cannot be loaded, or by two distributions.
     """
     return _find(name, "frontend", FRONTENDS)
@@ -113,7 +113,7 @@ def targets() -> list[Any]:
 
 
 def framework_of(arguments: object) -> str | None:
-    """The capturing frontend whose types are found in arguments; None where none is.
+    """The capturing frontend whose types are found in arguments; None where there is none.
 
     Tuples, lists, dicts and the attributes of dataclasses are looked through.
     """
@@ -164,6 +164,6 @@ def _find_entry_point(name: str, kind: str, ours: Mapping[str, str]) -> Any:
     [point] = targets.values()
     try:
         return point.load()
-    except Exception as error:  # somebody else's module: it may fail in any way
+    except Exception as error:  # another distribution's module: it may fail in any way
         owner = point.dist.name if point.dist is not None else point.value
         raise FlintError(f"{kind} {name!r} of {owner} does not load: {error}") from error

@@ -1,8 +1,7 @@
 """Saved programs: StableHLO and HLO files in every form that frameworks and XLA write.
 
-The idea: a file says itself what it is, by its first bytes, whatever its name; gzip is looked
-through.  What is recognised is handed to the reader of that form, what is not is named in the
-error.
+The idea: a file's first bytes show what it is, whatever its name; gzip is unpacked first.  Each
+form has a reader; for a file of another form the error names what it is.
 
     read(Path("model.mlirbc"))           # MLIR bytecode, MLIR text, a portable artifact (VHLO),
     read(Path("step.hlo.pb.gz"))         # HloProto, HloModuleProto, HLO text
@@ -52,7 +51,7 @@ class Kind(Enum):
     UNKNOWN = "of an unknown format"
 
 
-#: What to do with files that hold no module of ours.
+#: What to do with files that hold no program.
 _ADVICE: dict[Kind, str] = {
     Kind.CHROME_TRACE: "it records a run and holds no program; `flint validate` compares with it",
     Kind.PYTORCH_ET: "it records a run and holds no program; `flint validate` compares with it",

@@ -123,7 +123,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave the process with its exit status."""
     _open_standard_streams()
     _buffer_standard_output()
-    interrupts.heed()
+    interrupts.install_handler()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
     # At any place in the line: it is an option of every command.

@@ -20,7 +20,6 @@ import gc
 import io
 import json
 import os
-import selectors
 import signal
 import sys
 from importlib import import_module
@@ -42,36 +41,21 @@ def serve() -> None:
     _import_flint()
     answers = os.dup(1)
     os.dup2(2, 1)  # whatever else prints must not look like an answer
-    wake, woken = os.pipe()
-    for end in (wake, woken):
-        os.set_blocking(end, False)
-    signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started us says when it is over
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the end of the input ends this process
     running: dict[int, int] = {}
-    ready = selectors.DefaultSelector()
-    ready.register(0, selectors.EVENT_READ)
-    ready.register(wake, selectors.EVENT_READ)
-    pending = b""
-    while True:
-        for key, _ in ready.select():
-            if key.fd == wake:
-                os.read(wake, 4096)
-                _reap(running, answers)
+    signal.signal(signal.SIGCHLD, lambda *_: _reap(running, answers))
+    with open(0, "rb", closefd=False) as requests:
+        for line in requests:
+            request = json.loads(line)
+            if "modules" in request:
+                _import(request["modules"])
                 continue
-            data = os.read(0, 1 << 16)
-            if not data:
-                _end(running)
-                os._exit(0)  # taking down what is imported takes longer than all else at the end
-            *lines, pending = (pending + data).split(b"\n")
-            for line in lines:
-                request = json.loads(line)
-                if "modules" in request:
-                    _import(request["modules"])
-                    continue
-                running[_fork(request, (answers, wake, woken))] = request["number"]
-                process = next(reversed(running))
-                _answer(answers, {"number": request["number"], "process": process})
+            process = _fork(request, answers)
+            _answer(answers, {"number": request["number"], "process": process})
+            running[process] = request["number"]
+            _reap(running, answers)  # it may have ended before it was entered
+    _end(running)
+    os._exit(0)  # taking down what is imported takes longer than all else at the end
 
 
 def _import_flint() -> None:
@@ -93,7 +77,7 @@ def _import(modules: list[str]) -> None:
     gc.freeze()  # no fork looks through what is there
 
 
-def _fork(request: dict[str, Any], ours: tuple[int, ...]) -> int:
+def _fork(request: dict[str, Any], answers: int) -> int:
     parent = os.getpid()
     process = fork()
     if process:
@@ -103,11 +87,9 @@ def _fork(request: dict[str, Any], ours: tuple[int, ...]) -> int:
         gc.enable()
         os.setsid()
         end_with_parent(parent)
-        signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        for end in ours:
-            os.close(end)
+        os.close(answers)
         _redirect(request)
         if request["arguments"][0] == "capture":
             spare_process.prepare()
@@ -138,17 +120,13 @@ def _run(arguments: list[str]) -> int:
 
 
 def _reap(running: dict[int, int], answers: int) -> None:
-    while running:
-        try:
-            process, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if not process:
-            return
-        number = running.pop(process, None)
-        if number is not None:
-            code = os.waitstatus_to_exitcode(status)
-            _answer(answers, {"number": number, "status": code})
+    """Answer for the commands that have ended; a signal may call it while it runs."""
+    for process in list(running):
+        with contextlib.suppress(ChildProcessError):  # the other call had it
+            ended, status = os.waitpid(process, os.WNOHANG)
+            if ended:
+                code = os.waitstatus_to_exitcode(status)
+                _answer(answers, {"number": running.pop(process), "status": code})
 
 
 def _answer(answers: int, document: dict[str, Any]) -> None:
@@ -158,6 +136,7 @@ def _answer(answers: int, document: dict[str, Any]) -> None:
 
 
 def _end(running: dict[int, int]) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for process in running:
         kill_group(process)
     for process in running:

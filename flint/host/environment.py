@@ -1,8 +1,8 @@
 """What the Python environment must have, and what it must not have.
 
 The idea: a missing extra, an untried version of a library whose private API is used, or another
-distribution that owns the name `flint` each end in one line that says what to install, instead of
-in somebody else's ImportError.
+distribution that owns the name `flint` each end in one line that names what to install, instead of
+another library's ImportError.
 
     torch = require("torch", "torch", "capturing a PyTorch step")
     check_version("jaxlib", ">=0.10.2,<0.11")
@@ -37,8 +37,8 @@ _CLAUSE = re.compile(r"\s*(>=|<=|==|>|<)\s*(\d+(?:\.\d+)*)\s*")
 def refuse_namesake() -> None:
     """Refuse to run beside python-flint, whose package is called `flint` too.
 
-    Files of the two would lie in one folder, and which `flint/__init__.py` is found is a matter of
-    the order of installation.
+    Files of the two would lie in one folder, and the order of
+    installation decides which `flint/__init__.py` is imported.
 
     Raises:
         UsageError: `python-flint` is installed in this environment.

@@ -1,10 +1,10 @@
-"""Ctrl-C that is heard: neither lost in a callback nor raised where it would crash the process.
+"""Ctrl-C that ends the work: neither lost in a callback nor raised where it would crash.
 
-The idea: Python passes over what callbacks of its garbage collector, weak references and finalizers
+The idea: Python drops what callbacks of its garbage collector, weak references and finalizers
 raise, and extension modules in C++ may crash when something is raised while they are loaded.  An
-interrupt that comes there is raised again, until it is heard.
+interrupt that comes there is raised again, until it ends the work.
 
-    heed()
+    install_handler()
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _LOADING = frozenset(
 _AGAIN = 0.05
 
 
-def heed() -> None:
-    """From now on raise Ctrl-C anew where it was lost, and later where it would do harm.
+def install_handler() -> None:
+    """From now on raise Ctrl-C again where it was lost, and later where it would do harm.
 
-    Does nothing outside of the main thread or where somebody handles the signal already.
+    Does nothing outside of the main thread or where the signal has a handler already.
     """
     here = threading.current_thread() is threading.main_thread()
     if not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return  # somebody has other plans for it
+        return
     show = sys.unraisablehook
     main_thread = threading.main_thread().ident
     assert main_thread is not None

@@ -1,7 +1,7 @@
-"""What is going on, for somebody who waits at a terminal.
+"""What Flint is doing, for a user who waits at a terminal.
 
-The idea: work that may take minutes says what it is about to do and knows nothing of who listens;
-the command line does where stderr is a terminal, and nobody does otherwise.
+The idea: work that may take minutes reports what it is about to do.  The command line listens where
+stderr is a terminal; otherwise the reports go nowhere.
 
     with heard_by(print):
         stage("recording rank 3")       # prints it; outside of the block nothing happens
@@ -25,7 +25,7 @@ def stage(text: str) -> None:
 
 @contextmanager
 def heard_by(listener: Callable[[str], None] | None) -> Iterator[None]:
-    """Meanwhile ``listener`` is called with each stage; with None nobody is."""
+    """Meanwhile ``listener``, if there is one, is called with each stage."""
     before = _listener.set(listener)
     try:
         yield

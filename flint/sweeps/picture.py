@@ -20,7 +20,7 @@ from flint.sweeps.rows import Row, front
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Column, what the axis says, and what finds its unit.
+#: Column, label of the axis, and the function that chooses its unit.
 _PANELS: Final[tuple[tuple[str, str, Callable[[float], tuple[float, str]]], ...]] = (
     ("peak_memory_bytes", "peak memory per rank", bytes_unit),
     ("device_seconds", "device time of a step", seconds_unit),

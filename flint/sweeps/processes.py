@@ -1,7 +1,7 @@
 """``flint`` commands as processes that end together: forks of one that has imported everything.
 
 The idea: where forking is safe (Linux), a process imports once and forks for each command
-(``flint.cli.forks``); elsewhere each command starts Python anew.  Either way a command is a
+(``flint.cli.forks``); elsewhere each command starts a new Python.  Either way a command is a
 process group of its own, and its failure is one line.
 
     commands = Processes("flint.cli.forks")
@@ -45,7 +45,7 @@ class Processes:
         variables: Mapping[str, str] | None = None,
         paths: Sequence[str] = (),
     ) -> None:
-        """Start the process that imports; nobody waits for it before the first command.
+        """Start the process that imports; only the first command waits for it.
 
         Args:
             forks: the module of the process that imports and forks; it reads requests on standard
@@ -194,7 +194,7 @@ class Processes:
 
 
 class _Wait:
-    """A command that somebody waits for."""
+    """A command that runs, and the event that it is over."""
 
     def __init__(self, number: int, output: Path, messages: Path) -> None:
         self.number, self.output, self.messages = number, output, messages
@@ -237,10 +237,10 @@ def environment(paths: Sequence[str] = ()) -> dict[str, str]:
 def reason(messages: str, status: int) -> str:
     """Why a command failed, by what it has written to standard error; one line."""
     lines = [line.strip() for line in messages.splitlines() if line.strip()]
-    said = [line.removeprefix("flint: ") for line in lines if line.startswith("flint: ")]
-    said = [line for line in said if not line.startswith("warning: ")]
-    if said:
-        return said[-1][:_LONGEST_REASON]
+    errors = [line.removeprefix("flint: ") for line in lines if line.startswith("flint: ")]
+    errors = [line for line in errors if not line.startswith("warning: ")]
+    if errors:
+        return errors[-1][:_LONGEST_REASON]
     if status < 0:
         return f"the process {death(status)}"
     last = f": {lines[-1]}" if lines else ""

@@ -33,7 +33,7 @@ from flint.sweeps.processes import environment
 LOCAL: Final = "local"
 #: Seconds between looks whether a task is over, and until a connection must be there.
 _LOOK: Final = 1.0
-_KNOCK: Final = 10.0
+_CONNECT: Final = 10.0
 
 
 class OnRay:
@@ -95,7 +95,7 @@ class OnRay:
             self._packed[point.workload] = self._ray.put(made)
 
     def simulate(self, sweep: Sweep, point: Point) -> str:
-        """What ``flint simulate --json`` says of the point."""
+        """What ``flint simulate --json`` prints for the point."""
         with self._lock:
             if point.workload not in self._packed:
                 self._packed[point.workload] = self._ray.put(packing.pack(point.workload, ("et",)))
@@ -111,8 +111,8 @@ class OnRay:
                 Path(system).write_text(text)
             return commands.simulate(sweep, point, system, inputs)
 
-        said, _ = self._run(command, packed, None)
-        return said
+        printed, _ = self._run(command, packed, None)
+        return printed
 
     def end(self) -> None:
         """Cancel what runs; a Ray that was started here ends."""
@@ -140,7 +140,7 @@ class OnRay:
             while not self._ray.wait([task], timeout=_LOOK)[0]:
                 if self._ended:
                     raise FlintError("interrupted")
-            reason, said, made = self._ray.get(task)
+            reason, printed, made = self._ray.get(task)
         except errors.RayTaskError as error:
             raise FlintError(
                 f"a node cannot run Flint: {_one_line(error.cause or error)}"
@@ -152,11 +152,11 @@ class OnRay:
                 self._running.discard(task)
         if reason:
             raise FlintError(reason)
-        return said, made
+        return printed, made
 
 
 def _connect(ray: Any, address: str, jobs: int | None) -> None:
-    _knock(address)
+    _check_address(address)
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if address == LOCAL:
         options |= {
@@ -169,13 +169,13 @@ def _connect(ray: Any, address: str, jobs: int | None) -> None:
         raise FlintError(f"--ray {address}: no Ray cluster there ({_one_line(error)})") from error
 
 
-def _knock(address: str) -> None:
-    """Ray itself tries for minutes; somebody who listens answers at once."""
+def _check_address(address: str) -> None:
+    """Refuse an address where no server answers: Ray itself would try for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not port.isdigit():
         return
     try:
-        socket.create_connection((host, int(port)), _KNOCK).close()
+        socket.create_connection((host, int(port)), _CONNECT).close()
     except (OSError, OverflowError) as error:
         raise FlintError(f"--ray {address}: no answer from there ({error})") from error
 

@@ -1,7 +1,7 @@
 """What runs on a node of a Ray cluster: one ``flint`` command on files that came with it.
 
 The idea: a task unpacks its inputs into a folder of its own, runs the command as a process, and
-sends back what it said and wrote.  Ray uses its processes again, and each keeps one that has
+sends back what it printed and wrote.  Ray uses its processes again, and each keeps one that has
 imported everything (``flint.cli.forks``), so that the second task starts at once.
 """
 
@@ -52,8 +52,8 @@ def work(
                 return "", _processes(forks).run(command(place, output)), b""
             _take_what_is_here(step, place)
             processes = _processes(forks, step.modules, step.variables, tuple(step.paths(place)))
-            said = processes.run(command(place, output))
-            return "", said, packing.pack(output, ("et",))
+            printed = processes.run(command(place, output))
+            return "", printed, packing.pack(output, ("et",))
         except FlintError as error:
             return str(error), "", b""
 

@@ -94,7 +94,7 @@ def front(rows: Sequence[Row], across: str, up: str) -> list[Row]:
 def remarks(rows: Sequence[Row]) -> list[str]:
     """What is noted of points, once each, with what its points have and others have not.
 
-    That a pass was applied is said by the point's name.
+    The point's name already shows which passes were applied.
     """
     good = [row for row in rows if row["error"] is None]
     noted: dict[str, list[Row]] = {}
@@ -106,12 +106,12 @@ def remarks(rows: Sequence[Row]) -> list[str]:
 
 
 def _whose(some: Sequence[Row], every: Sequence[Row]) -> str:
-    told = []
+    differing = []
     for name in ("step", "mesh", "system", "pass"):
-        mine = dict.fromkeys(row[name] or NO_PASS for row in some)
-        if len(mine) < len({row[name] for row in every}):
-            told.append(f"{name} {', '.join(mine)}")
-    return f" ({'; '.join(told)})" if told else ""
+        values = dict.fromkeys(row[name] or NO_PASS for row in some)
+        if len(values) < len({row[name] for row in every}):
+            differing.append(f"{name} {', '.join(values)}")
+    return f" ({'; '.join(differing)})" if differing else ""
 
 
 def document(sweep: Sweep, rows: Sequence[Row]) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class Place(Protocol):
         """Write the workload folder of the point's mesh, whole or not at all."""
 
     def simulate(self, sweep: Sweep, point: Point) -> str:
-        """What ``flint simulate --json`` says of the point."""
+        """What ``flint simulate --json`` prints for the point."""
 
     def end(self) -> None:
         """Stop what runs."""
@@ -77,7 +77,7 @@ class Here:
         self._processes.run(commands.capture(sweep, point, point.step, point.workload))
 
     def simulate(self, sweep: Sweep, point: Point) -> str:
-        """What ``flint simulate --json`` says of the point."""
+        """What ``flint simulate --json`` prints for the point."""
         return self._processes.run(commands.simulate(sweep, point, point.system, point.workload))
 
     def end(self) -> None:

@@ -1,7 +1,8 @@
 """A folder for temporary files that is gone when its process is, killed or not.
 
 The idea: a shell waits for the end of a pipe that this process alone holds open, then removes the
-folder.  It is nobody's child: a Ray that kills a worker kills the worker's children with it.
+folder.  The shell is no child of this process: a Ray that kills a worker kills the worker's
+children with it.
 
     scratch = Scratch("flint-sweep-")
     (scratch.folder / "1.out").write_text("...")
@@ -36,15 +37,15 @@ class Scratch:
 
     def __init__(self, prefix: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=prefix))
-        ours, self._held = os.pipe()
+        read_end, self._held = os.pipe()
         try:
             with contextlib.suppress(OSError):  # no shell: ``end`` alone removes it
                 subprocess.run(
                     ["/bin/sh", "-c", _REMOVE, "sh", str(self.folder)],
-                    stdin=ours, check=False, start_new_session=True,
+                    stdin=read_end, check=False, start_new_session=True,
                 )  # fmt: skip
         finally:
-            os.close(ours)
+            os.close(read_end)
 
     def end(self) -> None:
         """Remove it now."""

@@ -2,7 +2,7 @@
 
 The idea: the step's file and every Python file that it imports from folders on the path that hold
 no distributions, the installed distributions, Flint's own code, and the environment that jax and
-XLA read.  Data files that the step opens are not seen; a sweep can be told to start afresh.
+XLA read.  Data files that the step opens are not seen; ``--fresh`` starts a sweep over.
 
     key("train.py")     # 64 hexadecimal digits
 """
@@ -136,7 +136,7 @@ def _module_files(roots: list[Path], name: str) -> Iterator[Path]:
 
 @cache
 def own_files() -> tuple[Path, ...]:
-    """Flint's files, resolved: of the core and of all packages that are found in it."""
+    """Flint's files, resolved: of the core and of all packages in it."""
     folders = [Path(__file__).parents[1]]
     for module in pkgutil.iter_modules(flint.__path__, "flint."):
         spec = find_spec(module.name) if module.ispkg else None

@@ -45,7 +45,7 @@ class _Program:
         module: the records.
         saved: the module's bytes and file suffix.
         listing: the same for people to read.
-        compiled: what the compiler says about it, where one has compiled it.
+        compiled: the compiler's report, where one has compiled it.
     """
 
     module: Module
@@ -130,14 +130,14 @@ def _program(child: Partitioner | Optimizer | None, lowered: Lowered, request: R
 
 def _too_large(compiled: Compiled) -> dict[str, int]:
     """A warning where the program does not fit the target's memory."""
-    report, said = compiled.report, compiled.too_large
-    if not said:
+    report, reason = compiled.report, compiled.too_large
+    if not reason:
         needed = report.needed_bytes
         if needed is None or needed <= report.memory:
             return {}
-        said = f"the compiler plans {needed / 2**30:.1f} GiB of memory per device"
+        reason = f"the compiler plans {needed / 2**30:.1f} GiB of memory per device"
     return {
-        f"{said}; {report.target} has {report.memory / 2**30:.1f} GiB: the program would not run "
+        f"{reason}; {report.target} has {report.memory / 2**30:.1f} GiB: the program would not run "
         "there": 1
     }
 

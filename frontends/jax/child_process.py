@@ -31,7 +31,7 @@ from flint.host import spare_process
 from flint.host.child_processes import Limits, death
 
 _POLL = 0.02
-#: What a process says when it gives up, best first.
+#: What the last line of a process that gives up may contain, the most telling first.
 _LAST_WORDS = ("reason:", "Check failed", "bad_alloc", "LLVM ERROR", "FATAL", "Error:", "what():")
 _MAX_REASON = 400
 
@@ -145,10 +145,10 @@ class ChildProcess:
         """Why a process that has ended gave no result, in one line."""
         status = self.process.poll()
         lines = [" ".join(line.split()) for line in self.log().splitlines() if line.strip()]
-        said = next(
+        last = next(
             (line for word in _LAST_WORDS for line in reversed(lines) if word in line), ""
         ).removeprefix(REASON)
-        said = "".join(char if char.isprintable() else "?" for char in said[:_MAX_REASON])
+        last = "".join(char if char.isprintable() else "?" for char in last[:_MAX_REASON])
         if status is not None and status < 0:
-            return f"its process {death(status)}" + (f" ({said})" if said else "")
-        return said or f"its process ended with status {status} and no result"
+            return f"its process {death(status)}" + (f" ({last})" if last else "")
+        return last or f"its process ended with status {status} and no result"

@@ -1,6 +1,6 @@
 """What goes wrong while a user's code runs, in one line with the user's own source line.
 
-The idea: the innermost frame that is neither JAX's nor ours is where the user has to look.
+The idea: the user has to look at the innermost frame that belongs neither to JAX nor to Flint.
 
     except Exception as error:
         raise explained(error, "train_step") from error
@@ -20,13 +20,13 @@ _MEANINGS = {
     "NonConcreteBooleanIndexError": "indexes by the values of a traced boolean array",
     "UnexpectedTracerError": "keeps a traced array from another trace",
 }
-#: What JAX says of a shard_map over another mesh than the one in context.
+#: Part of JAX's message for a shard_map over another mesh than the one in context.
 OTHER_MESH = "should match the mesh passed to shard_map"
 _ADVICE = "a capture holds for all values: use jax.lax.cond, jax.numpy.where or a static argument"
 
 
 def explained(error: BaseException, step: str, doing: str = "be traced") -> FlintError:
-    """An error of ours for whatever a user's function raised.
+    """The ``FlintError`` for whatever a user's function raised.
 
     Args:
         error: what it raised.

@@ -1,9 +1,9 @@
 """Lowering for one platform, or for another where an op has no form for the first.
 
 The idea: what the partitioner does is the same for all, so a program is lowered for the CPU; with
-kernels that only TPUs or only GPUs have, for those.  What the first platform says is the error,
-whatever the others raise: kernels for one platform fail on others in many ways.  But where one has
-the kernel and it is the sharding that does not do, that is the error.
+kernels that only TPUs or only GPUs have, for those.  Where all fail, the first platform's error is
+raised: kernels for one platform fail on others in many ways.  But where a platform has the kernel
+and cannot split it, that is the error.
 
     module, platform = on_first(("cpu", "tpu", "cuda"), lambda platform: ...)
 """
@@ -16,7 +16,7 @@ from typing import TypeVar
 #: JAX's names of those that a program may be lowered for where no target is named.
 PLATFORMS = ("cpu", "tpu", "cuda")
 
-#: What Pallas says of a kernel outside of manual computations.
+#: Part of Pallas's message for a kernel outside of manual computations.
 _UNSPLIT = "cannot be automatically partitioned"
 
 T = TypeVar("T")

@@ -93,7 +93,7 @@ def projections(
     def project(name: str, count: int) -> jax.Array:
         made = x @ layer[name].astype(x.dtype)
         copies = split // count if split % count == 0 else 1
-        if copies > 1:  # gathered while heads lie side by side: nobody has a whole one
+        if copies > 1:  # gathered while heads lie side by side: no device has a whole one
             made = constrain(made, "batch", "sequence", None)
         made = made.reshape(batch, length, count, heads.size)
         if copies > 1:

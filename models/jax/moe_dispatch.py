@@ -215,7 +215,7 @@ def by_all_to_all(x: jax.Array, layer: Any, routing: Routing, experts: Experts) 
     ) -> jax.Array:
         """One device's part: its sequences, its experts, its part of F."""
         batch, _, width = x.shape
-        # Each device of the tensor axis has a part of every result; said here, the gradient is
+        # Each device of the tensor axis has a part of every result; stated here, the gradient is
         # summed over them once per token and not once per place.
         x = jax.lax.pcast(x, tensor, to="varying") if tensor else x
         index = jnp.where(place < capacity, expert * capacity + place, places)

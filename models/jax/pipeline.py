@@ -4,8 +4,8 @@ The idea: the devices along the axis "stage" hold consecutive layers.  One SPMD 
 of them: a loop of ticks, in each of which a stage applies its layers to the microbatch that it has
 and hands the result on to the next stage (collective-permute).  Stage s works on microbatch t - s
 in tick t; m microbatches on n stages take m + n - 1 ticks, and n - 1 ticks of every stage are the
-bubble, in which it computes on what nobody reads.  The backward pass is the loop's transpose: all
-microbatches forward, then all backward, as in GPipe (Huang et al., 2019).
+bubble, whose results are never read.  The backward pass is the loop's transpose: all microbatches
+forward, then all backward, as in GPipe (Huang et al., 2019).
 
     tick       0   1   2   3   4   5   6            m = 4 microbatches, n = 4 stages
     stage 0    0   1   2   3   .   .   .

@@ -11,7 +11,7 @@ from tests.support.children import HUNG
 LOADED = """
 import _imp, os, signal, sys, time
 from flint.host import interrupts
-interrupts.heed()
+interrupts.install_handler()
 load = _imp.create_dynamic
 
 def interrupted(spec):

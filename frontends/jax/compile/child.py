@@ -3,7 +3,7 @@
 The idea: XLA and its plugins can abort or hang, so they run where they can be stopped.  The
 arguments are target, mesh and the folder for the results.  The devices are made while the parent
 still traces; then it waits for the request.  The results are the compiled module, its text and,
-written last, what the compiler says about it.
+written last, the compiler's report.
 
 libtpu refuses a program that does not fit the memory of its chip, after it has optimised it; then
 the result is the module that it dumped, and its words.  XLA's GPU compiler cannot try out tiles of
@@ -32,10 +32,10 @@ MODULE, TEXT, REPORT = "module.pb", "module.hlo", "report.json"
 
 #: Folder in the folder for what the compiler dumps.
 DUMP = "dump"
-#: How XLA begins to say that a program does not fit.
+#: What XLA's message for a program that does not fit begins with.
 _NO_MEMORY = "RESOURCE_EXHAUSTED"
 
-#: How XLA says that it has found no tiles for a Triton product.
+#: Part of XLA's message where it has found no tiles for a Triton product.
 _NO_TILES = "Couldn't find output tile sizes"
 #: The option without which products are library calls, and who decides on it.
 _TRITON = "xla_gpu_enable_triton_gemm"
@@ -85,13 +85,13 @@ def main(name: str, mesh: str, folder: Path) -> None:
             "cost": compile_only.cost_of(executable, compiled),
         }
     except Exception as error:
-        said = " ".join(str(error).split())
-        compiled, text = _dumped(folder / DUMP) if _NO_MEMORY in said else b"", ""
+        reason = " ".join(str(error).split())
+        compiled, text = _dumped(folder / DUMP) if _NO_MEMORY in reason else b"", ""
         if not compiled:
-            sys.stderr.write(f"\n{REASON}{said}\n")
+            sys.stderr.write(f"\n{REASON}{reason}\n")
             sys.stderr.flush()
             os._exit(1)
-        report = {"too_large": said}
+        report = {"too_large": reason}
     (folder / MODULE).write_bytes(compiled)
     (folder / TEXT).write_text(text, encoding="utf-8")
     (folder / f".{REPORT}").write_text(json.dumps(report))

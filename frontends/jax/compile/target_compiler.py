@@ -40,7 +40,7 @@ class Compiled:
     Attributes:
         module: an ``HloModuleProto``.
         text: the same as HLO text; empty where the compiler gives none.
-        report: what the compiler says about it.
+        report: the compiler's own figures.
         too_large: the compiler's words when the program does not fit the target's memory.
         added: compiler options without which it would not compile the program.
     """

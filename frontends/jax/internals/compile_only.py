@@ -1,4 +1,4 @@
-"""Devices that exist for the compiler only, and what it says of what it has compiled.
+"""Devices that exist for the compiler only, and its report on what it has compiled.
 
 The idea: PJRT plugins make "compile-only" devices from a description, any number of them, without
 a driver or a network; one of them compiles.  All private parts of jaxlib that this needs beyond
@@ -24,26 +24,26 @@ from jaxlib import _jax, xla_client
 
 from flint.frontends.jax.targets.table import CompileTarget, plugin, tpu_topology
 
-#: What libtpu reads from its environment; on a TPU host a metadata server would say it.
+#: What libtpu reads from its environment; on a TPU host a metadata server would know it.
 TPU_ENVIRONMENT: Mapping[str, str] = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_WORKER_ID": "0",
     "TPU_LOG_DIR": "disabled",
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # else the second process is refused, whoever the first is
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # else only one process of the machine may load it
 }
 
 #: The package with JAX's GPU kernels, and its parts.
 _HANDLERS = "jax_cuda12_plugin"
 _PARTS = ("_hybrid", "_linalg", "_prng", "_rnn", "_solver", "_sparse", "_triton")
 
-#: XLA's names in its cost analysis -> ours.
+#: Keys of XLA's cost analysis -> fields of ``CompilerReport``.
 _COSTS = {
     "flops": "flops",
     "bytes accessed": "bytes_accessed",
     "transcendentals": "transcendentals",
 }
-#: XLA's names in its memory analysis -> ours.
+#: Fields of XLA's memory analysis -> fields of ``CompilerReport``.
 _SIZES = {
     "argument_size_in_bytes": "argument_bytes",
     "output_size_in_bytes": "output_bytes",
@@ -62,7 +62,7 @@ def load_plugin(platform: str) -> Any:
 
 
 def _register_handlers(api: Any) -> None:
-    """Tell the GPU compiler of the library calls that JAX's GPU plugin brings, as JAX does.
+    """Register with the GPU compiler the library calls that JAX's GPU plugin brings, as JAX does.
 
     It refuses custom calls that it cannot find (cuSOLVER's decompositions, calls of Python).
     """
@@ -118,7 +118,7 @@ def compile_for(devices: Sequence[Any], module: bytes, options: Any) -> Any:
     """Compile MLIR bytecode for devices that are not there.
 
     Raises:
-        Exception: whatever the compiler says.
+        Exception: whatever the compiler raises.
     """
     from flint.stablehlo.read.bindings import parse
 
@@ -127,7 +127,7 @@ def compile_for(devices: Sequence[Any], module: bytes, options: Any) -> Any:
 
 
 def set_tools(options: Any) -> None:
-    """Tell the GPU compiler where ptxas and libdevice are, as JAX does."""
+    """Set where the GPU compiler finds ptxas and libdevice, as JAX does."""
     try:
         found = importlib.util.find_spec("nvidia.cuda_nvcc")
     except ModuleNotFoundError:
@@ -162,7 +162,7 @@ def module_of(executable: Any) -> tuple[bytes, str]:
 def memory_of(executable: Any) -> dict[str, int]:
     """Bytes per device that the compiler has planned, by our names."""
     stats = executable.get_compiled_memory_stats()
-    return {ours: int(getattr(stats, theirs)) for theirs, ours in _SIZES.items()}
+    return {name: int(getattr(stats, field)) for field, name in _SIZES.items()}
 
 
 def cost_of(executable: Any, module: bytes) -> dict[str, float]:
@@ -177,7 +177,7 @@ def cost_of(executable: Any, module: bytes) -> dict[str, float]:
         found = _generic_cost(module)
     if isinstance(found, list):
         found = found[0] if found else {}
-    return {ours: float(found[theirs]) for theirs, ours in _COSTS.items() if theirs in found}
+    return {name: float(found[key]) for key, name in _COSTS.items() if key in found}
 
 
 def _generic_cost(module: bytes) -> Any:

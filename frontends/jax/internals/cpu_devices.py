@@ -2,16 +2,16 @@
 
 The idea: a CPU client makes a thread for every device of its own, and a machine has only so many.
 One process of a cluster has few devices of its own and knows of all others by the topology that the
-processes exchange through a key-value store.  So the client is told that it is one process of two;
-the other one, which does not exist, has all the other devices, as the store says.  Nothing is ever
-run, so nobody misses it.
+processes exchange through a key-value store.  So the client is made as one process of two; the
+other one, which does not exist, has all the other devices, according to the store.  Nothing is ever
+run, so it is never missed.
 
     client = make_client(1_048_576, folder)
     len(client.devices())          # 1048576, one of them addressable
 
 Private: ``jaxlib._jax.get_distributed_runtime_service``, the keys of the exchange and the messages
-``DeviceProto``, ``LocalTopologyProto`` and ``GlobalTopologyProto``, of which
-xla/pjrt/distributed/protocol.proto tells, as of jaxlib 0.10.2.
+``DeviceProto``, ``LocalTopologyProto`` and ``GlobalTopologyProto``, which
+xla/pjrt/distributed/protocol.proto describes, as of jaxlib 0.10.2.
 """
 
 from __future__ import annotations

@@ -18,19 +18,19 @@ def stablehlo_of(proto: bytes) -> bytes | None:
 
 
 def batch_partitionable(module: bytes) -> list[str]:
-    """Custom calls of a module of which JAX or the user has said that each device can do its part.
+    """Custom calls of a module that are registered as ones that each device can do its part of.
 
     They are those of whose operands all but the batch dims must be whole: LAPACK's, cuSOLVER's,
-    and what ``jax.ffi.register_ffi_target_as_batch_partitionable`` was told.  XLA's partitioner
+    and those of ``jax.ffi.register_ffi_target_as_batch_partitionable``.  XLA's partitioner
     gathers the operands of any other custom call.
 
     Args:
         module: MLIR bytecode, in which names stand as they are.
     """
-    told = [
+    registered = [
         str(item.args[0])
         for item in xla_bridge._plugin_callbacks
         if isinstance(item, functools.partial)
         and item.func is xla_client.register_custom_call_as_batch_partitionable
     ]
-    return [name for name in dict.fromkeys(told) if name.encode() in module]
+    return [name for name in dict.fromkeys(registered) if name.encode() in module]

@@ -5,7 +5,7 @@ functions are the user's, in this process, and the partitioner runs in a child: 
 file, and JAX's own machinery answers here.  JAX wants a mesh of real devices for such ops, and
 cuDNN's version; both only to have them at hand when it runs.
 
-    answer(question)    # while the partitioner runs; questions.py says the form
+    answer(question)    # while the partitioner runs; its form: questions.py
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from jaxlib.mlir.dialects import stablehlo
 from flint.frontends.jax.internals import questions
 from flint.frontends.jax.platforms import PLATFORMS, on_first
 
-#: What JAX is told of cuDNN: a version that has every layout and mask, 9.13.
+#: The version of cuDNN that JAX sees: one that has every layout and mask, 9.13.
 CUDNN_VERSION = 91300
 #: The op that ``custom_partitioning`` makes.
 PARTITIONED = custom_partitioning.custom_partitioning_p
@@ -138,7 +138,7 @@ def _sharding_rule(rule: Any, static: Any, mesh: Any, operands: Any, results: An
 
 
 def answer(question: bytes) -> bytes:
-    """What an op's partitioning rule says.
+    """Ask an op's partitioning rule.
 
     Args:
         question: from the partitioner's process.

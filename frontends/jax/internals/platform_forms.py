@@ -1,10 +1,10 @@
-"""What JAX lowers otherwise for CPUs than for accelerators, and says nothing about.
+"""What JAX silently lowers in one way for CPUs and in another for accelerators.
 
 The idea: a step is lowered for the CPU because that needs no device, and nearly all of it is the
-same for all.  What is not is found among the traced equations: a ragged product is one op on GPUs
-and TPUs, for which the partitioner inserts other collectives than for what CPUs get, a product with
-every group, so it is lowered as for those; copies to and from the host's memory are no ops for
-CPUs; branches by platform are the user's own.  The last two are told.
+same for all.  What differs is looked up among the traced equations.  A ragged product is one op on
+GPUs and TPUs and a product with every group on CPUs; the partitioner inserts different collectives
+for the two, so it is lowered as for GPUs and TPUs.  Copies to and from the host's memory are no ops
+on CPUs, and branches by platform are the user's own: both become warnings.
 
     lowered, warnings = lower_for(traced, "cpu")
 """

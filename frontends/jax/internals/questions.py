@@ -78,10 +78,10 @@ def serve(folder: Path, answer: Answer) -> None:
     question = asked.read_bytes()
     asked.unlink()
     try:
-        said = answer(question)
-    except Exception as error:  # the user's function, or JAX's: the compiler tells it
-        said = _FAILED + f"{type(error).__name__}: {error}".encode()
-    _put(folder / _ANSWER, said)
+        content = answer(question)
+    except Exception as error:  # the user's function, or JAX's: the compiler reports it
+        content = _FAILED + f"{type(error).__name__}: {error}".encode()
+    _put(folder / _ANSWER, content)
 
 
 def _put(path: Path, content: bytes) -> None:
@@ -110,11 +110,11 @@ def register(folder: Path, plugin: Any = None) -> None:
         answered = folder / _ANSWER
         while not answered.is_file():  # the parent ends this process where it takes too long
             time.sleep(_POLL)
-        said = answered.read_bytes()
+        content = answered.read_bytes()
         answered.unlink()
-        if said.startswith(_FAILED):
-            raise RuntimeError(said.removeprefix(_FAILED).decode())
-        head, _, module = said.partition(b"\n")
+        if content.startswith(_FAILED):
+            raise RuntimeError(content.removeprefix(_FAILED).decode())
+        head, _, module = content.partition(b"\n")
         return [_sharding(item) for item in json.loads(head)], module
 
     def propagate(sharding: Any, shape: Any, key: bytes) -> Any:

@@ -1,4 +1,4 @@
-"""XLA without JAX: clients that compile for any number of devices, told to stop after partitioning.
+"""XLA without JAX: clients that compile for any number of devices and stop after partitioning.
 
 The idea: only the passes up to the SPMD partitioner are enabled and its result is dumped; the
 compilation then fails, because code generation was not prepared, and that is as planned.  All

@@ -1,7 +1,7 @@
 """As many host devices as the capture's mesh has, for code that builds its own mesh of devices.
 
 The idea: ``Mesh(jax.devices())`` in a user's file means the cluster's devices.  XLA's CPU client
-has as many as a flag says; it is made only when somebody asks for devices, so that the flag costs
+has as many as a flag asks for; it is made at the first call that needs devices, so the flag costs
 nothing otherwise.  It must be set before jax makes its client, hence no jax is imported here.
 Beyond what the machine has threads for, one device is here and the others seem to be elsewhere:
 code can build meshes of them and cannot run anything on them.

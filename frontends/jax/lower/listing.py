@@ -12,7 +12,7 @@ from flint.frontends.jax.internals.modules import stablehlo_of
 from flint.hlo.messages import parse_module
 from flint.stablehlo.read.bindings import parse
 
-#: Beyond this (bytes) text helps nobody; the module itself is kept in any case.
+#: Larger text (bytes) is not written; the module itself is kept in any case.
 MAX_BYTES = 2**25
 
 Listing = tuple[bytes, str]

@@ -41,7 +41,7 @@ NO_MESH = (
     "traced without a mesh in context: with one, a sharding annotation of the step does not fit "
     "its value"
 )
-#: What a module says of values in the host's memory.
+#: Words in a module that has values in the host's memory.
 _IN_HOST_MEMORY = (b"annotate_device_placement", b"pinned_host")
 TIMED_AS_ON_DEVICE = (
     "values in host memory: peak memory counts them on the device, and copies between host and "
@@ -193,7 +193,7 @@ def _from_setup(request: Request, axis_types: Any) -> Arguments:
 
 
 def _refuse_missing(request: Request) -> None:
-    """A step that takes arguments, and nobody who gives any."""
+    """Refuse a step that takes arguments where there are none."""
     try:
         inspect.signature(request.function).bind()
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""What a lowered module says about its inputs and outputs, and what XLA makes of it.
+"""Inputs and outputs of a lowered module: names, roles, shardings, and which buffers XLA reuses.
 
 The idea: JAX writes names, shardings and donation on the entry function.  A donated buffer that
 JAX has not paired with an output is paired by XLA: largest first, with an output of the same size.
@@ -101,7 +101,7 @@ def inputs_of(module: Module, interface: Interface) -> tuple[ProgramInput, ...]:
 
 
 def role_of(path: str) -> str:
-    """The role of an argument by the words of its path, "unknown" where none tells.
+    """The role of an argument by the words of its path, "unknown" where no word is known.
 
     >>> role_of("state.opt_state[0].mu['layers']['wq']")
     'optimizer state'

@@ -1,8 +1,8 @@
 """XLA's SPMD partitioner in a child process, from the parent's side.
 
 The idea: the child (``child_process.py``) is judged by the file that it dumps: once that is whole
-the child is stopped, and some programs abort it themselves.  Without the file, what it said and how
-it ended become one line.
+the child is stopped, and some programs abort it themselves.  Without the file, its last words and
+how it ended become one line.
 
     with Partitioner(512, Limits(1800, 2**35)) as partitioner:
         proto = partitioner.run(Compilation(bytecode))      # an HloProto

@@ -1,7 +1,7 @@
-"""What XLA's partitioner says beside its result, as a few counted warnings.
+"""What XLA's partitioner logs beside its result, as a few counted warnings.
 
 The idea: where it finds no good way from one sharding to another it replicates the whole tensor and
-says so in its log.  That is communication that the user did not ask for, often the most expensive
+logs that.  That is communication that the user did not ask for, often the most expensive
 of the step, so it belongs in the workload's warnings, with the op that it happens at.
 
     remarks(log)      # {"XLA replicates a tensor and splits it anew ... (embedding, gather)": 3}
