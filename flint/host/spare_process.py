@@ -23,32 +23,13 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from flint import registry
 from flint.host.child_processes import end_with_parent, fork
 
 #: Seconds between looks whether it has ended, at most.
 _LONGEST_LOOK = 0.02
-
-
-class Process(Protocol):
-    """What is needed of ``subprocess.Popen``."""
-
-    pid: int
-
-    @property
-    def stdin(self) -> IO[bytes] | None:
-        """Its standard input."""
-
-    def poll(self) -> int | None:
-        """Its status if it has ended."""
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Its status; raises subprocess.TimeoutExpired."""
-
-    def kill(self) -> None:
-        """End it."""
 
 
 class Spare:
@@ -102,6 +83,9 @@ class Spare:
                 os.kill(self.pid, signal.SIGKILL)
 
 
+#: What ``take`` and starting one both give.
+Process = subprocess.Popen[bytes] | Spare
+
 _spare: Spare | None = None
 
 
@@ -127,7 +111,7 @@ def prepare() -> None:
 
 def take(
     module: str, arguments: Sequence[str], variables: Mapping[str, str], messages: Path
-) -> Process | None:
+) -> Spare | None:
     """The process that stands ready, as ``python -m module ARGUMENTS``; None where there is none.
 
     Args:

@@ -13,12 +13,14 @@ process group of its own, and its failure is one line.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
@@ -57,11 +59,12 @@ class Processes:
             FlintError: no process can be started.
         """
         self._environment = environment(paths) | dict(variables or {})
-        self._running: set[int] = set()
         self._lock = threading.Lock()
         self._ended = False
-        self._waiting: dict[int, _Wait] = {}
-        self._count = 0
+        self._numbers = itertools.count(1)
+        #: Number of a command -> its process, and its exit status to come; None: not known.
+        self._running: dict[int, int] = {}
+        self._statuses: dict[int, Future[int | None]] = {}
         self._answered = False
         self._server: subprocess.Popen[bytes] | None = None
         self._scratch = Scratch("flint-sweep-")
@@ -81,7 +84,7 @@ class Processes:
         """Have more modules imported once for all, besides Flint; before the first command."""
         if self._server is not None:
             with self._lock:
-                self._tell({"modules": list(modules)})
+                self._send({"modules": list(modules)})
 
     def run(self, arguments: list[str]) -> str:
         """Standard output of a command.
@@ -89,25 +92,25 @@ class Processes:
         Raises:
             FlintError: it failed; the text is its own reason.
         """
-        wait = self._ask(arguments) if self._server is not None else self._start_alone(arguments)
-        wait.over.wait()
-        output = _text(wait.output)
-        messages = _text(wait.messages)
-        for file in (wait.output, wait.messages):
+        number = next(self._numbers)
+        output, messages = self.folder / f"{number}.out", self.folder / f"{number}.err"
+        start = self._fork if self._server is not None else self._start_alone
+        status = start(number, arguments, output, messages)
+        printed, errors = _text(output), _text(messages)
+        for file in (output, messages):
             file.unlink(missing_ok=True)
-        if wait.status is None:
+        if status is None:
             raise FlintError("interrupted" if self._ended else "the process that forks has ended")
-        if wait.status:
-            raise FlintError(reason(messages, wait.status))
-        return output
+        if status:
+            raise FlintError(reason(errors, status))
+        return printed
 
     def end(self) -> None:
         """Kill what runs, with the processes that it has started."""
         with self._lock:
             self._ended = True
-            for process in self._running:
+            for process in self._running.values():
                 kill_group(process)
-            waiting = list(self._waiting.values())
         if self._server is not None:
             assert self._server.stdin is not None
             with contextlib.suppress(OSError):
@@ -115,34 +118,24 @@ class Processes:
             if not self._answered:  # it has no children, and may be importing for a while yet
                 self._server.kill()
             self._server.wait()
-        for wait in waiting:
-            wait.over.set()
+        self._give_up()
         self._scratch.end()
 
-    def _new(self) -> _Wait:
-        if self._ended:
-            raise FlintError("interrupted")
-        self._count += 1
-        return _Wait(
-            self._count, self.folder / f"{self._count}.out", self.folder / f"{self._count}.err"
-        )
-
-    def _ask(self, arguments: list[str]) -> _Wait:
+    def _fork(self, number: int, arguments: list[str], output: Path, messages: Path) -> int | None:
+        """Status of a command that the server forks for; None where there will be none."""
+        status: Future[int | None] = Future()
         with self._lock:
-            wait = self._new()
-            self._waiting[wait.number] = wait
-            request = {
-                "number": wait.number, "arguments": arguments,
-                "output": str(wait.output), "messages": str(wait.messages),
-            }  # fmt: skip
-            try:
-                self._tell(request)
-            except FlintError:
-                del self._waiting[wait.number]
-                raise
-        return wait
+            self._refuse_after_end()
+            self._send(
+                {
+                    "number": number, "arguments": arguments,
+                    "output": str(output), "messages": str(messages),
+                }
+            )  # fmt: skip
+            self._statuses[number] = status
+        return status.result()
 
-    def _tell(self, request: Mapping[str, object]) -> None:
+    def _send(self, request: Mapping[str, object]) -> None:
         assert self._server is not None and self._server.stdin is not None
         try:
             self._server.stdin.write(json.dumps(request).encode() + b"\n")
@@ -154,53 +147,44 @@ class Processes:
         assert server.stdout is not None
         with server.stdout as answers:
             for line in answers:
-                self._heard(json.loads(line))
-        with self._lock:  # it has ended before its commands
-            left = list(self._waiting.values())
-            self._waiting.clear()
-        for wait in left:
-            wait.over.set()
+                with self._lock:
+                    self._take(json.loads(line))
+        self._give_up()  # it may have ended before its commands
 
-    def _heard(self, answer: dict[str, Any]) -> None:
-        with self._lock:
-            self._answered = True
-            wait = self._waiting[answer["number"]]
-            if "process" in answer:
-                wait.process = answer["process"]
-                self._running.add(wait.process)
-                if self._ended:
-                    kill_group(wait.process)
-                return
-            self._running.discard(wait.process)
-            del self._waiting[wait.number]
-            wait.status = answer["status"]
-        wait.over.set()
+    def _take(self, answer: dict[str, int]) -> None:
+        self._answered = True
+        number = answer["number"]
+        if "process" in answer:
+            self._running[number] = answer["process"]
+            if self._ended:
+                kill_group(answer["process"])
+        else:
+            self._running.pop(number, None)
+            if number in self._statuses:  # else nothing waits for it any more
+                self._statuses.pop(number).set_result(answer["status"])
 
-    def _start_alone(self, arguments: list[str]) -> _Wait:
+    def _give_up(self) -> None:
+        """No status will come any more."""
         with self._lock:
-            wait = self._new()
-            with wait.output.open("wb") as output, wait.messages.open("wb") as messages:
-                process = _start(
-                    ["flint", *arguments], self._environment, stdout=output, stderr=messages
-                )
-            self._running.add(process.pid)
+            for status in self._statuses.values():
+                status.set_result(None)
+            self._statuses.clear()
+
+    def _start_alone(self, number: int, arguments: list[str], output: Path, messages: Path) -> int:
+        with self._lock:
+            self._refuse_after_end()
+            with output.open("wb") as out, messages.open("wb") as err:
+                process = _start(["flint", *arguments], self._environment, stdout=out, stderr=err)
+            self._running[number] = process.pid
         try:
-            wait.status = process.wait()
+            return process.wait()
         finally:
             with self._lock:
-                self._running.discard(process.pid)
-        wait.over.set()
-        return wait
+                del self._running[number]
 
-
-class _Wait:
-    """A command that runs, and the event that it is over."""
-
-    def __init__(self, number: int, output: Path, messages: Path) -> None:
-        self.number, self.output, self.messages = number, output, messages
-        self.process = 0
-        self.status: int | None = None
-        self.over = threading.Event()
+    def _refuse_after_end(self) -> None:
+        if self._ended:
+            raise FlintError("interrupted")
 
 
 def _start(
