@@ -32,7 +32,9 @@ from flint.host.child_processes import end_with_parent, fork, kill_group
 from flint.host.environment import import_numpy
 
 #: Modules that captures and simulations need in any case.
-_ALWAYS = ("flint.cli.capture", "flint.cli.simulate", "flint.simulation.running")
+_ALWAYS = (
+    "flint.cli.capture", "flint.cli.simulate", "flint.simulation.running", "flint.workload.saving",
+)  # fmt: skip
 
 
 def serve() -> None:
