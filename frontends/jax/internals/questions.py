@@ -110,11 +110,11 @@ def register(folder: Path, plugin: Any = None) -> None:
         answered = folder / _ANSWER
         while not answered.is_file():  # the parent ends this process where it takes too long
             time.sleep(_POLL)
-        content = answered.read_bytes()
+        reply = answered.read_bytes()
         answered.unlink()
-        if content.startswith(_FAILED):
-            raise RuntimeError(content.removeprefix(_FAILED).decode())
-        head, _, module = content.partition(b"\n")
+        if reply.startswith(_FAILED):
+            raise RuntimeError(reply.removeprefix(_FAILED).decode())
+        head, _, module = reply.partition(b"\n")
         return [_sharding(item) for item in json.loads(head)], module
 
     def propagate(sharding: Any, shape: Any, key: bytes) -> Any:
