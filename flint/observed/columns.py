@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from array import array
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -263,14 +263,9 @@ class ObservedRows:
         steps: tuple[str, ...],
         whole: tuple[bool, ...] | None = None,
         base: int = 0,
-        faults: tuple[Fault, ...] = (),
-        taken: tuple[Taken, ...] = (),
-        parameters: tuple[Tensor, ...] = (),
-        results: tuple[Tensor, ...] = (),
-        iterated: tuple[Iterated, ...] = (),
     ) -> Observed:
         """The columns; known starts and ends count from ``base``, nanoseconds."""
-        columns: dict[str, Ints] = {
+        columns: dict[str, Any] = {
             name: np.array(column, dtype=np.int64) for name, column in self.columns.items()
         }
         for name in ("start", "end"):
@@ -278,7 +273,5 @@ class ObservedRows:
         return Observed(
             path=self.path, form=form, backend=backend, world=world, facts=tuple(self.facts),
             steps=steps, whole=whole if whole is not None else (True,) * len(steps),
-            notes=self.notes, faults=faults, taken=taken, parameters=parameters,
-            results=results,
-            iterated=iterated, **columns,
+            notes=self.notes, **columns,
         )  # fmt: skip

@@ -96,10 +96,10 @@ def _counts(trace: Observed, rank: int) -> Ints:
     """How often each heavy op ran in each step, shape [steps, facts]."""
     heavy = np.array([facts.kind.must_match for facts in trace.facts], dtype=np.bool_)
     numbers = np.cumsum(heavy) - 1  # columns of heavy facts only
-    mine = (trace.rank == rank) & (trace.step >= 0)
-    mine &= heavy[trace.op]
+    inside = (trace.rank == rank) & (trace.step >= 0)
+    inside &= heavy[trace.op]
     width = int(heavy.sum())
-    flat = trace.step[mine] * width + numbers[trace.op[mine]]
+    flat = trace.step[inside] * width + numbers[trace.op[inside]]
     size = len(trace.steps) * width
     return np.bincount(flat, minlength=size).reshape(len(trace.steps), width)
 
@@ -134,10 +134,10 @@ def mean_times(ops: Ints, times: Ints, others: list[tuple[Ints, Ints]]) -> tuple
     """
     order = np.argsort(ops, kind="stable")
     total, count = times.copy(), 1
-    for theirs, spent in others:
-        their_order = np.argsort(theirs, kind="stable")
-        if len(theirs) != len(ops) or (theirs[their_order] != ops[order]).any():
+    for of_step, spent in others:
+        step_order = np.argsort(of_step, kind="stable")
+        if len(of_step) != len(ops) or (of_step[step_order] != ops[order]).any():
             continue
-        total[order] += spent[their_order]
+        total[order] += spent[step_order]
         count += 1
     return total // count, count

@@ -82,12 +82,12 @@ def queues_of(units: Units, key: Ints, chosen: NDArray[np.bool_] | None = None) 
     bounds = np.flatnonzero(np.diff(key[numbers], prepend=NO_STREAM, append=NO_STREAM))
     found = {}
     for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        mine = numbers[low:high]
-        found[int(key[mine[0]])] = Queue(
-            mine,
-            np.maximum.accumulate(units.issued[mine]),
-            units.start[mine],
-            np.maximum.accumulate(units.end[mine]),
+        members = numbers[low:high]
+        found[int(key[members[0]])] = Queue(
+            members,
+            np.maximum.accumulate(units.issued[members]),
+            units.start[members],
+            np.maximum.accumulate(units.end[members]),
         )
     return found
 

@@ -84,14 +84,14 @@ def _by_name(trace: Observed, accesses: Accesses) -> Ints:
     """Ops by their order; those whose names only one of the profilers writes are left out."""
     here = [trace.facts[op].name for op in trace.op.tolist()]
     numbers: dict[str, int] = {}
-    mine = np.array([numbers.setdefault(n, len(numbers)) for n in here], np.int64)
+    kineto = np.array([numbers.setdefault(n, len(numbers)) for n in here], np.int64)
     common = set(here) & set(accesses.names)
-    theirs = np.array([numbers.get(n, -1) for n in accesses.names], np.int64)
-    my_rows = np.flatnonzero(np.array([name in common for name in here], bool))
-    their_rows = np.flatnonzero(np.array([name in common for name in accesses.names], bool))
+    execution = np.array([numbers.get(n, -1) for n in accesses.names], np.int64)
+    kineto_rows = np.flatnonzero(np.array([name in common for name in here], bool))
+    execution_rows = np.flatnonzero(np.array([name in common for name in accesses.names], bool))
     found = np.full(len(trace), -1, np.int64)
-    for i, j in aligned(mine[my_rows], theirs[their_rows]) or ():
-        found[my_rows[i]] = their_rows[j]
+    for i, j in aligned(kineto[kineto_rows], execution[execution_rows]) or ():
+        found[kineto_rows[i]] = execution_rows[j]
     return found
 
 
@@ -107,15 +107,15 @@ def tensors_of_units(
         if not talks:
             found.append(accesses.tensors[mate] if mate >= 0 else ())
             continue
-        mine: dict[Access, None] = {}
+        accessed: dict[Access, None] = {}
         while row >= 0:
             other = int(pairs[row])
             if other >= 0:
-                mine |= dict.fromkeys(accesses.tensors[other])
+                accessed |= dict.fromkeys(accesses.tensors[other])
             if other >= 0 and accesses.names[other].startswith("c10d::"):
                 break
             row = int(parent[row])
-        found.append(tuple(mine))
+        found.append(tuple(accessed))
     return found
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from flint.observed.classes import OpClass
 from flint.observed.columns import Observed, OpFacts
 from flint.post_execution.host_device_links import Links
-from flint.post_execution.units import NO_STREAM, Units, around, by_fact, of_library
+from flint.post_execution.units import COLUMNS, NO_STREAM, Units, around, by_fact, of_library
 
 Ints = NDArray[np.int64]
 
@@ -36,14 +36,14 @@ def kernel_units(trace: Observed, links: Links, rows: Ints, step: int) -> Units:
     facts = (*trace.facts, OpFacts(OpClass.OTHER, ""))
     nobody = len(trace.facts)
     row = links.kernel_row
-    mine = trace.step[np.maximum(row, 0)] == step
+    in_step = trace.step[np.maximum(row, 0)] == step
     lonely = row < 0
     if lonely.any():
         when = np.where(links.kernel_launch >= 0, links.kernel_launch, links.kernel_start)
         low, high = links.steps[step] if links.steps else (0, np.iinfo(np.int64).max)
         inside = (when >= low) & (when < high)
-        mine = np.where(lonely, inside, mine)
-    kernel = np.flatnonzero(mine)
+        in_step = np.where(lonely, inside, in_step)
+    kernel = np.flatnonzero(in_step)
     row = row[kernel]
     launched = links.kernel_launch[kernel]
     issued = np.where(launched >= 0, launched, links.kernel_start[kernel])
@@ -160,11 +160,10 @@ def _silent(units: Units, trace: Observed, links: Links, rows: Ints, kernel: Int
 
 
 def _joined(units: Units, parts: list[Units]) -> Units:
-    columns = ("name", "fact", "row", "start", "duration", "issued", "thread", "stream")
     joined: dict[str, Any] = {
-        name: np.concatenate([getattr(part, name) for part in parts]) for name in columns
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS
     }
-    return replace(units, **joined, collective=np.concatenate([p.collective for p in parts]))
+    return replace(units, **joined)
 
 
 def _issue_order(units: Units) -> Ints:

@@ -61,16 +61,16 @@ def _within(edges: EdgeSet, members: list[int], before: int) -> list[int]:
     over = [edges.end[unit] for unit in by_end]
     last: dict[int, int] = {}
     for unit in members:
-        mine, start = int(stream[unit]), edges.start[unit]
-        free = edges.end[last[mine]] if mine in last else -1
+        own, start = int(stream[unit]), edges.start[unit]
+        free = edges.end[last[own]] if own in last else -1
         place = bisect_right(over, start + JITTER) - 1
         held = by_end[place] if place >= 0 else -1
-        waited = held >= 0 and stream[held] != mine and over[place] > free
+        waited = held >= 0 and stream[held] != own and over[place] > free
         if waited and held < unit and start - over[place] <= _AT_ONCE:
             edges.note(BY_LAUNCH, edges.add(held, unit, EdgeKind.STREAM))
-        elif mine not in last and before >= 0:
+        elif own not in last and before >= 0:
             _follow(edges, before, unit)
-        last[mine] = unit
+        last[own] = unit
     return list(last.values())
 
 

@@ -27,6 +27,10 @@ Ints = NDArray[np.int64]
 _COLLECTIVE_KERNEL = re.compile(r"nccl|rccl|oneccl|hccl|msccl", re.IGNORECASE)
 #: So far an op is looked for among those around it.
 _DEPTH = 64
+#: Columns of ``Units`` that have a number or a mark per unit.
+COLUMNS = (
+    "name", "fact", "row", "start", "duration", "issued", "thread", "stream", "collective",
+)  # fmt: skip
 #: A unit that runs on no stream that orders it.
 NO_STREAM = -1
 
@@ -80,9 +84,8 @@ class Units:
 
     def taken(self, order: Ints) -> Units:
         """These units in this order."""
-        columns = ("name", "fact", "row", "start", "duration", "issued", "thread", "stream")
-        chosen: dict[str, Any] = {name: getattr(self, name)[order] for name in columns}
-        return replace(self, **chosen, collective=self.collective[order])
+        chosen: dict[str, Any] = {name: getattr(self, name)[order] for name in COLUMNS}
+        return replace(self, **chosen)
 
 
 def around(parent: Ints, marked: NDArray[np.bool_]) -> Ints:

@@ -47,12 +47,12 @@ def resolved_waits(edges: EdgeSet, streams: dict[int, Queue], links: Links) -> N
         if wait.awaited < 0 or wait.stream == wait.awaited:
             continue
         recorded = wait.recorded if wait.recorded >= 0 else wait.when
-        other, mine = streams.get(wait.awaited), streams.get(wait.stream)
-        last = other.issued_before(recorded) if other is not None else -1
+        awaited, waiting = streams.get(wait.awaited), streams.get(wait.stream)
+        last = awaited.issued_before(recorded) if awaited is not None else -1
         since = int(edges.units.issued[last]) if last >= 0 else -1
         sources = [unit for when, unit in passed_on[wait.awaited] if since <= when < recorded]
         sources += [last] if last >= 0 else []
-        after = mine.issued_from(wait.when) if mine is not None else -1
+        after = waiting.issued_from(wait.when) if waiting is not None else -1
         for before in sources:
             passed_on[wait.stream].append((wait.when, before))
             if after >= 0:
@@ -121,10 +121,10 @@ def _by_users(trace: Observed, links: Links) -> list[StreamWait]:
     inside: dict[int, tuple[Ints, Ints]] = {}
     rows = np.flatnonzero(communicates[trace.op])
     for thread in distinct(links.thread[rows]).tolist():
-        mine = rows[links.thread[rows] == thread]
-        order = np.argsort(links.issued[mine], kind="stable")
-        over = np.maximum.accumulate(links.over[mine][order])
-        inside[thread] = links.issued[mine][order], over
+        of_thread = rows[links.thread[rows] == thread]
+        order = np.argsort(links.issued[of_thread], kind="stable")
+        over = np.maximum.accumulate(links.over[of_thread][order])
+        inside[thread] = links.issued[of_thread][order], over
     nothing = np.zeros(0, np.int64)
     found = []
     for wait in links.stream_waits:

@@ -74,7 +74,7 @@ class Comparison:
                 for step in self.chosen.alike
                 if step != self.chosen.step
             ]
-            ops = [(trace.op[theirs], spent) for theirs, spent in others]
+            ops = [(trace.op[of_step], spent) for of_step, spent in others]
             time, steps = mean_times(trace.op[rows], time, ops)
             report.times.steps = min(report.times.steps, steps) if report.times.ranks else steps
         rows, time = self._with_kernels(rows, time)

@@ -82,11 +82,12 @@ def observe(path: Path) -> Observed:
     steps = max(map(len, runs.values()), default=0)
     if len({len(found) for found in runs.values()}) > 1:
         rows.note("the devices did not all run the same number of steps in the trace")
-    return rows.finish(
-        form="xplane",
-        backend=profile.backend,
-        world=program.devices,
-        steps=tuple(f"run {number}" for number in range(steps)),
+    names = tuple(f"run {number}" for number in range(steps))
+    observed = rows.finish(
+        form="xplane", backend=profile.backend, world=program.devices, steps=names
+    )
+    return replace(
+        observed,
         faults=tuple(_uneven(profile, known, runs)),
         taken=tuple(_taken(program, ran, known)),
         iterated=iterations(program, ran) if profile.backend == "cpu" else (),

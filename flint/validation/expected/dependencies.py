@@ -28,8 +28,8 @@ def contradictions(expected: Expected, began: Ints) -> tuple[int, list[tuple[int
     """
     checked, wrong = 0, []
     for number, graph in enumerate(expected.graphs):
-        mine = np.flatnonzero(expected.graph == number)
-        found = mine[began[mine] >= 0]
+        inside = np.flatnonzero(expected.graph == number)
+        found = inside[began[inside] >= 0]
         before = _nearest(graph, set(expected.node[found].tolist()))
         at = {(int(expected.instance[i]), int(expected.node[i])): int(i) for i in found.tolist()}
         for (instance, node), consumer in at.items():

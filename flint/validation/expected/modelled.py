@@ -56,12 +56,12 @@ class Modelled:
         """Seconds of each expected op of a rank, shape [ops]."""
         found = np.zeros(len(expected))
         for number, graph in enumerate(expected.graphs):
-            mine = np.flatnonzero(expected.graph == number)
-            if not len(mine):
+            inside = np.flatnonzero(expected.graph == number)
+            if not len(inside):
                 continue
-            found[mine] = self._kernel(graph)[expected.node[mine]]
+            found[inside] = self._kernel(graph)[expected.node[inside]]
             known: dict[tuple[int, OpClass], float] = {}
-            for i in mine[graph.kind[expected.node[mine]] == NodeKind.COMMUNICATION].tolist():
+            for i in inside[graph.kind[expected.node[inside]] == NodeKind.COMMUNICATION].tolist():
                 key = int(expected.node[i]), expected.facts[expected.op[i]].kind
                 if key not in known:
                     item = graph[key[0]].communication

@@ -37,7 +37,7 @@ class Chain(NamedTuple):
 
     Attributes:
         places: its members.
-        keys: theirs.
+        keys: of each member.
         forms: how else it may run, the shortest form first.
         size: bytes of each.
         times: how often each runs.

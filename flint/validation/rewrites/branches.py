@@ -257,9 +257,9 @@ def _changes(
     """Per branch what runs more, or less, than captured; and an op of each kind."""
     example = {key(facts): facts for facts in captured if facts.kind.must_match}
     changes = []
-    for theirs in branches:
-        example.update((key(facts), facts) for facts in theirs)
-        change = _counted(theirs, key)
+    for ops in branches:
+        example.update((key(facts), facts) for facts in ops)
+        change = _counted(ops, key)
         change.subtract(_counted(captured, key))
         changes.append(change)
     return changes, example
