@@ -107,7 +107,7 @@ def capture(request: Request) -> Workload:
 def _record(request: Request, mesh: Mesh, rank: int, folder: Path) -> None:
     """In a child: record one rank's step and leave its module and a report."""
     from flint.frontends.torch.emission import emitted
-    from flint.frontends.torch.ranks.root_masks import roots
+    from flint.frontends.torch.ranks.root_masks import root_masks
     from flint.frontends.torch.ranks.signatures import signature
     from flint.frontends.torch.session import record
 
@@ -127,7 +127,7 @@ def _record(request: Request, mesh: Mesh, rank: int, folder: Path) -> None:
         "signature": signature(recording),
         "warnings": dict(warnings),
         "breaks": dict(recording.breaks),
-        "asked": [zlib.compress(item).hex() for item in (*recording.asked, *roots(recording))],
+        "asked": [zlib.compress(item).hex() for item in (*recording.asked, *root_masks(recording))],
         "unseen": list(recording.unseen),
     }
     (folder / _REPORT).write_text(json.dumps(report))

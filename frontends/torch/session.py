@@ -14,25 +14,28 @@ import contextlib
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from flint.capturing.user_frames import short_path
 from flint.errors import FlintError, UsageError
-from flint.frontends.torch import shims
-from flint.frontends.torch.cluster import cluster, device
+from flint.frontends.torch import context, shims
+from flint.frontends.torch.cluster import cluster, device, registration
 from flint.frontends.torch.cluster.cuda import cuda_names
+from flint.frontends.torch.context import Capture
 from flint.frontends.torch.ranks import shard_boundaries, stage_shapes
-from flint.frontends.torch.recording import routing
-from flint.frontends.torch.recording.missing_shapes import kernels
-from flint.frontends.torch.recording.naming import Named, Names, local, names_of
-from flint.frontends.torch.recording.recorder import Recorder, tensors_in
+from flint.frontends.torch.recording.known_values import following
+from flint.frontends.torch.recording.naming import Named, Names, local, names_of, roots
+from flint.frontends.torch.recording.recorder import Recorder
 from flint.frontends.torch.recording.recording import Input, Recording
-from flint.frontends.torch.recording.tracking import Tracker, tracking, users_line_of
-from flint.frontends.torch.shims import allocation, own_rank, pipeline, values, work
+from flint.frontends.torch.recording.schemas import tensors_in
+from flint.frontends.torch.recording.tracking import Tracker
+from flint.frontends.torch.recording.watching import watching
+from flint.frontends.torch.routing import Routing, routing_of
+from flint.frontends.torch.shims import attention, missing_shapes, work
+from flint.frontends.torch.user_lines import at_line, users_line_of
 
 #: Name of an exception -> what to do about it.
 _ADVICE = dict.fromkeys(
@@ -73,97 +76,118 @@ def record(
     """
     given = dict(settings or {})
     per_host = given.pop("local_world_size", cluster.LOCAL_WORLD_SIZE)
-    model = routing.routing_of(given.pop("routing", None))
+    model = routing_of(given.pop("routing", None))
     if given:
         unknown = ", ".join(sorted(given))
         raise UsageError(f"no setting {unknown} for PyTorch; there are: local_world_size, routing")
+    return _Session(function, setup, arguments, shape, axes, per_host, model).record(rank)
 
-    def become(rank: int, stage: int, known: stage_shapes.Known, tell: Callable[..., None]) -> None:
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """A step and the cluster that it is recorded on; see ``record``."""
+
+    function: Callable[..., Any]
+    setup: Callable[..., Any] | None
+    arguments: _Arguments | None
+    shape: tuple[int, ...]
+    axes: tuple[str, ...]
+    per_host: int
+    routing: Routing
+
+    def record(self, rank: int) -> Recording:
+        """The step as one rank runs it."""
+        with (
+            stage_shapes.waiting(self._run_as_rank, {}) as peers,
+            self._cluster(rank, peers, peers.known.__setitem__) as mesh,
+        ):
+            tracker = Tracker()
+            args, kwargs, by_name = self._first_run(mesh, tracker)
+            names = names_of(by_name, tracker.roots, tracker.optimizers)
+            tracker.names.update(names.modules)
+            tracker.restart()
+            device.restart()
+            recorder = Recorder(tracker, device.NAME, attention.WHOLE)
+            with watching(tracker), _users("the step"), work.waiting(recorder.wait_work), recorder:
+                result = self.function(*args, **kwargs)
+            if not recorder.ops and (rank == 0 or recorder.host):
+                raise FlintError(_nothing_ran(recorder))
+            return self._recording(rank, recorder, names, result)
+
+    def _run_as_rank(
+        self, rank: int, stage: int, known: stage_shapes.Known, tell: Callable[..., None]
+    ) -> None:
         """Be another rank until it has told what it sends to a pipeline stage."""
 
-        def told(target: int, looks: Any) -> None:
-            others.known[target] = looks
+        def send(target: int, looks: Any) -> None:
+            peers.known[target] = looks
             if target == stage:
-                tell(others.known)
+                tell(peers.known)
 
-        with stage_shapes.waiting(become, known) as others, _running(rank, others, told) as mesh:
-            _first_run(function, setup, mesh, arguments, Tracker())
+        with (
+            stage_shapes.waiting(self._run_as_rank, known) as peers,
+            self._cluster(rank, peers, send) as mesh,
+        ):
+            self._first_run(mesh, Tracker())
 
-    def nothing(target: int, looks: Any) -> None:
-        others.known[target] = looks
-
-    def _running(rank: int, others: stage_shapes.Peers, told: Any) -> Any:
-        return _cluster(rank, shape, axes, per_host, model, others, told)
-
-    with stage_shapes.waiting(become, {}) as others, _running(rank, others, nothing) as mesh:
-        tracker = Tracker()
-        args, kwargs, by_name = _first_run(function, setup, mesh, arguments, tracker)
-        names = names_of(by_name, tracker.roots, tracker.optimizers)
-        tracker.names.update(names.modules)
-        tracker.restart()
-        device.restart()
-        recorder = Recorder(tracker, device.NAME)
-        with tracking(tracker), _users("the step"), work.waiting(recorder.wait_work), recorder:
-            result = function(*args, **kwargs)
-        if not recorder.ops and (rank == 0 or recorder.host):
-            raise FlintError(_nothing_ran(recorder))
-        made = _recording(recorder, names, result, rank, shape, axes)
-        modules = list(names.modules)
-        parameters = [item for module in modules for item in module.parameters(recurse=False)]
-        return replace(
-            made,
-            breaks=shard_boundaries.breaks(parameters, axes),
-            asked=tuple(sorted(own_rank.asked)),
-            unseen=tuple(sorted(own_rank.unseen)),
+    @contextlib.contextmanager
+    def _cluster(
+        self, rank: int, peers: stage_shapes.Peers, send: Callable[[int, Any], None]
+    ) -> Iterator[Any]:
+        """This process as a rank of a cluster, under fake tensors: the mesh."""
+        warnings.filterwarnings("ignore")
+        registration.register()
+        shims.apply_all()
+        fake = FakeTensorMode(allow_non_fake_inputs=True)
+        context.begin(
+            Capture(self.shape, self.routing, fake_mode=fake, ask_stage=peers.ask, tell_stage=send)
         )
+        torch.manual_seed(0)
+        mesh = cluster.start(rank, self.shape, self.axes, device.NAME, self.per_host)
+        # The engine's own threads number nodes anew, and serve only devices that are known.
+        one_thread = torch.autograd.set_multithreading_enabled(False)
+        with one_thread, fake, following(), missing_shapes.kernels(), cuda_names():
+            yield mesh
 
+    def _first_run(
+        self, mesh: Any, tracker: Tracker
+    ) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
+        """Set up and run the step once: its arguments, positional, by keyword, and by name."""
+        with watching(tracker):
+            with _users("setup"):
+                args, kwargs = _prepare(self.setup, mesh, self.arguments)
+            by_name = _by_name(self.function, args, kwargs)
+            tracker.names.update(names_of(by_name).modules)
+            of_setup = context.capture().assumed.copy()
+            with _users("the step's first run"):
+                self.function(*args, **kwargs)
+            # The run that is recorded says what the step assumes; what setup did, was just done.
+            context.capture().assumed = of_setup
+        return args, kwargs, by_name
 
-@contextlib.contextmanager
-def _cluster(
-    rank: int,
-    shape: tuple[int, ...],
-    axes: tuple[str, ...],
-    per_host: int,
-    model: routing.Routing,
-    others: stage_shapes.Peers,
-    told: Callable[[int, Any], None],
-) -> Iterator[Any]:
-    """This process as a rank of a cluster, under fake tensors: the mesh."""
-    warnings.filterwarnings("ignore")
-    device.register()
-    shims.apply_all()
-    own_rank.use(shape)
-    pipeline.use(others.ask, told)
-    torch.manual_seed(0)
-    mesh = cluster.start(rank, shape, axes, device.NAME, per_host)
-    fake = FakeTensorMode(allow_non_fake_inputs=True)
-    allocation.use(fake)
-    # The engine's own threads number nodes anew, and serve devices known before they start only.
-    one_thread = torch.autograd.set_multithreading_enabled(False)
-    with one_thread, fake, routing.assuming(model), kernels(), cuda_names():
-        yield mesh
-
-
-def _first_run(
-    function: Callable[..., Any],
-    setup: Callable[..., Any] | None,
-    mesh: Any,
-    arguments: _Arguments | None,
-    tracker: Tracker,
-) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
-    """Set up and run the step once: its arguments, positional, by keyword, and by name."""
-    with tracking(tracker):
-        with _users("setup"):
-            args, kwargs = _prepare(setup, mesh, arguments)
-        by_name = _by_name(function, args, kwargs)
-        tracker.names.update(names_of(by_name).modules)
-        assumed = values.assumed.copy()
-        with _users("the step's first run"):
-            function(*args, **kwargs)
-        # What the step assumes is told by the run that is recorded; what setup did, was just done.
-        values.assumed.clear()
-        values.assumed.update(assumed)
-    return args, kwargs, by_name
+    def _recording(self, rank: int, recorder: Recorder, names: Names, result: Any) -> Recording:
+        storages, known = recorder.storages, context.capture()
+        parameters = [item for each in names.modules for item in each.parameters(recurse=False)]
+        results = tuple(
+            storages.view(item)
+            for item in _result_tensors(result)
+            if item.device.type == device.NAME
+        )
+        return Recording(
+            rank=rank,
+            world_size=torch.distributed.get_world_size(),
+            ops=tuple(recorder.ops),
+            storage_bytes=tuple(storages.bytes),
+            inputs=tuple(_inputs(recorder, names)),
+            results=results,
+            groups=tuple(recorder.groups.used),
+            mesh=tuple(zip(self.axes, self.shape, strict=True)),
+            constants=dict(storages.constants),
+            warnings=dict(recorder.warnings + known.assumed),
+            breaks=shard_boundaries.breaks(parameters, self.axes),
+            asked=tuple(sorted(known.questions)),
+            unseen=tuple(sorted(known.unseen)),
+        )
 
 
 def _prepare(
@@ -234,17 +258,16 @@ def _users(what: str) -> Iterator[None]:
         yield
     except FlintError:
         raise
-    except Exception as told:
-        error: BaseException = told
-        if isinstance(told, SystemError):  # C++ has lost the error
-            error = device.passed_error() or told
+    except Exception as raised:
+        error: BaseException = raised
+        if isinstance(raised, SystemError):  # C++ has lost the error
+            error = registration.passed_error() or raised
         if isinstance(error, FlintError):
             raise error from None
-        file, line = users_line_of(error.__traceback__)
-        at = f" at {short_path(file)}:{line}" if file else ""
-        said = " ".join(str(error).split())[:500]
+        at = at_line(*users_line_of(error.__traceback__))
+        text = " ".join(str(error).split())[:500]
         advice = _ADVICE.get(type(error).__name__, "")
-        raise FlintError(f"{what} failed{at}: {type(error).__name__}: {said}{advice}") from error
+        raise FlintError(f"{what} failed{at}: {type(error).__name__}: {text}{advice}") from error
 
 
 def _nothing_ran(recorder: Recorder) -> str:
@@ -258,35 +281,7 @@ def _nothing_ran(recorder: Recorder) -> str:
     )
 
 
-def _recording(
-    recorder: Recorder,
-    names: Names,
-    result: Any,
-    rank: int,
-    shape: tuple[int, ...],
-    axes: tuple[str, ...],
-) -> Recording:
-    results = tuple(
-        recorder.view(item) for item in _result_tensors(result) if item.device.type == device.NAME
-    )
-    warned = recorder.warnings + values.assumed
-    return Recording(
-        rank=rank,
-        world_size=torch.distributed.get_world_size(),
-        ops=tuple(recorder.ops),
-        storage_bytes=tuple(recorder.storage_bytes),
-        inputs=tuple(_inputs(recorder, names)),
-        results=results,
-        groups=tuple(recorder.groups.used),
-        mesh=tuple(zip(axes, shape, strict=True)),
-        constants=dict(recorder.constants),
-        warnings=dict(warned),
-    )
-
-
 def _result_tensors(result: Any) -> Iterator[torch.Tensor]:
-    from flint.frontends.torch.recording.naming import roots
-
     for _, item in roots({"result": result}):
         if isinstance(item, torch.Tensor):
             for tensor in tensors_in(item):
@@ -295,21 +290,22 @@ def _result_tensors(result: Any) -> Iterator[torch.Tensor]:
 
 def _inputs(recorder: Recorder, names: Names) -> Iterator[Input]:
     """Storages whose value from before the step is read, and named ones that are written."""
+    storages = recorder.storages
     known: dict[int, Named] = {}
     for item in names.tensors:
-        number = recorder.number_of(item.tensor)
+        number = storages.known_number(item.tensor)
         if number is not None:
             known.setdefault(number, item)
-    for number in sorted({*recorder.exposed, *recorder.written} - recorder.made):
+    for number in sorted({*storages.exposed, *storages.written} - storages.made):
         named = known.get(number)
         if named is not None:
             role = named.role
-            if role == "constant" and number in recorder.written:
+            if role == "constant" and number in storages.written:
                 role = "unknown"  # a buffer that the step changes: running statistics, say
-            yield Input(recorder.view(named.tensor), role, named.name)
-        elif number in recorder.exposed:
+            yield Input(storages.view(named.tensor), role, named.name)
+        elif number in storages.exposed:
             where = recorder.host.get(number)
             if where is not None:
-                yield Input(recorder.exposed[number], "constant", f"made by {where}")
+                yield Input(storages.exposed[number], "constant", f"made by {where}")
             else:
-                yield Input(recorder.exposed[number], "unknown", f"storage {number}")
+                yield Input(storages.exposed[number], "unknown", f"storage {number}")

@@ -20,6 +20,7 @@ import torch
 from flint.frontends.torch.cluster.device import NAME, Event, Stream
 from flint.frontends.torch.cluster.device_module import DeviceModule
 from flint.frontends.torch.modes import function_mode
+from flint.frontends.torch.patching import around, replace
 
 
 def recording_device() -> torch.device:
@@ -64,25 +65,18 @@ def _see(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 def cuda_names() -> Iterator[None]:
     """Within it, CUDA's names mean the recording device, in this process."""
     module = DeviceModule()
+    values = {"Stream": Stream, "Event": Event, "device": module.device, "_lazy_init": module.init}
     with contextlib.ExitStack() as stack:
         for owner in (torch.cuda, torch.accelerator):
             for name in dir(module):
                 if not name.startswith("__") and hasattr(owner, name):
-                    _set(stack, owner, name, getattr(module, name))
-        _set(stack, torch.cuda, "Stream", Stream)
-        _set(stack, torch.cuda, "Event", Event)
-        _set(stack, torch.cuda, "device", module.device)
-        _set(stack, torch.cuda, "_lazy_init", module.init)
+                    stack.callback(replace(owner, name, getattr(module, name)))
+        for name, value in values.items():
+            stack.callback(replace(torch.cuda, name, value))
         for owner, name, where in _device_arguments():
-            _set(stack, owner, name, _with_mapped(getattr(owner, name), where))
+            stack.callback(around(owner, name, functools.partial(_with_mapped, where)))
         stack.enter_context(function_mode(_see))
         yield
-
-
-def _set(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    stack.callback(setattr, owner, name, before)
 
 
 def _device_arguments() -> Iterator[tuple[Any, str, tuple[int, str]]]:
@@ -98,17 +92,13 @@ def _device_arguments() -> Iterator[tuple[Any, str, tuple[int, str]]]:
     yield device_mesh.DeviceMesh, "__init__", (1, "device_type")
 
 
-def _with_mapped(function: Any, where: tuple[int, str]) -> Any:
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        position, name = where
-        if len(args) > position:
-            args = (*args[:position], _same_kind(args[position]), *args[position + 1 :])
-        if name in kwargs:
-            kwargs[name] = _same_kind(kwargs[name])
-        return function(*args, **kwargs)
-
-    return call
+def _with_mapped(where: tuple[int, str], function: Any, *args: Any, **kwargs: Any) -> Any:
+    position, name = where
+    if len(args) > position:
+        args = (*args[:position], _same_kind(args[position]), *args[position + 1 :])
+    if name in kwargs:
+        kwargs[name] = _same_kind(kwargs[name])
+    return function(*args, **kwargs)
 
 
 def _same_kind(item: Any) -> Any:

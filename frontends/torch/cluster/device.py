@@ -4,20 +4,18 @@ The idea: PyTorch lets a device be made in Python (its PrivateUse1 backend).  Ou
 no kernels: tensors on it are fake tensors.  But code asks it for streams and events as it would ask
 a GPU, and what waits for what is told to a timeline, which numbers the ops that are recorded.
 
-    register()
-    with torch.device("flint"): ...
+    with torch.device("flint"): ...             # after registration.register()
     stream = torch.flint.Stream(); stream.wait_event(event)
 """
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 from typing import Any
 
 import torch
 
-from flint.frontends.torch.recording.streams import START, Moment, Timeline
+from flint.frontends.torch.cluster.streams import START, Moment, Timeline
 
 #: Name of the device type.
 NAME = "flint"
@@ -144,65 +142,3 @@ class Event:
 
 
 _State.streams = [Stream(stream_id=0)]
-
-
-class _Passing:
-    """A Python error on its way through C++, which no Python may be called with.
-
-    While it unwinds, PyTorch gives devices and streams back to what they were and asks the guard
-    of ours for its type; the answer would end the process.  So the error is taken out first, and
-    what C++ then reports as an error of nothing is this one (``passed_error``).
-    """
-
-    take: Any = ctypes.pythonapi.PyErr_Fetch
-    cells = tuple(ctypes.py_object() for _ in range(3))
-    places = tuple(ctypes.byref(cell) for cell in cells)
-    last: BaseException | None = None
-
-
-def _type(_: Any, take: Any = _Passing.take, places: Any = _Passing.places) -> Any:
-    take(*places)  # first of all: nothing else may be called before
-    if _Passing.cells[0]:
-        kind, value, trace = (cell.value if cell else None for cell in _Passing.cells)
-        error: Any = value if isinstance(value, BaseException) or kind is None else kind(value)
-        _Passing.last = error.with_traceback(trace)
-    return torch._C._autograd.DeviceType.PrivateUse1
-
-
-def passed_error() -> BaseException | None:
-    """The last error that C++ lost, once."""
-    found, _Passing.last = _Passing.last, None
-    return found
-
-
-_registered = False
-
-
-def register() -> None:
-    """Make the device known to PyTorch, once in a process."""
-    global _registered
-    if _registered:
-        return
-    import torch.distributed as dist
-    import torch.testing._internal.distributed.fake_pg  # says what its groups are for
-    from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
-
-    from flint.frontends.torch.cluster.device_module import DeviceModule
-
-    acc: Any = torch._C._acc  # private; as in torch 2.13
-
-    def yes(*_: Any) -> bool:
-        return True
-
-    hooks = {"is_available": yes, "is_built": yes, "has_primary_context": yes}
-    guard = {"type_": _type}
-    made = [
-        type("Hooks", (acc.PrivateUse1Hooks,), hooks)(),
-        type("Guard", (acc.DeviceGuard,), guard)(),
-    ]
-    _setup_privateuseone_for_python_backend(NAME, DeviceModule(), *made)
-    backend: Any = dist.Backend
-    if NAME not in backend.backend_capability["fake"]:
-        backend.backend_capability["fake"].append(NAME)
-    backend.default_device_backend_map[NAME] = "fake"
-    _registered = True

@@ -1,9 +1,9 @@
 """Communication ops of torch.distributed as StableHLO collectives with every rank's groups.
 
-The idea: the in-place ops of ``c10d`` and the functional ones of ``_c10d_functional`` are a few
-collectives with tensors in other places of the schema; a row per op says which tensors go in and
-where results are written.  What torch lays out otherwise than StableHLO (lists of outputs, flat
-buffers) is reshaped around the collective, which costs nothing.
+The idea: the table of collectives (``recording/collectives.py``) says which tensors of an op go in
+and where results are written; a handler per kind and layout writes them.  What torch lays out
+otherwise than StableHLO (lists of outputs, flat buffers) is reshaped around the collective, which
+costs nothing.
 """
 
 from __future__ import annotations
@@ -15,23 +15,14 @@ from typing import Any
 import numpy as np
 
 from flint.errors import FlintError
-from flint.frontends.torch.emission import exchanges as exchanged
-from flint.frontends.torch.emission import group_collectives as shared
+from flint.frontends.torch.emission import exchanges, group_collectives, rooted
 from flint.frontends.torch.emission.emitter import Emitter
-from flint.frontends.torch.emission.replica_groups import Table, evenly, full_groups, full_pairs
-from flint.frontends.torch.emission.rooted import barrier, gather_to_root, scatter_from_root
 from flint.frontends.torch.emission.storages import Storages
-from flint.frontends.torch.recording.recording import Op, Recording
+from flint.frontends.torch.ranks.replica_groups import Table, evenly, full_groups, full_pairs
+from flint.frontends.torch.recording.collectives import Collective, collective_of
+from flint.frontends.torch.recording.recording import Op, Recording, View, views_in
 from flint.stablehlo.read.bindings import ir
 from flint.stablehlo.read.bindings import stablehlo as hlo
-
-_NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor")
-
-
-def is_communication(op: Op) -> bool:
-    """Whether an op is a communication (and no wait for one)."""
-    namespace, base, *_ = op.name.split(".")
-    return namespace in _NAMESPACES and base not in ("wait_tensor", "_wrap_tensor_autograd")
 
 
 class Collectives:
@@ -58,11 +49,12 @@ class Collectives:
         Raises:
             FlintError: an op that is not known here: a lost communication would be worse.
         """
-        base = op.name.split(".")[1].rstrip("_")
-        handler = _HANDLERS.get(base.removeprefix("_"))
-        if handler is None:
+        row = collective_of(op.name)
+        if row is None:
             raise FlintError("this communication cannot be written as a StableHLO collective")
-        handler(Emitter(self, op, attributes, location))
+        own = (row.kind, row.layout)
+        handler = _HANDLERS[own if own in _HANDLERS else (row.kind, "tensor")]
+        handler(Emitter(self, op, attributes, location), *_tensors(row, op))
 
     def groups(self, op: Op) -> Any:
         """Replica groups of an op's process group, every rank's, lone ones filled up with -1."""
@@ -118,37 +110,35 @@ class Collectives:
         return hlo.ChannelHandle.get(self._channel, 1)
 
 
+def _tensors(row: Collective, op: Op) -> tuple[list[View], list[View]]:
+    """The tensors that go into a collective, and those that it writes."""
+    inputs = [] if row.inputs is None else list(views_in(op.args[row.inputs : row.inputs + 1]))
+    if row.outputs is not None:
+        return inputs, list(views_in(op.args[row.outputs : row.outputs + 1]))
+    return inputs, list(views_in(op.kwargs.get("out"))) or list(views_in(op.results))
+
+
 def _integers(table: Table) -> Any:
     dense: Any = np.ascontiguousarray(table)
     return ir.DenseIntElementsAttr.get(dense)
 
 
-_HANDLERS: dict[str, Callable[[Emitter], None]] = {
-    "allreduce": shared.all_reduce_in_place,
-    "allreduce_coalesced": shared.all_reduce_in_place,
-    "all_reduce": shared.all_reduce,
-    "all_reduce_coalesced": shared.all_reduce,
-    "broadcast": shared.broadcast,
-    "allgather_base": shared.all_gather_base,
-    "allgather_into_tensor_coalesced": shared.all_gather_base,
-    "allgather": shared.all_gather_lists,
-    "allgather_coalesced": shared.all_gather_coalesced,
-    "all_gather_into_tensor": shared.all_gather_functional,
-    "all_gather_into_tensor_out": shared.all_gather_functional,
-    "all_gather_into_tensor_coalesced": shared.all_gather_functional,
-    "reduce_scatter_base": shared.reduce_scatter_base,
-    "reduce_scatter": shared.reduce_scatter_lists,
-    "reduce_scatter_tensor_coalesced": shared.reduce_scatter_functional,
-    "reduce_scatter_tensor": shared.reduce_scatter_functional,
-    "reduce_scatter_tensor_out": shared.reduce_scatter_functional,
-    "alltoall_base": exchanged.all_to_all_base,
-    "alltoall": exchanged.all_to_all_lists,
-    "all_to_all_single": exchanged.all_to_all_functional,
-    "shard_dim_alltoall": exchanged.shard_dim_all_to_all,
-    "gather": gather_to_root,
-    "scatter": scatter_from_root,
-    "send": exchanged.send,
-    "recv": exchanged.receive,
-    "barrier": barrier,
-    "reduce": shared.reduce,
+#: Kind and layout -> what writes a call; "tensor" serves the layouts without one of their own.
+_HANDLERS: dict[tuple[str, str], Callable[[Emitter, list[View], list[View]], None]] = {
+    ("all_reduce", "tensor"): group_collectives.all_reduce,
+    ("reduce", "tensor"): group_collectives.reduce,
+    ("broadcast", "tensor"): group_collectives.broadcast,
+    ("all_gather", "tensor"): group_collectives.all_gather,
+    ("all_gather", "list"): group_collectives.all_gather_list,
+    ("all_gather", "coalesced lists"): group_collectives.all_gather_coalesced,
+    ("reduce_scatter", "tensor"): group_collectives.reduce_scatter,
+    ("reduce_scatter", "list"): group_collectives.reduce_scatter_list,
+    ("all_to_all", "rows"): exchanges.all_to_all,
+    ("all_to_all", "list"): exchanges.all_to_all_list,
+    ("shard_dim_all_to_all", "tensor"): exchanges.shard_dim_all_to_all,
+    ("gather", "list"): rooted.gather,
+    ("scatter", "list"): rooted.scatter,
+    ("send", "tensor"): exchanges.send,
+    ("receive", "tensor"): exchanges.receive,
+    ("barrier", "tensor"): rooted.barrier,
 }

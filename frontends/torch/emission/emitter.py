@@ -18,7 +18,7 @@ import numpy as np
 from flint.errors import FlintError
 from flint.frontends.torch.lowerings import operations as build
 from flint.frontends.torch.lowerings.operations import Value
-from flint.frontends.torch.recording.recording import Op, View, views_in
+from flint.frontends.torch.recording.recording import Op, View
 from flint.stablehlo.read.bindings import ir
 from flint.stablehlo.read.bindings import stablehlo as hlo
 
@@ -44,14 +44,6 @@ class Emitter:
         self.read = among.storages.read
         self.write = among.storages.write
         self.size = among.size(op) if op.group >= 0 else 1
-
-    def views(self, position: int) -> list[View]:
-        """The views of an argument."""
-        return list(views_in(self.op.args[position : position + 1]))
-
-    def results(self) -> list[View]:
-        """The views that it returns."""
-        return list(views_in(self.op.results))
 
     def made(
         self,
@@ -231,3 +223,11 @@ def numbers(op: Op) -> list[int]:
 def flat(value: Value) -> Value:
     """All elements in a row."""
     return build.reshape(value, (math.prod(build.shape_of(value)),))
+
+
+def write_parts(emitter: Emitter, value: Value, outputs: Sequence[View], dim: int = 0) -> None:
+    """Write tensors whose elements lie one behind the other along a dim of a value."""
+    counts = [math.prod(out.shape) for out in outputs]
+    for out, start, count in zip(outputs, starts(counts), counts, strict=True):
+        part = build.slice_dim(value, dim, start, start + count)
+        emitter.write(out, build.reshape(part, out.shape))

@@ -17,7 +17,7 @@ from flint.stablehlo.read.bindings import ir
 from flint.stablehlo.read.issue_attributes import AFTER, ID, MODULE, PHASE, STREAM
 
 
-class Issue:
+class IssueAttributes:
     """Turns recorded numbers, streams and waits into attributes, op by op in issue order."""
 
     def __init__(self) -> None:

@@ -18,12 +18,13 @@ import numpy as np
 from jaxlib.mlir.dialects import func
 
 from flint.errors import FlintError
-from flint.frontends.torch.emission import effects
-from flint.frontends.torch.emission.collectives import Collectives, is_communication
+from flint.frontends.torch.emission.collectives import Collectives
 from flint.frontends.torch.emission.decompositions import Decompositions
-from flint.frontends.torch.emission.issue import Issue
+from flint.frontends.torch.emission.issue import IssueAttributes
 from flint.frontends.torch.emission.storages import Storages
 from flint.frontends.torch.lowerings import operations as build
+from flint.frontends.torch.recording import effects
+from flint.frontends.torch.recording.collectives import is_communication
 from flint.frontends.torch.recording.recording import Op, Recording, View, reads, views_in
 from flint.stablehlo.read.bindings import ir, make_context
 from flint.stablehlo.read.issue_attributes import ID, NAME, RECORDED, ROLE, VIEW
@@ -74,7 +75,7 @@ class _Emission:
         ]
         self.made = ir.Module.create()
         self.storages = Storages(recording.storage_bytes)
-        self.issue = Issue()
+        self.issue = IssueAttributes()
         self.decompositions = Decompositions(self.made, strict)
         self.collectives = Collectives(recording, self.storages)
         self.warnings: Counter[str] = Counter()
@@ -133,7 +134,7 @@ class _Emission:
             self.storages.write(flat, vector)
 
     def _emit(self, number: int, op: Op) -> None:
-        if is_communication(op):
+        if is_communication(op.name):
             location = self.issue.location(op)
             self.collectives.emit(op, self.issue.attributes(number, op), location)
         elif effects.is_allocation(op):

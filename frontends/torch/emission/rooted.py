@@ -6,18 +6,19 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
+from flint.frontends.torch.emission.emitter import Emitter
 from flint.frontends.torch.lowerings import operations as build
+from flint.frontends.torch.recording.recording import View
 
 
-def gather_to_root(emitter: Any) -> None:
+def gather(emitter: Emitter, inputs: list[View], outputs: list[View]) -> None:
     """A message from every other member to the root, as NCCL's process group does it.
 
     Every member's program has all of them, so that members that do the same run one program.
     """
-    (source,) = emitter.views(1)
-    ranks, root, outputs = emitter.ranks(), emitter.root(), emitter.views(0)
+    (source,) = inputs
+    ranks, root = emitter.ranks(), emitter.root()
     value = emitter.read(source)
     for at, rank in enumerate(ranks):
         part = value if at == root else emitter.permute(value, rank, ranks[root])
@@ -25,15 +26,15 @@ def gather_to_root(emitter: Any) -> None:
             emitter.write(outputs[at], build.reshape(part, outputs[at].shape))
 
 
-def scatter_from_root(emitter: Any) -> None:
+def scatter(emitter: Emitter, inputs: list[View], outputs: list[View]) -> None:
     """A message from the root to every other member; all of them in every member's program.
 
     A permute gives zeros to who receives nothing, so that their sum is what a member received.
     """
-    (out,) = emitter.views(0)
-    ranks, root, parts = emitter.ranks(), emitter.root(), emitter.views(1)
+    (out,) = outputs
+    ranks, root = emitter.ranks(), emitter.root()
     nothing = build.constant(0, out.shape, out.dtype)
-    values = [emitter.read(part) for part in parts] or [nothing] * len(ranks)
+    values = [emitter.read(part) for part in inputs] or [nothing] * len(ranks)
     combine = build.or_ if out.dtype == "bool" else build.add
     received = [
         emitter.permute(value, ranks[root], rank)
@@ -45,6 +46,6 @@ def scatter_from_root(emitter: Any) -> None:
     emitter.write(out, build.reshape(functools.reduce(combine, received), out.shape))
 
 
-def barrier(emitter: Any) -> None:
+def barrier(emitter: Emitter, *_: list[View]) -> None:
     """NCCL's process group does a barrier as an all-reduce of one element."""
     emitter.all_reduce([build.constant(0, (1,), "float32")], "add")

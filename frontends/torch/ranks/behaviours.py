@@ -15,7 +15,7 @@ and ranks elsewhere are recorded to check the prediction.  What a program asks a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,89 +80,163 @@ def behaviours(
     Raises:
         FlintError: too many distinct places, or a rank that breaks the pattern.
     """
-    world = math.prod(shape)
-    known: dict[int, str] = {}
-
-    def signature(ranks: Sequence[int]) -> list[str]:
-        new = [rank for rank in dict.fromkeys(ranks) if rank not in known]
-        if new:
-            known.update(sign(new))
-        return [known[rank] for rank in ranks]
-
-    witnesses = [0, world - 1, _rank(tuple(size // 2 for size in shape), shape), _far(shape)]
-    signature(witnesses)
-    kinds = _by_answers(shape, signature, known, answers) if answers is not None else None
-    if len(set(known.values())) == 1:
-        return [Behaviour(0, np.ones(world, bool))]
-    if len(known) == world:
-        return _all_recorded(known)
-    if kinds is not None and 1 < kinds.max() + 1 <= _MOST_ANSWERS:
-        found = _attempt(shape, kinds, signature, known, both=True)
+    search = _Search(shape, sign)
+    witnesses = (0, search.world - 1, _rank(tuple(size // 2 for size in shape), shape), _far(shape))
+    search.record(witnesses)
+    kinds = search.by_answers(answers) if answers is not None else None
+    if len(set(search.known.values())) == 1:
+        return [Behaviour(0, np.ones(search.world, bool))]
+    if len(search.known) == search.world:
+        return search.explained(np.arange(search.world))
+    broken = (0, 0)
+    for cells, both in search.evidence(kinds, breaks):
+        found = search.attempt(cells, both=both)
         if isinstance(found, list):
             return found
-    hints = tuple(tuple(sorted(item)) for item in breaks()) if breaks is not None else ()
-    if any(hints) and _count(hints) <= MAX_REPRESENTATIVES:
-        found = _attempt(shape, _cells(shape, hints), signature, known, both=True)
-        if isinstance(found, list):
-            return found
-    changing = _changing_axes(shape, signature)
-    signature(_others(shape, changing))
-    every = tuple(tuple(range(1, n)) if a in changing else () for a, n in enumerate(shape))
-    if any(hints):
-        mixed = tuple(hint or places for hint, places in zip(hints, every, strict=True))
-        if _count(mixed) <= MAX_REPRESENTATIVES:
-            found = _attempt(shape, _cells(shape, mixed), signature, known, both=True)
-            if isinstance(found, list):
-                return found
-    count = _count(every)
-    if count > MAX_REPRESENTATIVES:
-        raise FlintError(
-            f"ranks behave differently along mesh axes of {count:,} places together; at most "
-            f"{MAX_REPRESENTATIVES} are recorded"
-        )
-    found = _attempt(shape, _cells(shape, every), signature, known, both=False)
-    if isinstance(found, list):
-        return found
+        broken = found
     raise FlintError(
-        f"rank {found[1]:,} behaves differently from rank {found[0]:,}, although both have the "
-        f"same coordinates on the mesh axes {changing} along which ranks differ: its behaviour "
-        "follows no pattern of mesh axes"
+        f"rank {broken[1]:,} behaves differently from rank {broken[0]:,}, although both have the "
+        f"same coordinates on the mesh axes {search.changing} along which ranks differ: its "
+        "behaviour follows no pattern of mesh axes"
     )
+
+
+class _Search:
+    """Ranks that have been recorded, and what they tell of the others.
+
+    Attributes:
+        known: rank -> its signature.
+        changing: axes along which signatures change, once that is known.
+    """
+
+    def __init__(self, shape: tuple[int, ...], sign: Sign) -> None:
+        self.shape = shape
+        self.world = math.prod(shape)
+        self.known: dict[int, str] = {}
+        self.changing: tuple[int, ...] = ()
+        self._sign = sign
+
+    def record(self, ranks: Iterable[int]) -> None:
+        """Record ranks that are not yet."""
+        new = [rank for rank in dict.fromkeys(ranks) if rank not in self.known]
+        if new:
+            self.known.update(self._sign(new))
+
+    def by_answers(self, answers: Callable[[], Answers]) -> NDArray[np.int64] | None:
+        """Record ranks of every kind, until those ask nothing new: the kinds."""
+        while True:
+            current = answers()
+            kinds: NDArray[np.int64]
+            _, firsts, kinds = np.unique(current.kinds, return_index=True, return_inverse=True)
+            if current.unseen and len(kinds) <= FEW:
+                missing = [rank for rank in range(len(kinds)) if rank not in self.known]
+            elif len(firsts) <= _MOST_ANSWERS or len(kinds) <= FEW:
+                seen = {int(kinds[rank]) for rank in self.known}
+                missing = [int(rank) for kind, rank in enumerate(firsts) if kind not in seen]
+            else:
+                return None
+            if not missing:
+                return kinds
+            self.record(missing)
+
+    def evidence(
+        self,
+        kinds: NDArray[np.int64] | None,
+        breaks: Callable[[], Sequence[Iterable[int]]] | None,
+    ) -> Iterator[tuple[NDArray[np.int64], bool]]:
+        """Cells of ranks that may do the same, by one kind of evidence after the other.
+
+        Yields:
+            The number of each rank's cell, [world]; and whether of a cell ranks that differ along
+            every axis must be recorded.
+        """
+        if kinds is not None and 1 < kinds.max() + 1 <= _MOST_ANSWERS:
+            yield kinds, True
+        hints = tuple(tuple(sorted(item)) for item in breaks()) if breaks is not None else ()
+        if any(hints) and _count(hints) <= MAX_REPRESENTATIVES:
+            yield _cells(self.shape, hints), True
+        self._probe_axes()
+        every = tuple(
+            tuple(range(1, size)) if axis in self.changing else ()
+            for axis, size in enumerate(self.shape)
+        )
+        if any(hints):
+            mixed = tuple(hint or places for hint, places in zip(hints, every, strict=True))
+            if _count(mixed) <= MAX_REPRESENTATIVES:
+                yield _cells(self.shape, mixed), True
+        count = _count(every)
+        if count > MAX_REPRESENTATIVES:
+            raise FlintError(
+                f"ranks behave differently along mesh axes of {count:,} places together; at most "
+                f"{MAX_REPRESENTATIVES} are recorded"
+            )
+        yield _cells(self.shape, every), False
+
+    def attempt(self, cells: NDArray[np.int64], *, both: bool) -> list[Behaviour] | tuple[int, int]:
+        """Behaviours if ranks of one cell do the same; or two of one that do not.
+
+        Args:
+            cells: number of each rank's, [world].
+            both: of a cell, ranks that differ along every axis must have been recorded.
+        """
+        wanted: list[int] = []
+        for cell in range(int(cells.max()) + 1):
+            ranks = np.flatnonzero(cells == cell)
+            seen = [rank for rank in self.known if cells[rank] == cell]
+            if not seen or (both and not _spans(seen, ranks, self.shape)):
+                wanted += _ends(seen, ranks, self.shape) if both else [int(ranks[0])]
+        self.record(wanted)
+        first: dict[int, int] = {}
+        for rank in sorted(self.known):
+            other = first.setdefault(int(cells[rank]), rank)
+            if self.known[other] != self.known[rank]:
+                return other, rank
+        return self.explained(cells)
+
+    def explained(self, cells: NDArray[np.int64]) -> list[Behaviour]:
+        """Behaviours, where the recorded ranks of each cell do the same."""
+        signature_of = {int(cells[rank]): known for rank, known in sorted(self.known.items())}
+        first = {int(cells[rank]): rank for rank in sorted(self.known, reverse=True)}
+        owner: dict[str, int] = {}
+        for cell in sorted(first):
+            owner.setdefault(signature_of[cell], first[cell])
+        owners = np.array([owner[signature_of[cell]] for cell in range(len(first))])[cells]
+        return [Behaviour(rank, owners == rank) for rank in sorted(owner.values())]
+
+    def _probe_axes(self) -> None:
+        """Find the axes along which signatures change, seen from the first and the last rank.
+
+        Then record, for the first and the last place along these, the far end of the other ones.
+        """
+        shape = self.shape
+        probes: list[list[list[int]]] = []
+        for axis, size in enumerate(shape):
+            places = {0, 1 % size, size // 2, size - 1}
+            bases = (tuple(0 for _ in shape), tuple(size - 1 for size in shape))
+            probes.append(
+                [
+                    [_rank((*base[:axis], place, *base[axis + 1 :]), shape) for place in places]
+                    for base in bases
+                ]
+            )
+        self.record(rank for lines in probes for line in lines for rank in line)  # all at once
+        self.changing = tuple(
+            axis
+            for axis, lines in enumerate(probes)
+            if any(len({self.known[rank] for rank in line}) > 1 for line in lines)
+        )
+        ends = [
+            tuple(
+                (0 if first else size - 1) if axis in self.changing else size - 1
+                for axis, size in enumerate(shape)
+            )
+            for first in (True, False)
+        ]
+        self.record(_rank(at, shape) for at in ends)
 
 
 def _count(starts: tuple[tuple[int, ...], ...]) -> int:
     return math.prod(len(item) + 1 for item in starts)
-
-
-def _all_recorded(known: dict[int, str]) -> list[Behaviour]:
-    owner: dict[str, int] = {}
-    for rank in sorted(known):
-        owner.setdefault(known[rank], rank)
-    owners = np.array([owner[known[rank]] for rank in range(len(known))])
-    return [Behaviour(rank, owners == rank) for rank in owner.values()]
-
-
-def _by_answers(
-    shape: tuple[int, ...],
-    signature: Callable[[Sequence[int]], list[str]],
-    known: dict[int, str],
-    answers: Callable[[], Answers],
-) -> NDArray[np.int64] | None:
-    """Record ranks of every kind, until those ask nothing new: the kinds."""
-    while True:
-        told = answers()
-        kinds: NDArray[np.int64]
-        _, firsts, kinds = np.unique(told.kinds, return_index=True, return_inverse=True)
-        if told.unseen and len(kinds) <= FEW:
-            missing = [rank for rank in range(len(kinds)) if rank not in known]
-        elif len(firsts) <= _MOST_ANSWERS or len(kinds) <= FEW:
-            seen = {int(kinds[rank]) for rank in known}
-            missing = [int(rank) for kind, rank in enumerate(firsts) if kind not in seen]
-        else:
-            return None
-        if not missing:
-            return kinds
-        signature(missing)
 
 
 def _cells(shape: tuple[int, ...], starts: tuple[tuple[int, ...], ...]) -> NDArray[np.int64]:
@@ -173,41 +247,6 @@ def _cells(shape: tuple[int, ...], starts: tuple[tuple[int, ...], ...]) -> NDArr
         begin = np.array([0, *item])
         cells = cells * len(begin) + np.searchsorted(begin, place, side="right") - 1
     return cells
-
-
-def _attempt(
-    shape: tuple[int, ...],
-    cells: NDArray[np.int64],
-    signature: Callable[[Sequence[int]], list[str]],
-    known: dict[int, str],
-    *,
-    both: bool,
-) -> list[Behaviour] | tuple[int, int]:
-    """Behaviours if ranks of one cell do the same; or two of one that do not.
-
-    Args:
-        cells: number of each rank's, [world].
-        signature, known: records ranks, and what has been recorded.
-        both: of a cell, ranks that differ along every axis must have been recorded.
-    """
-    count = int(cells.max()) + 1
-    wanted: list[int] = []
-    for cell in range(count):
-        ranks = np.flatnonzero(cells == cell)
-        seen = [rank for rank in known if cells[rank] == cell]
-        if not seen or (both and not _spans(seen, ranks, shape)):
-            wanted += _ends(seen, ranks, shape) if both else [int(ranks[0])]
-    signature(wanted)
-    said: dict[int, int] = {}
-    for rank in sorted(known):
-        other = said.setdefault(int(cells[rank]), rank)
-        if known[other] != known[rank]:
-            return other, rank
-    owner: dict[str, int] = {}
-    for cell in range(count):
-        owner.setdefault(known[said[cell]], said[cell])
-    owners = np.array([owner[known[said[cell]]] for cell in range(count)])[cells]
-    return [Behaviour(rank, owners == rank) for rank in sorted(owner.values())]
 
 
 def _ends(seen: list[int], ranks: NDArray[np.int64], shape: tuple[int, ...]) -> list[int]:
@@ -229,37 +268,6 @@ def _far(shape: tuple[int, ...]) -> int:
     """The far end along the first axis that has one, at the beginning of the others."""
     long = next((axis for axis, size in enumerate(shape) if size > 1), 0)
     return _rank(tuple(size - 1 if axis == long else 0 for axis, size in enumerate(shape)), shape)
-
-
-def _changing_axes(
-    shape: tuple[int, ...], signature: Callable[[Sequence[int]], list[str]]
-) -> tuple[int, ...]:
-    """Axes along which a signature changes, seen from the first and from the last rank."""
-    probes: dict[int, list[int]] = {}
-    for axis, size in enumerate(shape):
-        for base in (tuple(0 for _ in shape), tuple(size - 1 for size in shape)):
-            for place in {0, 1 % size, size // 2, size - 1}:
-                at = (*base[:axis], place, *base[axis + 1 :])
-                probes.setdefault(axis, []).append(_rank(at, shape))
-    signature([rank for ranks in probes.values() for rank in ranks])  # all at once
-    changing = []
-    for axis, ranks in probes.items():
-        half = len(ranks) // 2
-        if len(set(signature(ranks[:half]))) > 1 or len(set(signature(ranks[half:]))) > 1:
-            changing.append(axis)
-    return tuple(changing)
-
-
-def _others(shape: tuple[int, ...], changing: tuple[int, ...]) -> list[int]:
-    """For the first and the last place along the changing axes, the far end of the other ones."""
-    ends = []
-    for end in (0, -1):
-        at = tuple(
-            (0 if end == 0 else size - 1) if axis in changing else size - 1
-            for axis, size in enumerate(shape)
-        )
-        ends.append(_rank(at, shape))
-    return ends
 
 
 def _rank(at: tuple[int, ...], shape: tuple[int, ...]) -> int:

@@ -1,25 +1,24 @@
 """The ranks that are roots of collectives: what they do differs, and others tell who they are.
 
-roots(recording)      # packed bits of all ranks: those that gather, in every group alike
+root_masks(recording)      # packed bits of all ranks: those that gather, in every group alike
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from flint.frontends.torch.emission.replica_groups import full_groups
+from flint.frontends.torch.ranks.replica_groups import full_groups
+from flint.frontends.torch.recording.collectives import collective_of
 from flint.frontends.torch.recording.recording import Recording
 
-#: Collectives with a root, whose position is their first number.
-_ROOTED = frozenset(("broadcast", "reduce", "gather", "scatter"))
 
-
-def roots(recording: Recording) -> tuple[bytes, ...]:
+def root_masks(recording: Recording) -> tuple[bytes, ...]:
     """Per process group and root of it: the roots of all groups that lie alike, as packed bits."""
     shape = tuple(size for _, size in recording.mesh) or (recording.world_size,)
     found = set()
     for op in recording.ops:
-        if op.group >= 0 and op.name.split(".")[1].strip("_") in _ROOTED:
+        collective = collective_of(op.name)
+        if op.group >= 0 and collective is not None and collective.rooted:
             numbers = [item for item in op.args if type(item) is int]
             found.add((op.group, numbers[0] if numbers else 0))
     masks = []

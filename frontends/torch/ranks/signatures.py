@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from flint.frontends.torch.emission.replica_groups import full_groups
+from flint.frontends.torch.ranks.replica_groups import full_groups
 from flint.frontends.torch.recording.recording import Group, Recording, View
 
 

@@ -2,9 +2,9 @@
 
 The idea: a fake process group takes anything, where a real one refuses lists that are not as long
 as the group, tensors that do not divide among it and, where it needs one block of memory, tensors
-that are none.  The rules are those of ProcessGroupNCCL.
+that are not contiguous.  The rules are those of ProcessGroupNCCL.
 
-    fits(torch.ops.c10d.allgather_.default, ([[three tensors]], [tensor], group), 4, place)
+    check_sizes("c10d.allgather_.default", ([[three tensors]], [tensor], group), 4, place)
     # FlintError: c10d.allgather_.default at train.py:7: 3 output tensors for 4 ranks
 """
 
@@ -15,23 +15,26 @@ from typing import Any
 
 import torch
 
-from flint.capturing.user_frames import short_path
 from flint.errors import FlintError
+from flint.frontends.torch.recording.collectives import collective_of
 from flint.frontends.torch.recording.tracking import Place
+from flint.frontends.torch.user_lines import at_line
 
 
-def fits(op: Any, args: tuple[Any, ...], members: int, place: Place) -> None:
-    """Nothing, where a collective among ``members`` ranks can be, or nobody knows.
+def check_sizes(name: str, args: tuple[Any, ...], members: int, place: Place) -> None:
+    """Nothing, where a collective among ``members`` ranks can run, or nobody knows.
 
     Raises:
-        FlintError: it cannot be; the text says where and why.
+        FlintError: it cannot run; the text says where it is and why.
     """
-    rule = _RULES.get(op._schema.name)
+    collective = collective_of(name)
+    if collective is None:
+        return
+    rule = _RULES.get((name.partition(".")[0], collective.kind, collective.layout))
     wrong = "" if rule is None else rule(args, members)
-    wrong = wrong or _scattered(args, _IN_ONE_BLOCK.get(op._schema.name, ()))
+    wrong = wrong or _scattered(args, collective.one_block)
     if wrong:
-        at = f" at {short_path(place.file)}:{place.line}" if place.file else ""
-        raise FlintError(f"{op}{at}: {wrong}")
+        raise FlintError(f"{name}{at_line(place.file, place.line)}: {wrong}")
 
 
 def _listed(what: str, position: int) -> Callable[[tuple[Any, ...], int], str]:
@@ -114,25 +117,15 @@ def _in_one_block(tensor: Any) -> bool:
 
 _CHANNELS_LAST = {4: (torch.channels_last,), 5: (torch.channels_last_3d,)}
 
-#: Collectives that refuse other tensors -> the arguments in question.  All-to-alls, gathers to one
-#: rank and messages only warn.
-_IN_ONE_BLOCK: Mapping[str, tuple[int, ...]] = {
-    "c10d::allreduce_": (0,),
-    "c10d::broadcast_": (0,),
-    "c10d::reduce_": (0,),
-    "c10d::allgather_": (1,),
-    "c10d::reduce_scatter_": (0,),
-    "c10d::_allgather_base_": (0, 1),
-}
-
-_RULES: Mapping[str, Callable[[tuple[Any, ...], int], str]] = {
-    "c10d::allgather_": _listed("output", 0),
-    "c10d::gather_": _listed("output", 0),
-    "c10d::scatter_": _listed("input", 1),
-    "c10d::reduce_scatter_": _listed("input", 1),
-    "c10d::alltoall_": _exchanged,
-    "c10d::_allgather_base_": _times(0, 1),
-    "c10d::_reduce_scatter_base_": _times(1, 0),
-    "c10d::alltoall_base_": _split,
-    "_c10d_functional::all_to_all_single": _split_functional,
+#: Namespace, kind and layout -> what is wrong with a call's arguments, "" if nothing.
+_RULES: Mapping[tuple[str, str, str], Callable[[tuple[Any, ...], int], str]] = {
+    ("c10d", "all_gather", "list"): _listed("output", 0),
+    ("c10d", "gather", "list"): _listed("output", 0),
+    ("c10d", "scatter", "list"): _listed("input", 1),
+    ("c10d", "reduce_scatter", "list"): _listed("input", 1),
+    ("c10d", "all_to_all", "list"): _exchanged,
+    ("c10d", "all_gather", "tensor"): _times(0, 1),
+    ("c10d", "reduce_scatter", "tensor"): _times(1, 0),
+    ("c10d", "all_to_all", "rows"): _split,
+    ("_c10d_functional", "all_to_all", "rows"): _split_functional,
 }

@@ -18,28 +18,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from flint.frontends.torch.recording.collectives import NAMESPACES
 from flint.frontends.torch.recording.recording import Argument, Group
 
 _c10d: Any = dist.distributed_c10d
-
-#: Where ops that communicate are.
-NAMESPACES = frozenset(("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor"))
-
-#: Positions of the arguments that c10d's ops write, which their schemas do not tell.
-WRITES: Mapping[tuple[str, str], tuple[int, ...]] = {
-    ("c10d", name): (0,)
-    for name in (
-        "allreduce_", "allreduce_coalesced_", "reduce_", "broadcast_", "_allgather_base_",
-        "allgather_", "allgather_coalesced_", "allgather_into_tensor_coalesced_",
-        "_reduce_scatter_base_", "reduce_scatter_", "reduce_scatter_tensor_coalesced_",
-        "alltoall_base_", "alltoall_", "recv_", "recv_any_source_", "gather_", "scatter_",
-    )
-}  # fmt: skip
-
-#: Those of them that overwrite without reading.
-OVERWRITES = frozenset(WRITES) - {
-    ("c10d", name) for name in ("allreduce_", "allreduce_coalesced_", "reduce_", "broadcast_")
-}
 
 #: c10d's numbers of reductions (ReduceOp.RedOpType of torch 2.13).
 _REDUCTIONS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum")

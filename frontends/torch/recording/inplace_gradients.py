@@ -32,7 +32,7 @@ _ZEROS = frozenset(
 )
 
 
-def made(ops: Sequence[Op]) -> View | None:
+def new_zeros(ops: Sequence[Op]) -> View | None:
     """The zeros that the last op made, if one of PyTorch's own gradients is being computed."""
     node: Any = torch._C._current_autograd_node()
     if node is None or isinstance(node, torch.autograd.function.BackwardCFunction):

@@ -7,43 +7,28 @@ engine executes leads back to the module and the line of the forward op.  Number
 the engine must run in the thread that calls it.
 
     tracker = Tracker({module: "layers.3"})
-    with tracking(tracker): step()          # tracker.place() while an op is dispatched
+    with watching(tracker): step()          # tracker.place() while an op is dispatched
 """
 
 from __future__ import annotations
 
 import bisect
 import contextlib
-import functools
-import os
 import sys
-import sysconfig
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from types import FrameType, TracebackType
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
 
-#: Code whose frames are not the user's: PyTorch, the standard library, this frontend.
-_OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
-_TORCH = os.path.dirname(torch.__file__) + os.sep
-_DECORATED = os.sep + "typing_extensions.py"  # whose wrapper calls PyTorch's deprecated functions
-_STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
+from flint.frontends.torch.user_lines import users_line
 
 #: Names that wrappers put between a module and the user's own name for it.
 _WRAPPERS = frozenset(("_checkpoint_wrapped_module", "_fsdp_wrapped_module", "_orig_mod"))
 
 #: Number of the nodes that add gradients up (UINT64_MAX): they belong to no forward op.
 _ACCUMULATE = 2**64 - 1
-
-#: How many of the engine's and wrappers' frames lie above an op at most, before it is given up.
-_DEPTH = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,41 +40,14 @@ class Place:
     file: str = ""
     line: int = 0
 
+    def in_phase(self, phase: str) -> Place:
+        """The same place in another phase."""
+        return replace(self, phase=phase)
+
 
 def clean(path: str) -> str:
     """A module's path without what wrappers insert: "layers.0._checkpoint_wrapped_module.wq"."""
     return ".".join(part for part in path.split(".") if part not in _WRAPPERS)
-
-
-@functools.lru_cache(maxsize=4096)
-def _is_users(file: str) -> bool:
-    if file.startswith((_OURS, _TORCH, "<")) or file.endswith(_DECORATED):
-        return False
-    # A library that the user runs is as good a place as any.
-    return "-packages" in file or not file.startswith(_STDLIB)
-
-
-def users_line(frame: FrameType | None) -> tuple[str, int]:
-    """File and line of the innermost frame that is the user's; ("", 0) when there is none."""
-    for _ in range(_DEPTH):
-        if frame is None:
-            break
-        file = frame.f_code.co_filename
-        if _is_users(file):
-            return file, frame.f_lineno
-        frame = frame.f_back
-    return "", 0
-
-
-def users_line_of(trace: TracebackType | None) -> tuple[str, int]:
-    """File and line of the innermost frame of a traceback that is the user's."""
-    found = "", 0
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if _is_users(file):
-            found = file, trace.tb_lineno
-        trace = trace.tb_next
-    return found
 
 
 class Tracker:
@@ -244,118 +202,3 @@ class Tracker:
         at = bisect.bisect_right(self._marks, number) - 1
         inside = at >= 0 and number != _ACCUMULATE
         return self._paths[at] if inside else "", *users_line(sys._getframe(1))
-
-
-@contextlib.contextmanager
-def tracking(tracker: Tracker) -> Iterator[Tracker]:
-    """Let a tracker watch what runs in this process."""
-    with contextlib.ExitStack() as stack:
-        for owner, name, make in _watched():
-            original = getattr(owner, name)
-            setattr(owner, name, make(original, tracker))
-            stack.callback(setattr, owner, name, original)
-        running: list[contextlib.ExitStack] = []
-
-        def starts(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-            if not any(optimizer is item for item in tracker.optimizers):
-                tracker.optimizers.append(optimizer)
-            running.append(contextlib.ExitStack())
-            running[-1].enter_context(tracker.optimizer())
-
-        def ends(*_: Any) -> None:
-            running.pop().close()
-
-        stack.callback(register_optimizer_step_pre_hook(starts).remove)
-        stack.callback(register_optimizer_step_post_hook(ends).remove)
-        yield tracker
-
-
-_Make = Callable[[Any, Tracker], Any]
-
-
-def _watched() -> Iterator[tuple[Any, str, _Make]]:
-    """Functions of PyTorch that are watched: owner, name, how it is wrapped (torch 2.13)."""
-    from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
-    from torch.distributed.pipelining.stage import _PipelineStageBase
-    from torch.utils import checkpoint
-
-    for name in ("get_bwd_send_ops", "get_bwd_recv_ops"):
-        yield _PipelineStageBase, name, _exchanges_gradients
-    yield torch.nn.Module, "__call__", _calls_module
-    yield torch.autograd, "_engine_run_backward", _runs_backward
-    yield torch.autograd.graph, "_engine_run_backward", _runs_backward
-    yield checkpoint._recomputation_hook, "__enter__", _enters_recompute
-    yield checkpoint._recomputation_hook, "__exit__", _leaves_recompute
-    for name in ("unshard", "wait_for_unshard", "reshard"):
-        yield FSDPParamGroup, name, _works_for_group
-    yield FSDPParamGroup, "post_backward", _ends_backward_of_group
-
-
-def _calls_module(original: Any, tracker: Tracker) -> Any:
-    @functools.wraps(original)
-    def call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        with tracker.call_module(self):
-            return original(self, *args, **kwargs)
-
-    return call
-
-
-def _runs_backward(original: Any, tracker: Tracker) -> Any:
-    @functools.wraps(original)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        with tracker.backward():
-            return original(*args, **kwargs)
-
-    return run
-
-
-def _ends_backward_of_group(original: Any, tracker: Tracker) -> Any:
-    """Pipeline schedules reduce gradients themselves, after the engine's last run."""
-    work = _works_for_group(original, tracker)
-
-    @functools.wraps(original)
-    def end(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with tracker.backward():
-            return work(self, *args, **kwargs)
-
-    return end
-
-
-def _exchanges_gradients(original: Any, tracker: Tracker) -> Any:
-    @functools.wraps(original)
-    def make(self: Any, *args: Any, **kwargs: Any) -> Any:
-        messages = original(self, *args, **kwargs)
-        tracker.exchanges(item.tensor for item in messages)
-        return messages
-
-    return make
-
-
-def _enters_recompute(original: Any, tracker: Tracker) -> Any:
-    @functools.wraps(original)
-    def enter(self: Any) -> Any:
-        self.flint_recompute = tracker.recompute()
-        self.flint_recompute.__enter__()
-        return original(self)
-
-    return enter
-
-
-def _leaves_recompute(original: Any, tracker: Tracker) -> Any:
-    @functools.wraps(original)
-    def leave(self: Any, *error: Any) -> Any:
-        self.flint_recompute.__exit__(None, None, None)
-        return original(self, *error)
-
-    return leave
-
-
-def _works_for_group(original: Any, tracker: Tracker) -> Any:
-    """FSDP gathers one layer's parameters while another one computes: whose they are counts."""
-
-    @functools.wraps(original)
-    def work(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with tracker.owner(tracker.names.get(self.modules[0])):
-            return original(self, *args, **kwargs)
-
-    return work

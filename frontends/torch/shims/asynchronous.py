@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch.distributed import _functional_collectives as collectives
 
+from flint.frontends.torch.patching import replace
+
 
 class _Wrapped(torch.autograd.Function):
     """A collective's result that waits when it is used; gradients pass as they are."""
@@ -29,7 +31,5 @@ class _Wrapped(torch.autograd.Function):
 
 def apply() -> None:
     """Let results of functional collectives wait when they are used."""
-
-    module: Any = collectives
     wrapped: Any = _Wrapped
-    module._maybe_wrap_tensor = wrapped.apply
+    replace(collectives, "_maybe_wrap_tensor", wrapped.apply)

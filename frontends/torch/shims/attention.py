@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-_library: Any = None
-_new_library: Any = torch.library.Library
+from flint.frontends.torch.patching import register_kernels
 
 #: Largest head that flash attention takes (its CUDA kernels').
 _FLASH_HEAD = 256
@@ -20,10 +19,8 @@ _FLASH_HEAD = 256
 
 def apply() -> None:
     """Give the recording device its attention kernels."""
-    global _library
-    _library = _new_library("aten", "IMPL")
-    _library.impl("scaled_dot_product_attention", on_device, "AutogradPrivateUse1")
-    _library.impl("scaled_dot_product_attention", on_device, "PrivateUse1")
+    for key in ("AutogradPrivateUse1", "PrivateUse1"):
+        register_kernels("aten", key, {"scaled_dot_product_attention": on_device})
 
 
 def on_device(
@@ -55,3 +52,7 @@ def on_device(
     return aten._scaled_dot_product_attention_math(
         query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
     )[0]
+
+
+#: Ops that the recording device has whole, though PyTorch takes them apart below autograd.
+WHOLE = {torch.ops.aten.scaled_dot_product_attention.default: on_device}

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from flint.frontends.torch.patching import around, register_kernels
+
 _LOWER = (
     "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d", "conv_transpose2d.input",
     "conv_transpose3d.input", "convolution", "prelu", "addmm", "addmv", "addr", "matmul", "einsum",
@@ -41,7 +43,6 @@ _WIDEST = (
     "tensordot", "scatter_add", "cat", "stack",
 )  # fmt: skip
 
-_library: Any = None
 _others: Any = None
 _fall_through: Any = torch.library.fallthrough_kernel
 _new_library: Any = torch.library.Library
@@ -51,8 +52,7 @@ _casts: dict[int, tuple[Any, Any]] = {}  # parameter -> itself, to keep it alive
 
 def apply() -> None:
     """Register autocast for the recording device."""
-    global _library, _others
-    _library = _new_library("aten", "IMPL")
+    global _others
     _others = _new_library("_", "IMPL")
     _others.fallback(_fall_through, "AutocastPrivateUse1")
     for names, rule in (
@@ -61,18 +61,19 @@ def apply() -> None:
         (_FLOAT32_RESULT, _float32_result),
         (_WIDEST, _widest),
     ):
-        for name in names:
-            packet, _, overload = name.partition(".")
-            op = getattr(getattr(torch.ops.aten, packet), overload or "default")
-            _library.impl(name, _without_autocast(op, rule), "AutocastPrivateUse1")
-    clear = torch.clear_autocast_cache
-    module: Any = torch
+        kernels = {name: _without_autocast(_op(name), rule) for name in names}
+        register_kernels("aten", "AutocastPrivateUse1", kernels)
+    around(torch, "clear_autocast_cache", _clear_both)
 
-    def clear_both() -> None:
-        _casts.clear()
-        clear()
 
-    module.clear_autocast_cache = clear_both
+def _op(name: str) -> Any:
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet), overload or "default")
+
+
+def _clear_both(clear: Callable[[], None]) -> None:
+    _casts.clear()
+    clear()
 
 
 _Arguments = tuple[tuple[Any, ...], dict[str, Any]]

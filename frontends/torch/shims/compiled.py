@@ -9,56 +9,47 @@ those are its own.
 
 from __future__ import annotations
 
-import functools
 import sys
 from typing import Any
 
 import torch
 from torch.autograd import forward_ad
 
-from flint.capturing.user_frames import short_path
-from flint.frontends.torch.recording.tracking import users_line
-from flint.frontends.torch.shims.mesh import really
-from flint.frontends.torch.shims.values import assumed
+from flint.frontends.torch.context import capture
+from flint.frontends.torch.patching import around, replace
+from flint.frontends.torch.shims.mesh import with_real_tensors
+from flint.frontends.torch.user_lines import at_user_line
 
 
 def apply() -> None:
     """Let compiled code be eager code."""
-    package: Any = torch
-    module: Any = torch.nn.Module
-
-    def compile_(model: Any = None, **kwargs: Any) -> Any:
-        if model is None:
-            return lambda function: compile_(function, **kwargs)
-        _tell()
-        return model
-
-    def compile_method(self: Any, *_: Any, **__: Any) -> None:
-        _tell()
-
-    package.compile = compile_
-    module.compile = compile_method
+    replace(torch, "compile", _compile)
+    around(torch.nn.Module, "compile", _compile_method)
     torch.jit._state.disable()  # as PYTORCH_JIT=0: decorated functions are left as they are
-    derivatives: Any = forward_ad
-    derivatives._maybe_load_decompositions = _scripting(derivatives._maybe_load_decompositions)
+    around(forward_ad, "_maybe_load_decompositions", _scripting)
 
 
-def _scripting(load: Any) -> Any:
+def _compile(model: Any = None, **kwargs: Any) -> Any:
+    if model is None:
+        return lambda function: _compile(function, **kwargs)
+    _recorded_as_eager()
+    return model
+
+
+def _compile_method(*_: Any, **__: Any) -> None:
+    _recorded_as_eager()
+
+
+def _recorded_as_eager() -> None:
+    capture().assume(f"torch.compile{at_user_line()}: recorded as eager code")
+
+
+def _scripting(load: Any) -> None:
     """Within it, functions are scripted."""
-
-    @functools.wraps(load)
-    def call() -> None:
-        if "torch._decomp.decompositions_for_jvp" in sys.modules:
-            return
-        torch.jit._state.enable()
-        try:
-            really(load)()
-        finally:
-            torch.jit._state.disable()
-
-    return call
-
-
-def _tell() -> None:
-    file, line = users_line(sys._getframe(2))
-    assumed[f"torch.compile at {short_path(file)}:{line}: recorded as eager code"] += 1
+    if "torch._decomp.decompositions_for_jvp" in sys.modules:
+        return
+    torch.jit._state.enable()
+    try:
+        with_real_tensors(load)()
+    finally:
+        torch.jit._state.disable()

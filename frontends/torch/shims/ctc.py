@@ -15,7 +15,9 @@ from typing import Any
 import torch
 from torch._subclasses import fake_impls
 
-from flint.frontends.torch.shims.values import assumed, place
+from flint.frontends.torch.context import capture
+from flint.frontends.torch.patching import replace
+from flint.frontends.torch.user_lines import at_user_line
 
 #: PyTorch's numbers of reductions.
 _MEAN, _SUM = 1, 2
@@ -27,8 +29,7 @@ def apply() -> None:
     aten: Any = torch.ops.aten
     table[aten._ctc_loss.default] = _lattice
     table[aten._ctc_loss_backward.default] = _gradient
-    package: Any = torch
-    package.ctc_loss = _loss
+    replace(torch, "ctc_loss", _loss)
 
 
 def _loss(
@@ -59,7 +60,9 @@ def _lengths(given: Any, batch: int, longest: int) -> list[int]:
     if isinstance(given, Sequence):
         return [int(item) for item in given]
     given.cpu()  # the host waits for them
-    assumed[f"ctc_loss{place()}: lengths are tensors: each is assumed to be {longest}"] += 1
+    capture().assume(
+        f"ctc_loss{at_user_line()}: lengths are tensors: each is assumed to be {longest}"
+    )
     return [longest] * batch
 
 

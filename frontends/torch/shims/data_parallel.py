@@ -8,7 +8,6 @@ group's works leave empty.  What it does about parameters that are not used is i
 
 from __future__ import annotations
 
-import functools
 import inspect
 from typing import Any
 
@@ -16,8 +15,10 @@ import torch
 from torch._C import _distributed_c10d
 from torch.nn.parallel import distributed
 
+from flint.frontends.torch.context import capture
+from flint.frontends.torch.patching import around, register_kernels, replace
 from flint.frontends.torch.shims.reducer import Reducer
-from flint.frontends.torch.shims.values import assumed, place
+from flint.frontends.torch.user_lines import at_user_line
 
 #: Position of ``find_unused_parameters`` among a reducer's arguments.
 _FINDS = 6
@@ -28,84 +29,62 @@ _STARTS = ("start_powerSGD_iter", "start_localSGD_iter")
 
 def apply() -> None:
     """Let DDP be made, reduce gradients and rebuild its buckets."""
-    _fill_futures()
+    register_kernels("c10d", "Meta", {"allreduce_": _all_reduce}, allow_override=True)
+    replace(distributed, "_verify_param_shape_across_processes", lambda *_, **__: None)
+    ddp = distributed.DistributedDataParallel
+    around(ddp, "_ddp_init_helper", _make_reducer)
+    around(ddp, "_check_comm_hook", _check_hook)
+    around(ddp, "register_comm_hook", _register_hook)
+
+
+def _make_reducer(original: Any, ddp: Any, *args: Any, **kwargs: Any) -> Any:
+    """The C++ reducer is made to find no unused parameters, which ours does."""
+    bound = inspect.signature(original).bind(ddp, *args, **kwargs)
     module: Any = distributed
+    made = module.dist.Reducer
 
-    def nothing(*_: Any, **__: Any) -> None:
-        return None
+    def reducer(*given: Any) -> Any:
+        return made(*given[:_FINDS], False, *given[_FINDS + 1 :])
 
-    module._verify_param_shape_across_processes = nothing
-    original = module.DistributedDataParallel._ddp_init_helper
-
-    @functools.wraps(original)
-    def helper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        bound = inspect.signature(original).bind(self, *args, **kwargs)
-        made = module.dist.Reducer
-
-        def reducer(*given: Any) -> Any:
-            return made(*given[:_FINDS], False, *given[_FINDS + 1 :])
-
-        module.dist.Reducer = reducer
-        try:
-            result = original(self, *args, **kwargs)
-        finally:
-            module.dist.Reducer = made
-        self.reducer = Reducer(
-            self.reducer,
-            bound.arguments["parameters"],
-            self.process_group,
-            looks=self.find_unused_parameters and not bound.arguments.get("static_graph"),
-            views=self.gradient_as_bucket_view,
-        )
-        return result
-
-    module.DistributedDataParallel._ddp_init_helper = helper
-    _allow_hooks(module.DistributedDataParallel)
+    undo = replace(module.dist, "Reducer", reducer)
+    try:
+        result = original(ddp, *args, **kwargs)
+    finally:
+        undo()
+    ddp.reducer = Reducer(
+        ddp.reducer,
+        bound.arguments["parameters"],
+        ddp.process_group,
+        looks=ddp.find_unused_parameters and not bound.arguments.get("static_graph"),
+        views=ddp.gradient_as_bucket_view,
+    )
+    return result
 
 
-def _allow_hooks(kind: Any) -> None:
+def _check_hook(original: Any, ddp: Any, hook: Any) -> None:
     """Hooks that send bfloat16 are for NCCL's process group: what is captured stands for it."""
-    original = kind._check_comm_hook
-
-    @functools.wraps(original)
-    def check(self: Any, hook: Any) -> None:
-        try:
-            original(self, hook)
-        except TypeError as error:
-            if not str(error).startswith("BF16 all reduce communication hook required"):
-                raise
-
-    kind._check_comm_hook = check
-    register = kind.register_comm_hook
-
-    @functools.wraps(register)
-    def register_comm_hook(self: Any, state: Any, hook: Any) -> None:
-        for name in _STARTS:
-            start = getattr(state, name, 0)
-            if start > 1:
-                # After the first step, in which buckets are made, all steps are as later ones.
-                setattr(state, name, 1)
-                assumed[
-                    f"{type(state).__name__}{place()}: the step is one after {name}={start}"
-                ] += 1
-        register(self, state, hook)
-
-    kind.register_comm_hook = register_comm_hook
+    try:
+        original(ddp, hook)
+    except TypeError as error:
+        if not str(error).startswith("BF16 all reduce communication hook required"):
+            raise
 
 
-_library: Any = None
-_new_library: Any = torch.library.Library
+def _register_hook(original: Any, ddp: Any, state: Any, hook: Any) -> None:
+    for name in _STARTS:
+        start = getattr(state, name, 0)
+        if start > 1:
+            # After the first step, in which buckets are made, all steps are as later ones.
+            setattr(state, name, 1)
+            capture().assume(
+                f"{type(state).__name__}{at_user_line()}: the step is one after {name}={start}"
+            )
+    original(ddp, state, hook)
 
 
-def _fill_futures() -> None:
+def _all_reduce(tensors: list[torch.Tensor], *_: Any, **__: Any) -> Any:
     """Works of all-reduces hold the reduced tensors, as those of real process groups do."""
-    global _library
-    _library = _new_library("c10d", "IMPL")
     c10d: Any = _distributed_c10d
-
-    def allreduce(tensors: list[torch.Tensor], *_: Any, **__: Any) -> Any:
-        future: Any = torch.futures.Future()
-        future.set_result(tensors)
-        return tensors, c10d._create_work_from_future(future).boxed()
-
-    _library.impl("allreduce_", allreduce, "Meta", allow_override=True)
+    future: Any = torch.futures.Future()
+    future.set_result(tensors)
+    return tensors, c10d._create_work_from_future(future).boxed()

@@ -9,7 +9,6 @@ outside of the capture.  A mask that needs the values of tensors counts as if no
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -17,10 +16,10 @@ import torch
 from torch.nn.attention import flex_attention as flex
 from torch.utils.flop_counter import register_flop_formula
 
-from flint.capturing.user_frames import short_path
-from flint.frontends.torch.recording.tracking import users_line
-from flint.frontends.torch.shims.mesh import really
-from flint.frontends.torch.shims.values import assumed
+from flint.frontends.torch.context import capture
+from flint.frontends.torch.patching import replace
+from flint.frontends.torch.shims.mesh import with_real_tensors
+from flint.frontends.torch.user_lines import at_user_line
 
 #: Positions (queries x keys x batches x heads) up to which a mask is evaluated.
 _MAX_POSITIONS = 2**28
@@ -29,7 +28,6 @@ _AT_ONCE = 2**24
 
 _library: Any = None
 _new_library: Any = torch.library.Library
-_module: Any = flex
 
 #: (mask_mod, lengths, block sizes, batches, heads) -> part of the blocks that are visited.
 _visited: dict[tuple[Any, ...], float | None] = {}
@@ -55,10 +53,10 @@ def apply() -> None:
     ops: Any = torch.ops.flint
     register_flop_formula(ops.flex_attention)(_flops)
     register_flop_formula(ops.flex_attention_backward)(_flops_backward)
-    _module._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True
-    _module._validate_device = lambda *_: None
-    _module._warn_once = lambda *_, **__: None
-    _module.flex_attention_hop = _attention
+    replace(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
+    replace(flex, "_validate_device", lambda *_: None)
+    replace(flex, "_warn_once", lambda *_, **__: None)
+    replace(flex, "flex_attention_hop", _attention)
 
 
 def _attention(
@@ -68,9 +66,9 @@ def _attention(
     """What FlexAttention's own op does: output, log-sum-exp and largest scores (not computed)."""
     visited = _part_visited(block_mask, query.shape[-2], key.shape[-2])
     if visited is None:
-        _tell("a mask that needs values: counted as if nothing was masked")
+        _assume("a mask that needs values: counted as if nothing was masked")
     if score_mod is not flex._identity:
-        _tell("the arithmetic of score_mod is not counted")
+        _assume("the arithmetic of score_mod is not counted")
     mask = [item for item in block_mask if isinstance(item, torch.Tensor)]
     ops: Any = torch.ops.flint
     part = 1.0 if visited is None else visited
@@ -78,9 +76,8 @@ def _attention(
     return output, logsumexp, query.new_empty(0)
 
 
-def _tell(what: str) -> None:
-    file, line = users_line(sys._getframe(2))
-    assumed[f"FlexAttention at {short_path(file)}:{line}: {what}"] += 1
+def _assume(what: str) -> None:
+    capture().assume(f"FlexAttention{at_user_line()}: {what}")
 
 
 def _part_visited(block_mask: tuple[Any, ...], queries: int, keys: int) -> float | None:
@@ -94,7 +91,9 @@ def _part_visited(block_mask: tuple[Any, ...], queries: int, keys: int) -> float
         _visited[known] = None
         if queries * keys * batches * heads <= _MAX_POSITIONS:
             try:
-                _visited[known] = really(_count)(mask_mod, queries, keys, sizes, batches, heads)
+                _visited[known] = with_real_tensors(_count)(
+                    mask_mod, queries, keys, sizes, batches, heads
+                )
             except Exception:  # the user's mask reads fake tensors, whatever that raises
                 return None
     return _visited[known]

@@ -18,8 +18,9 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._python_dispatch import _disable_current_modes
 
 from flint.errors import FlintError
-from flint.frontends.torch.recording import routing
-from flint.frontends.torch.shims.values import place
+from flint.frontends.torch.patching import around, replace
+from flint.frontends.torch.recording.known_values import given, known_value
+from flint.frontends.torch.user_lines import at_user_line
 
 #: Every tuple of ranks that a mesh has, once.
 _MAPS: dict[tuple[int, ...], tuple[int, ...]] = {}
@@ -30,101 +31,80 @@ _METHODS = ("__init__", "_flatten", "_unflatten", "_concatenate", "_get_all_subm
 
 def apply() -> None:
     """Let meshes compute with real tensors."""
-    from torch.distributed import device_mesh
-    from torch.distributed.tensor import placement_types
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor.placement_types import _StridedShard
 
+    mesh: Any = DeviceMesh
     for name in _METHODS:
-        method = getattr(device_mesh.DeviceMesh, name, None)
-        if method is not None:
-            setattr(device_mesh.DeviceMesh, name, really(method))
-    mesh: Any = device_mesh.DeviceMesh
-    mesh.__init__ = _with_one_map(_with_real_ranks(mesh.__init__))
-    mesh.mesh = property(_known_ranks(mesh.mesh.fget))
-    mesh.__eq__ = _equal(mesh.__eq__)
+        if hasattr(mesh, name):
+            around(mesh, name, _computed)
+    around(mesh, "__init__", _with_real_ranks)
+    around(mesh, "__init__", _with_one_map)
+    replace(mesh, "mesh", property(functools.partial(_known_ranks, mesh.mesh.fget)))
+    around(mesh, "__eq__", _equal)
     for name in ("get_local_rank", "get_group"):
-        setattr(mesh, name, _of_members(getattr(mesh, name)))
-    strided: Any = placement_types._StridedShard
-    strided.local_shard_size_and_offset = really(strided.local_shard_size_and_offset)
+        around(mesh, name, _of_members)
+    around(_StridedShard, "local_shard_size_and_offset", _computed)
 
 
-def _with_real_ranks(init: Any) -> Any:
+def _computed(original: Any, *args: Any, **kwargs: Any) -> Any:
+    return with_real_tensors(original)(*args, **kwargs)
+
+
+def _with_real_ranks(init: Any, *args: Any, **kwargs: Any) -> None:
     """``__init__`` as ``init_device_mesh`` calls it, which counts ranks from 0 in fake tensors, and
     as programs call it, with a tensor of ranks."""
-
-    @functools.wraps(init)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        ranks = kwargs.get("_rank_map")
-        if isinstance(ranks, FakeTensor):
-            with unset_fake_temporarily(), _disable_current_modes(), torch.device("cpu"):
-                kwargs["_rank_map"] = torch.arange(ranks.numel(), dtype=torch.int)
-        kwargs = {key: _value_of(item) for key, item in kwargs.items()}
-        return init(*map(_value_of, args), **kwargs)
-
-    return call
+    ranks = kwargs.get("_rank_map")
+    if isinstance(ranks, FakeTensor):
+        with unset_fake_temporarily(), _disable_current_modes(), torch.device("cpu"):
+            kwargs["_rank_map"] = torch.arange(ranks.numel(), dtype=torch.int)
+    kwargs = {key: _value_of(item) for key, item in kwargs.items()}
+    init(*map(_value_of, args), **kwargs)
 
 
 def _value_of(item: Any) -> Any:
     """A known tensor's value; everything else as it is."""
-    found = routing.known_value(item) if isinstance(item, FakeTensor) else None
-    return item if found is None else found
+    value = known_value(item) if isinstance(item, FakeTensor) else None
+    return item if value is None else value
 
 
-def _known_ranks(ranks: Any) -> Any:
-    """The property ``mesh``, of which and of whose parts the values are known."""
-
-    @functools.wraps(ranks)
-    def mesh(self: Any) -> Any:
-        found = really(ranks)(self)
-        routing.given(found)
-        return found
-
-    return mesh
+def _known_ranks(ranks: Any, mesh: Any) -> Any:
+    """The property ``mesh``: its values and those of its parts are known."""
+    tensor = with_real_tensors(ranks)(mesh)
+    given(tensor)
+    return tensor
 
 
-def _with_one_map(init: Any) -> Any:
+def _with_one_map(init: Any, mesh: Any, *args: Any, **kwargs: Any) -> None:
     """``__init__`` after which meshes with the same ranks share the tuple of them."""
-
-    @functools.wraps(init)
-    def call(self: Any, *args: Any, **kwargs: Any) -> None:
-        init(self, *args, **kwargs)
-        ranks = self._flatten_rank_map
-        self._flatten_rank_map = _MAPS.setdefault(ranks, ranks)
-
-    return call
+    init(mesh, *args, **kwargs)
+    ranks = mesh._flatten_rank_map
+    mesh._flatten_rank_map = _MAPS.setdefault(ranks, ranks)
 
 
-def _of_members(method: Any) -> Any:
+def _of_members(method: Any, mesh: Any, *args: Any, **kwargs: Any) -> Any:
     """A method that on ranks outside of the mesh ends in PyTorch's "list index out of range"."""
-
-    @functools.wraps(method)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.get_coordinate() is None:
-            ranks = self._flatten_rank_map
-            shown = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
-            raise FlintError(
-                f"rank {dist.get_rank()} is not in the mesh of {len(ranks)} ranks ({shown}) that "
-                f"the program uses{place()}; PyTorch fails there too: leave out what is not for "
-                "this rank (mesh.get_coordinate() is None), or make the mesh of all ranks (--mesh)"
-            )
-        return method(self, *args, **kwargs)
-
-    return call
+    if mesh.get_coordinate() is None:
+        ranks = mesh._flatten_rank_map
+        shown = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
+        raise FlintError(
+            f"rank {dist.get_rank()} is not in the mesh of {len(ranks)} ranks ({shown}) that "
+            f"the program uses{at_user_line()}; PyTorch fails there too: leave out what is not "
+            "for this rank (mesh.get_coordinate() is None), or make the mesh of all ranks (--mesh)"
+        )
+    return method(mesh, *args, **kwargs)
 
 
-def _equal(equal: Any) -> Any:
+def _equal(equal: Any, mesh: Any, other: Any) -> bool:
     """``__eq__``, which DTensor calls per op, without comparing thousands of ranks one by one."""
-
-    def call(self: Any, other: Any) -> bool:
-        ranks = self._flatten_rank_map
-        if self is other or ranks is not getattr(other, "_flatten_rank_map", None):
-            return bool(equal(self, other))
-        parts = ("_layout", "_device_type", "_mesh_dim_names", "_thread_id")
-        return all(getattr(self, name) == getattr(other, name) for name in parts)
-
-    return call
+    ranks = mesh._flatten_rank_map
+    if mesh is other or ranks is not getattr(other, "_flatten_rank_map", None):
+        return bool(equal(mesh, other))
+    parts = ("_layout", "_device_type", "_mesh_dim_names", "_thread_id")
+    return all(getattr(mesh, name) == getattr(other, name) for name in parts)
 
 
-def really(function: Any) -> Any:
+def with_real_tensors(function: Any) -> Any:
     """The function with real tensors on the CPU, whatever modes are on."""
 
     @functools.wraps(function)

@@ -27,8 +27,9 @@ from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
 
 from flint.errors import FlintError
-from flint.frontends.torch.emission.replica_groups import full_groups
-from flint.frontends.torch.shims.values import place
+from flint.frontends.torch.context import capture
+from flint.frontends.torch.ranks.replica_groups import full_groups
+from flint.frontends.torch.user_lines import at_user_line
 
 #: More different questions than this are not told apart.
 _MOST = 64
@@ -37,21 +38,9 @@ _MOST = 64
 _VARIABLES = frozenset(("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK"))
 
 #: Modules that pass questions on: mappings, and this package's wrapper of a mesh's methods.
-_PASSING = frozenset(("os", "_collections_abc", "flint.frontends.torch.shims.mesh"))
-
-#: Masks over all ranks, as packed bits: where a question about the own rank has one answer.
-asked: set[bytes] = set()
-#: Where a rank was read without its questions being seen.
-unseen: set[str] = set()
-
-_shape: list[tuple[int, ...]] = [(1,)]
-
-
-def use(shape: tuple[int, ...]) -> None:
-    """The devices per axis of the mesh that ranks are of."""
-    _shape[0] = shape
-    asked.clear()
-    unseen.clear()
+_PASSING = frozenset(
+    ("os", "_collections_abc", "flint.frontends.torch.shims.mesh", "flint.frontends.torch.patching")
+)
 
 
 class OwnRank(int):
@@ -143,7 +132,7 @@ def _in_node(original: Callable[..., int]) -> Callable[..., int]:
     def get_node_local_rank(*args: Any, **kwargs: Any) -> int:
         value = original(*args, **kwargs)
         local = int(os.environ.get("LOCAL_WORLD_SIZE", "0"))
-        world = math.prod(_shape[0])
+        world = math.prod(capture().shape)
         if not 0 < local <= world or _inside_torch(sys._getframe(1)):
             return value
         return OwnRank(value, np.arange(world) % local)
@@ -168,7 +157,7 @@ def _answering(original: Callable[..., int]) -> Callable[..., int]:
         if value < 0 or _inside_torch(_asker(sys._getframe(1))):
             return value
         if group is None or group is dist.group.WORLD:
-            return OwnRank(value, np.arange(math.prod(_shape[0])))
+            return OwnRank(value, np.arange(math.prod(capture().shape)))
         return _position(group, value)
 
     return get_rank
@@ -176,9 +165,9 @@ def _answering(original: Callable[..., int]) -> Callable[..., int]:
 
 def _position(group: Any, value: int) -> int:
     """A position in a process group, that of other ranks in theirs that lie alike."""
-    world = math.prod(_shape[0])
+    world = math.prod(capture().shape)
     try:
-        table = full_groups(tuple(dist.get_process_group_ranks(group)), _shape[0])
+        table = full_groups(tuple(dist.get_process_group_ranks(group)), capture().shape)
     except FlintError:
         return value
     everywhere = np.full(world + 1, -1, np.int64)  # one more for the places beside lone ranks
@@ -229,15 +218,16 @@ def _counts(frame: Any) -> bool:
 
 
 def _ask(answers: Any) -> None:
-    mask = np.broadcast_to(np.asarray(answers, bool), math.prod(_shape[0]))
+    mask = np.broadcast_to(np.asarray(answers, bool), math.prod(capture().shape))
     if mask.all() or not mask.any():
         return
-    if len(asked) >= _MOST:
+    questions = capture().questions
+    if len(questions) >= _MOST:
         _note_unseen(f"is compared in more than {_MOST} ways")
         return
     # A question and its opposite are one.
-    asked.add(np.packbits(mask ^ mask[0]).tobytes())
+    questions.add(np.packbits(mask ^ mask[0]).tobytes())
 
 
 def _note_unseen(how: str) -> None:
-    unseen.add(f"the own rank {how}{place()}")
+    capture().unseen.add(f"the own rank {how}{at_user_line()}")

@@ -22,63 +22,54 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from flint.frontends.torch.patching import around, replace
+
+_PLAIN_DATA: Any = torch._C.TensorBase.data
+
 
 def apply() -> None:
     """Let modules of fake parameters be moved."""
-    utils: Any = torch.utils
-    original = utils.swap_tensors
-    weakrefs = utils.weakref
-    blind = SimpleNamespace(getweakrefs=lambda _: [])
-
-    def swap_tensors(first: torch.Tensor, second: torch.Tensor) -> None:
-        fake = isinstance(first, FakeTensor) and isinstance(second, FakeTensor)
-        utils.weakref = blind if fake else weakrefs
-        try:
-            original(first, second)
-        finally:
-            utils.weakref = weakrefs
-
-    utils.swap_tensors = swap_tensors
-    _assign_data(swap_tensors)
-    kind: Any = FakeTensor
-    kind.__deepcopy__ = _with_one_storage(kind.__deepcopy__)
+    around(torch.utils, "swap_tensors", _swap)
+    replace(FakeTensor, "data", property(_PLAIN_DATA.__get__, _assign_data))
+    around(FakeTensor, "__deepcopy__", _with_one_storage)
 
 
-def _with_one_storage(original: Callable[..., Any]) -> Callable[..., Any]:
+def _swap(original: Any, first: torch.Tensor, second: torch.Tensor) -> None:
+    if not (isinstance(first, FakeTensor) and isinstance(second, FakeTensor)):
+        original(first, second)
+        return
+    undo = replace(torch.utils, "weakref", SimpleNamespace(getweakrefs=lambda _: []))
+    try:
+        original(first, second)
+    finally:
+        undo()
+
+
+def _with_one_storage(original: Callable[..., Any], tensor: Any, memo: dict[int, Any]) -> Any:
     """A deep copy that views share the storage of; of tensors that have theirs to themselves."""
-
-    def deepcopy(self: Any, memo: dict[int, Any]) -> Any:
-        if id(self) in memo:
-            return memo[id(self)]
-        whole = self.untyped_storage().nbytes() == self.numel() * self.element_size()
-        if not self.is_leaf or not whole or self.storage_offset():
-            return original(self, memo)
-        with torch.no_grad():
-            made: Any = self.detach().clone().requires_grad_(self.requires_grad)
-        memo[id(self)] = made
-        if self.grad is not None:
-            made.grad = copy.deepcopy(self.grad, memo)
-        for name, value in self.__dict__.items():
-            if name not in made.__dict__:
-                made.__dict__[name] = copy.deepcopy(value, memo)
-        return made
-
-    return deepcopy
+    if id(tensor) in memo:
+        return memo[id(tensor)]
+    whole = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+    if not tensor.is_leaf or not whole or tensor.storage_offset():
+        return original(tensor, memo)
+    with torch.no_grad():
+        made: Any = tensor.detach().clone().requires_grad_(tensor.requires_grad)
+    memo[id(tensor)] = made
+    if tensor.grad is not None:
+        made.grad = copy.deepcopy(tensor.grad, memo)
+    for name, value in tensor.__dict__.items():
+        if name not in made.__dict__:
+            made.__dict__[name] = copy.deepcopy(value, memo)
+    return made
 
 
-def _assign_data(swap: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
-    """Let ``tensor.data = other`` move a tensor to another device."""
-    plain: Any = torch._C.TensorBase.data
-
-    def assign(tensor: torch.Tensor, value: torch.Tensor) -> None:
-        if tensor.device == value.device or not isinstance(value, FakeTensor):
-            plain.__set__(tensor, value)
-            return
-        with torch.no_grad():
-            moved = value.detach()
-            if isinstance(tensor, torch.nn.Parameter):
-                moved = torch.nn.Parameter(moved, requires_grad=tensor.requires_grad)
-            swap(tensor, moved)
-
-    kind: Any = FakeTensor
-    kind.data = property(plain.__get__, assign)
+def _assign_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """``tensor.data = other``, which may move a tensor to another device."""
+    if tensor.device == value.device or not isinstance(value, FakeTensor):
+        _PLAIN_DATA.__set__(tensor, value)
+        return
+    with torch.no_grad():
+        moved = value.detach()
+        if isinstance(tensor, torch.nn.Parameter):
+            moved = torch.nn.Parameter(moved, requires_grad=tensor.requires_grad)
+        torch.utils.swap_tensors(tensor, moved)

@@ -7,22 +7,13 @@ that would send it; gradients look like what they are gradients of.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from flint.errors import FlintError
-
-#: Asks a rank what reaches a stage, and is told what a stage sends: set for every capture.
-_ask: Callable[[int, int], Any] | None = None
-_told: Callable[[int, Any], None] | None = None
-
-
-def use(ask: Callable[[int, int], Any], told: Callable[[int, Any], None]) -> None:
-    """Let stages ask ``ask(rank, stage)`` for what reaches them, and tell what they send."""
-    global _ask, _told
-    _ask, _told = ask, told
+from flint.frontends.torch.context import capture
+from flint.frontends.torch.patching import around, replace
 
 
 def apply() -> None:
@@ -31,10 +22,10 @@ def apply() -> None:
 
     schedules: Any = pipelining.schedules
     stage: Any = pipelining.stage
-    base: Any = schedules._PipelineSchedule
-    original = base._warmup_p2p
 
-    def vote(self: Any, stages: list[Any], has_backward: bool, p2p_done: bool) -> None:
+    def vote(
+        original: Any, self: Any, stages: list[Any], has_backward: bool, p2p_done: bool
+    ) -> None:
         if not all(isinstance(item, stage.PipelineStage) for item in stages):
             original(self, stages, has_backward, p2p_done)
             return
@@ -47,18 +38,19 @@ def apply() -> None:
         if source > self.stage_index:
             gradients = stage._derive_grad_metas(self._stage_meta.outputs)
             return stage._StageBackwardMeta(backward_metas=gradients)
-        assert _ask is not None
-        told = _ask(self._resolve_peer_global_rank(source), self.stage_index)
-        return stage._StageForwardMeta(forward_metas=tuple(_meta(item) for item in told))
+        ask = capture().ask_stage
+        assert ask is not None
+        sent = ask(self._resolve_peer_global_rank(source), self.stage_index)
+        return stage._StageForwardMeta(forward_metas=tuple(_meta(item) for item in sent))
 
     def send(self: Any, meta: Any, target: int) -> None:
-        if target > self.stage_index and _told is not None:
-            _told(target, [_plain(item) for item in meta.forward_metas])
+        tell = capture().tell_stage
+        if target > self.stage_index and tell is not None:
+            tell(target, [_plain(item) for item in meta.forward_metas])
 
-    base._warmup_p2p = vote
-    kind: Any = stage.PipelineStage
-    kind._recv_meta = receive
-    kind._send_meta = send
+    around(schedules._PipelineSchedule, "_warmup_p2p", vote)
+    replace(stage.PipelineStage, "_recv_meta", receive)
+    replace(stage.PipelineStage, "_send_meta", send)
 
 
 def _plain(meta: Any) -> dict[str, Any]:
@@ -76,13 +68,13 @@ def _plain(meta: Any) -> dict[str, Any]:
     }
 
 
-def _meta(told: dict[str, Any]) -> Any:
+def _meta(looks: dict[str, Any]) -> Any:
     from torch.distributed.pipelining import _utils
 
     kind: Any = _utils._TensorMeta
     return kind(
-        shape=torch.Size(told["shape"]),
-        stride=tuple(told["stride"]),
-        dtype=getattr(torch, told["dtype"]),
-        requires_grad=told["requires_grad"],
+        shape=torch.Size(looks["shape"]),
+        stride=tuple(looks["stride"]),
+        dtype=getattr(torch, looks["dtype"]),
+        requires_grad=looks["requires_grad"],
     )

@@ -19,15 +19,14 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from flint.errors import UsageError
-from flint.frontends.torch.shims.mesh import really
+from flint.frontends.torch.context import capture
+from flint.frontends.torch.patching import around, replace
+from flint.frontends.torch.shims.mesh import with_real_tensors
 from flint.frontends.torch.shims.own_rank import replace_everywhere
-from flint.frontends.torch.shims.values import assumed, place
+from flint.frontends.torch.user_lines import at_user_line
 
 #: Modules of PyTorch's that communicate otherwise with another backend.
 _BY_BACKEND = ("torch.distributed.nn.", "torch.distributed.algorithms.")
-
-#: Name of a process group -> the backend that was asked for; "" is the default group's.
-_asked: dict[str, str] = {}
 
 
 def _ask(group: str, backend: Any) -> None:
@@ -36,7 +35,7 @@ def _ask(group: str, backend: Any) -> None:
     by_device = {device.strip(): name.strip() for device, _, name in parts}
     name = by_device.get("cuda") or by_device.get("") or next(iter(by_device.values()))
     if name and name != "fake":
-        _asked[group] = name
+        capture().backends[group] = name
 
 
 def _backend(original: Any) -> Any:
@@ -46,8 +45,9 @@ def _backend(original: Any) -> Any:
         asker = str(sys._getframe(1).f_globals.get("__name__", ""))
         if found != "fake" or (asker.startswith("torch.") and not asker.startswith(_BY_BACKEND)):
             return found
-        default = _asked.get("", "nccl")
-        name = default if group is None else _asked.get(str(group.group_name), default)
+        backends = capture().backends
+        default = backends.get("", "nccl")
+        name = default if group is None else backends.get(str(group.group_name), default)
         return dist.Backend(name)
 
     return get_backend
@@ -55,37 +55,36 @@ def _backend(original: Any) -> Any:
 
 def apply() -> None:
     """Let programs make the group that is there."""
-    original = dist.init_process_group
-
-    @functools.wraps(original)
-    def init_process_group(*args: Any, **kwargs: Any) -> None:
-        _ask("", kwargs.get("backend", args[0] if args else None))
-        if not dist.is_initialized():
-            original(*args, **kwargs)
-            return
-        for word, actual in (("world_size", dist.get_world_size()), ("rank", dist.get_rank())):
-            asked = kwargs.get(word, -1)
-            if asked not in (-1, actual):
-                raise UsageError(f"init_process_group({word}={asked}): the mesh has {actual}")
-
-    new_group = dist.new_group
-
-    @functools.wraps(new_group)
-    def fake_group(*args: Any, **kwargs: Any) -> Any:
-        backend = kwargs.pop("backend", None)
-        kwargs.pop("pg_options", None)
-        kwargs.pop("device_id", None)
-        made = really(new_group)(*args, **kwargs)
-        if isinstance(made, dist.ProcessGroup):
-            _ask(str(made.group_name), backend)
-        return made
-
-    def monitored_barrier(*_: Any, **__: Any) -> None:
-        assumed[f"monitored_barrier{place()}: a wait of the hosts, which takes no time here"] += 1
-
     replace_everywhere(dist.get_backend, _backend(dist.get_backend))
-    modules: tuple[Any, ...] = (dist, distributed_c10d)
-    for module in modules:
-        module.monitored_barrier = monitored_barrier
-        module.init_process_group = init_process_group
-        module.new_group = fake_group
+    replace(distributed_c10d, "monitored_barrier", _monitored_barrier)
+    around(distributed_c10d, "init_process_group", _init_process_group)
+    around(distributed_c10d, "new_group", _new_group)
+    for name in ("monitored_barrier", "init_process_group", "new_group"):
+        replace(dist, name, getattr(distributed_c10d, name))
+
+
+def _init_process_group(original: Any, *args: Any, **kwargs: Any) -> None:
+    _ask("", kwargs.get("backend", args[0] if args else None))
+    if not dist.is_initialized():
+        original(*args, **kwargs)
+        return
+    for word, actual in (("world_size", dist.get_world_size()), ("rank", dist.get_rank())):
+        asked = kwargs.get(word, -1)
+        if asked not in (-1, actual):
+            raise UsageError(f"init_process_group({word}={asked}): the mesh has {actual}")
+
+
+def _new_group(original: Any, *args: Any, **kwargs: Any) -> Any:
+    backend = kwargs.pop("backend", None)
+    kwargs.pop("pg_options", None)
+    kwargs.pop("device_id", None)
+    made = with_real_tensors(original)(*args, **kwargs)
+    if isinstance(made, dist.ProcessGroup):
+        _ask(str(made.group_name), backend)
+    return made
+
+
+def _monitored_barrier(*_: Any, **__: Any) -> None:
+    capture().assume(
+        f"monitored_barrier{at_user_line()}: a wait of the hosts, which takes no time here"
+    )

@@ -14,18 +14,16 @@ A static graph's unused parameters are known after the first step; nothing is co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from flint.frontends.torch.context import capture
 from flint.frontends.torch.modes import unseen
-from flint.frontends.torch.shims.mesh import really
-from flint.frontends.torch.shims.values import assumed, place
-
-#: Addresses of storages of gradients that stay as they are -> what to do where C++ writes one.
-untouched: dict[int, Callable[[], None]] = {}
+from flint.frontends.torch.shims.mesh import with_real_tensors
+from flint.frontends.torch.user_lines import at_user_line
 
 _engine: Any = torch.autograd.Variable._execution_engine
 
@@ -73,7 +71,7 @@ class Reducer:
 
     def _rebuild_buckets(self) -> bool:
         """By the order of the first step's gradients; never where every step's graph is new."""
-        return not self._looks and bool(really(self._reducer._rebuild_buckets)())
+        return not self._looks and bool(with_real_tensors(self._reducer._rebuild_buckets)())
 
     def prepare_for_backward(self, outputs: list[torch.Tensor]) -> None:
         """As the reducer's; it is given the outputs where unused parameters are to be found."""
@@ -131,17 +129,17 @@ class Reducer:
         """Let the reducer, which is about to end, write no gradient of what was not used."""
         numbers = [at for at in range(len(self._parameters)) if at not in self._used]
         if numbers:
-            assumed[
-                f"DistributedDataParallel{place()}: {len(numbers)} parameters that are not used "
-                "here are assumed to be used by no rank"
-            ] += 1
+            capture().assume(
+                f"DistributedDataParallel{at_user_line()}: {len(numbers)} parameters that are not "
+                "used here are assumed to be used by no rank"
+            )
         for number in numbers:
             parameter = self._parameters[number]
             self._kept[number] = parameter.grad
             if not self._views:
                 with unseen():
                     parameter.grad = torch.empty_like(parameter)
-                untouched[parameter.grad.untyped_storage()._cdata] = self._fetch
+                capture().preserved_gradients[parameter.grad.untyped_storage()._cdata] = self._fetch
         _engine.queue_callback(self._finish)
 
     def _fetch(self) -> None:
@@ -162,7 +160,7 @@ class Reducer:
             self._work = None
         self._kept.clear()
         self._used.clear()
-        untouched.clear()
+        capture().preserved_gradients.clear()
 
 
 def _leaves(outputs: list[torch.Tensor]) -> Iterator[torch.Tensor]:

@@ -18,8 +18,11 @@ from torch.utils._device import _device_constructors
 
 from flint.errors import FlintError
 from flint.frontends.torch.cluster.device import NAME
-from flint.frontends.torch.recording import routing
-from flint.frontends.torch.shims.values import ADVICE, assumed, place
+from flint.frontends.torch.context import capture
+from flint.frontends.torch.patching import around, replace
+from flint.frontends.torch.recording.known_values import know, known_value, value_of
+from flint.frontends.torch.shims.values import ADVICE
+from flint.frontends.torch.user_lines import at_user_line
 
 #: More elements than this are handed out as one repeated element, which takes no memory.
 _MOST = 1 << 20
@@ -29,19 +32,17 @@ _PLACEHOLDERS: dict[str, Any] = {"b": False, "f": 1.0, "c": 1.0}
 
 def apply() -> None:
     """Let formatting, numpy and saving do without values."""
-    fake: Any = FakeTensor
-    fake.__format__ = _format
-    fake.numpy = _numpy
-    made_of: Any = torch
+    replace(FakeTensor, "__format__", _format)
+    replace(FakeTensor, "numpy", _numpy)
     # ``with torch.device(...)`` knows constructors by identity, from a table made when it is first
     # needed: it must have torch's own, which is what is called in the end.
     _device_constructors()
-    made_of.tensor = _from_numbers(torch.tensor)
-    made_of.as_tensor = _from_numbers(torch.as_tensor)
-    made_of.save = _save
+    for name in ("tensor", "as_tensor"):
+        around(torch, name, _from_numbers)
+    replace(torch, "save", _save)
     for name, answer in (("isfinite", True), ("isnan", False), ("isinf", False)):
         for owner in (torch, torch.Tensor):
-            setattr(owner, name, _answered(getattr(owner, name), answer))
+            around(owner, name, functools.partial(_answered, answer))
 
 
 def _format(self: torch.Tensor, spec: str) -> str:
@@ -50,8 +51,8 @@ def _format(self: torch.Tensor, spec: str) -> str:
         return object.__format__(self, spec) if spec else str(self)
     kind = self.dtype
     whole = not (kind.is_floating_point or kind.is_complex or kind == torch.bool)
-    if whole and routing.value_of(self) is None and self.constant is None:  # type: ignore[attr-defined]  # of FakeTensor
-        assumed[f"an integer tensor is formatted{place()}: shown as 0"] += 1
+    if whole and value_of(self) is None and self.constant is None:  # type: ignore[attr-defined]  # of FakeTensor
+        capture().assume(f"an integer tensor is formatted{at_user_line()}: shown as 0")
         return format(0, spec)
     return format(self.item(), spec)
 
@@ -71,31 +72,27 @@ def _numpy(self: torch.Tensor, *, force: bool = False) -> Any:
         dtype = torch.empty(0, dtype=self.dtype).numpy().dtype
     shape = tuple(int(size) for size in self.shape)
     if dtype.kind not in _PLACEHOLDERS:
-        found = routing.known_value(self)
+        found = known_value(self)
         if found is None:
             raise FlintError(
-                f"an integer tensor becomes a numpy array{place()}: a captured step has no "
+                f"an integer tensor becomes a numpy array{at_user_line()}: a captured step has no "
                 "values, and shapes may depend on it; compute it from Python numbers, or leave "
                 "it on the device"
             )
         with unset_fake_temporarily():
             return found.numpy().copy()
     value = _PLACEHOLDERS[dtype.kind]
-    said = f"a tensor becomes a numpy array{place()}: every element is assumed to be {value}"
-    assumed[said + ADVICE] += 1
+    capture().assume(
+        f"a tensor becomes a numpy array{at_user_line()}: every element is assumed to be {value}{ADVICE}"
+    )
     if self.numel() > _MOST:
         return np.broadcast_to(np.array(value, dtype), shape)
     return np.full(shape, value, dtype)
 
 
-def _from_numbers(function: Any) -> Any:
+def _from_numbers(function: Any, data: Any, *args: Any, **kwargs: Any) -> Any:
     """``torch.tensor``, which reads the tensors in a list one by one below the dispatcher."""
-
-    @functools.wraps(function)
-    def call(data: Any, *args: Any, **kwargs: Any) -> Any:
-        return function(_numbers(data), *args, **kwargs)
-
-    return call
+    return function(_numbers(data), *args, **kwargs)
 
 
 def _numbers(item: Any) -> Any:
@@ -110,19 +107,14 @@ def _numbers(item: Any) -> Any:
 
 
 def _save(*_: Any, **__: Any) -> None:
-    assumed[f"torch.save{place()} writes nothing in a capture"] += 1
+    capture().assume(f"torch.save{at_user_line()} writes nothing in a capture")
 
 
-def _answered(function: Any, answer: bool) -> Any:
+def _answered(answer: bool, function: Any, *args: Any, **kwargs: Any) -> Any:
     """A question about every number, whose answer is known."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        result = function(*args, **kwargs)
-        if type(result) is FakeTensor:
-            origin = "assuming that all numbers are finite"
-            with unset_fake_temporarily():
-                routing.know(result, torch.tensor(answer), origin)
-        return result
-
-    return call
+    result = function(*args, **kwargs)
+    if type(result) is FakeTensor:
+        origin = "assuming that all numbers are finite"
+        with unset_fake_temporarily():
+            know(result, torch.tensor(answer), origin)
+    return result

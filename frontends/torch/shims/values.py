@@ -10,35 +10,25 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import Counter
-from types import FrameType
+from collections.abc import Iterator
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
 from torch._subclasses import fake_impls
 
-from flint.capturing.user_frames import short_path
 from flint.errors import FlintError
-from flint.frontends.torch.recording import routing
-from flint.frontends.torch.recording.tracking import users_line
+from flint.frontends.torch.context import capture
+from flint.frontends.torch.recording.known_values import value_of
+from flint.frontends.torch.user_lines import at_user_line
 
 _SCALER = ("_maybe_opt_step", "<genexpr>")
 _SCALER_FILE = os.path.join("amp", "grad_scaler.py")
 
 _OPTIMIZERS = os.path.join("torch", "optim", "")
 
-#: What has been assumed: text -> how often.
-assumed: Counter[str] = Counter()
-
-
 #: What to do where that is not what the step should go on with.
 ADVICE = "; what the step does should not depend on it: decide by Python values that setup makes"
-
-
-def place() -> str:
-    """`` at file:line`` of the user's code that runs; "" where there is none."""
-    file, line = users_line(sys._getframe(1))
-    return f" at {short_path(file)}:{line}" if file else ""
 
 
 def apply() -> None:
@@ -51,30 +41,30 @@ def apply() -> None:
 
 
 def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
-    at = place()
+    at = at_user_line()
     if tensor.constant is not None:
         known: bool | int | float | complex = tensor.constant.item()
         return known
-    counted = routing.value_of(tensor)
+    counted = value_of(tensor)
     if counted is not None:
         value, origin = counted
         if origin:
-            assumed[f"a value is read{at} that depends on {origin}"] += 1
+            capture().assume(f"a value is read{at} that depends on {origin}")
         found: bool | int | float | complex = value
         return found
     if tensor.dtype == torch.bool and _checks_options():
         return True
     if tensor.dtype == torch.bool:
-        assumed[f"a bool tensor's value is read{at}: assumed to be False{ADVICE}"] += 1
+        capture().assume(f"a bool tensor's value is read{at}: assumed to be False{ADVICE}")
         return False
     if tensor.dtype.is_floating_point and _asked_for_overflow():
-        assumed[f"gradients are scaled{at}: assumed to be finite"] += 1
+        capture().assume(f"gradients are scaled{at}: assumed to be finite")
         return 0.0
     if tensor.dtype.is_floating_point:
-        assumed[f"a float tensor's value is read{at}: assumed to be 1.0{ADVICE}"] += 1
+        capture().assume(f"a float tensor's value is read{at}: assumed to be 1.0{ADVICE}")
         return 1.0
     if tensor.dtype.is_complex:
-        assumed[f"a complex tensor's value is read{at}: assumed to be 1.0{ADVICE}"] += 1
+        capture().assume(f"a complex tensor's value is read{at}: assumed to be 1.0{ADVICE}")
         return complex(1.0)
     raise FlintError(
         f"an integer tensor's value is read{at} ({op}): a captured step has no values, and shapes "
@@ -86,25 +76,27 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
 
 def _asked_for_overflow() -> bool:
     """Whether GradScaler asks if a gradient was infinite, in which case it would skip the step."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_name in _SCALER and frame.f_code.co_filename.endswith(_SCALER_FILE):
-            return True
-        frame = frame.f_back
-    return False
+    return any(
+        code.co_name in _SCALER and code.co_filename.endswith(_SCALER_FILE) for code in _callers()
+    )
 
 
 def _checks_options() -> bool:
     """Whether an optimizer that is made asks if a learning rate, say, is in its range."""
+    return any(
+        code.co_name == "__init__" and _OPTIMIZERS in code.co_filename for code in _callers()
+    )
+
+
+def _callers() -> Iterator[CodeType]:
+    """The code that runs, from the innermost frame outwards."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_code.co_name == "__init__" and _OPTIMIZERS in frame.f_code.co_filename:
-            return True
+        yield frame.f_code
         frame = frame.f_back
-    return False
 
 
 def _equal(_: Any, __: Any, first: Any, second: Any, *___: Any, **____: Any) -> bool:
-    at = place()
-    assumed[f"two tensors are compared{at}: assumed to be equal if their shapes are"] += 1
+    at = at_user_line()
+    capture().assume(f"two tensors are compared{at}: assumed to be equal if their shapes are")
     return bool(first.shape == second.shape)

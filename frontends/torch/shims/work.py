@@ -13,22 +13,23 @@ from typing import Any
 
 from torch._C import _distributed_c10d
 
+from flint.frontends.torch.patching import around
+
+_KINDS: tuple[Any, ...] = (_distributed_c10d.Work, _distributed_c10d.FakeWork)
+
 #: Methods after which the current stream (or the host) comes after the work.
 _WAITS = ("wait", "synchronize", "block_current_stream")
 
 
 @contextlib.contextmanager
-def waiting(told: Callable[[Any], None]) -> Iterator[None]:
-    """Within it, ``told(work)`` is called for every work that is waited for."""
-    kinds: tuple[Any, ...] = (_distributed_c10d.Work, _distributed_c10d.FakeWork)
+def waiting(waited: Callable[[Any], None]) -> Iterator[None]:
+    """Within it, ``waited(work)`` is called for every work that is waited for."""
+
+    def wait(original: Any, work: Any, *args: Any, **kwargs: Any) -> Any:
+        waited(work)
+        return original(work, *args, **kwargs)
+
     with contextlib.ExitStack() as stack:
-        for kind, name in itertools.product(kinds, _WAITS):
-            original = getattr(kind, name)
-
-            def wait(self: Any, *args: Any, _original: Any = original, **kwargs: Any) -> Any:
-                told(self)
-                return _original(self, *args, **kwargs)
-
-            setattr(kind, name, wait)
-            stack.callback(setattr, kind, name, original)
+        for kind, name in itertools.product(_KINDS, _WAITS):
+            stack.callback(around(kind, name, wait))
         yield

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from flint.frontends.torch.recording.effects import hidden_writes
 from flint.frontends.torch.recording.recording import Group, Input, Op, Recording, View
 
 _SKIPPED = ("profiler.", "prim.")
@@ -91,6 +92,7 @@ class Recorder(TorchDispatchMode):
             if argument.alias_info is not None and argument.alias_info.is_write:
                 value = opened[number] if number < len(opened) else named.get(argument.name)
                 writes += [value] if isinstance(value, View) else list(value or ())
+        writes += [opened[position] for position in hidden_writes(name, args)]
         self.ops.append(
             Op(
                 name=name,

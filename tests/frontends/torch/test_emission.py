@@ -17,7 +17,7 @@ from hypothesis import given
 
 from flint.errors import FlintError
 from flint.frontends.torch.emission import emit, emitted
-from flint.frontends.torch.emission.replica_groups import full_groups, full_pairs
+from flint.frontends.torch.ranks.replica_groups import full_groups, full_pairs
 from flint.frontends.torch.recording.recording import Group, Input, Op, Recording, View, views_in
 from flint.graph.graph import EdgeKind, NodeKind, Phase
 from flint.graph.work import Role

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flint.frontends.torch.cluster.streams import Timeline
 from flint.frontends.torch.recording.hazards import Extent, Hazards, extent
-from flint.frontends.torch.recording.streams import Timeline
 
 
 def test_an_extent_is_where_the_elements_lie():

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 
 from flint.errors import FlintError, UsageError  # noqa: E402
-from flint.frontends.torch.recording.routing import Routing, routing_of  # noqa: E402
+from flint.frontends.torch.routing import Routing, routing_of  # noqa: E402
 from tests.frontends.torch.in_child import record_in_child  # noqa: E402
 
 TOKENS, EXPERTS, RANKS = 24, 8, 4

@@ -103,7 +103,8 @@ def _real_rank(case, rank, store, trace):
 
     from flint.frontends.torch.cluster import cluster, device
     from flint.frontends.torch.recording.naming import names_of
-    from flint.frontends.torch.recording.tracking import Tracker, tracking
+    from flint.frontends.torch.recording.tracking import Tracker
+    from flint.frontends.torch.recording.watching import watching
     from flint.frontends.torch.shims import mesh as meshes
     from flint.frontends.torch.shims import work
 
@@ -126,7 +127,7 @@ def _real_rank(case, rank, store, trace):
 
             stack.enter_context(accelerator_kernels(case.kernels))
         tracker = Tracker()
-        with tracking(tracker):
+        with watching(tracker):
             args = case.setup(mesh)
             by_name = dict(inspect.signature(case.step).bind(*args).arguments)
             tracker.names.update(names_of(by_name).modules)
@@ -137,7 +138,7 @@ def _real_rank(case, rank, store, trace):
         device.restart()
         seen = []
         recorder = watched(seen)(tracker, "cpu")
-        with tracking(tracker), work.waiting(recorder.wait_work), recorder:
+        with watching(tracker), work.waiting(recorder.wait_work), recorder:
             case.step(*args)
         observer = ExecutionTraceObserver().register_callback(str(trace))
         observer.start()
@@ -177,9 +178,9 @@ def watched(seen):
             if len(self.ops) > before:
                 seen.append(before)
             elif "wait_tensor" in rule.name:
-                self._waits_for(self._flying.get(self.storage(args[0])))
+                self._waits_for(self._flying.get(self.storages.number(args[0])))
             elif "_local_scalar_dense" in rule.name:
-                seen.append(_other("read", args=[_plain(self.view(args[0]))]))
+                seen.append(_other("read", args=[_plain(self.storages.view(args[0]))]))
             else:
                 seen.extend(_host_op(self, rule, args, kwargs, result))
 
@@ -200,14 +201,15 @@ def _other(name, **known):
 
 def _host_op(recorder, rule, args, kwargs, result):
     """An op on the host that computes, as a plain op; none of views and the device's ops."""
-    from flint.frontends.torch.recording.recorder import tensors_in
+    from flint.frontends.torch.recording.recorder import flat
+    from flint.frontends.torch.recording.schemas import tensors_in, written_tensors
 
     given = list(tensors_in(result if isinstance(result, list | tuple) else (result,)))
     taken = [*tensors_in(args), *tensors_in(tuple(kwargs.values()))]
     if any(item.device.type != "cpu" for item in (*taken, *given)) or "lift_fresh" in rule.name:
         return
     known = {item.untyped_storage()._cdata for item in taken}
-    written = recorder._written(rule, args, kwargs, given)
+    written = written_tensors(rule, args, kwargs, given)
     if not written and all(item.untyped_storage()._cdata in known for item in given):
         return
     if given and not any(item.numel() for item in (*given, *written)):
@@ -216,8 +218,8 @@ def _host_op(recorder, rule, args, kwargs, result):
         rule.name,
         args=[_plain(recorder._argument(item)) for item in args],
         kwargs={key: _plain(recorder._argument(item)) for key, item in kwargs.items()},
-        results=[_plain(item) for item in recorder._results(result)],
-        writes=[_plain(recorder.view(item)) for item in written],
+        results=[_plain(recorder._argument(item)) for item in flat(result)],
+        writes=[_plain(recorder.storages.view(item)) for item in written],
     )
 
 

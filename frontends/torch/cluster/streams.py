@@ -7,7 +7,7 @@ of all the ops before it, an op names only those that its own stream does not te
     timeline = Timeline()
     timeline.issue(0)                                  # op 0 on stream 0
     timeline.wait(1, timeline.moment(0))               # stream 1 waits for stream 0
-    timeline.issue(1)                                  # -> Issue(number=1, after=(0,))
+    timeline.issue(1)                                  # -> Issued(number=1, after=(0,))
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ START: Moment = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Issue:
+class Issued:
     """An op's place: its number, and the ops beyond its own stream that it waits for."""
 
     number: int
@@ -69,7 +69,9 @@ class Timeline:
         """What is over once everything issued is: a device's synchronisation."""
         return dict(self._last)
 
-    def issue(self, stream: Hashable, data: Iterable[int] = (), order: Iterable[int] = ()) -> Issue:
+    def issue(
+        self, stream: Hashable, data: Iterable[int] = (), order: Iterable[int] = ()
+    ) -> Issued:
         """Issue an op.
 
         Args:
@@ -117,7 +119,7 @@ class Timeline:
         self._clocks.append(shared)
         self._last[stream] = number
         self._waits[stream] = shared
-        return Issue(number, after)
+        return Issued(number, after)
 
     def _pending(self, stream: Hashable) -> Moment:
         """What the next op of a stream comes after on other streams."""

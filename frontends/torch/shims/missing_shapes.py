@@ -8,7 +8,7 @@ error that names it.
 
 Synchronised batch norm takes out ranks without samples, which the host waits for: every rank is
 taken to have some, and the wait stays.  Recurrent networks are taken apart step by step, as GPUs
-without cuDNN do.  Both are told.
+without cuDNN do.  Both are reported.
 
     with kernels(): F.batch_norm ...
 """
@@ -26,7 +26,9 @@ from torch.nn.modules import _functions
 
 from flint.errors import FlintError
 from flint.frontends.torch.cluster import device
-from flint.frontends.torch.shims.values import assumed, place
+from flint.frontends.torch.context import capture
+from flint.frontends.torch.patching import around, replace
+from flint.frontends.torch.user_lines import at_user_line
 
 #: Kernels of these types keep statistics in another one.
 _WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
@@ -107,37 +109,25 @@ def kernels() -> Iterator[None]:
     for name, function in _SHAPES.items():
         library.impl(name, function, "Meta")
     with contextlib.ExitStack() as stack:
-        _replace(stack, fake_tensor, "run_fallback_kernel", _named(fake_tensor.run_fallback_kernel))
-        norm: Any = _functions.SyncBatchNorm
-        _replace(stack, norm, "forward", staticmethod(_synchronised(norm.forward)))
+        stack.callback(around(fake_tensor, "run_fallback_kernel", _fallback))
+        stack.callback(around(_functions.SyncBatchNorm, "forward", _synchronised))
         for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
-            _replace(stack, torch._VF, name, _told(name, getattr(torch._VF, name)))
+            stack.callback(around(torch._VF, name, functools.partial(_step_by_step, name)))
         yield
 
 
-def _replace(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:
-    before = owner.__dict__.get(name, getattr(owner, name))
-    setattr(owner, name, value)
-    stack.callback(setattr, owner, name, before)
-
-
-def _named(original: Any) -> Any:
+def _fallback(original: Any, mode: Any, func: Any, flat_args: Any, *rest: Any) -> Any:
     """Ops on the recording device cannot fall back to running for real."""
-
-    @functools.wraps(original)
-    def run(mode: Any, func: Any, flat_args: Any, *rest: Any) -> Any:
-        for item in flat_args:
-            if isinstance(item, torch.Tensor) and item.device.type == device.NAME:
-                raise FlintError(
-                    f"{func} cannot be captured{place()}: PyTorch has no function that gives its "
-                    "results' shapes; torch.library.register_fake adds one for an op of your own"
-                )
-        return original(mode, func, flat_args, *rest)
-
-    return run
+    for item in flat_args:
+        if isinstance(item, torch.Tensor) and item.device.type == device.NAME:
+            raise FlintError(
+                f"{func} cannot be captured{at_user_line()}: PyTorch has no function that gives "
+                "its results' shapes; torch.library.register_fake adds one for an op of your own"
+            )
+    return original(mode, func, flat_args, *rest)
 
 
-def _synchronised(original: Any) -> Any:
+def _synchronised(original: Any, *args: Any) -> Any:
     """SyncBatchNorm's forward pass without the selection of ranks that have samples."""
 
     def waits() -> bool:
@@ -145,27 +135,19 @@ def _synchronised(original: Any) -> Any:
         line.host_wait(line.moment(device.current_stream().stream_id))
         return True  # as in a graph of CUDA, which takes every rank to have samples
 
-    @functools.wraps(original)
-    def forward(*args: Any) -> Any:
-        assumed[f"batch norm is synchronised{place()}: every rank is assumed to have samples"] += 1
-        cuda: Any = torch.cuda
-        before = cuda.is_current_stream_capturing
-        cuda.is_current_stream_capturing = waits
-        try:
-            return original(*args)
-        finally:
-            cuda.is_current_stream_capturing = before
-
-    return forward
+    capture().assume(
+        f"batch norm is synchronised{at_user_line()}: every rank is assumed to have samples"
+    )
+    undo = replace(torch.cuda, "is_current_stream_capturing", waits)
+    try:
+        return original(*args)
+    finally:
+        undo()
 
 
-def _told(name: str, original: Any) -> Any:
-    @functools.wraps(original)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        if args and args[0].device.type == device.NAME:
-            assumed[
-                f"{name}{place()}: recorded step by step; cuDNN has a kernel for all steps"
-            ] += 1
-        return original(*args, **kwargs)
-
-    return run
+def _step_by_step(name: str, original: Any, *args: Any, **kwargs: Any) -> Any:
+    if args and args[0].device.type == device.NAME:
+        capture().assume(
+            f"{name}{at_user_line()}: recorded step by step; cuDNN has a kernel for all steps"
+        )
+    return original(*args, **kwargs)

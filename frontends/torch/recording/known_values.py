@@ -1,12 +1,12 @@
-"""Token counts of routers, which are data, by a stated model.
+"""Values of small integer tensors that a capture knows: token counts of routers above all.
 
 The idea: which expert a token goes to depends on values, and how many rows a rank sends to another
 follows from it.  A capture has no values, but programs count the choices in few ways (a histogram,
 ``bincount``, ``scatter_add`` of ones), and everything that they do with the counts afterwards is
-arithmetic on small integers.  So the counts are taken from a model, every rank's alike, and what is
-computed from them is computed: sums per rank, what arrives from others, where groups end.  Reading
-such a value (``.tolist()``) then gives what the model implies, on every rank the matching part of
-it, and each use is told.
+arithmetic on small integers.  So the counts come from a model (``routing.py``), the same on every
+rank, and what is computed from them is computed: sums per rank, what arrives from others, where
+groups end.  Reading such a value (``.tolist()``) then gives what the model implies, on every rank
+the matching part of it, and each use is reported.
 
     @flint.capture(mesh=(8, 8), axes=("dp", "ep"), setup=build)        # balanced
     @flint.capture(..., routing=(4, 2, 1, 1, 1, 1, 1, 1))              # the first is popular
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -24,11 +24,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
-from torch.utils.weak import WeakTensorKeyDictionary
 
-from flint.errors import UsageError
+from flint.frontends.torch.context import capture
 from flint.frontends.torch.modes import dispatch_mode
-from flint.frontends.torch.recording.tracking import users_line
+from flint.frontends.torch.user_lines import users_line
 
 #: Larger tensors of integers are data, not counts.
 _MOST = 1 << 16
@@ -36,61 +35,6 @@ _MOST = 1 << 16
 _MOST_ALIKE = 1 << 22
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor, torch.nn.Buffer)
-
-
-@dataclass(frozen=True, slots=True)
-class Routing:
-    """How choices spread over experts.
-
-    Attributes:
-        name: what reports call it.
-        loads: relative loads of the experts; empty: all get equally many.
-    """
-
-    name: str = "balanced"
-    loads: tuple[float, ...] = ()
-
-    def counts(self, choices: int, experts: int) -> list[int]:
-        """Choices per expert, as near to the loads as whole numbers get; they add up.
-
-        Raises:
-            UsageError: there are loads for another number of experts.
-        """
-        loads = self.loads or (1.0,) * experts
-        if len(loads) != experts:
-            raise UsageError(
-                f"routing gives loads of {len(loads)} experts; the program counts choices of "
-                f"{experts}"
-            )
-        exact = [choices * load / sum(loads) for load in loads]
-        found = [int(part) for part in exact]
-        by_rest = sorted(range(experts), key=lambda i: (found[i] - exact[i], i))
-        for expert in by_rest[: choices - sum(found)]:
-            found[expert] += 1
-        return found
-
-
-def routing_of(setting: Any) -> Routing:
-    """The routing that a capture's setting names.
-
-    Args:
-        setting: None or "balanced"; or the relative loads of the experts.
-
-    Raises:
-        UsageError: something else.
-    """
-    if setting is None or setting == "balanced":
-        return Routing()
-    if isinstance(setting, Sequence) and not isinstance(setting, str):
-        loads = tuple(setting)
-        number = all(isinstance(x, int | float) and 0 <= x < float("inf") for x in loads)
-        if loads and number and sum(loads) > 0:
-            text = ":".join(f"{load:g}" for load in loads[:8]) + (":..." if len(loads) > 8 else "")
-            return Routing(f"loads {text}", tuple(float(load) for load in loads))
-    raise UsageError(
-        f'routing={setting!r}: it is "balanced", or the relative loads of the experts, one number '
-        "each, none negative and not all 0"
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,64 +52,49 @@ class _Known:
     alike: bool = True
 
 
-class _State:
-    """What the capture in this process knows."""
-
-    def __init__(self, routing: Routing) -> None:
-        self.routing = routing
-        self.known: Any = WeakTensorKeyDictionary()
-
-
-_state: _State | None = None
-
-
-def assuming(routing: Routing) -> AbstractContextManager[Any]:
+def following() -> AbstractContextManager[Any]:
     """A mode that follows counts; within fake mode, and outside of a recorder."""
-    global _state
-    _state = _State(routing)
     return dispatch_mode(_see)
 
 
 def value_of(tensor: torch.Tensor) -> tuple[Any, str] | None:
     """The value of a tensor of one element, and which count it follows from; None: not known."""
-    found = None if _state is None else _state.known.get(tensor)
-    if found is None:
+    known = capture().known_values.get(tensor)
+    if known is None:
         return None
     with unset_fake_temporarily():
-        return found.value.item(), found.origin
+        return known.value.item(), known.origin
 
 
 def known_value(tensor: torch.Tensor) -> torch.Tensor | None:
     """A tensor's value on the CPU; None: not known."""
-    found = None if _state is None else _state.known.get(tensor)
-    return None if found is None else found.value
+    known = capture().known_values.get(tensor)
+    return None if known is None else known.value
 
 
 def know(tensor: torch.Tensor, element: torch.Tensor, origin: str) -> None:
     """Every element of a tensor is this one, which follows from ``origin``; every rank's."""
-    if _state is not None and tensor.numel() <= _MOST_ALIKE:
-        _state.known[tensor] = _Known(element.expand(tensor.shape), origin)
+    if tensor.numel() <= _MOST_ALIKE:
+        capture().known_values[tensor] = _Known(element.expand(tensor.shape), origin)
 
 
 def given(tensor: torch.Tensor) -> None:
     """A real tensor's value is known, every rank's alike, and what is computed from it."""
-    if _state is not None and tensor.numel() <= _MOST_ALIKE:
-        _state.known[tensor] = _Known(tensor)
+    if tensor.numel() <= _MOST_ALIKE:
+        capture().known_values[tensor] = _Known(tensor)
 
 
 def _see(op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     for kind in types:
         if kind not in _PLAIN:
             return NotImplemented
-    state = _state
-    if state is None:
-        return op(*args, **kwargs)
+    known = capture().known_values
     rule = _RULES.get(op)
     if rule is not None:
-        return rule(state, op, args, kwargs)
+        return rule(known, op, args, kwargs)
     result = op(*args, **kwargs)
-    if state.known and args:
-        _follow(state, op, args, kwargs, result)
+    if known and args:
+        _follow(known, op, args, kwargs, result)
     return result
 
 
@@ -177,31 +106,31 @@ def _tensors(item: Any) -> Iterator[torch.Tensor]:
             yield from _tensors(part)
 
 
-def _follow(state: _State, op: Any, args: Any, kwargs: Any, result: Any) -> None:
+def _follow(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
     """Do an op on known values where all that it takes is known; forget what it overwrites."""
     taken = [*_tensors(args), *_tensors(tuple(kwargs.values()))]
-    found = [state.known.get(item) for item in taken]
+    found = [values.get(item) for item in taken]
     nondeterministic = torch.Tag.nondeterministic_seeded in op.tags
     written = list(_written(op, args, kwargs))
-    apart = all(_own_elements(state, tensor) for tensor in written)
+    apart = all(_own_elements(values, tensor) for tensor in written)
     if op.namespace != "aten" or nondeterministic or not all(found) or not found or not apart:
         for tensor in written:
-            _forget(state, tensor)
+            _forget(values, tensor)
         return
     known = [item for item in found if item is not None]
     with unset_fake_temporarily():
-        values = op(*_real(state, args), **{key: _real(state, x) for key, x in kwargs.items()})
+        computed = op(*_real(values, args), **{key: _real(values, x) for key, x in kwargs.items()})
     origin = next((item.origin for item in known if item.origin), "")
     alike = all(item.alike for item in known)
-    for tensor, value in zip(_tensors(result), _tensors(values), strict=True):
+    for tensor, value in zip(_tensors(result), _tensors(computed), strict=True):
         if value.numel() <= _MOST:
-            state.known[tensor] = _Known(value, origin, alike)
+            values[tensor] = _Known(value, origin, alike)
 
 
-def _own_elements(state: _State, tensor: torch.Tensor) -> bool:
+def _own_elements(values: Any, tensor: torch.Tensor) -> bool:
     """Whether a known value has an element of its own for each of the tensor's storage, or one
     stands for all, which then cannot be written."""
-    known = state.known.get(tensor)
+    known = values.get(tensor)
     if known is None:
         return True
     return bool(known.value.untyped_storage().nbytes() >= tensor.untyped_storage().nbytes())
@@ -218,29 +147,29 @@ def _written(op: Any, args: Any, kwargs: Any) -> Iterator[torch.Tensor]:
                 yield from _tensors(given.get(item.name, kwargs.get(item.name)))
 
 
-def _forget(state: _State, tensor: torch.Tensor) -> None:
+def _forget(values: Any, tensor: torch.Tensor) -> None:
     """A tensor is written: neither it nor what shares its storage is known any more."""
     storage = tensor.untyped_storage()._cdata
-    for other in list(state.known.keys()):
+    for other in list(values.keys()):
         if other.untyped_storage()._cdata == storage:
-            del state.known[other]
+            del values[other]
 
 
-def _real(state: _State, item: Any) -> Any:
+def _real(values: Any, item: Any) -> Any:
     """An argument with values in place of tensors, on the CPU."""
     if isinstance(item, torch.Tensor):
-        return state.known[item].value
+        return values[item].value
     if isinstance(item, torch.device):
         return torch.device("cpu")
     if isinstance(item, list | tuple):
-        return type(item)(_real(state, part) for part in item)
+        return type(item)(_real(values, part) for part in item)
     return item
 
 
 # Where values come from.
 
 
-def _made(state: _State, op: Any, args: Any, kwargs: Any) -> Any:
+def _made(values: Any, op: Any, args: Any, kwargs: Any) -> Any:
     """Integers that the program makes from Python numbers."""
     result = op(*args, **kwargs)
     if result.numel() <= _MOST and not result.dtype.is_floating_point:
@@ -251,132 +180,132 @@ def _made(state: _State, op: Any, args: Any, kwargs: Any) -> Any:
             else:  # zeros_like and its like: only the form of its argument counts
                 like = torch.empty(result.shape, dtype=result.dtype)
                 value = op(like, *args[1:])
-        state.known[result] = _Known(value)
+        values[result] = _Known(value)
     return result
 
 
-def _counted(state: _State, result: torch.Tensor, choices: int) -> torch.Tensor:
+def _counted(values: Any, result: torch.Tensor, choices: int) -> torch.Tensor:
     """A result that counts choices: the model's counts."""
     file, line = users_line(sys._getframe(1))
     at = f"{os.path.basename(file)}:{line}" if file else "an unknown line"
-    counts = state.routing.counts(choices, result.numel())
+    routing = capture().routing
+    counts = routing.counts(choices, result.numel())
     origin = (
-        f"{state.routing.name} routing: {choices} choices among {result.numel()} experts, counted "
-        f"at {at}"
+        f"{routing.name} routing: {choices} choices among {result.numel()} experts, counted at {at}"
     )
     with unset_fake_temporarily():
         value = torch.tensor(counts).to(result.dtype)
-    state.known[result] = _Known(value, origin)
+    values[result] = _Known(value, origin)
     return result
 
 
-def _histc(state: _State, op: Any, args: Any, kwargs: Any) -> Any:
+def _histc(values: Any, op: Any, args: Any, kwargs: Any) -> Any:
     result = op(*args, **kwargs)
-    return _counted(state, result, args[0].numel())
+    return _counted(values, result, args[0].numel())
 
 
-def _bincount(state: _State, op: Any, args: Any, kwargs: Any) -> Any:
+def _bincount(values: Any, op: Any, args: Any, kwargs: Any) -> Any:
     """Its length is data, unless the program says how many there are at least, and means it."""
     given = dict(zip(("self", "weights", "minlength"), args, strict=False), **kwargs)
     size = int(given.get("minlength") or 0)
     if given.get("weights") is not None or size == 0:
         return op(*args, **kwargs)
     result = torch.empty(size, dtype=torch.int64, device=args[0].device)
-    return _counted(state, result, args[0].numel())
+    return _counted(values, result, args[0].numel())
 
 
-def _scatter_add(state: _State, op: Any, args: Any, kwargs: Any) -> Any:
+def _scatter_add(values: Any, op: Any, args: Any, kwargs: Any) -> Any:
     """Ones added to zeros, each at a place that is not known."""
     target, _, index, source = (*args, *kwargs.values())[:4]
-    before, added = state.known.get(target), state.known.get(source)
+    before, added = values.get(target), values.get(source)
     result = op(*args, **kwargs)
     counts = False
-    if target.dim() == 1 and index not in state.known and before is not None and added is not None:
+    if target.dim() == 1 and index not in values and before is not None and added is not None:
         with unset_fake_temporarily():
             counts = not bool(before.value.any()) and bool((added.value == 1).all())
     if op._schema.is_mutable:
-        _forget(state, target)
-    return _counted(state, result, index.numel()) if counts else result
+        _forget(values, target)
+    return _counted(values, result, index.numel()) if counts else result
 
 
 # What arrives from other ranks, whose counts are the same.
 
 
-def _all_to_all(state: _State, op: Any, args: Any, kwargs: Any) -> Any:
+def _all_to_all(values: Any, op: Any, args: Any, kwargs: Any) -> Any:
     result = op(*args, **kwargs)
     source, received, sent, name = (*args, *kwargs.values())[:4]
     c10d: Any = dist.distributed_c10d
     group = c10d._resolve_process_group(name)
-    _exchanged(state, result, source, group, received, sent)
+    _exchanged(values, result, source, group, received, sent)
     return result
 
 
-def _all_to_all_in_place(state: _State, op: Any, args: Any, kwargs: Any) -> Any:
+def _all_to_all_in_place(values: Any, op: Any, args: Any, kwargs: Any) -> Any:
     result = op(*args, **kwargs)
     target, source, boxed, received, sent = (*args, *kwargs.values())[:5]
-    _forget(state, target)
+    _forget(values, target)
     group: Any = dist.ProcessGroup
-    _exchanged(state, target, source, group.unbox(boxed), received, sent)
+    _exchanged(values, target, source, group.unbox(boxed), received, sent)
     return result
 
 
 def _exchanged(
-    state: _State, result: torch.Tensor, source: torch.Tensor, group: Any, *splits: Any
+    values: Any, result: torch.Tensor, source: torch.Tensor, group: Any, *splits: Any
 ) -> None:
-    known = state.known.get(source)
+    known = values.get(source)
     if known is None or not known.alike or any(len(set(sizes)) > 1 for sizes in splits):
         return
     size = dist.get_world_size(group)
     with unset_fake_temporarily():
         part = known.value.chunk(size)[dist.get_rank(group)]
         value = torch.cat([part] * size)
-    state.known[result] = _Known(value, known.origin, alike=False)
+    values[result] = _Known(value, known.origin, alike=False)
 
 
-def _all_gather(state: _State, op: Any, args: Any, kwargs: Any) -> Any:
+def _all_gather(values: Any, op: Any, args: Any, kwargs: Any) -> Any:
     result = op(*args, **kwargs)
-    _gathered(state, result, args[0])
+    _gathered(values, result, args[0])
     return result
 
 
-def _all_gather_in_place(state: _State, op: Any, args: Any, kwargs: Any) -> Any:
+def _all_gather_in_place(values: Any, op: Any, args: Any, kwargs: Any) -> Any:
     result = op(*args, **kwargs)
     target, source = (*args, *kwargs.values())[:2]
-    _forget(state, target)
-    _gathered(state, target, source)
+    _forget(values, target)
+    _gathered(values, target, source)
     return result
 
 
-def _gathered(state: _State, result: torch.Tensor, source: torch.Tensor) -> None:
-    known = state.known.get(source)
+def _gathered(values: Any, result: torch.Tensor, source: torch.Tensor) -> None:
+    known = values.get(source)
     if known is not None and known.alike:
         with unset_fake_temporarily():
             each = known.value.flatten()
             value = torch.cat([each] * (result.numel() // each.numel())).view(result.shape)
-        state.known[result] = _Known(value, known.origin)
+        values[result] = _Known(value, known.origin)
 
 
-def _lifted(state: _State, op: Any, args: Any, kwargs: Any) -> Any:
+def _lifted(values: Any, op: Any, args: Any, kwargs: Any) -> Any:
     """Integers that the program gives: ``torch.tensor([2, 1])``; maybe others on other ranks."""
     result = op(*args, **kwargs)
     given = args[0]
     if type(given) is torch.Tensor and not given.is_floating_point() and given.numel() <= _MOST:
         with unset_fake_temporarily():
-            state.known[result] = _Known(given.clone(), alike=False)
+            values[result] = _Known(given.clone(), alike=False)
     return result
 
 
-def _waited(state: _State, op: Any, args: Any, kwargs: Any) -> Any:
+def _waited(values: Any, op: Any, args: Any, kwargs: Any) -> Any:
     result = op(*args, **kwargs)
-    known = state.known.get(args[0])
+    known = values.get(args[0])
     if known is not None:
-        state.known[result] = known
+        values[result] = known
     return result
 
 
 _aten, _functional, _c10d = torch.ops.aten, torch.ops._c10d_functional, torch.ops.c10d
 
-_RULES: Mapping[Any, Callable[[_State, Any, Any, Any], Any]] = {
+_RULES: Mapping[Any, Callable[[Any, Any, Any, Any], Any]] = {
     **dict.fromkeys(
         (
             _aten.arange.default, _aten.arange.start, _aten.arange.start_step, _aten.zeros.default,

@@ -1,10 +1,13 @@
-"""What a recorded op does to storages: what it writes, and whether it launches anything.
+"""What an op does to storages beyond what its schema says, and whether it launches anything.
 
-The idea: written views come with the recording; here are the few ops whose schema hides one, and
-those that are a view, an allocation or a question to the runtime and launch no kernel.
+The idea: recording and emission ask here, by name.  Most ops write what their schema marks; a few
+hide it.  Views, allocations and questions to the runtime launch no kernel.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from flint.frontends.torch.recording.recording import Op, View, views_in
 
@@ -49,12 +52,47 @@ _QUESTIONS = frozenset(
     )
 )  # fmt: skip
 
-#: Batch norms that update running statistics in training though their schema does not say so.
-_HIDDEN = {
-    "aten.native_batch_norm": (3, 4, 5),
-    "aten.cudnn_batch_norm": (3, 4, 5),
-    "aten.miopen_batch_norm": (3, 4, 5),
-}
+#: Ops that write arguments though their schema does not say so -> positions of these, and of the
+#: flag that says whether they do.
+HIDDEN_WRITES: Mapping[str, tuple[tuple[int, ...], int]] = dict.fromkeys(
+    (
+        "aten.native_batch_norm.default", "aten.cudnn_batch_norm.default",
+        "aten.miopen_batch_norm.default", "aten.batch_norm_gather_stats_with_counts.default",
+    ),
+    ((3, 4), 5),
+)  # fmt: skip
+
+#: Ops that overwrite without reading, by their names without namespace.
+OVERWRITING = frozenset(
+    (
+        "copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_",
+        "_foreach_zero_", "_foreach_copy_", "log_normal_", "cauchy_", "geometric_",
+    )
+)  # fmt: skip
+
+#: Ops that are not recorded: they ask, annotate or change what a tensor refers to.
+IGNORED = frozenset(
+    (
+        "prim.device.default",
+        "prim.layout.default",
+        "aten.record_stream.default",
+        "aten.resize_.default",
+        "aten.set_.source_Storage",
+        "aten.set_.source_Storage_storage_offset",
+        "aten.set_.source_Tensor",
+        "aten.set_.default",
+        "aten.is_pinned.default",
+        "aten.sym_size.default",
+        "aten.detach_.default",
+        "_c10d_functional._wrap_tensor_autograd.default",
+    )
+)
+
+
+def hidden_writes(name: str, args: Sequence[Any]) -> tuple[int, ...]:
+    """Positions of arguments that a call of an op writes though its schema does not say so."""
+    positions, flag = HIDDEN_WRITES.get(name, ((), 0))
+    return positions if positions and args[flag] else ()
 
 
 def plain_name(op: Op) -> str:
@@ -89,34 +127,10 @@ def is_view(op: Op) -> bool:
     return all(view.storage in own for view in views_in(op.results))
 
 
-def written(op: Op) -> tuple[View, ...]:
-    """Views of existing storages that an op writes, in the order of its arguments."""
-    name = plain_name(op)
-    if name == "fsdp.all_gather_copy_in":
-        # It fills this rank's part of the gathered buffer, which it returns first.
-        return tuple(views_in(op.results[:1]))
-    found = list(op.writes)
-    if name in _HIDDEN:
-        mean, variance, training = (op.args[at] for at in _HIDDEN[name])
-        if training:
-            found += [view for view in views_in((mean, variance)) if view not in found]
-    if not found and _in_place(name):
-        found = list(views_in(op.args[:1]))
-    if len(found) > 1:
-        order = {view: at for at, view in reversed(list(enumerate(_arguments(op))))}
-        found.sort(key=lambda view: order.get(view, len(order)))
-    return tuple(found)
-
-
 def targets(op: Op) -> tuple[View, ...]:
     """What an op gives values to: existing views that it writes, then new tensors."""
-    existing = written(op)
-    seen = set(existing)
-    return existing + tuple(view for view in views_in(op.results) if view not in seen)
-
-
-def _arguments(op: Op) -> list[View]:
-    return [*views_in(op.args), *views_in(tuple(op.kwargs.values()))]
+    existing = set(op.writes)
+    return op.writes + tuple(view for view in views_in(op.results) if view not in existing)
 
 
 def _in_place(name: str) -> bool:

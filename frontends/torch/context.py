@@ -1,0 +1,68 @@
+"""What the capture in this process knows and assumes: one object for all modes and shims.
+
+capture().assume("a value is read at train.py:7: taken to be 1.0")
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from flint.frontends.torch.routing import Routing
+
+
+@dataclass(slots=True)
+class Capture:
+    """One rank's capture.
+
+    Attributes:
+        shape: devices per mesh axis.
+        routing: how choices spread over experts.
+        fake_mode: the FakeTensorMode that it runs in.
+        ask_stage: asks a rank what reaches a pipeline stage.
+        tell_stage: is told what reaches a pipeline stage from this rank.
+        assumed: what has been assumed: text -> how often.
+        known_values: tensor -> what is known of its value.
+        questions: masks over all ranks, as packed bits: where a question about the own rank has
+            one answer.
+        unseen: where the own rank was read without its questions being seen.
+        backends: name of a process group -> the backend that was asked for; "" is the default
+            group's.
+        preserved_gradients: addresses of storages of gradients that stay as they are -> what to do
+            where C++ writes one.
+    """
+
+    shape: tuple[int, ...] = (1,)
+    routing: Routing = field(default_factory=Routing)
+    fake_mode: Any = None
+    ask_stage: Callable[[int, int], Any] | None = None
+    tell_stage: Callable[[int, Any], None] | None = None
+    assumed: Counter[str] = field(default_factory=Counter)
+    known_values: Any = field(default_factory=WeakTensorKeyDictionary)
+    questions: set[bytes] = field(default_factory=set)
+    unseen: set[str] = field(default_factory=set)
+    backends: dict[str, str] = field(default_factory=dict)
+    preserved_gradients: dict[int, Callable[[], None]] = field(default_factory=dict)
+
+    def assume(self, what: str) -> None:
+        """Count an assumption, which becomes a warning of the capture."""
+        self.assumed[what] += 1
+
+
+_current = Capture()
+
+
+def capture() -> Capture:
+    """The capture that runs in this process."""
+    return _current
+
+
+def begin(started: Capture) -> Capture:
+    """Make a capture the one that runs."""
+    global _current
+    _current = started
+    return started

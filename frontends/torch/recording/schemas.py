@@ -1,0 +1,80 @@
+"""What the schema of a dispatched op says of a call, with what is known beyond it.
+
+rule_of(torch.ops.aten.add_.Tensor).written      # (0,)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+
+from flint.frontends.torch.recording.collectives import collective_of
+from flint.frontends.torch.recording.effects import IGNORED, OVERWRITING, hidden_writes
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What is known of an op.
+
+    Attributes:
+        name: "aten.mm.default".
+        written: positions of positional arguments that it writes.
+        written_kwargs: names of keyword arguments that it writes.
+        overwrites: it does not read what it writes.
+        ignored: it is not recorded.
+    """
+
+    name: str
+    written: tuple[int, ...]
+    written_kwargs: tuple[str, ...]
+    overwrites: bool
+    ignored: bool
+
+
+@cache
+def rule_of(op: Any) -> Rule:
+    """The rule of an op of the dispatcher."""
+    name = str(op)
+    arguments = op._schema.arguments
+    positional = [item for item in arguments if not item.kwarg_only]
+    written = [at for at, item in enumerate(positional) if _is_written(item)]
+    kwargs = tuple(item.name for item in arguments if item.kwarg_only and _is_written(item))
+    overwrites = bool(kwargs) or op._schema.name.split("::")[1] in OVERWRITING
+    collective = collective_of(name) if op.namespace == "c10d" else None
+    if collective is not None and collective.outputs is not None:
+        written.append(collective.outputs)
+        overwrites |= not collective.reads_outputs
+    ignored = name in IGNORED or op.namespace == "profiler"
+    return Rule(name, tuple(written), kwargs, overwrites, ignored)
+
+
+def written_tensors(
+    rule: Rule, args: tuple[Any, ...], kwargs: Any, results: list[torch.Tensor]
+) -> list[torch.Tensor]:
+    """The tensors that a call writes, in the order of its arguments."""
+    if rule.name == "fsdp.all_gather_copy_in.default":
+        return results[:1]  # this rank's part of the gathered buffer
+    written: list[torch.Tensor] = []
+    for position in (*rule.written, *hidden_writes(rule.name, args)):
+        if position < len(args):
+            written.extend(tensors_in(args[position]))
+    for name in rule.written_kwargs:
+        written.extend(tensors_in(kwargs.get(name)))
+    return written
+
+
+def tensors_in(item: Any) -> Iterator[torch.Tensor]:
+    """Every tensor in an argument, lists and tuples opened."""
+    if isinstance(item, torch.Tensor):
+        yield item
+    elif isinstance(item, list | tuple):
+        for part in item:
+            yield from tensors_in(part)
+
+
+def _is_written(argument: Any) -> bool:
+    return argument.alias_info is not None and bool(argument.alias_info.is_write)

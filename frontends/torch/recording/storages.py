@@ -1,0 +1,133 @@
+"""Storages by number: tensors as views of them, and which of their bytes existed before the step.
+
+storages = Storages()
+storages.view(tensor)           # View(storage=3, offset=0, shape=(8, 16), ...)
+storages.expose(tensor)         # it was read: was its value there before the step?
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import torch
+
+from flint.frontends.torch.recording.hazards import Extent, extent
+from flint.frontends.torch.recording.recording import View
+
+
+class Storages:
+    """The storages that a step touches.
+
+    Attributes:
+        bytes: of every storage, the largest size that it ever had.
+        made: storages that the step made.
+        exposed: storage -> the view by which its value from before the step was first read.
+        written: storage -> a view by which it was written.
+        constants: storage -> bytes, where the host knows them.
+    """
+
+    def __init__(self) -> None:
+        self.bytes: list[int] = []
+        self.made: set[int] = set()
+        self.exposed: dict[int, View] = {}
+        self.written: dict[int, View] = {}
+        self.constants: dict[int, bytes] = {}
+        self._numbers: dict[int, int] = {}
+        self._keep: list[Any] = []  # storages, so that their addresses stay theirs
+        self._covered: dict[int, list[tuple[int, int]]] = {}
+
+    def number(self, tensor: torch.Tensor) -> int:
+        """The number of a tensor's storage."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        number = self._numbers.get(key)
+        if number is None:
+            number = len(self.bytes)
+            self._numbers[key] = number
+            self._keep.append(storage)
+            self.bytes.append(storage.nbytes())
+        else:
+            size = storage.nbytes()
+            if size > self.bytes[number]:
+                self.bytes[number] = size
+        return number
+
+    def known_number(self, tensor: torch.Tensor) -> int | None:
+        """The number of a tensor's storage, if the step has touched it."""
+        return self._numbers.get(tensor.untyped_storage()._cdata)
+
+    def alias(self, tensor: torch.Tensor, number: int) -> None:
+        """A tensor whose storage is really another one's."""
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self._numbers:
+            self._keep.append(storage)
+            self._numbers[storage._cdata] = number
+
+    def view(self, tensor: torch.Tensor) -> View:
+        """A tensor as a view of its storage."""
+        return View(
+            self.number(tensor),
+            int(tensor.storage_offset()),
+            tuple(tensor.shape),
+            tuple(tensor.stride()),
+            _name(tensor.dtype),
+            tensor.is_conj(),
+        )
+
+    def expose(self, tensor: torch.Tensor) -> None:
+        """A tensor was read: some of its value may be from before the step."""
+        number = self.number(tensor)
+        if number in self.made or number in self.exposed:
+            return
+        view = self.view(tensor)
+        wanted = extent_of(view, tensor)
+        if wanted.low < wanted.high and not _inside(self._covered.get(number, []), wanted):
+            self.exposed[number] = view
+
+    def cover(self, view: View, where: Extent) -> None:
+        """A view was written: these bytes are no longer from before the step."""
+        if where.storage in self.made:
+            return
+        self.written.setdefault(where.storage, view)
+        if where.dense:
+            known = self._covered.setdefault(where.storage, [])
+            known.append((where.low, where.high))
+            known[:] = _merged(known)
+
+    def keep_value(self, tensor: torch.Tensor) -> None:
+        """Remember what the host knows of a tensor that the device takes."""
+        constant = getattr(tensor, "constant", None)
+        if constant is not None:
+            self.constants[self.number(tensor)] = _bytes(constant)
+
+
+def extent_of(view: View, tensor: torch.Tensor) -> Extent:
+    """The bytes of its storage that a tensor spans."""
+    return extent(view.storage, view.offset, view.shape, view.stride, tensor.element_size())
+
+
+_NAMES: dict[torch.dtype, str] = {}
+
+
+def _name(dtype: torch.dtype) -> str:
+    return _NAMES.get(dtype) or _NAMES.setdefault(dtype, str(dtype).removeprefix("torch."))
+
+
+def _inside(covered: list[tuple[int, int]], wanted: Extent) -> bool:
+    return any(low <= wanted.low and wanted.high <= high for low, high in covered)
+
+
+def _merged(parts: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for low, high in sorted(parts):
+        if merged and low <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], high)
+        else:
+            merged.append((low, high))
+    return merged
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    storage = tensor.untyped_storage()
+    return ctypes.string_at(storage.data_ptr(), storage.nbytes()) if storage.nbytes() else b""

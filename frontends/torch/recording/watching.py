@@ -1,0 +1,95 @@
+"""Functions of PyTorch that tell a tracker what runs: modules, the engine, optimizers, FSDP.
+
+with watching(tracker): step()
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from flint.frontends.torch.patching import around
+from flint.frontends.torch.recording.tracking import Tracker
+
+
+@contextlib.contextmanager
+def watching(tracker: Tracker) -> Iterator[Tracker]:
+    """Let a tracker watch what runs in this process."""
+    running: list[contextlib.ExitStack] = []
+
+    def starts(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if not any(optimizer is item for item in tracker.optimizers):
+            tracker.optimizers.append(optimizer)
+        running.append(contextlib.ExitStack())
+        running[-1].enter_context(tracker.optimizer())
+
+    def ends(*_: Any) -> None:
+        running.pop().close()
+
+    with contextlib.ExitStack() as stack:
+        for owner, name, watched in _watched(tracker):
+            stack.callback(around(owner, name, watched))
+        stack.callback(register_optimizer_step_pre_hook(starts).remove)
+        stack.callback(register_optimizer_step_post_hook(ends).remove)
+        yield tracker
+
+
+#: Called in place of a function, with it and its arguments.
+_Watched = Callable[..., Any]
+
+
+def _watched(tracker: Tracker) -> Iterator[tuple[Any, str, _Watched]]:
+    """Functions of PyTorch that are watched: owner, name, what is called instead (torch 2.13)."""
+    from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
+    from torch.distributed.pipelining.stage import _PipelineStageBase
+    from torch.utils import checkpoint
+
+    def called(original: Any, module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        with tracker.call_module(module):
+            return original(module, *args, **kwargs)
+
+    def backward(original: Any, *args: Any, **kwargs: Any) -> Any:
+        with tracker.backward():
+            return original(*args, **kwargs)
+
+    def exchanged(original: Any, stage: Any, *args: Any, **kwargs: Any) -> Any:
+        messages = original(stage, *args, **kwargs)
+        tracker.exchanges(item.tensor for item in messages)
+        return messages
+
+    def recompute_begins(original: Any, hook: Any) -> Any:
+        hook.flint_recompute = tracker.recompute()
+        hook.flint_recompute.__enter__()
+        return original(hook)
+
+    def recompute_ends(original: Any, hook: Any, *error: Any) -> Any:
+        hook.flint_recompute.__exit__(None, None, None)
+        return original(hook, *error)
+
+    def for_group(original: Any, group: Any, *args: Any, **kwargs: Any) -> Any:
+        """FSDP gathers one layer's parameters while another one computes: whose they are counts."""
+        with tracker.owner(tracker.names.get(group.modules[0])):
+            return original(group, *args, **kwargs)
+
+    def group_ends_backward(original: Any, group: Any, *args: Any, **kwargs: Any) -> Any:
+        """Pipeline schedules reduce gradients themselves, after the engine's last run."""
+        with tracker.backward():
+            return for_group(original, group, *args, **kwargs)
+
+    for name in ("get_bwd_send_ops", "get_bwd_recv_ops"):
+        yield _PipelineStageBase, name, exchanged
+    yield torch.nn.Module, "__call__", called
+    yield torch.autograd, "_engine_run_backward", backward
+    yield torch.autograd.graph, "_engine_run_backward", backward
+    yield checkpoint._recomputation_hook, "__enter__", recompute_begins
+    yield checkpoint._recomputation_hook, "__exit__", recompute_ends
+    for name in ("unshard", "wait_for_unshard", "reshard"):
+        yield FSDPParamGroup, name, for_group
+    yield FSDPParamGroup, "post_backward", group_ends_backward

@@ -1,0 +1,92 @@
+"""Kernels that the recording device has, as a GPU does, where PyTorch would do otherwise.
+
+Allocation: C++ code that needs real CPU tensors (DDP's reducer when it rebuilds its buckets) runs
+outside of fake mode and still allocates on the device: it gets fake tensors of the capture's mode.
+What fake mode knows the value of (``torch.tensor(3)``) is not really moved to the device, which has
+no memory, but forgotten on the way.
+
+Fused ops: for a few ops the dispatcher has one kernel per backend and, for any backend without, a
+composition of other ops: ``silu_backward`` would be recorded as seven kernels where a GPU launches
+one.  Which ops: those of ATen with a kernel for CUDA (native_functions.yaml) beside a
+CompositeImplicitAutograd one that is not merely a fallback for quantized or nested tensors.  The
+kernels are never run, because fake tensors know the results' shapes.
+
+Coalesced collectives: they have no kernels for fake tensors.  They write into tensors that exist,
+so that nothing is left to do.
+
+Assignment (``x[mask] = 0``): for CPU and CUDA tensors PyTorch makes a CPU scalar of the number,
+which goes along with the kernel; for other devices it first fills a scalar on the device, one
+kernel more.
+
+Foreach: optimizers and gradient clipping take their foreach implementation, as they do on a GPU,
+only for the tensor types that PyTorch lists; a parameter that is a fake tensor counts as another.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.optim import optimizer
+from torch.utils import _foreach_utils
+
+from flint.frontends.torch.cluster.device import NAME
+from flint.frontends.torch.context import capture
+from flint.frontends.torch.patching import around, register_kernels, replace
+from flint.frontends.torch.recording.collectives import COLLECTIVES
+
+_FUSED = ("silu_backward", "mish_backward", "native_channel_shuffle", "_fused_rms_norm")
+
+
+def apply() -> None:
+    """Give the recording device its kernels."""
+    allocating = {"empty.memory_format": _empty, "empty_strided": _empty_strided}
+    register_kernels("aten", "PrivateUse1", allocating)
+    replace(FakeTensorMode, "avoid_device_init", property(lambda _: True))
+    register_kernels("aten", "PrivateUse1", dict.fromkeys(_FUSED, _never_run))
+    register_kernels("c10d", "Meta", dict.fromkeys(_coalesced(), _work))
+    around(torch.Tensor, "__setitem__", _assign)
+    modules: tuple[Any, ...] = (optimizer, _foreach_utils)
+    for module in modules:
+        if FakeTensor not in module._foreach_supported_types:
+            module._foreach_supported_types.append(FakeTensor)
+
+
+def _empty(
+    size: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
+    pin_memory: Any = None, memory_format: Any = None,
+) -> Any:  # fmt: skip
+    with capture().fake_mode:
+        return torch.empty(size, dtype=dtype, device=device)
+
+
+def _empty_strided(
+    size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
+    pin_memory: Any = None,
+) -> Any:  # fmt: skip
+    with capture().fake_mode:
+        return torch.empty_strided(size, stride, dtype=dtype, device=device)
+
+
+def _never_run(*_: Any, **__: Any) -> Any:
+    raise RuntimeError("a kernel of the recording device was run")
+
+
+def _coalesced() -> list[str]:
+    """Coalesced collectives without a kernel for fake tensors."""
+    has_kernel: Any = torch._C._dispatch_has_kernel_for_dispatch_key
+    names = [name for space, name in COLLECTIVES if space == "c10d" and "coalesced" in name]
+    return [name for name in names if not has_kernel(f"c10d::{name}", "Meta")]
+
+
+def _work(*_: Any) -> Any:
+    from torch._C._distributed_c10d import FakeWork
+
+    return FakeWork().boxed()
+
+
+def _assign(original: Any, tensor: torch.Tensor, index: Any, value: Any) -> None:
+    if isinstance(value, bool | int | float | complex) and tensor.device.type == NAME:
+        value = torch.tensor(value, dtype=tensor.dtype, device="cpu")
+    original(tensor, index, value)

@@ -1,0 +1,67 @@
+"""Which line of the user's code runs.
+
+The idea: frames of PyTorch, of the standard library and of this frontend are skipped; the innermost
+frame that is left is the user's.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import sysconfig
+from types import FrameType, TracebackType
+
+import torch
+
+from flint.capturing.user_frames import short_path
+
+#: Code whose frames are not the user's: PyTorch, the standard library, this frontend.
+_OURS = os.path.dirname(__file__) + os.sep
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_DECORATED = os.sep + "typing_extensions.py"  # whose wrapper calls PyTorch's deprecated functions
+_STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
+
+#: At most this many frames of the engine and of wrappers are searched above an op.
+_DEPTH = 400
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_users(file: str) -> bool:
+    if file.startswith((_OURS, _TORCH, "<")) or file.endswith(_DECORATED):
+        return False
+    # A library that the user runs is as good a place as any.
+    return "-packages" in file or not file.startswith(_STDLIB)
+
+
+def users_line(frame: FrameType | None) -> tuple[str, int]:
+    """File and line of the innermost frame that is the user's; ("", 0) when there is none."""
+    for _ in range(_DEPTH):
+        if frame is None:
+            break
+        file = frame.f_code.co_filename
+        if _is_users(file):
+            return file, frame.f_lineno
+        frame = frame.f_back
+    return "", 0
+
+
+def users_line_of(trace: TracebackType | None) -> tuple[str, int]:
+    """File and line of the innermost frame of a traceback that is the user's."""
+    innermost = "", 0
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if _is_users(file):
+            innermost = file, trace.tb_lineno
+        trace = trace.tb_next
+    return innermost
+
+
+def at_line(file: str, line: int) -> str:
+    """`` at file:line``; "" where there is no file."""
+    return f" at {short_path(file)}:{line}" if file else ""
+
+
+def at_user_line() -> str:
+    """`` at file:line`` of the user's code that runs; "" where there is none."""
+    return at_line(*users_line(sys._getframe(1)))
