@@ -1,6 +1,6 @@
 """What the capture in this process knows and assumes: one object for all modes and shims.
 
-capture().assume("a value is read at train.py:7: taken to be 1.0")
+capture().assume("a value is read at train.py:7: assumed to be 1.0")
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ from flint.frontends.torch.lowerings import (  # noqa: F401
     reduction,
     resampling,
     scaling,
+    softmax,
     sorting,
     synchronised,
 )

@@ -45,13 +45,6 @@ def _threshold_backward(call: Call, grad_output: Any, self: Any, threshold: Any,
     return op.select(op.compare("LE", x, op.like(threshold, x)), op.like(0, grad), grad)
 
 
-@lowers("aten.leaky_relu")
-def _leaky_relu(call: Call, self: Any, negative_slope: Any = 0.01, **_: Any) -> Value:
-    (x,) = _values(call, self)
-    positive = op.compare("GT", x, op.like(0, x))
-    return op.select(positive, x, op.multiply(x, op.like(negative_slope, x)))
-
-
 @lowers("aten.softplus")
 def _softplus(call: Call, self: Any, beta: Any = 1, threshold: Any = 20, **_: Any) -> Value:
     (x,) = _values(call, self)

@@ -14,9 +14,9 @@ from typing import Any
 from flint.frontends.torch.lowerings import dtypes
 from flint.frontends.torch.lowerings import operations as op
 from flint.frontends.torch.lowerings.calls import Call, Operand, Unsupported, value_at
-from flint.frontends.torch.lowerings.normalisation import softmax_parts
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.random import kept_values
+from flint.frontends.torch.lowerings.softmax import softmax_parts
 from flint.frontends.torch.lowerings.table import lowers
 
 _HEADS = ((0, 1), (0, 1))

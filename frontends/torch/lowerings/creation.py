@@ -33,11 +33,6 @@ def _full_like(
     return value_at(value if fill_value is None else fill_value, call.shape, call.dtype)
 
 
-@lowers("aten.new_full")
-def _new_full(call: Call, _self: Any, _size: Any, fill_value: Any, **_: Any) -> Value:
-    return value_at(fill_value, call.shape, call.dtype)
-
-
 @lowers("aten.scalar_tensor")
 def _scalar_tensor(call: Call, s: Any, **_: Any) -> Value:
     return op.constant(s, call.shape, call.dtype)

@@ -165,7 +165,7 @@ def _place_of_result(indexed: list[int]) -> int:
     return indexed[0] if indexed == list(range(indexed[0], indexed[-1] + 1)) else 0
 
 
-@lowers("aten.index", "aten._unsafe_index")
+@lowers("aten.index")
 def _index(call: Call, self: Any, indices: Any) -> Value:
     indexed, common, values, left = _index_plan(self, indices)
     count = math.prod(common)
@@ -197,7 +197,7 @@ def _flat_place(rows: Value, lead: tuple[int, ...]) -> Value:
     return place
 
 
-@lowers("aten.index_put", "aten._index_put_impl", "aten._unsafe_index_put")
+@lowers("aten.index_put", "aten._index_put_impl")
 def _index_put(
     call: Call, self: Any, indices: Any, values: Any, accumulate: bool = False, *_: Any
 ) -> Value:

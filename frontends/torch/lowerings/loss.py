@@ -80,17 +80,6 @@ def _nll_loss_backward(
     return op.scatter(empty, found.places, updates, "add")
 
 
-@lowers("aten.mse_loss")
-def _mse_loss(call: Call, self: Any, target: Any, reduction: int = _MEAN, **_: Any) -> Value:
-    dtype = call.compute
-    difference = op.subtract(*(value_at(item, self.shape, dtype) for item in (self, target)))
-    square = op.multiply(difference, difference)
-    if reduction == _NONE:
-        return square
-    total = op.reduce(square, list(range(self.rank)))
-    return op.divide(total, op.like(self.spec.elements, total)) if reduction == _MEAN else total
-
-
 @lowers("aten.mse_loss_backward")
 def _mse_loss_backward(
     call: Call, grad_output: Any, self: Any, target: Any, reduction: int, **_: Any

@@ -141,10 +141,7 @@ def _repeat_interleave(
     return scanned(begun, 0)
 
 
-@lowers(
-    "aten.view_copy", "aten._reshape_copy", "aten.squeeze_copy", "aten.unsqueeze_copy",
-    "aten._unsafe_view",
-)  # fmt: skip
+@lowers("aten.view_copy", "aten._reshape_copy", "aten._unsafe_view")
 def _reshaped(call: Call, self: Any, *_: Any, **__: Any) -> Value:
     if dtypes.size(self.dtype) * math.prod(self.shape) != dtypes.size(call.dtype) * math.prod(
         call.shape
@@ -156,29 +153,9 @@ def _reshaped(call: Call, self: Any, *_: Any, **__: Any) -> Value:
     return op.reshape(self.value, call.shape)
 
 
-@lowers("aten.permute_copy")
-def _permuted(call: Call, self: Any, dims: Any, **_: Any) -> Value:
-    return op.transpose(self.value, [axis(dim, self.rank) for dim in dims])
-
-
-@lowers("aten.transpose_copy")
-def _transposed(call: Call, self: Any, dim0: int, dim1: int, **_: Any) -> Value:
-    order = list(range(self.rank))
-    a, b = axis(dim0, self.rank), axis(dim1, self.rank)
-    order[a], order[b] = order[b], order[a]
-    return op.transpose(self.value, order)
-
-
-@lowers("aten.expand_copy")
-def _expanded(call: Call, self: Any, *_: Any, **__: Any) -> Value:
-    return op.broadcast(self.value, call.shape)
-
-
-@lowers("aten.split_with_sizes_copy", "aten.split_copy", "aten.unbind_copy")
+@lowers("aten.split_with_sizes_copy", "aten.split_copy")
 def split_along(call: Call, self: Any, sizes: Any = None, dim: int = 0, **_: Any) -> list[Value]:
     """Parts along a dim, one per target; ``sizes`` is their length, or one length for all."""
-    if call.base == "unbind_copy":
-        dim, sizes = (sizes or 0), (1,) * len(call.targets)
     along = axis(dim, self.rank)
     if isinstance(sizes, int):
         sizes = [spec.shape[along] for spec in call.targets]

@@ -1,13 +1,18 @@
-"""Normalisations and softmaxes, forward and backward."""
+"""Normalisations, forward and backward: centred, divided by the standard deviation, scaled.
+
+The idea: the norms differ in the dims of their statistics and in where weight and bias lie; what
+they have in common is here once, also for batch norm over several ranks (``synchronised.py``).
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from flint.frontends.torch.lowerings import dtypes
 from flint.frontends.torch.lowerings import operations as op
-from flint.frontends.torch.lowerings.calls import Call, Unsupported, axis, value_at
+from flint.frontends.torch.lowerings.calls import Call, Unsupported, value_at
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.table import lowers
 
@@ -18,72 +23,56 @@ def _mean(value: Value, dims: list[int]) -> Value:
     return op.divide(sums, op.like(count, sums))
 
 
+def _centred(x: Value, dims: list[int]) -> tuple[Value, Value, Value]:
+    """The mean over dims, what is left without it, and the variance."""
+    mean = _mean(x, dims)
+    centred = op.subtract(x, op.keep(mean, op.shape_of(x), dims))
+    return mean, centred, _mean(op.multiply(centred, centred), dims)
+
+
+def inverse_deviation(variance: Value, eps: float) -> Value:
+    """One over the root of a variance and ``eps``."""
+    return op.rsqrt(op.add(variance, op.like(eps, variance)))
+
+
+def updated(
+    running: tuple[Any, Any], new: tuple[Value, Value], momentum: float, dtype: str
+) -> list[Value]:
+    """Running mean and variance, moved by the momentum towards the new ones."""
+    values = []
+    for old, value in zip(running, new, strict=True):
+        before = op.convert(old.value, dtype)
+        kept = op.multiply(before, op.like(1 - momentum, before))
+        values.append(op.add(kept, op.multiply(value, op.like(momentum, value))))
+    return values
+
+
+def _input_gradient(weighted: Value, normal: Value, scale: Value, dims: list[int]) -> Value:
+    """Of a norm's input: the gradient without what changes neither mean nor variance.
+
+    Args:
+        weighted: the gradient of the normal values.
+        normal: centred, divided by the standard deviation.
+        scale: one over the standard deviation, in the input's shape.
+        dims: of the statistics.
+    """
+    shape = op.shape_of(weighted)
+    along = op.keep(_mean(op.multiply(weighted, normal), dims), shape, dims)
+    level = op.keep(_mean(weighted, dims), shape, dims)
+    rest = op.subtract(op.subtract(weighted, level), op.multiply(normal, along))
+    return op.multiply(rest, scale)
+
+
+def scaled_and_moved(y: Value, weight: Any, bias: Any, spread: Callable[[Any], Value]) -> Value:
+    """Times weight, plus bias, where there are any; ``spread`` gives them the shape of ``y``."""
+    for item, combine in ((weight, op.multiply), (bias, op.add)):
+        if item is not None:
+            y = combine(y, spread(item))
+    return y
+
+
 def _trailing(rank: int, normalized: Any) -> list[int]:
     return list(range(rank - len(normalized), rank))
-
-
-@lowers("aten._softmax", "aten._safe_softmax")
-def _softmax(call: Call, self: Any, dim: int, *_: Any, **__: Any) -> Value:
-    along = axis(dim, self.rank)
-    value = value_at(self, self.shape, call.compute)
-    result, best, _total = softmax_parts(value, along)
-    if call.base == "_safe_softmax":
-        empty = op.compare("EQ", best, op.like(-math.inf, best))
-        none = op.keep(empty, self.shape, [along])
-        result = op.select(none, op.like(0, result), result)
-    return result
-
-
-def softmax_parts(value: Value, along: int) -> tuple[Value, Value, Value]:
-    """Softmax along a dim, the maximum and the sum of exponentials (without the dim)."""
-    shape = op.shape_of(value)
-    if not shape:
-        result, best, total = softmax_parts(op.reshape(value, (1,)), 0)
-        return op.reshape(result, ()), best, total
-    best = op.reduce(value, [along], "maximum")
-    shifted = op.exponential(op.subtract(value, op.keep(best, shape, [along])))
-    total = op.reduce(shifted, [along])
-    return op.divide(shifted, op.keep(total, shape, [along])), best, total
-
-
-@lowers("aten._softmax_backward_data")
-def _softmax_backward(
-    call: Call, grad_output: Any, output: Any, dim: int, *_: Any, **__: Any
-) -> Value:
-    grad, y, along = _with_dims(output, dim, grad_output)
-    weighted = op.multiply(grad, y)
-    total = op.keep(op.reduce(weighted, [along]), op.shape_of(y), [along])
-    return op.reshape(op.subtract(weighted, op.multiply(y, total)), output.shape)
-
-
-def _with_dims(output: Any, dim: int, grad_output: Any) -> tuple[Value, Value, int]:
-    """A gradient and a result, and the dim counted from the front; [1] if they have none."""
-    dtype = dtypes.compute_dtype(output.dtype)
-    shape = output.shape or (1,)
-    grad, y = (
-        op.reshape(value_at(item, output.shape, dtype), shape) for item in (grad_output, output)
-    )
-    return grad, y, axis(dim, len(shape))
-
-
-@lowers("aten._log_softmax")
-def _log_softmax(call: Call, self: Any, dim: int, *_: Any, **__: Any) -> Value:
-    shape = self.shape or (1,)
-    along = axis(dim, len(shape))
-    value = op.reshape(value_at(self, self.shape, call.compute), shape)
-    best = op.keep(op.reduce(value, [along], "maximum"), shape, [along])
-    shifted = op.subtract(value, best)
-    total = op.log(op.reduce(op.exponential(shifted), [along]))
-    return op.reshape(op.subtract(shifted, op.keep(total, shape, [along])), self.shape)
-
-
-@lowers("aten._log_softmax_backward_data")
-def _log_softmax_backward(
-    call: Call, grad_output: Any, output: Any, dim: int, *_: Any, **__: Any
-) -> Value:
-    grad, y, along = _with_dims(output, dim, grad_output)
-    total = op.keep(op.reduce(grad, [along]), op.shape_of(y), [along])
-    return op.reshape(op.subtract(grad, op.multiply(op.exponential(y), total)), output.shape)
 
 
 @lowers("aten._fused_rms_norm")
@@ -95,7 +84,7 @@ def _rms_norm(
     x = value_at(input, input.shape, dtype)
     eps = _EPSILON[input.dtype] if eps is None else eps
     square = _mean(op.multiply(x, x), dims)
-    scale = op.rsqrt(op.add(square, op.like(eps, square)))
+    scale = inverse_deviation(square, eps)
     y = op.multiply(x, op.keep(scale, input.shape, dims))
     if weight is not None:
         y = op.multiply(y, value_at(weight, input.shape, dtype))
@@ -137,15 +126,10 @@ def _layer_norm(
     dims = _trailing(input.rank, normalized_shape)
     shape, dtype = input.shape, call.compute
     x = value_at(input, shape, dtype)
-    mean = _mean(x, dims)
-    centred = op.subtract(x, op.keep(mean, shape, dims))
-    variance = _mean(op.multiply(centred, centred), dims)
-    scale = op.rsqrt(op.add(variance, op.like(eps, variance)))
+    mean, centred, variance = _centred(x, dims)
+    scale = inverse_deviation(variance, eps)
     y = op.multiply(centred, op.keep(scale, shape, dims))
-    if weight is not None:
-        y = op.multiply(y, value_at(weight, shape, dtype))
-    if bias is not None:
-        y = op.add(y, value_at(bias, shape, dtype))
+    y = scaled_and_moved(y, weight, bias, lambda item: value_at(item, shape, dtype))
     statistics = zip((mean, scale), call.targets[1:], strict=True)
     return [y, *(op.reshape(value, spec.shape) for value, spec in statistics)]
 
@@ -164,21 +148,12 @@ def _layer_norm_backward(
     weighted = grad if weight is None else op.multiply(grad, value_at(weight, shape, dtype))
     results = []
     if output_mask[0]:
-        along = op.keep(_mean(op.multiply(weighted, normal), dims), shape, dims)
-        level = op.keep(_mean(weighted, dims), shape, dims)
-        rest = op.subtract(op.subtract(weighted, level), op.multiply(normal, along))
-        results.append(op.multiply(rest, scale))
+        results.append(_input_gradient(weighted, normal, scale, dims))
     if output_mask[1] and weight is not None:
         results.append(op.reduce(op.multiply(grad, normal), outer))
     if output_mask[2] and bias is not None:
         results.append(op.reduce(grad, outer))
     return results
-
-
-def _per_channel(value: Any, shape: tuple[int, ...], dtype: str) -> Value:
-    """A vector [channels] over dim 1."""
-    item = value if not hasattr(value, "value") else value.value
-    return op.broadcast(op.convert(item, dtype), shape, [1])
 
 
 @lowers(
@@ -204,25 +179,19 @@ def _batch_norm(
     x = value_at(input, shape, dtype)
     written: list[Value | None] = []
     if training:
-        mean = _mean(x, dims)
-        centred = op.subtract(x, op.keep(mean, shape, dims))
-        variance = _mean(op.multiply(centred, centred), dims)
+        mean, centred, variance = _centred(x, dims)
         if running_mean is not None:
             count = math.prod(shape[dim] for dim in dims)
             unbiased = op.multiply(variance, op.like(count / max(count - 1, 1), variance))
-            for old, new in ((running_mean, mean), (running_var, unbiased)):
-                before = op.convert(old.value, dtype)
-                kept = op.multiply(before, op.like(1 - momentum, before))
-                written.append(op.add(kept, op.multiply(new, op.like(momentum, new))))
+            written += updated((running_mean, running_var), (mean, unbiased), momentum, dtype)
     else:
         mean, variance = (op.convert(item.value, dtype) for item in (running_mean, running_var))
         centred = op.subtract(x, op.keep(mean, shape, dims))
-    scale = op.rsqrt(op.add(variance, op.like(eps, variance)))
+    scale = inverse_deviation(variance, eps)
     y = op.multiply(centred, op.keep(scale, shape, dims))
-    if weight is not None:
-        y = op.multiply(y, _per_channel(weight, shape, dtype))
-    if bias is not None:
-        y = op.add(y, _per_channel(bias, shape, dtype))
+    y = scaled_and_moved(
+        y, weight, bias, lambda item: op.keep(op.convert(item.value, dtype), shape, dims)
+    )
     results: list[Value | None] = [*written, y]
     for spec, value in zip(call.targets[len(results) :], (mean, scale, None), strict=False):
         fits = value is not None and spec.shape == op.shape_of(value)
@@ -244,7 +213,7 @@ def _batch_norm_backward(call: Call, *args: Any) -> list[Value]:
         mean, scale = (op.convert(item.value, dtype) for item in (save_mean, save_invstd))
     else:
         mean, variance = (op.convert(item.value, dtype) for item in (running_mean, running_var))
-        scale = op.rsqrt(op.add(variance, op.like(eps, variance)))
+        scale = inverse_deviation(variance, eps)
     normal = op.multiply(op.subtract(x, op.keep(mean, shape, dims)), op.keep(scale, shape, dims))
     along = op.reduce(op.multiply(grad, normal), dims)
     level = op.reduce(grad, dims)
@@ -271,6 +240,12 @@ def _in_groups(count: int, channels: int, space: int, groups: int) -> tuple[int,
     return count, groups, channels // groups, space
 
 
+def _by_group(item: Any, shape: tuple[int, ...], dtype: str) -> Value:
+    """A vector [channels] over groups and channels."""
+    channels = op.reshape(op.convert(item.value, dtype), shape[1:3])
+    return op.broadcast(channels, shape, [1, 2])
+
+
 @lowers("aten.native_group_norm")
 def _group_norm(
     call: Call, input: Any, weight: Any, bias: Any, N: int, C: int, HxW: int, group: int,
@@ -278,15 +253,10 @@ def _group_norm(
 ) -> list[Value]:  # fmt: skip
     shape = _in_groups(N, C, HxW, group)
     x = op.reshape(value_at(input, input.shape, call.compute), shape)
-    mean = _mean(x, [2, 3])
-    centred = op.subtract(x, op.keep(mean, shape, [2, 3]))
-    variance = _mean(op.multiply(centred, centred), [2, 3])
-    scale = op.rsqrt(op.add(variance, op.like(eps, variance)))
+    mean, centred, variance = _centred(x, [2, 3])
+    scale = inverse_deviation(variance, eps)
     y = op.multiply(centred, op.keep(scale, shape, [2, 3]))
-    for item, combine in ((weight, op.multiply), (bias, op.add)):
-        if item is not None:
-            channels = op.reshape(op.convert(item.value, call.compute), shape[1:3])
-            y = combine(y, op.broadcast(channels, shape, [1, 2]))
+    y = scaled_and_moved(y, weight, bias, lambda item: _by_group(item, shape, call.compute))
     return [op.reshape(y, call.shape), mean, scale]
 
 
@@ -304,12 +274,9 @@ def _group_norm_backward(
     if output_mask[0]:
         weighted = grad
         if weight is not None:
-            channels = op.reshape(op.convert(weight.value, dtype), shape[1:3])
-            weighted = op.multiply(grad, op.broadcast(channels, shape, [1, 2]))
-        pulled = op.keep(_mean(op.multiply(weighted, normal), [2, 3]), shape, [2, 3])
-        rest = op.subtract(weighted, op.keep(_mean(weighted, [2, 3]), shape, [2, 3]))
-        rest = op.subtract(rest, op.multiply(normal, pulled))
-        results.append(op.reshape(op.multiply(rest, scale), input.shape))
+            weighted = op.multiply(grad, _by_group(weight, shape, dtype))
+        rest = _input_gradient(weighted, normal, scale, [2, 3])
+        results.append(op.reshape(rest, input.shape))
     for wanted, value in zip(output_mask[1:], (op.multiply(grad, normal), grad), strict=True):
         if wanted:
             results.append(op.reshape(op.reduce(value, [0, 3]), (C,)))

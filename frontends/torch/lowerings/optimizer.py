@@ -10,22 +10,20 @@ from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.table import lowers
 
 
-def _targets(call: Call, lists: list[tuple[Any, list[Value]]]) -> list[Value | None]:
+def _targets(call: Call, lists: list[list[Value | None]]) -> list[Value | None]:
     """Values list by list in the schema's order; gradients stay as they are unless scaled."""
-    values: list[Value | None] = [value for _, new in lists for value in new]
+    values = [value for new in lists for value in new]
     if len(values) == len(call.targets):
         return values
-    without = [value for at, (_, new) in enumerate(lists) if at != 1 for value in new]
+    without = [value for at, new in enumerate(lists) if at != 1 for value in new]
     if len(without) == len(call.targets):
-        return list(without)
+        return without
     raise Unsupported(f"{call.name}: {len(call.targets)} written tensors")
 
 
-def _gradient(grad: Operand, spec: Any, dtype: str, maximize: bool, scale: Any) -> Value:
+def _gradient(grad: Operand, spec: Any, dtype: str, scale: Any) -> Value:
     value = value_at(grad, spec.shape, dtype)
-    if scale is not None:
-        value = op.divide(value, value_at(scale, spec.shape, dtype))
-    return op.negate(value) if maximize else value
+    return value if scale is None else op.divide(value, value_at(scale, spec.shape, dtype))
 
 
 def _unless(found_inf: Any, before: Operand, value: Value) -> Value:
@@ -52,7 +50,7 @@ def _adam(
         spec = param.spec
         dtype = Call(call.name, (spec,)).compute
         p = value_at(param, spec.shape, dtype)
-        raw = _gradient(grads[at], spec, dtype, False, grad_scale)
+        raw = _gradient(grads[at], spec, dtype, grad_scale)
         grad = op.negate(raw) if maximize else raw
         m, v = (value_at(item[at], spec.shape, dtype) for item in (exp_avgs, exp_avg_sqs))
         step = value_at(state_steps[at], (), "float32")
@@ -84,7 +82,7 @@ def _adam(
             values.append(_unless(found_inf, before, value))
     if grad_scale is None:
         new[1] = [None] * len(new[1])
-    return _targets(call, list(enumerate(new)))
+    return _targets(call, new)
 
 
 def _decayed(
@@ -93,7 +91,7 @@ def _decayed(
     """A parameter, its gradient as it is, and the gradient of what is minimised with its decay."""
     spec = param.spec
     p = value_at(param, spec.shape, dtype)
-    raw = _gradient(given, spec, dtype, False, grad_scale)
+    raw = _gradient(given, spec, dtype, grad_scale)
     grad = op.negate(raw) if maximize else raw
     if weight_decay:
         grad = op.add(grad, op.multiply(p, op.like(weight_decay, p)))
@@ -122,7 +120,7 @@ def _adagrad(
         update = op.divide(op.multiply(size, grad), op.add(root, op.like(eps, root)))
         new[0].append(_unless(found_inf, param, op.subtract(p, update)))
         new[2].append(_unless(found_inf, state_sums[at], total))
-    return _targets(call, list(enumerate(new)))
+    return _targets(call, new)
 
 
 @lowers("aten._fused_sgd")
@@ -151,4 +149,4 @@ def _sgd(
             grad = ahead if nesterov else buffer
         rate = value_at(lr, spec.shape, dtype)
         new[0].append(_unless(found_inf, param, op.subtract(p, op.multiply(rate, grad))))
-    return _targets(call, list(enumerate(new)))
+    return _targets(call, new)

@@ -19,14 +19,6 @@ from flint.stablehlo.read.bindings import chlo
 from flint.stablehlo.read.bindings import stablehlo as hlo
 
 
-def _silu(x: Value) -> Value:
-    return op.multiply(x, op.logistic(x))
-
-
-def _softplus(x: Value) -> Value:
-    return hlo.log_plus_one(op.exponential(x))
-
-
 def is_nan(x: Value) -> Value:
     """Which elements of a float are not a number; bool."""
     return op.compare("NE", x, x)
@@ -87,7 +79,6 @@ _UNARY: dict[str, Callable[[Value], Value]] = {
     "rsqrt": op.rsqrt,
     "sigmoid": op.logistic,
     "sign": sign,
-    "silu": _silu,
     "sin": hlo.sine,
     "sqrt": op.sqrt,
     "tan": hlo.tan,

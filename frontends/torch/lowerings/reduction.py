@@ -111,14 +111,6 @@ def _vector_norm(
     return op.reshape(norm(value, ord, axes(dim, self.rank)), call.shape)
 
 
-@lowers("aten.norm")
-def _old_norm(
-    call: Call, self: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, **_: Any
-) -> Value:
-    value = value_at(self, self.shape, call.compute)
-    return op.reshape(norm(value, 2 if p is None else p, axes(dim, self.rank)), call.shape)
-
-
 @lowers("aten.var", "aten.std", "aten.var_mean", "aten.std_mean")
 def _variance(
     call: Call, self: Any, dim: Any = None, unbiased: Any = True, keepdim: Any = False, *,

@@ -10,6 +10,11 @@ from typing import Any
 from flint.frontends.torch.lowerings import dtypes
 from flint.frontends.torch.lowerings import operations as op
 from flint.frontends.torch.lowerings.calls import Call, Operand, value_at
+from flint.frontends.torch.lowerings.normalisation import (
+    inverse_deviation,
+    scaled_and_moved,
+    updated,
+)
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.table import lowers
 
@@ -29,7 +34,7 @@ def _stats(call: Call, input: Any, eps: float) -> list[Value]:
     mean = op.divide(total, count)
     centred = op.subtract(x, op.keep(mean, input.shape, dims))
     variance = op.divide(op.reduce(op.multiply(centred, centred), dims), count)
-    return [mean, op.rsqrt(op.add(variance, op.like(eps, variance)))]
+    return [mean, inverse_deviation(variance, eps)]
 
 
 @lowers("aten.batch_norm_gather_stats_with_counts")
@@ -49,17 +54,12 @@ def _gathered(
     apart = op.subtract(means, op.keep(whole, shape, [0]))
     spread = op.multiply(weights, op.add(own, op.multiply(apart, apart)))
     variance = op.divide(op.reduce(spread, [0]), total)
-    results = [whole, op.rsqrt(op.add(variance, op.like(eps, variance)))]
+    results = [whole, inverse_deviation(variance, eps)]
     if len(call.targets) == len(results):
         return results
     free = op.subtract(total, op.like(1, total))
     unbiased = op.divide(op.multiply(variance, total), free)
-    written = []
-    for old, new in ((running_mean, whole), (running_var, unbiased)):
-        before = op.convert(old.value, dtype)
-        kept = op.multiply(before, op.like(1 - momentum, before))
-        written.append(op.add(kept, op.multiply(new, op.like(momentum, new))))
-    return [*written, *results]
+    return [*updated((running_mean, running_var), (whole, unbiased), momentum, dtype), *results]
 
 
 @lowers("aten.batch_norm_elemt")
@@ -70,10 +70,9 @@ def _normed(
     level, scale = (op.keep(op.convert(item.value, dtype), input.shape, dims)
                     for item in (mean, invstd))  # fmt: skip
     y = op.multiply(op.subtract(x, level), scale)
-    for item, combine in ((weight, op.multiply), (bias, op.add)):
-        if item is not None:
-            y = combine(y, op.keep(op.convert(item.value, dtype), input.shape, dims))
-    return y
+    return scaled_and_moved(
+        y, weight, bias, lambda item: op.keep(op.convert(item.value, dtype), input.shape, dims)
+    )
 
 
 @lowers("aten.batch_norm_backward_reduce")

@@ -83,7 +83,8 @@ def _numpy(self: torch.Tensor, *, force: bool = False) -> Any:
             return found.numpy().copy()
     value = _PLACEHOLDERS[dtype.kind]
     capture().assume(
-        f"a tensor becomes a numpy array{at_user_line()}: every element is assumed to be {value}{ADVICE}"
+        f"a tensor becomes a numpy array{at_user_line()}: every element is assumed to be "
+        f"{value}{ADVICE}"
     )
     if self.numel() > _MOST:
         return np.broadcast_to(np.array(value, dtype), shape)
