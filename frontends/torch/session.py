@@ -26,7 +26,7 @@ from flint.frontends.torch.cluster import cluster, device, registration
 from flint.frontends.torch.cluster.cuda import cuda_names
 from flint.frontends.torch.context import Capture
 from flint.frontends.torch.ranks import shard_boundaries, stage_shapes
-from flint.frontends.torch.recording.known_values import following
+from flint.frontends.torch.recording.following import following
 from flint.frontends.torch.recording.naming import Named, Names, local, names_of, roots
 from flint.frontends.torch.recording.recorder import Recorder
 from flint.frontends.torch.recording.recording import Input, Recording

@@ -8,7 +8,6 @@ in one place, and what a step does must not depend on them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,49 +45,8 @@ class DeviceModule:
     Stream: Any = device.Stream
     Event: Any = device.Event
 
-    def is_initialized(self) -> bool:
-        return True
-
-    def is_available(self) -> bool:
-        return True
-
-    def init(self) -> None:
-        return None
-
-    def _is_in_bad_fork(self) -> bool:
-        return False
-
-    # devices
-
-    def current_device(self) -> int:
-        return 0
-
-    def set_device(self, _: Any) -> None:
-        return None
-
-    def device_count(self) -> int:
-        return 8
-
-    def _exchange_device(self, _: int) -> int:
-        return 0
-
-    def _maybe_exchange_device(self, _: int) -> int:
-        return 0
-
-    @contextlib.contextmanager
-    def device(self, _: Any) -> Iterator[None]:
-        yield
-
-    def get_device_name(self, _: Any = None) -> str:
-        return Properties().name
-
-    def get_device_properties(self, _: Any = None) -> Properties:
-        return Properties()
-
-    def get_device_capability(self, _: Any = None) -> tuple[int, int]:
-        return _CAPABILITY
-
-    # streams
+    def device(self, _: Any) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def current_stream(self, _: Any = None) -> Any:
         return device.current_stream()
@@ -107,67 +65,53 @@ class DeviceModule:
         line = device.timeline()
         line.host_wait(line.moment_of_all())
 
-    def is_current_stream_capturing(self) -> bool:
-        return False
-
-    # memory: nothing is allocated
-
-    def empty_cache(self) -> None:
-        return None
-
-    def ipc_collect(self) -> None:
-        return None
-
-    def memory_allocated(self, _: Any = None) -> int:
-        return 0
-
-    max_memory_allocated = memory_allocated
-    memory_reserved = memory_allocated
-    max_memory_reserved = memory_allocated
-
     def memory_stats(self, _: Any = None) -> dict[str, int]:
         kinds = ("active_bytes", "allocated_bytes", "reserved_bytes", "inactive_split_bytes")
-        found = {
+        sizes = {
             f"{kind}.all.{what}": 0
             for kind in kinds
             for what in ("current", "peak", "allocated", "freed")
         }
-        return {**found, "num_alloc_retries": 0, "num_ooms": 0}
-
-    def mem_get_info(self, _: Any = None) -> tuple[int, int]:
-        return _MEMORY, _MEMORY
-
-    def reset_peak_memory_stats(self, _: Any = None) -> None:
-        return None
-
-    reset_accumulated_memory_stats = reset_peak_memory_stats
-    reset_max_memory_allocated = reset_peak_memory_stats
-
-    def set_per_process_memory_fraction(self, *_: Any, **__: Any) -> None:
-        return None
-
-    # random numbers: no values are drawn
-
-    def manual_seed(self, _: int) -> None:
-        return None
-
-    manual_seed_all = manual_seed
-    seed_all = init
-    seed = init
-
-    def initial_seed(self) -> int:
-        return 0
+        return {**sizes, "num_alloc_retries": 0, "num_ooms": 0}
 
     def get_rng_state(self, _: Any = None) -> torch.Tensor:
         return torch.zeros(16, dtype=torch.uint8, device="cpu")
 
-    def set_rng_state(self, *_: Any, **__: Any) -> None:
-        return None
 
+#: Functions that answer the same whatever they are asked.
+_ANSWERS: dict[str, Any] = {
+    # the device
+    **dict.fromkeys(("is_initialized", "is_available"), True),
+    **dict.fromkeys(("_is_in_bad_fork", "is_current_stream_capturing"), False),
+    **dict.fromkeys(("current_device", "_exchange_device", "_maybe_exchange_device"), 0),
+    **dict.fromkeys(("init", "set_device")),
+    "device_count": 8,
+    "get_device_name": Properties().name,
+    "get_device_properties": Properties(),
+    "get_device_capability": _CAPABILITY,
+    # memory: nothing is allocated
+    **dict.fromkeys(("memory_allocated", "max_memory_allocated"), 0),
+    **dict.fromkeys(("memory_reserved", "max_memory_reserved"), 0),
+    "mem_get_info": (_MEMORY, _MEMORY),
+    **dict.fromkeys(
+        (
+            "empty_cache", "ipc_collect", "reset_peak_memory_stats",
+            "reset_accumulated_memory_stats", "reset_max_memory_allocated",
+            "set_per_process_memory_fraction",
+        )
+    ),
+    # random numbers: no values are drawn
+    "initial_seed": 0,
+    **dict.fromkeys(("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state")),
     # number types
+    "get_amp_supported_dtype": [torch.bfloat16, torch.float16, torch.float32],
+    "is_bf16_supported": True,
+}  # fmt: skip
 
-    def get_amp_supported_dtype(self) -> list[torch.dtype]:
-        return [torch.bfloat16, torch.float16, torch.float32]
 
-    def is_bf16_supported(self, including_emulation: bool = True) -> bool:
-        return True
+def _answering(answer: Any) -> Any:
+    return lambda *_, **__: answer
+
+
+for _name, _answer in _ANSWERS.items():
+    setattr(DeviceModule, _name, _answering(_answer))

@@ -11,6 +11,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+from torch.utils.flop_counter import flop_registry
+
 from flint.frontends.torch.emission.formulas import FORMULAS
 from flint.frontends.torch.lowerings import operations as build
 from flint.frontends.torch.lowerings.calls import Call, Operand
@@ -61,9 +64,6 @@ def _flops(call: Call, args: list[Any], kwargs: Mapping[str, Any]) -> tuple[int,
 
 
 def _formula(name: str) -> Any:
-    import torch
-    from torch.utils.flop_counter import flop_registry
-
     namespace, base, _ = name.split(".", 2)
     packet = getattr(getattr(torch.ops, namespace), base, None)
     return flop_registry.get(packet)

@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import torch
+
 from flint.errors import FlintError
 from flint.frontends.torch.lowerings import dtypes
 from flint.frontends.torch.lowerings import operations as op
@@ -127,38 +129,15 @@ def value_at(item: Any, shape: Sequence[int], dtype: str) -> Value:
     return op.broadcast(op.convert(item, dtype), shape)
 
 
-def common_dtype(items: Sequence[Any]) -> str:
-    """What torch computes a pointwise op of these in (``torch.result_type``).
+def common_dtype(first: Any, second: Any) -> str:
+    """What torch computes a pointwise op of two tensors or numbers in (``torch.result_type``)."""
 
-    Tensors with dims count before those without, which count before Python numbers; a lower rank
-    decides only if its category (bool, integer, float, complex) is higher.
-    """
-    levels: list[str | None] = [None, None, None]
-    for item in items:
-        if isinstance(item, Operand):
-            level, dtype = (0 if item.shape else 1), item.dtype
-        elif isinstance(item, bool):
-            level, dtype = 2, "bool"
-        elif isinstance(item, int):
-            level, dtype = 2, "int64"
-        elif isinstance(item, float):
-            level, dtype = 2, "float32"
-        elif isinstance(item, complex):
-            level, dtype = 2, "complex64"
-        else:
-            continue
-        known = levels[level]
-        levels[level] = dtypes.promote(known, dtype) if known else dtype
-    result = ""
-    for found in levels:
-        if not found:
-            continue
-        if not result:
-            result = found
-        elif dtypes.category(found) > dtypes.category(result):
-            higher_float = dtypes.is_complex(found) and dtypes.is_float(result)
-            result = dtypes.promote(found, result) if higher_float else found
-    return result
+    def stand_in(item: Any) -> Any:
+        if not isinstance(item, Operand):
+            return item
+        return torch.empty(item.shape, dtype=dtypes.torch_dtype(item.dtype), device="meta")
+
+    return dtypes.torch_name(torch.result_type(stand_in(first), stand_in(second)))
 
 
 def axis(dim: int, rank: int) -> int:

@@ -15,9 +15,14 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import torch
+from torch._decomp import decomposition_table
+
+from flint.frontends.torch.lowerings import dtypes
 from flint.frontends.torch.lowerings import operations as op
 from flint.frontends.torch.lowerings.calls import Call, Operand, Spec, Unsupported, axis
 from flint.frontends.torch.lowerings.operations import Value
+from flint.frontends.torch.modes import dispatch_mode
 
 #: Finds the lowering of an op's name.
 Find = Callable[[str], Callable[..., Any] | None]
@@ -35,9 +40,6 @@ def decomposition_of(name: str, find: Find) -> Callable[..., Any] | None:
 
 @functools.cache
 def _decomposition(name: str) -> Callable[..., Any] | None:
-    import torch
-    from torch._decomp import decomposition_table
-
     namespace, base, *rest = name.split(".")
     if namespace != "aten" or not rest:
         return None
@@ -54,10 +56,6 @@ def _decomposition(name: str) -> Callable[..., Any] | None:
 def _lowered(
     function: Callable[..., Any], find: Find, call: Call, *args: Any, **kwargs: Any
 ) -> list[Value]:
-    import torch
-
-    from flint.frontends.torch.modes import dispatch_mode
-
     parts = _Parts(find)
     given = [parts.opened(item) for item in args]
     named = {name: parts.opened(item) for name, item in kwargs.items() if name != "out"}
@@ -82,10 +80,8 @@ class _Parts:
 
     def opened(self, item: Any) -> Any:
         """An argument with meta tensors for operands, and dtypes for their names."""
-        import torch
-
         if isinstance(item, Operand):
-            made = torch.empty(item.shape, dtype=getattr(torch, item.dtype), device="meta")
+            made = torch.empty(item.shape, dtype=dtypes.torch_dtype(item.dtype), device="meta")
             self._known[id(made)] = made, lambda: item.value
             return made
         if isinstance(item, tuple | list):
@@ -127,7 +123,7 @@ class _Parts:
         lowering = self._find(name)
         if lowering is None:
             raise Unsupported(f"{name}, which it is made of, has no lowering")
-        specs = tuple(Spec(tuple(item.shape), _dtype(item.dtype)) for item in results)
+        specs = tuple(Spec(tuple(item.shape), dtypes.torch_name(item.dtype)) for item in results)
         given = [self._operand(item) for item in args]
         named = {key: self._operand(item) for key, item in kwargs.items()}
         values = lowering(Call(name, specs), *given, **named)
@@ -135,12 +131,10 @@ class _Parts:
         return [op.convert(value, spec.dtype) for value, spec in zip(values, specs, strict=True)]
 
     def _operand(self, item: Any) -> Any:
-        import torch
-
         if isinstance(item, torch.Tensor):
             if id(item) not in self._known:
                 raise Unsupported("its decomposition takes a tensor of its own")
-            spec = Spec(tuple(item.shape), _dtype(item.dtype))
+            spec = Spec(tuple(item.shape), dtypes.torch_name(item.dtype))
             return Operand(spec, self._known[id(item)][1])
         if isinstance(item, tuple | list):
             return tuple(self._operand(part) for part in item)
@@ -151,10 +145,6 @@ class _Parts:
 
 def _same(value: Value) -> Value:
     return value
-
-
-def _dtype(dtype: Any) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 #: Ops that ask of a tensor and make none.

@@ -7,14 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from flint.errors import FlintError
 from flint.stablehlo.read.bindings import ir
-
-_SIZES = {
-    "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4,
-    "int64": 8, "uint64": 8, "float8_e4m3fn": 1, "float8_e5m2": 1, "float16": 2, "bfloat16": 2,
-    "float32": 4, "float64": 8, "complex64": 8, "complex128": 16,
-}  # fmt: skip
 
 _FLOATS = {
     "float8_e4m3fn": "Float8E4M3FNType",
@@ -31,11 +27,6 @@ PARTS = {"complex64": "float32", "complex128": "float64"}
 #: Kernels of these types compute in another one (torch's ``opmath``).
 _COMPUTE = dict.fromkeys(("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"), "float32")
 
-_INTEGERS = ("bool", "uint8", "int8", "int16", "int32", "int64")
-#: Bits of the fraction, largest exponent.
-_LARGEST = {"float16": (10, 15), "bfloat16": (7, 127), "float32": (23, 127), "float64": (52, 1023)}
-_RANK = {"float16": 10, "bfloat16": 10, "float32": 11, "float64": 12}
-
 
 def size(dtype: str) -> int:
     """Bytes of an element.
@@ -43,9 +34,9 @@ def size(dtype: str) -> int:
     Raises:
         FlintError: no StableHLO type stands for it.
     """
-    if dtype not in _SIZES:
+    if dtype not in _NAMES.values():
         raise FlintError(f"dtype torch.{dtype} has no StableHLO type here")
-    return _SIZES[dtype]
+    return torch_dtype(dtype).itemsize
 
 
 def is_float(dtype: str) -> bool:
@@ -59,9 +50,8 @@ def is_unsigned(dtype: str) -> bool:
 
 
 def largest(dtype: str) -> float:
-    """The largest finite value of a float: (2 - epsilon) times 2 to its largest exponent."""
-    fraction, exponent = _LARGEST[dtype]
-    return (2 - 2.0**-fraction) * 2.0**exponent
+    """The largest finite value of a float."""
+    return float(torch.finfo(torch_dtype(dtype)).max)
 
 
 def is_complex(dtype: str) -> bool:
@@ -104,26 +94,15 @@ def compute_dtype(dtype: str) -> str:
 
 def promote(first: str, second: str) -> str:
     """The common type of two tensors of equal standing, as ``torch.promote_types``."""
-    if first == second:
-        return first
-    if is_complex(first) or is_complex(second):
-        parts = [PARTS.get(dtype, dtype) for dtype in (first, second)]
-        real = promote(*parts)
-        return "complex128" if real == "float64" else "complex64"
-    floats = [dtype for dtype in (first, second) if is_float(dtype)]
-    if len(floats) == 1:
-        return floats[0]
-    if floats:
-        if _RANK.get(first) == _RANK.get(second):
-            return "float32"
-        return max(floats, key=lambda dtype: _RANK.get(dtype, 0))
-    if {first, second} == {"uint8", "int8"}:
-        return "int16"
-    return max(first, second, key=_INTEGERS.index)
+    return torch_name(torch.promote_types(torch_dtype(first), torch_dtype(second)))
 
 
-def category(dtype: str) -> int:
-    """0 bool, 1 integer, 2 floating, 3 complex: what scalars and 0-d tensors are compared by."""
-    if dtype == "bool":
-        return 0
-    return 3 if is_complex(dtype) else 2 if is_float(dtype) else 1
+def torch_dtype(dtype: str) -> torch.dtype:
+    """The type of PyTorch of a name."""
+    kind: torch.dtype = getattr(torch, dtype)
+    return kind
+
+
+def torch_name(dtype: torch.dtype) -> str:
+    """The name of a type of PyTorch."""
+    return str(dtype).removeprefix("torch.")

@@ -19,50 +19,35 @@ _COMPARISONS = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge"
 
 @lowers(*(f"aten.{name}" for name in _COMPARISONS))
 def _compare(call: Call, self: Any, other: Any, **_: Any) -> Value:
-    x, y = pair(call, self, other, common_dtype([self, other]))
+    x, y = pair(call, self, other, common_dtype(self, other))
     return op.compare(_COMPARISONS[call.base], x, y)
 
 
-@lowers("aten.logical_not")
-def _logical_not(call: Call, self: Any, **_: Any) -> Value:
-    return op.not_(value_at(self, call.shape, "bool"))
+@lowers("aten.logical_not", "aten.bitwise_not")
+def _not(call: Call, self: Any, **_: Any) -> Value:
+    return op.not_(value_at(self, call.shape, _dtype(call)))
 
 
-@lowers("aten.bitwise_not")
-def _bitwise_not(call: Call, self: Any, **_: Any) -> Value:
-    return op.not_(value_at(self, call.shape, call.dtype))
+def _dtype(call: Call) -> str:
+    """What an op is computed in: logic of bools, bits of the result's type."""
+    return "bool" if call.base.startswith("logical_") else call.dtype
 
 
-_LOGICAL: dict[str, Callable[[Value, Value], Value]] = {
-    "and": op.and_,
-    "or": op.or_,
-    "xor": op.xor,
+_BITS: dict[str, Callable[[Value, Value], Value]] = {
+    **dict.fromkeys(("logical_and", "bitwise_and"), op.and_),
+    **dict.fromkeys(("logical_or", "bitwise_or"), op.or_),
+    **dict.fromkeys(("logical_xor", "bitwise_xor"), op.xor),
+    **dict.fromkeys(("__lshift__", "bitwise_left_shift"), hlo.shift_left),
+    **dict.fromkeys(("__rshift__", "bitwise_right_shift"), hlo.shift_right_arithmetic),
 }
 
 
-@lowers("aten.logical_and", "aten.logical_or", "aten.logical_xor")
-def _logical(call: Call, self: Any, other: Any, **_: Any) -> Value:
-    function = _LOGICAL[call.base.removeprefix("logical_")]
-    return function(*pair(call, self, other, "bool"))
-
-
-@lowers("aten.bitwise_and", "aten.bitwise_or", "aten.bitwise_xor")
-def _bitwise(call: Call, self: Any, other: Any, **_: Any) -> Value:
-    function = _LOGICAL[call.base.removeprefix("bitwise_")]
-    return function(*pair(call, self, other, call.dtype))
-
-
-@lowers("aten.__lshift__", "aten.bitwise_left_shift")
-def _shift_left(call: Call, self: Any, other: Any, **_: Any) -> Value:
-    return hlo.shift_left(*pair(call, self, other, call.dtype))
-
-
-@lowers("aten.__rshift__", "aten.bitwise_right_shift")
-def _shift_right(call: Call, self: Any, other: Any, **_: Any) -> Value:
-    right = hlo.shift_right_arithmetic
-    if dtypes.is_unsigned(call.dtype):
-        right = hlo.shift_right_logical
-    return right(*pair(call, self, other, call.dtype))
+@lowers(*(f"aten.{name}" for name in _BITS))
+def _bits(call: Call, self: Any, other: Any, **_: Any) -> Value:
+    function = _BITS[call.base]
+    if function is hlo.shift_right_arithmetic and dtypes.is_unsigned(call.dtype):
+        function = hlo.shift_right_logical
+    return function(*pair(call, self, other, _dtype(call)))
 
 
 @lowers("aten.isnan")

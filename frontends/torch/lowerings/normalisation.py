@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from flint.frontends.torch.lowerings import dtypes
 from flint.frontends.torch.lowerings import operations as op
 from flint.frontends.torch.lowerings.calls import Call, Unsupported, value_at
@@ -82,19 +84,13 @@ def _rms_norm(
     dims = _trailing(input.rank, normalized_shape)
     dtype = call.compute
     x = value_at(input, input.shape, dtype)
-    eps = _EPSILON[input.dtype] if eps is None else eps
+    eps = torch.finfo(dtypes.torch_dtype(input.dtype)).eps if eps is None else eps
     square = _mean(op.multiply(x, x), dims)
     scale = inverse_deviation(square, eps)
     y = op.multiply(x, op.keep(scale, input.shape, dims))
     if weight is not None:
         y = op.multiply(y, value_at(weight, input.shape, dtype))
     return [y, op.reshape(scale, call.targets[1].shape)]
-
-
-#: Machine epsilon by dtype: what torch takes for a missing eps.
-_EPSILON = {
-    "float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52,
-}  # fmt: skip
 
 
 @lowers("aten._fused_rms_norm_backward")

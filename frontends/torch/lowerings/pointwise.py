@@ -99,7 +99,7 @@ def _unary(function: Callable[[Value], Value]) -> Callable[..., Value]:
 TABLE.update({f"aten.{name}": _unary(function) for name, function in _UNARY.items()})
 
 
-@lowers("aten.clone", "aten._to_copy", "aten.lift_fresh_copy")
+@lowers("aten.clone", "aten._to_copy", "aten.lift_fresh_copy", "aten._copy_from")
 def _copied(call: Call, self: Any, *_: Any, **__: Any) -> Value:
     """The same values, in another layout, dtype or device."""
     return value_at(self, call.shape, call.dtype)
@@ -108,11 +108,6 @@ def _copied(call: Call, self: Any, *_: Any, **__: Any) -> Value:
 @lowers("aten.copy")
 def _copy(call: Call, _self: Any, src: Any, *_: Any) -> Value:
     return value_at(src, call.shape, call.dtype)
-
-
-@lowers("aten._copy_from")
-def _copy_from(call: Call, self: Any, *_: Any) -> Value:
-    return value_at(self, call.shape, call.dtype)
 
 
 def plus(x: Value, y: Value, alpha: Any = 1) -> Value:
@@ -193,11 +188,6 @@ def _reverse_subtract(call: Call, self: Any, other: Any, alpha: Any = 1, **_: An
     return op.subtract(y, x if alpha == 1 else op.multiply(x, op.like(alpha, x)))
 
 
-@lowers("aten.mul")
-def _multiply(call: Call, self: Any, other: Any, **_: Any) -> Value:
-    return times(*pair(call, self, other))
-
-
 @lowers("aten.pow")
 def _power(call: Call, self: Any, exponent: Any, **_: Any) -> Value:
     base = promoted(call, self)
@@ -206,14 +196,23 @@ def _power(call: Call, self: Any, exponent: Any, **_: Any) -> Value:
     return raised(base, exponent)
 
 
-@lowers("aten.maximum")
-def _maximum(call: Call, self: Any, other: Any, **_: Any) -> Value:
-    return op.maximum(*pair(call, self, other))
+#: Two arguments, computed in the result's compute dtype.
+_BINARY: dict[str, Callable[[Value, Value], Value]] = {
+    "mul": times,
+    "maximum": op.maximum,
+    "minimum": op.minimum,
+    "atan2": hlo.atan2,
+}
 
 
-@lowers("aten.minimum")
-def _minimum(call: Call, self: Any, other: Any, **_: Any) -> Value:
-    return op.minimum(*pair(call, self, other))
+def _binary(function: Callable[[Value, Value], Value]) -> Callable[..., Value]:
+    def lower(call: Call, self: Any, other: Any, **_: Any) -> Value:
+        return function(*pair(call, self, other))
+
+    return lower
+
+
+TABLE.update({f"aten.{name}": _binary(function) for name, function in _BINARY.items()})
 
 
 @lowers("aten.fmax", "aten.fmin")
@@ -224,11 +223,6 @@ def _extreme_number(call: Call, self: Any, other: Any, **_: Any) -> Value:
     if not dtypes.is_float(op.dtype_of(x)):
         return best
     return op.select(is_nan(x), y, op.select(is_nan(y), x, best))
-
-
-@lowers("aten.atan2")
-def _atan2(call: Call, self: Any, other: Any, **_: Any) -> Value:
-    return hlo.atan2(*pair(call, self, other))
 
 
 @lowers("aten.lerp")

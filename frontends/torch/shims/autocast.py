@@ -9,12 +9,13 @@ outermost autocast ends, as PyTorch does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from flint.frontends.torch.patching import around, register_kernels
+from flint.frontends.torch.recording.schemas import tensors_in
 
 _LOWER = (
     "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d", "conv_transpose2d.input",
@@ -109,18 +110,10 @@ def _float32_result(op: Any, args: Any, kwargs: Any) -> _Arguments:
 
 
 def _widest(_: Any, args: Any, kwargs: Any) -> _Arguments:
-    types = {item.dtype for item in _tensors((*args, *kwargs.values()))}
+    types = {item.dtype for item in tensors_in((*args, *kwargs.values()))}
     if torch.float32 in types:
         return _all_to(torch.float32, args, kwargs)
     return args, kwargs
-
-
-def _tensors(items: Iterable[Any]) -> Iterable[torch.Tensor]:
-    for item in items:
-        if isinstance(item, torch.Tensor):
-            yield item
-        elif isinstance(item, list | tuple):
-            yield from _tensors(item)
 
 
 def _all_to(dtype: torch.dtype, args: Any, kwargs: Any) -> _Arguments:

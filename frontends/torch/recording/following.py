@@ -1,0 +1,194 @@
+"""Token counts of routers, which are data, by a stated model.
+
+The idea: which expert a token goes to depends on values, and how many rows a rank sends to another
+follows from it.  A capture has no values, but programs count the choices in few ways (a histogram,
+``bincount``, ``scatter_add`` of ones), and everything that they do with the counts afterwards is
+arithmetic on small integers.  So the counts come from a model (``routing.py``), the same on every
+rank, and what is computed from them is computed: sums per rank, what arrives from others, where
+groups end.  Reading such a value (``.tolist()``) then gives what the model implies, on every rank
+the matching part of it, and each use is reported.
+
+    @flint.capture(mesh=(8, 8), axes=("dp", "ep"), setup=build)        # balanced
+    @flint.capture(..., routing=(4, 2, 1, 1, 1, 1, 1, 1))              # the first is popular
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+
+from flint.frontends.torch.context import capture
+from flint.frontends.torch.modes import dispatch_mode
+from flint.frontends.torch.recording.known_values import MOST, Known, follow, forget
+from flint.frontends.torch.recording.schemas import tensors_in
+from flint.frontends.torch.user_lines import users_line
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor, torch.nn.Buffer)
+
+
+def following() -> AbstractContextManager[Any]:
+    """A mode that follows counts; within fake mode, and outside of a recorder."""
+    return dispatch_mode(_see)
+
+
+def _see(op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    for kind in types:
+        if kind not in _PLAIN:
+            return NotImplemented
+    values = capture().known_values
+    if op in _INSTEAD:
+        return _INSTEAD[op](values, op, args, kwargs)
+    result = op(*args, **kwargs)
+    rule = _RULES.get(op)
+    if rule is not None:
+        rule(values, op, args, kwargs, result)
+    elif values and args:
+        follow(values, op, args, kwargs, result)
+    return result
+
+
+# Where values come from.
+
+
+def _made(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
+    """Integers that the program makes from Python numbers."""
+    if result.numel() > MOST or result.dtype.is_floating_point:
+        return
+    with unset_fake_temporarily():
+        if next(tensors_in(args), None) is None:
+            plain = {**kwargs, "device": torch.device("cpu"), "pin_memory": None}
+            value = op(*args, **plain)
+        else:  # zeros_like and its like: only the form of its argument counts
+            like = torch.empty(result.shape, dtype=result.dtype)
+            value = op(like, *args[1:])
+    values[result] = Known(value)
+
+
+def _lifted(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
+    """Integers that the program gives: ``torch.tensor([2, 1])``; maybe others on other ranks."""
+    given = args[0]
+    if type(given) is torch.Tensor and not given.is_floating_point() and given.numel() <= MOST:
+        with unset_fake_temporarily():
+            values[result] = Known(given.clone(), alike=False)
+
+
+def _counted(values: Any, result: torch.Tensor, choices: int) -> torch.Tensor:
+    """A result that counts choices: the model's counts."""
+    file, line = users_line(sys._getframe(1))
+    at = f"{os.path.basename(file)}:{line}" if file else "an unknown line"
+    routing = capture().routing
+    counts = routing.counts(choices, result.numel())
+    origin = (
+        f"{routing.name} routing: {choices} choices among {result.numel()} experts, counted at {at}"
+    )
+    with unset_fake_temporarily():
+        value = torch.tensor(counts).to(result.dtype)
+    values[result] = Known(value, origin)
+    return result
+
+
+def _histc(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
+    _counted(values, result, args[0].numel())
+
+
+def _bincount(values: Any, op: Any, args: Any, kwargs: Any) -> Any:
+    """Its length is data, unless the program says how many there are at least, and means it."""
+    given = dict(zip(("self", "weights", "minlength"), args, strict=False), **kwargs)
+    size = int(given.get("minlength") or 0)
+    if given.get("weights") is not None or size == 0:
+        return op(*args, **kwargs)
+    result = torch.empty(size, dtype=torch.int64, device=args[0].device)
+    return _counted(values, result, args[0].numel())
+
+
+def _scatter_add(values: Any, op: Any, args: Any, kwargs: Any) -> Any:
+    """Ones added to zeros, each at a place that is not known."""
+    target, _, index, source = (*args, *kwargs.values())[:4]
+    before, added = values.get(target), values.get(source)
+    result = op(*args, **kwargs)
+    counts = False
+    if target.dim() == 1 and index not in values and before is not None and added is not None:
+        with unset_fake_temporarily():
+            counts = not bool(before.value.any()) and bool((added.value == 1).all())
+    if op._schema.is_mutable:
+        forget(values, target)
+    return _counted(values, result, index.numel()) if counts else result
+
+
+# What arrives from other ranks, whose counts are the same.
+
+
+def _exchanged(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
+    group: Any
+    if op.namespace == "c10d":
+        result, source, boxed, *splits = (*args, *kwargs.values())[:5]
+        kind: Any = dist.ProcessGroup
+        group = kind.unbox(boxed)
+        forget(values, result)
+    else:
+        source, *splits, name = (*args, *kwargs.values())[:4]
+        c10d: Any = dist.distributed_c10d
+        group = c10d._resolve_process_group(name)
+    known = values.get(source)
+    if known is None or not known.alike or any(len(set(sizes)) > 1 for sizes in splits):
+        return
+    size = dist.get_world_size(group)
+    with unset_fake_temporarily():
+        part = known.value.chunk(size)[dist.get_rank(group)]
+        value = torch.cat([part] * size)
+    values[result] = Known(value, known.origin, alike=False)
+
+
+def _gathered(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
+    source = args[0]
+    if op.namespace == "c10d":
+        result, source = (*args, *kwargs.values())[:2]
+        forget(values, result)
+    known = values.get(source)
+    if known is not None and known.alike:
+        with unset_fake_temporarily():
+            each = known.value.flatten()
+            value = torch.cat([each] * (result.numel() // each.numel())).view(result.shape)
+        values[result] = Known(value, known.origin)
+
+
+def _waited(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
+    known = values.get(args[0])
+    if known is not None:
+        values[result] = known
+
+
+_aten, _functional, _c10d = torch.ops.aten, torch.ops._c10d_functional, torch.ops.c10d
+
+#: Op -> what notes the value of its result.
+_RULES: Mapping[Any, Callable[[Any, Any, Any, Any, Any], None]] = {
+    **dict.fromkeys(
+        (
+            _aten.arange.default, _aten.arange.start, _aten.arange.start_step, _aten.zeros.default,
+            _aten.ones.default, _aten.full.default, _aten.zeros_like.default,
+            _aten.ones_like.default,
+        ),
+        _made,
+    ),
+    _aten.lift_fresh.default: _lifted,
+    _aten.histc.default: _histc,
+    _functional.all_to_all_single.default: _exchanged,
+    _functional.all_gather_into_tensor.default: _gathered,
+    _functional.wait_tensor.default: _waited,
+    _c10d.alltoall_base_.default: _exchanged,
+    _c10d._allgather_base_.default: _gathered,
+}  # fmt: skip
+
+#: Op -> what runs in its place.
+_INSTEAD: Mapping[Any, Callable[[Any, Any, Any, Any], Any]] = {
+    _aten.bincount.default: _bincount,
+    _aten.scatter_add.default: _scatter_add,
+    _aten.scatter_add_.default: _scatter_add,
+}
