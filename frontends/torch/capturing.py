@@ -148,9 +148,9 @@ def _answers(reports: Sequence[dict[str, Any]], world: int) -> Answers:
     return Answers(kinds, any(report["unseen"] for report in reports))
 
 
-def _not_recorded(told: Answers, recorded: Iterable[int]) -> Counter[str]:
+def _not_recorded(answers: Answers, recorded: Iterable[int]) -> Counter[str]:
     """A warning of kinds of ranks none of which was recorded."""
-    seen, kinds = np.unique(told.kinds[list(recorded)]), np.unique(told.kinds)
+    seen, kinds = np.unique(answers.kinds[list(recorded)]), np.unique(answers.kinds)
     if len(seen) == len(kinds):
         return Counter()
     return Counter(

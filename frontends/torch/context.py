@@ -24,7 +24,7 @@ class Capture:
         routing: how choices spread over experts.
         fake_mode: the FakeTensorMode that it runs in.
         ask_stage: asks a rank what reaches a pipeline stage.
-        tell_stage: is told what reaches a pipeline stage from this rank.
+        tell_stage: called with a pipeline stage and what reaches it from this rank.
         assumed: what has been assumed: text -> how often.
         known_values: tensor -> what is known of its value.
         questions: masks over all ranks, as packed bits: where a question about the own rank has

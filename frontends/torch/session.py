@@ -11,7 +11,6 @@ changes the process, which therefore is one that ends afterwards.
 from __future__ import annotations
 
 import contextlib
-import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from flint.frontends.torch.recording.tracking import Tracker
 from flint.frontends.torch.recording.watching import watching
 from flint.frontends.torch.routing import Routing, routing_of
 from flint.frontends.torch.shims import attention, missing_shapes, work
+from flint.frontends.torch.step_arguments import Arguments, by_parameter, prepared
 from flint.frontends.torch.user_lines import at_line, users_line_of
 
 #: Name of an exception -> what to do about it.
@@ -44,9 +44,6 @@ _ADVICE = dict.fromkeys(
     "(torch.where, masks, padding to a capacity)",
 ) | {"MemoryError": "out of memory: build the model on the meta device or raise the memory limit"}
 
-#: Positional and keyword arguments of a step.
-_Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-
 
 def record(
     function: Callable[..., Any],
@@ -55,7 +52,7 @@ def record(
     axes: tuple[str, ...],
     rank: int,
     *,
-    arguments: _Arguments | None = None,
+    arguments: Arguments | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Recording:
     """Record one step of one rank.  Changes this process for good: run it in a child.
@@ -89,7 +86,7 @@ class _Session:
 
     function: Callable[..., Any]
     setup: Callable[..., Any] | None
-    arguments: _Arguments | None
+    arguments: Arguments | None
     shape: tuple[int, ...]
     axes: tuple[str, ...]
     per_host: int
@@ -117,7 +114,7 @@ class _Session:
     def _run_as_rank(
         self, rank: int, stage: int, known: stage_shapes.Known, tell: Callable[..., None]
     ) -> None:
-        """Be another rank until it has told what it sends to a pipeline stage."""
+        """Be another rank until it sends what reaches a pipeline stage."""
 
         def send(target: int, looks: Any) -> None:
             peers.known[target] = looks
@@ -155,8 +152,8 @@ class _Session:
         """Set up and run the step once: its arguments, positional, by keyword, and by name."""
         with watching(tracker):
             with _users("setup"):
-                args, kwargs = _prepare(self.setup, mesh, self.arguments)
-            by_name = _by_name(self.function, args, kwargs)
+                args, kwargs = prepared(self.setup, mesh, self.arguments)
+            by_name = by_parameter(self.function, args, kwargs)
             tracker.names.update(names_of(by_name).modules)
             of_setup = context.capture().assumed.copy()
             with _users("the step's first run"):
@@ -188,67 +185,6 @@ class _Session:
             asked=tuple(sorted(known.questions)),
             unseen=tuple(sorted(known.unseen)),
         )
-
-
-def _prepare(
-    setup: Callable[..., Any] | None, mesh: Any, arguments: _Arguments | None
-) -> _Arguments:
-    if setup is None:
-        return _moved(arguments or ((), {}))
-    made = setup(mesh)
-    if (
-        isinstance(made, tuple)
-        and len(made) == 2
-        and isinstance(made[0], tuple)
-        and isinstance(made[1], dict)
-    ):
-        return made
-    if made is None:
-        return (), {}
-    return (tuple(made) if isinstance(made, tuple | list) else (made,)), {}
-
-
-def _moved(arguments: _Arguments) -> _Arguments:
-    """Arguments that were made before the capture, on the recording device."""
-
-    def move(item: Any) -> Any:
-        if isinstance(item, torch.nn.Module):
-            return item.to(device.NAME)
-        if isinstance(item, torch.optim.Optimizer):
-            raise UsageError(
-                "an optimizer as an argument holds real parameters: make model, optimizer and "
-                "batch in setup=..., which runs on the recording device"
-            )
-        if isinstance(item, torch.Tensor):
-            return item.to(device.NAME)
-        if isinstance(item, list | tuple) and type(item) in (list, tuple):
-            return type(item)(move(part) for part in item)
-        if type(item) is dict:
-            return {key: move(value) for key, value in item.items()}
-        return item
-
-    args, kwargs = arguments
-    return tuple(move(item) for item in args), {key: move(item) for key, item in kwargs.items()}
-
-
-def _by_name(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Arguments by the names of the step's parameters, and what the step's closure holds."""
-    named: dict[str, Any] = {}
-    try:
-        bound = inspect.signature(function).bind(*args, **kwargs)
-    except (TypeError, ValueError) as error:
-        raise UsageError(
-            f"setup's result does not fit the step: {error}; it has {len(args)} positional "
-            f"arguments: {', '.join(type(item).__name__ for item in args)}"
-        ) from None
-    for name, value in bound.arguments.items():
-        named[name] = value
-    held = inspect.getclosurevars(function).nonlocals if inspect.isfunction(function) else {}
-    for name, value in held.items():
-        named.setdefault(name, value)
-    return named
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from flint.errors import FlintError, UsageError
 
-#: Ranks per host that LOCAL_RANK is told from.
+#: Ranks per host, from which LOCAL_RANK follows.
 LOCAL_WORLD_SIZE = 8
 
 

@@ -65,7 +65,9 @@ def _see(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 def cuda_names() -> Iterator[None]:
     """Within it, CUDA's names mean the recording device, in this process."""
     module = DeviceModule()
-    values = {"Stream": Stream, "Event": Event, "device": module.device, "_lazy_init": module.init}
+    values = {
+        "Stream": Stream, "Event": Event, "device": module.device, "_lazy_init": lambda: None,
+    }  # fmt: skip
     with contextlib.ExitStack() as stack:
         for owner in (torch.cuda, torch.accelerator):
             for name in dir(module):

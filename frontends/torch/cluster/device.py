@@ -2,7 +2,7 @@
 
 The idea: PyTorch lets a device be made in Python (its PrivateUse1 backend).  Ours has no memory and
 no kernels: tensors on it are fake tensors.  But code asks it for streams and events as it would ask
-a GPU, and what waits for what is told to a timeline, which numbers the ops that are recorded.
+a GPU; a timeline keeps what waits for what, and numbers the ops that are recorded.
 
     with torch.device("flint"): ...             # after registration.register()
     stream = torch.flint.Stream(); stream.wait_event(event)
@@ -86,7 +86,7 @@ class Stream:
         _State.timeline.host_wait(_State.timeline.moment(self.stream_id))
 
     def query(self) -> bool:
-        """Whether all is over: said yes, since nothing runs."""
+        """Whether all is over: always, since nothing runs."""
         return True
 
     def is_capturing(self) -> bool:
@@ -133,7 +133,7 @@ class Event:
         _State.timeline.host_wait(self.recorded(_State.timeline))
 
     def query(self) -> bool:
-        """Whether it is over: said yes, since nothing runs."""
+        """Whether it is over: always, since nothing runs."""
         return True
 
     def elapsed_time(self, _: Event) -> float:

@@ -15,7 +15,7 @@ import torch
 
 from flint.frontends.torch.cluster import device
 
-#: What code is told about the device: as large as an H100 SXM (NVIDIA's data sheet: 80 GB, 132
+#: What programs see of the device: as large as an H100 SXM (NVIDIA's data sheet: 80 GB, 132
 #: SMs, compute capability 9.0), the accelerator that most public trainers know.
 _MEMORY = 80 * 2**30
 _PROCESSORS = 132

@@ -5,7 +5,8 @@ rank of a capture is alone; so a copy of the process, forked while it was still 
 become the neighbour: it runs setup and step until the message is to be sent, and answers with it.
 What is known already goes along, so that each stage is asked once.
 
-    with Peers(become) as peers: peers.ask(rank=0, stage=1)   # what reaches stage 1 from rank 0
+    with waiting(run_as_rank, {}) as peers:
+        peers.ask(rank=0, stage=1)          # what reaches stage 1 from rank 0
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from flint.errors import FlintError
 #: Stage -> what reaches it: plain data that JSON can tell.
 Known = dict[int, Any]
 
-#: Runs a rank until it has told what reaches a stage: ``become(rank, stage, known, tell)``.
-Become = Callable[[int, int, Known, Callable[[Known], None]], None]
+#: Runs as a rank until it sends what reaches a stage: ``run_as_rank(rank, stage, known, tell)``.
+RunAsRank = Callable[[int, int, Known, Callable[[Known], None]], None]
 
 
 @dataclass(slots=True)
@@ -61,7 +62,7 @@ class Peers:
 
 
 @contextmanager
-def waiting(become: Become, known: Known) -> Iterator[Peers]:
+def waiting(run_as_rank: RunAsRank, known: Known) -> Iterator[Peers]:
     """Fork the copy that waits; it ends with the block, or when this process dies."""
     questions, asking = os.pipe()
     answers, telling = os.pipe()
@@ -71,7 +72,7 @@ def waiting(become: Become, known: Known) -> Iterator[Peers]:
     if process == 0:
         os.close(asking)
         os.close(answers)
-        _serve(become, questions, telling)
+        _serve(run_as_rank, questions, telling)
     os.close(questions)
     os.close(telling)
     reader = os.fdopen(answers, "r", encoding="utf-8")
@@ -83,7 +84,7 @@ def waiting(become: Become, known: Known) -> Iterator[Peers]:
         os.waitpid(process, 0)
 
 
-def _serve(become: Become, questions: int, telling: int) -> None:
+def _serve(run_as_rank: RunAsRank, questions: int, telling: int) -> None:
     """In the copy: a child for every question.  Does not return."""
     try:
         with os.fdopen(questions, "r", encoding="utf-8") as lines:
@@ -91,7 +92,7 @@ def _serve(become: Become, questions: int, telling: int) -> None:
                 question = json.loads(line)
                 process = os.fork()
                 if process == 0:
-                    _answer(become, question, telling)
+                    _answer(run_as_rank, question, telling)
                 _, status = os.waitpid(process, 0)
                 if status:
                     os.write(telling, b'{"error": "its process died"}\n')
@@ -99,8 +100,8 @@ def _serve(become: Become, questions: int, telling: int) -> None:
         os._exit(0)
 
 
-def _answer(become: Become, question: dict[str, Any], telling: int) -> None:
-    """In a child: become the rank, tell, end."""
+def _answer(run_as_rank: RunAsRank, question: dict[str, Any], telling: int) -> None:
+    """In a child: run as the rank, answer, end."""
 
     def tell(known: Known) -> None:
         os.write(telling, (json.dumps({"known": known}) + "\n").encode())
@@ -109,7 +110,7 @@ def _answer(become: Become, question: dict[str, Any], telling: int) -> None:
     status = 1
     try:
         known = {int(key): value for key, value in question["known"].items()}
-        become(question["rank"], question["stage"], known, tell)
+        run_as_rank(question["rank"], question["stage"], known, tell)
         text = "it ran its step without sending it"
         os.write(telling, (json.dumps({"error": text}) + "\n").encode())
         status = 0

@@ -1,7 +1,7 @@
 """What the program's tensors are called: parameters, optimizer state, batch.
 
 The idea: the step's arguments are walked for modules, optimizers and tensors; what they hold before
-the step starts gets the user's names, by storage, and the module paths that ops are told by.
+the step starts gets the user's names, by storage, and modules the paths that ops are marked with.
 
     names = Names.of({"model": model, "optimizer": optimizer, "batch": tokens})
     names.known[storage]                 # Named("parameter", "model.layers.0.wq.weight", tensor)
@@ -120,7 +120,7 @@ def _outermost(
 
 
 def _distinct(models: list[torch.nn.Module]) -> bool:
-    """Whether the models' parameters can be told apart by their own names."""
+    """Whether the models' parameters have different names of their own."""
     paths = [path for model in models for path, _ in model.named_parameters()]
     return len(set(paths)) == len(paths)
 

@@ -121,7 +121,7 @@ class Recording:
         groups: process groups, those that are used.
         mesh: ((axis, size), ...) of the device mesh.
         constants: storage -> bytes of small CPU tensors whose values the step made (indices, say).
-        warnings: what was assumed or could not be told, text -> count.
+        warnings: what was assumed or is not known, text -> count.
         breaks: mesh axis -> places from which on ranks have smaller shards.
         asked: questions about the own rank that the program asked: packed bits, a rank each, equal
             for ranks that get the same answer.

@@ -34,7 +34,7 @@ _FLOAT32 = (
     "binary_cross_entropy_with_logits", "dist", "pdist", "cdist", "renorm", "logsumexp",
     "norm.Scalar", "norm.ScalarOpt_dim",
 )  # fmt: skip
-#: These are told the type of their result instead: the cast is part of the kernel.
+#: These get the type of their result as an argument: the cast is part of the kernel.
 _FLOAT32_RESULT = (
     "prod", "prod.dim_int", "softmax.int", "log_softmax.int", "cumprod", "cumsum",
     "linalg_vector_norm", "sum", "sum.dim_IntList",
@@ -101,8 +101,8 @@ def _float32(_: Any, args: Any, kwargs: Any) -> _Arguments:
 def _float32_result(op: Any, args: Any, kwargs: Any) -> _Arguments:
     names = [item.name for item in op._schema.arguments]
     place = names.index("dtype")
-    told = kwargs.get("dtype") is not None or (len(args) > place and args[place] is not None)
-    if told or not args[0].is_floating_point() or args[0].dtype == torch.float64:
+    given = kwargs.get("dtype") is not None or (len(args) > place and args[place] is not None)
+    if given or not args[0].is_floating_point() or args[0].dtype == torch.float64:
         return args, kwargs
     if len(args) > place:
         return (*args[:place], torch.float32, *args[place + 1 :]), kwargs

@@ -1,10 +1,10 @@
 """``torch.compile`` and ``torch.jit.script``: recorded as the eager code that they are made from.
 
-Under fake tensors nothing is compiled, and which kernels a compiler would fuse is its own affair:
-the ops are those of the eager program, which is told.  TorchScript runs the same ops; it reads the
-source of what it is given, which functions that a capture has replaced have none of.  Forward-mode
-derivatives (``torch.func.jvp``) need decompositions that PyTorch scripts when it first uses them:
-those are its own.
+Under fake tensors nothing is compiled, and which kernels a compiler would fuse is not known here:
+the ops are those of the eager program, and a warning says so.  TorchScript runs the same ops; it
+reads the source of the functions that it is given, and those that a capture has replaced have no
+source.  Forward-mode derivatives (``torch.func.jvp``) need decompositions that PyTorch scripts when
+it first uses them: those are scripted.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ _FUSED = ("silu_backward", "mish_backward", "native_channel_shuffle", "_fused_rm
 
 def apply() -> None:
     """Give the recording device its kernels."""
-    allocating = {"empty.memory_format": _empty, "empty_strided": _empty_strided}
+    allocating: dict[str, Any] = {"empty.memory_format": _empty, "empty_strided": _empty_strided}
     register_kernels("aten", "PrivateUse1", allocating)
     replace(FakeTensorMode, "avoid_device_init", property(lambda _: True))
     register_kernels("aten", "PrivateUse1", dict.fromkeys(_FUSED, _never_run))

@@ -31,7 +31,7 @@ from flint.frontends.torch.context import capture
 from flint.frontends.torch.ranks.replica_groups import full_groups
 from flint.frontends.torch.user_lines import at_user_line
 
-#: More different questions than this are not told apart.
+#: More different questions than this are not distinguished.
 _MOST = 64
 
 #: Variables of launchers that tell ranks apart.

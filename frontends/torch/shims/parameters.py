@@ -72,4 +72,5 @@ def _assign_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
         moved = value.detach()
         if isinstance(tensor, torch.nn.Parameter):
             moved = torch.nn.Parameter(moved, requires_grad=tensor.requires_grad)
-        torch.utils.swap_tensors(tensor, moved)
+        utils: Any = torch.utils
+        utils.swap_tensors(tensor, moved)

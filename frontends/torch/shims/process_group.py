@@ -4,9 +4,9 @@ Training programs call ``init_process_group`` (with NCCL, time limits, device id
 fake cluster the group exists before they run: a second one is the same one.  Groups of other
 backends are fake ones, too; barriers of gloo's that find who is missing find nobody.
 
-Which backend a group has decides what is communicated: the gradient of a gather is a reduce-scatter
-with NCCL and an all-to-all without.  Programs, and PyTorch's functions with gradients, are told the
-backend that was asked for, by default NCCL.
+A group's backend decides what is communicated: the gradient of a gather is a reduce-scatter with
+NCCL and an all-to-all without.  Programs, and PyTorch's functions with gradients, get the backend
+that was asked for, by default NCCL.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Values that leave tensors otherwise than by ``.item()``: formatted, as numpy arrays, saved.
 
 A logging line or a checkpoint must not stop a capture.  What is shown or handed out follows the
-policy of ``values.py``, and is told with its line: 1.0 for floats, False for bools; whole numbers
-are shown as 0 where they are only formatted, else they must be known.  ``torch.isfinite`` and
-``torch.isnan`` say that numbers are finite, so that checks for broken losses pass.
+policy of ``values.py`` and is reported with its line: 1.0 for floats, False for bools; whole
+numbers are shown as 0 where they are only formatted, else they must be known.  ``torch.isfinite``
+and ``torch.isnan`` say that numbers are finite, so that checks for broken losses pass.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import torch
 from hypothesis import given
 
 from flint.errors import FlintError
-from flint.frontends.torch.emission import emit, emitted
+from flint.frontends.torch.emission import emitted
 from flint.frontends.torch.ranks.replica_groups import full_groups, full_pairs
 from flint.frontends.torch.recording.recording import Group, Input, Op, Recording, View, views_in
 from flint.graph.graph import EdgeKind, NodeKind, Phase
@@ -79,7 +79,7 @@ def test_an_executed_step_gives_pytorchs_loss_gradients_parameters_and_state(nam
 
 def worst_update(recorded, made_of):
     """How far the changes that another recording's module makes are from PyTorch's, relatively."""
-    outputs, aliases = execute(emit(made_of.recording), recorded.inputs)
+    outputs, aliases = execute(emitted(made_of.recording).data, recorded.inputs)
     worst = 0.0
     for number, after in recorded.mutated.items():
         before = recorded.inputs[number]
@@ -109,7 +109,7 @@ def test_another_seeds_step_is_not_taken_for_this_one():
     """The negative control."""
     case = STEPS["transformer, clip, foreach AdamW"]
     recorded, other = recorded_step(*case), recorded_step(*case, seed=1)
-    outputs, _ = execute(emit(recorded.recording), other.inputs)
+    outputs, _ = execute(emitted(recorded.recording).data, other.inputs)
     with pytest.raises(AssertionError):
         assert_equal(outputs[-1], recorded.results[-1])
 
@@ -189,7 +189,7 @@ def recording(ops, inputs, results, **fields):
 
 
 def graph_of(made):
-    return walk(read_mlir(emit(made)), None, WalkOptions()).graph
+    return walk(read_mlir(emitted(made).data), None, WalkOptions()).graph
 
 
 def waits(graph):
@@ -311,7 +311,7 @@ def test_an_op_that_leaves_no_trace_is_a_warning():
 def test_inputs_have_their_roles_names_and_aliases():
     grow = Op(name="aten.add_.Tensor", args=(X, 1), kwargs={}, results=(X,), writes=(X,))
     made = recording([grow], [Input(X, "parameter", "net.w")], [])
-    module = read_mlir(emit(made))
+    module = read_mlir(emitted(made).data)
     assert (module.input_roles, module.input_names) == (("parameter",), ("net.w",))
     assert dict(module.donated) == {0: 0}
 
@@ -324,14 +324,14 @@ def test_a_constant_whose_value_is_known_is_written_and_no_parameter():
         storage_bytes=(64, 4, 64), constants={1: bytes.fromhex("00002040")},
     )  # fmt: skip
     x = torch.arange(16.0).reshape(4, 4)
-    ((ours,), aliases) = execute(emit(dataclasses.replace(made, world_size=1)), [x])
+    ((ours,), aliases) = execute(emitted(dataclasses.replace(made, world_size=1)).data, [x])
     assert aliases == {}
     assert torch.equal(ours, 2.5 * x)
 
 
 def test_equal_calls_share_a_function():
     ops = [relu(X, A), relu(A, B), relu(B, C)]
-    text = str(parse(emit(recording(ops, [Input(X, "batch", "x")], [C]))))
+    text = str(parse(emitted(recording(ops, [Input(X, "batch", "x")], [C])).data))
     assert text.count("func.func private") == 1
     assert text.count("stablehlo.composite") == 3
 
@@ -341,7 +341,7 @@ def test_scalars_of_another_type_make_another_function():
         return Op(name="aten.add.Tensor", args=(source, number), kwargs={}, results=(target,))
 
     ops = [add(X, A, 1), add(A, B, 1.0), add(B, C, True)]
-    text = str(parse(emit(recording(ops, [Input(X, "batch", "x")], [C]))))
+    text = str(parse(emitted(recording(ops, [Input(X, "batch", "x")], [C])).data))
     assert text.count("func.func private") == 3
 
 
@@ -351,7 +351,7 @@ def test_bytes_per_op_do_not_grow_with_the_number_of_layers():
         recorded = recorded_step(
             lambda layers=layers: Llama(layers=layers), token_batch, sgd(foreach=False), {}
         )
-        sizes.append(len(emit(recorded.recording)))
+        sizes.append(len(emitted(recorded.recording).data))
     assert sizes[2] - sizes[1] < 2.2 * (sizes[1] - sizes[0])
 
 
@@ -434,7 +434,7 @@ def test_an_unknown_communication_is_refused():
     op = Op(name="c10d.unknown_.default", args=(X,), kwargs={}, results=(), group=0)
     made = recording([op], [Input(X, "batch", "")], [], groups=(Group("g", "", (0, 1)),))
     with pytest.raises(FlintError, match="cannot be written as a StableHLO collective"):
-        emit(made)
+        emitted(made)
 
 
 @st.composite

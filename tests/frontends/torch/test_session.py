@@ -334,7 +334,7 @@ def old_fsdp(mesh):
 
 
 def test_the_first_fsdp_is_refused():
-    with pytest.raises(FlintError, match=r"test_session.py:\d+: .*use its successor"):
+    with pytest.raises(FlintError, match=r"at .*test_session.py:\d+ .*use its successor"):
         record_in_child(small.step, old_fsdp, (2,), ("dp",))
 
 

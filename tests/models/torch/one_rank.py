@@ -22,10 +22,10 @@ def graph_of(capture):
 
 
 def _emitted(*where):
-    from flint.frontends.torch.emission import emit
+    from flint.frontends.torch.emission import emitted
     from flint.frontends.torch.session import record
 
-    return emit(record(*where))
+    return emitted(record(*where)).data
 
 
 def kernels(graph):
