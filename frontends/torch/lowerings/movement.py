@@ -153,8 +153,8 @@ def _reshaped(call: Call, self: Any, *_: Any, **__: Any) -> Value:
     return op.reshape(self.value, call.shape)
 
 
-@lowers("aten.split_with_sizes_copy", "aten.split_copy")
-def split_along(call: Call, self: Any, sizes: Any = None, dim: int = 0, **_: Any) -> list[Value]:
+@lowers("aten.split_with_sizes_copy", "aten.split_copy", "fsdp.split_with_sizes_copy")
+def _split_along(call: Call, self: Any, sizes: Any = None, dim: int = 0, **_: Any) -> list[Value]:
     """Parts along a dim, one per target; ``sizes`` is their length, or one length for all."""
     along = axis(dim, self.rank)
     if isinstance(sizes, int):
@@ -167,8 +167,8 @@ def split_along(call: Call, self: Any, sizes: Any = None, dim: int = 0, **_: Any
     return parts
 
 
-@lowers("aten._chunk_cat")
-def chunk_cat(call: Call, tensors: Any, dim: int, num_chunks: int, **_: Any) -> Value:
+@lowers("aten._chunk_cat", "fsdp.chunk_cat")
+def _chunk_cat(call: Call, tensors: Any, dim: int, num_chunks: int, **_: Any) -> Value:
     """Each tensor padded to whole chunks along ``dim``, the chunks side by side."""
     rows = []
     for item in tensors:

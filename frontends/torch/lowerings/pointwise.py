@@ -105,7 +105,7 @@ def _copied(call: Call, self: Any, *_: Any, **__: Any) -> Value:
     return value_at(self, call.shape, call.dtype)
 
 
-@lowers("aten.copy")
+@lowers("aten.copy", "fsdp.copy")
 def _copy(call: Call, _self: Any, src: Any, *_: Any) -> Value:
     return value_at(src, call.shape, call.dtype)
 

@@ -30,22 +30,16 @@ def _total(call: Call, self: Any, dim: Any = None, keepdim: bool = False, **_: A
     return op.reshape(value, call.shape)
 
 
-@lowers("aten.prod")
-def _product(call: Call, self: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Value:
-    value = value_at(self, self.shape, call.compute)
-    return op.reshape(op.reduce(value, axes(dim, self.rank), "multiply"), call.shape)
+_REDUCTIONS = {
+    "prod": "multiply", "amax": "maximum", "amin": "minimum", "all": "and", "any": "or",
+}  # fmt: skip
 
 
-@lowers("aten.amax", "aten.amin")
-def _extreme(call: Call, self: Any, dim: Any = (), keepdim: bool = False, **_: Any) -> Value:
-    kind = "maximum" if call.base == "amax" else "minimum"
-    return op.reshape(op.reduce(self.value, axes(dim, self.rank), kind), call.shape)
-
-
-@lowers("aten.all", "aten.any")
-def _truth(call: Call, self: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Value:
-    kind = "and" if call.base == "all" else "or"
-    value = value_at(self, self.shape, "bool")
+@lowers(*(f"aten.{name}" for name in _REDUCTIONS))
+def _reduction(call: Call, self: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Value:
+    kind = _REDUCTIONS[call.base]
+    dtype = {"multiply": call.compute, "and": "bool", "or": "bool"}.get(kind, self.dtype)
+    value = value_at(self, self.shape, dtype)
     return op.reshape(op.reduce(value, axes(dim, self.rank), kind), call.shape)
 
 
