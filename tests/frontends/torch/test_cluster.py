@@ -25,9 +25,9 @@ def test_a_small_job_has_one_host():
 def groups_of(rank, shape, axes):
     import torch.distributed as dist
 
-    from flint.frontends.torch.cluster import cluster, device
+    from flint.frontends.torch.cluster import cluster, device, registration
 
-    device.register()
+    registration.register()
     mesh = cluster.start(rank, shape, axes, device.NAME)
     found = {axis: dist.get_process_group_ranks(mesh.get_group(axis)) for axis in axes}
     return dist.get_rank(), dist.get_world_size(), mesh.device_type, found

@@ -13,9 +13,9 @@ def _meshes(ranks):
     from torch.distributed.device_mesh import init_device_mesh
 
     from flint.frontends.torch import shims
-    from flint.frontends.torch.cluster import cluster, device
+    from flint.frontends.torch.cluster import cluster, device, registration
 
-    device.register()
+    registration.register()
     shims.apply_all()
     cluster.start(0, (ranks,), ("dp",), device.NAME, 8)
     one = init_device_mesh(device.NAME, (2, ranks // 2), mesh_dim_names=("a", "b"))
