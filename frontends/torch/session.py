@@ -68,7 +68,7 @@ def record(
             router sends where (``routing.py``; default "balanced").
 
     Raises:
-        UsageError: a setting that there is not, a rank outside the mesh.
+        UsageError: an unknown setting, a rank outside the mesh.
         FlintError: setup or step cannot run on fake tensors; the text names the user's line.
     """
     given = dict(settings or {})

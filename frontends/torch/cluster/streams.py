@@ -2,7 +2,7 @@
 
 The idea: ops get numbers as they are issued.  A moment is, for every stream, the last op that is
 over by then, as a vector clock; a stream's ops follow each other, and waiting merges moments.  So
-of all the ops before it, an op names only those that its own stream does not tell already.
+of all the ops before it, an op names only those that its own stream does not imply.
 
     timeline = Timeline()
     timeline.issue(0)                                  # op 0 on stream 0

@@ -121,7 +121,7 @@ class Storages:
             self._known[view.storage] = _Storage(value, view, version, views={view: value})
             return
         self._check(view)
-        self.allocate(view.storage)  # what is not written now is nobody's mistake
+        self.allocate(view.storage)  # reading the rest later is no mistake
         known = self._known.get(view.storage) or self._unknown(view)
         ends = [
             self.length(view.storage, dtype) * dtypes.size(dtype)

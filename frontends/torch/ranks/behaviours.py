@@ -1,12 +1,12 @@
-"""Which ranks do the same: found by recording a few of them.
+"""Which ranks do the same, from recordings of a few of them.
 
 The idea: what a rank does depends on its place in the mesh along some axes (a pipeline's stages)
 and not along others.  The first, the last and two other ranks are recorded; where they agree all
 ranks run one program.  Where not, and where it is known at which places something changes (uneven
 shards), ranks between any two such places are recorded.  Where that does not explain what was seen,
 the axes along which something changes are found one by one, every place along those is recorded,
-and ranks elsewhere are recorded to check the prediction.  What a program asks about its own rank
-(``rank == 1``) tells of ranks that get another answer than those that were recorded: they are, too.
+and ranks elsewhere are recorded to check the prediction.  A program may ask about its own rank
+(``rank == 1``): ranks that get another answer than the recorded ones are recorded, too.
 
     behaviours((4, 2, 8), sign)       # sign(ranks) -> rank -> signature; here 4 stages
     [Behaviour(0, mask of 16 ranks), Behaviour(16, ...), ...]
@@ -32,7 +32,7 @@ FEW = 8
 #: More ranks with different answers than this are not recorded for their answers alone.
 _MOST_ANSWERS = 16
 
-#: Ranks -> what tells each of them apart; equal for ranks that do the same.
+#: Records ranks: rank -> its signature, equal for ranks that do the same.
 Sign = Callable[[Sequence[int]], dict[int, str]]
 
 
@@ -102,7 +102,7 @@ def behaviours(
 
 
 class _Search:
-    """Ranks that have been recorded, and what they tell of the others.
+    """Ranks that have been recorded, and what follows for the others.
 
     Attributes:
         known: rank -> its signature.

@@ -1,6 +1,6 @@
-"""The ranks that are roots of collectives: what they do differs, and others tell who they are.
+"""The ranks that are roots of collectives: they do something else than the others.
 
-root_masks(recording)      # packed bits of all ranks: those that gather, in every group alike
+root_masks(recording)      # packed bits: the ranks that gather, in all translates of the group
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from flint.frontends.torch.recording.recording import Recording
 
 
 def root_masks(recording: Recording) -> tuple[bytes, ...]:
-    """Per process group and root of it: the roots of all groups that lie alike, as packed bits."""
+    """Per process group and root: the roots of all translates of the group, as packed bits."""
     shape = tuple(size for _, size in recording.mesh) or (recording.world_size,)
     found = set()
     for op in recording.ops:

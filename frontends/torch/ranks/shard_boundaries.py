@@ -2,7 +2,7 @@
 
 The idea: what does not divide evenly gives the last ranks of a mesh axis smaller shards, or none.
 Which places those are follows from the tensors' sizes: of 251 rows over 4 ranks each has 63, the
-last 62.  This tells whom to record; what they do is still seen from their recordings.
+last 62.  This says which ranks to record; what they do is read from their recordings.
 
     breaks(model.parameters(), ("dp", "tp"))      # {"dp": (63,)}: from place 63 on it is different
 """

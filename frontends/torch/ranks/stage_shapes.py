@@ -1,8 +1,8 @@
-"""What another rank would send, found by being that rank in another process.
+"""What another rank would send, from running as that rank in another process.
 
-The idea: pipeline stages tell each other the shapes of what they send before the first step.  The
-rank of a capture is alone; so a copy of the process, forked while it was still nobody, waits to
-become the neighbour: it runs setup and step until the message is to be sent, and answers with it.
+The idea: pipeline stages send each other the shapes of their messages before the first step.  The
+rank of a capture is alone; so a copy of the process, forked before it is any rank, waits to run
+as the neighbour: it runs setup and step until the message is to be sent, and answers with it.
 What is known already goes along, so that each stage is asked once.
 
     with waiting(run_as_rank, {}) as peers:
@@ -21,7 +21,7 @@ from typing import Any
 
 from flint.errors import FlintError
 
-#: Stage -> what reaches it: plain data that JSON can tell.
+#: Stage -> what reaches it: plain data that JSON can hold.
 Known = dict[int, Any]
 
 #: Runs as a rank until it sends what reaches a stage: ``run_as_rank(rank, stage, known, tell)``.

@@ -22,7 +22,7 @@ from flint.frontends.torch.user_lines import at_line
 
 
 def check_sizes(name: str, args: tuple[Any, ...], members: int, place: Place) -> None:
-    """Nothing, where a collective among ``members`` ranks can run, or nobody knows.
+    """Accept a collective among ``members`` ranks that can run or that no rule is known for.
 
     Raises:
         FlintError: it cannot run; the text says where it is and why.

@@ -11,7 +11,7 @@ from typing import Any
 
 from flint.frontends.torch.recording.recording import Op, View, views_in
 
-#: Ops that return memory whose values are nobody's.
+#: Ops that return memory without values.
 _ALLOCATIONS = frozenset(
     f"aten.{name}"
     for name in (
@@ -43,7 +43,7 @@ _FORWARDING = frozenset(
     }
 )
 
-#: Ops that tell the host or the allocator something, or check a value.
+#: Ops that inform the host or the allocator, or check a value.
 _QUESTIONS = frozenset(
     f"aten.{name}"
     for name in (

@@ -17,7 +17,7 @@ from flint.frontends.torch.recording.schemas import rule_of, tensors_in, written
 
 #: Larger tensors of integers are data, not counts.
 MOST = 1 << 16
-#: The same of tensors whose elements are all alike.
+#: The same for tensors whose elements are all equal.
 _MOST_ALIKE = 1 << 22
 
 
@@ -28,7 +28,7 @@ class Known:
     Attributes:
         value: it, on the CPU; views of one tensor are views of one value.
         origin: which count it follows from; "" when it is exact.
-        alike: every rank's is the same.
+        alike: it is the same on every rank.
     """
 
     value: torch.Tensor
@@ -58,7 +58,7 @@ def know(tensor: torch.Tensor, element: torch.Tensor, origin: str) -> None:
 
 
 def given(tensor: torch.Tensor) -> None:
-    """A real tensor's value is known, every rank's alike, and what is computed from it."""
+    """A real tensor's value is known and the same on every rank."""
     if tensor.numel() <= _MOST_ALIKE:
         capture().known_values[tensor] = Known(tensor)
 
@@ -85,8 +85,8 @@ def follow(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
 
 
 def _own_elements(values: Any, tensor: torch.Tensor) -> bool:
-    """Whether a known value has an element of its own for each of the tensor's storage, or one
-    stands for all, which then cannot be written."""
+    """Whether a known value has an element for each of the tensor's; where one element serves all,
+    it cannot be written."""
     known = values.get(tensor)
     if known is None:
         return True

@@ -36,7 +36,7 @@ class Names:
 
     Attributes:
         modules: path of every module; without the argument's name where the models'
-            own names tell them apart.
+            own names differ.
         tensors: in the order of the arguments; the local shards of distributed ones.
     """
 

@@ -1,4 +1,4 @@
-"""Functions of PyTorch that tell a tracker what runs: modules, the engine, optimizers, FSDP.
+"""Functions of PyTorch that a tracker watches: modules, the engine, optimizers, FSDP.
 
 with watching(tracker): step()
 """

@@ -2,9 +2,9 @@
 
 PyTorch takes its shape to depend on values, and its C++ around the kernel writes lengths into
 memory that fake tensors have not: that part stands here, op by op (ctc_loss in
-aten/src/ATen/native/LossCTC.cpp).  Lengths that are Python numbers tell the lattice; for lengths
-that are tensors, which the host waits for, inputs and targets count with their padding, or as
-equally long where targets stand one after another; a warning says so.
+aten/src/ATen/native/LossCTC.cpp).  The lattice follows from lengths that are Python numbers.  For
+lengths that are tensors, which the host waits for, inputs and targets count with their padding, or
+as equally long where targets stand one after another; a warning says so.
 """
 
 from __future__ import annotations

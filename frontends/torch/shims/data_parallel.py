@@ -62,7 +62,7 @@ def _make_reducer(original: Any, ddp: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _check_hook(original: Any, ddp: Any, hook: Any) -> None:
-    """Hooks that send bfloat16 are for NCCL's process group: what is captured stands for it."""
+    """Hooks that send bfloat16 are for NCCL's process group: a capture is of NCCL."""
     try:
         original(ddp, hook)
     except TypeError as error:

@@ -2,8 +2,8 @@
 
 For every op DTensor works out a sharding for each tensor of the list, out of all combinations of
 placements: the optimizer's first step over hundreds of parameters takes longer than the model's.
-Where all tensors that an element-wise op joins lie alike, and none is a partial sum, the op is done
-on the local shards, which is what DTensor comes to, too.  Anything else goes DTensor's own way.
+Where all tensors that an element-wise op joins have the same placements, and none is a partial sum,
+the op is done on the local shards, as DTensor does in the end.  Anything else is left to DTensor.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def _handler(dispatcher: Any) -> Callable[..., Any]:
     def handle(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not _alike(args, kwargs):
             handlers = dispatcher._custom_op_handlers
-            mine = handlers.pop(op)
+            handler = handlers.pop(op)
             try:
                 return op(*args, **kwargs)
             finally:
-                handlers[op] = mine
+                handlers[op] = handler
         local = op(*(_local(item) for item in args), **kwargs)
         if op._schema.name.endswith("_"):
             return local

@@ -34,7 +34,7 @@ from flint.frontends.torch.user_lines import at_user_line
 #: More different questions than this are not distinguished.
 _MOST = 64
 
-#: Variables of launchers that tell ranks apart.
+#: Variables of launchers that differ among ranks.
 _VARIABLES = frozenset(("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK"))
 
 #: Modules that pass questions on: mappings, and this package's wrapper of a mesh's methods.
@@ -107,7 +107,7 @@ for _name, _over in (
 
 
 def apply() -> None:
-    """Hand out own ranks that tell what is asked of them."""
+    """Hand out own ranks that record what is asked of them."""
     replace_everywhere(dist.get_rank, _answering(dist.get_rank))
     replace_everywhere(dist.get_node_local_rank, _in_node(dist.get_node_local_rank))
     group: Any = dist.ProcessGroup
@@ -164,7 +164,7 @@ def _answering(original: Callable[..., int]) -> Callable[..., int]:
 
 
 def _position(group: Any, value: int) -> int:
-    """A position in a process group, that of other ranks in theirs that lie alike."""
+    """A position in a process group; of other ranks, in the translates of the group."""
     world = math.prod(capture().shape)
     try:
         table = full_groups(tuple(dist.get_process_group_ranks(group)), capture().shape)

@@ -9,7 +9,7 @@ that the swap could invalidate.
 devices for tensors of different kinds and refuses: they are swapped then, too.
 
 ``copy.deepcopy`` (an averaged model, the layers of a transformer) gives a fake tensor a new storage
-by ``set_``, of which what it stands for learns nothing: its views would have storages of their own.
+by ``set_``, which the tensor behind it does not see: its views would have storages of their own.
 """
 
 from __future__ import annotations

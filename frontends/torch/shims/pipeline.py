@@ -17,7 +17,7 @@ from flint.frontends.torch.patching import around, replace
 
 
 def apply() -> None:
-    """Let stages find out alone what their neighbours would tell them."""
+    """Let stages find out without messages what their neighbours would send."""
     import torch.distributed.pipelining as pipelining
 
     schedules: Any = pipelining.schedules
@@ -54,7 +54,7 @@ def apply() -> None:
 
 
 def _plain(meta: Any) -> dict[str, Any]:
-    """A tensor's looks as JSON can tell them."""
+    """A tensor's shape, strides and dtype as JSON can hold them."""
     if type(meta).__name__ != "_TensorMeta":
         raise FlintError(
             "a pipeline stage sends a DTensor: send local tensors, or give the stages input_args "

@@ -2,7 +2,7 @@
 
 Training programs call ``init_process_group`` (with NCCL, time limits, device ids) themselves.  On a
 fake cluster the group exists before they run: a second one is the same one.  Groups of other
-backends are fake ones, too; barriers of gloo's that find who is missing find nobody.
+backends are fake ones, too; gloo's barriers that report missing ranks report none.
 
 A group's backend decides what is communicated: the gradient of a gather is a reduce-scatter with
 NCCL and an all-to-all without.  Programs, and PyTorch's functions with gradients, get the backend

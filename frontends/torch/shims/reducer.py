@@ -143,7 +143,7 @@ class Reducer:
         _engine.queue_callback(self._finish)
 
     def _fetch(self) -> None:
-        """The host waits for the map: what is 0 in it was used by nobody."""
+        """The host waits for the map: what is 0 in it was used by no rank."""
         if self._work is not None:
             self._work.wait()
             self._work = None

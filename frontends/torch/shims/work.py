@@ -1,6 +1,6 @@
 """Waiting for works: ``work.wait()`` after an asynchronous collective.
 
-The fake process group's works are over at once and tell nobody that they are waited for, though the
+The fake process group's works are over at once and do not report that they are waited for, but the
 current stream comes after the collective from then on.
 """
 
