@@ -76,8 +76,7 @@ def _module(proto: pb.HloModuleProto, name: str) -> Module:
     missing = lost(proto, reading.locations.numbers)
     if missing is not None:
         raise FlintError(f"{name}: the module has lost {missing} (file cut off?)")
-    for text in remarks(proto):
-        reading.warn(text)
+    reading.warnings.update(remarks(proto))
     parameters = [scope.parameters[number] for number in sorted(scope.parameters)]
     root = scope.tree(root_id(entry))
     shardings = parameter_shardings(proto, entry, parameters)
@@ -97,7 +96,7 @@ def _module(proto: pb.HloModuleProto, name: str) -> Module:
         or not any("devices=[" in text for text in shardings),
         input_names=_input_names(reading, entry, parameters),
         location=reading.locations,
-        warnings=reading.warnings,
+        warnings=dict(reading.warnings),
         scheduled=reading.scheduled,
         optimized=reading.optimized,
     )

@@ -51,8 +51,8 @@ class Reading:
         self.proto = proto
         self.name = name
         self.handlers = handlers
-        self.warnings: dict[str, int] = {}
-        self.types = TypeTable(name, self.warnings)
+        self.types = TypeTable(name)
+        self.warnings = self.types.warnings
         self.value_type: list[int] = []
         self.computations = {computation.id: computation for computation in proto.computations}
         self.functions: dict[str, Block] = {}
@@ -171,10 +171,6 @@ class Reading:
             return str(instruction.name)
         return numbers.setdefault(instruction.metadata, len(numbers))
 
-    def warn(self, text: str) -> None:
-        """Count a warning."""
-        self.warnings[text] = self.warnings.get(text, 0) + 1
-
     def _computation(self, number: int) -> Any:
         computation = self.computations.get(number)
         if computation is None:
@@ -256,7 +252,7 @@ class Reading:
             ) from error
         if controlled and not self.scheduled:
             text = "control dependencies are not kept: instructions that state one"
-            self.warnings[text] = self.warnings.get(text, 0) + controlled
+            self.warnings[text] += controlled
 
     def _in_order(self, computation: Any) -> Any:
         """Instructions in the order of the schedule, or, without one, as they are written."""
@@ -280,7 +276,7 @@ def root_id(computation: Any) -> int:
 def _unknown(reading: Reading, instruction: Any, scope: Scope) -> None:
     """An opcode without a row: kept with its types, and counted."""
     opcode = instruction.opcode
-    reading.warn(f"unknown HLO opcode {opcode!r}: kept without work")
+    reading.warnings[f"unknown HLO opcode {opcode!r}: kept without work"] += 1
     reading.emit(f"hlo.{opcode}", instruction, scope)
 
 

@@ -10,11 +10,13 @@ leaves are type indices, the form in which the reader keeps values (``flatten`` 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, TypeAlias
 
 from flint.errors import FlintError
 from flint.graph.tensor_types import TOKEN, TensorType, tensor_type
 from flint.hlo import hlo_pb2 as pb
+from flint.stablehlo.read.records import BOUNDED, UNBOUNDED
 
 #: A type index or value id, or a tuple of such: what an HLO tuple shape or value looks like here.
 Tree: TypeAlias = "int | tuple[Any, ...]"
@@ -47,11 +49,11 @@ class TypeTable:
 
     __slots__ = ("_by_type", "by_bytes", "name", "types", "warnings")
 
-    def __init__(self, name: str, warnings: dict[str, int]) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
         self.types: list[TensorType] = []
         self.by_bytes: dict[bytes, Tree] = {}
-        self.warnings = warnings
+        self.warnings: Counter[str] = Counter()
         self._by_type: dict[TensorType, int] = {}
 
     def tree(self, shape: bytes) -> Tree:
@@ -86,7 +88,7 @@ class TypeTable:
         if code == _TOKEN:
             return TOKEN
         if code == _OPAQUE:
-            self._warn("an opaque value: counted as 0 bytes")
+            self.warnings["an opaque value: counted as 0 bytes"] += 1
             return TOKEN
         dtype = ELEMENT_TYPES.get(code)
         if dtype is None:
@@ -102,18 +104,11 @@ class TypeTable:
         bounded = []
         for size, dynamic in zip(shape.dimensions, shape.is_dynamic_dimension, strict=False):
             if dynamic:
-                self._warn(
-                    "a dynamic dim: counted at its bound"
-                    if size > 0
-                    else "a dynamic dim without a bound: counted as 1 (refine the shapes first)"
-                )
+                self.warnings[BOUNDED if size > 0 else UNBOUNDED] += 1
             bounded.append(max(size, 1) if dynamic else size)
         if min(bounded) < 0:
             raise FlintError(f"{self.name}: a shape with the dims {bounded}: damaged file?")
         return tensor_type(tuple(bounded), dtype, dynamic=True)
-
-    def _warn(self, text: str) -> None:
-        self.warnings[text] = self.warnings.get(text, 0) + 1
 
 
 def flatten(tree: Tree) -> list[int]:

@@ -55,7 +55,7 @@ def _forward(_reading: Reading, instruction: Any, scope: Scope) -> None:
 
 
 def _add_dependency(reading: Reading, instruction: Any, scope: Scope) -> None:
-    reading.warn("add-dependency: the order that it states is not kept")
+    reading.warnings["add-dependency: the order that it states is not kept"] += 1
     _forward(reading, instruction, scope)
 
 

@@ -49,7 +49,7 @@ class Program:
         self.devices = replicas * partitions if replicas else None
         self.world = World(partitions or 1, replicas or 1)
         self.context = Context(tuple(module.payloads))
-        self.types = TypeTable(where, {})
+        self.types = TypeTable(where)
         self._locations = Locations(module.stack_frame_index, tuple(module.payloads))
         self.by_id: dict[int, Any] = {}
         self.by_name: dict[str, Any] = {}

@@ -139,16 +139,12 @@ def _trial(state: WalkState, scope: Scope, block: Block) -> tuple[int, tuple[obj
     """(cost, what is exchanged) of a branch, walked for comparison and thrown away."""
     before = len(state.tables.communications)
     warnings, names, ops = state.warnings.copy(), state.names.copy(), state.ops
-    inner = Scope(GraphBuilder(state.tables), state.module, scope, scope.around)
-    outer = [dict(s.values) for s in _chain(scope)], [list(s.captured) for s in _chain(scope)]
-    inputs = [list(s.builder.input_type) for s in _chain(scope)]
+    inner = Scope(GraphBuilder(state.tables), state.module, scope, scope.around, trial=True)
     state.block(inner, block)
     graph = with_tables(inner.builder.finish(()), state.tables.finish())
     found = _cost(graph), _exchanged(graph)
     del state.tables.communications[before:]
     state.warnings, state.names, state.ops = warnings, names, ops
-    for s, values, captured, types in zip(_chain(scope), *outer, inputs, strict=True):
-        s.values, s.captured, s.builder.input_type = values, captured, types
     return found
 
 
@@ -180,14 +176,6 @@ def _exchanged(graph: WorkloadGraph) -> tuple[object, ...]:
                 key = None if item.predicate is None else item.predicate.key
                 items.append((key, branches))
     return tuple(items)
-
-
-def _chain(scope: Scope | None) -> list[Scope]:
-    scopes = []
-    while scope is not None:
-        scopes.append(scope)
-        scope = scope.parent
-    return scopes
 
 
 HANDLERS: dict[str, Handler] = {"case": _case, "if": _case}

@@ -13,7 +13,7 @@ from flint.graph.graph import NodeKind
 from flint.graph.work import Role, Work
 from flint.stablehlo.loops.loop_stacks import read
 from flint.stablehlo.read.records import Op, details
-from flint.stablehlo.rules import RULES, flops_known, rule_for
+from flint.stablehlo.rules import RULES, flops_known, rule_for, work_of
 from flint.stablehlo.values.arrays import array_of, is_array
 from flint.stablehlo.values.elementwise import is_scalar_integer
 from flint.stablehlo.values.scalars import scalar_of
@@ -142,12 +142,7 @@ def measure(state: WalkState, op: Op) -> tuple[int, int, Work]:
         what = "calls Python on the host: its time is" if "_python_" in name else "its FLOPs are"
         state.warnings[f"custom_call @{name}: {what} not known (counted as 0)"] += 1
     try:
-        work = rule.work(op, ins, outs)
-    except (IndexError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        shown = ", ".join(map(str, ins))
-        raise FlintError(
-            f"{state.where(op)}: {name}({shown}) does not have the form of that op: {error}"
-        ) from error
+        work = work_of(op, ins, outs)
     except FlintError as error:
         raise FlintError(f"{state.where(op)}: {error}") from error
     check_size(state, op, name, work)

@@ -7,11 +7,13 @@ so.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from flint.errors import FlintError
 from flint.graph.tensor_types import DTYPE_BITS, TOKEN, TensorType, tensor_type
 from flint.stablehlo.read.bindings import ir, stablehlo
+from flint.stablehlo.read.records import BOUNDED, UNBOUNDED
 
 #: ``!quant.uniform<i8:f32, ...>`` is stored as its first type.
 _QUANTISED = "!quant."
@@ -30,7 +32,7 @@ class TypeTable:
     def __init__(self, name: str) -> None:
         self.name = name
         self.types: list[TensorType] = []
-        self.warnings: dict[str, int] = {}
+        self.warnings: Counter[str] = Counter()
         self._by_mlir: dict[Any, int] = {}
         self._by_type: dict[TensorType, int] = {}
 
@@ -60,7 +62,7 @@ class TypeTable:
         try:
             ranked = ir.RankedTensorType(mlir_type)
         except (ValueError, TypeError):
-            self._warn("a tensor without rank: counted as a scalar")
+            self.warnings["a tensor without rank: counted as a scalar"] += 1
             return tensor_type((), self._element(text.rsplit("x", 1)[-1].rstrip(">")), True)
         dtype = self._element(str(ranked.element_type))
         if ranked.has_static_shape:
@@ -78,10 +80,10 @@ class TypeTable:
                 shape.append(ranked.get_dim_size(dim))
             elif dim < len(bounds) and bounds[dim] > 0:
                 shape.append(bounds[dim])
-                self._warn("a dynamic dim: counted at its bound")
+                self.warnings[BOUNDED] += 1
             else:
                 shape.append(1)
-                self._warn("a dynamic dim without a bound: counted as 1 (refine the shapes first)")
+                self.warnings[UNBOUNDED] += 1
         return tuple(shape)
 
     def _scalar(self, text: str) -> TensorType:
@@ -96,6 +98,3 @@ class TypeTable:
             storage = text.split("<", 1)[1].split(":", 1)[0].split("<", 1)[0]
             return storage.replace("u", "ui", 1) if storage.startswith("u") else storage
         raise FlintError(f"{self.name}: unknown element type {text}")
-
-    def _warn(self, text: str) -> None:
-        self.warnings[text] = self.warnings.get(text, 0) + 1

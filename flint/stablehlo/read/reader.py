@@ -71,7 +71,6 @@ class _Reader:
         self.types = TypeTable(name)
         self.ids: dict[Any, int] = {}
         self.value_type: list[int] = []
-        self.warnings: dict[str, int] = {}
         self.pending: list[str] = []
         #: What attributes that many ops share have been decoded to.
         self.groups: dict[Any, ReplicaGroups] = {}
@@ -179,7 +178,7 @@ class _Reader:
             input_roles=tuple(roles),
             issues=self.issues,
             location=recorded_source if self.recorded else source_of_attribute,
-            warnings=self.warnings | self.types.warnings,
+            warnings=dict(self.types.warnings),
         )
 
     def _block(self, block: Any) -> Block:
@@ -266,6 +265,3 @@ def _module_aliases(attributes: Any) -> dict[int, int]:
             output = list(ir.DenseI64ArrayAttr(entry["output_index"]))
             donated[parameter] = output[0] if output else 0
     return donated
-
-
-__all__ = ["from_ir", "read_mlir"]

@@ -58,6 +58,10 @@ from numpy.typing import NDArray
 
 from flint.graph.tensor_types import TensorType
 
+#: Warnings of readers: a dim whose size the program does not fix.
+BOUNDED = "a dynamic dim: counted at its bound"
+UNBOUNDED = "a dynamic dim without a bound: counted as 1 (refine the shapes first)"
+
 
 class Op:
     """One operation.  Plain and slotted, for speed: a module may hold hundreds of thousands.

@@ -79,6 +79,3 @@ def _without_copies(graph: WorkloadGraph, ops: Sequence[Opened]) -> WorkloadGrap
     aliased = graph.bytes_aliased.copy()
     aliased[update[between[update]]] = 0
     return replace(graph, bytes_aliased=aliased)
-
-
-__all__ = ["Opened", "issued", "issued_in_parts"]

@@ -129,8 +129,7 @@ def work_of(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Wo
     """
     try:
         return rule_for(op)[0].work(op, ins, outs)
-    except (IndexError, KeyError, TypeError, ValueError) as error:
+    except (IndexError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        name = op.attr("target", op.name) if op.name == "custom_call" else op.name
         shown = ", ".join(map(str, ins))
-        raise FlintError(
-            f"{op.name}({shown}) does not have the form of that op: {error}"
-        ) from error
+        raise FlintError(f"{name}({shown}) does not have the form of that op: {error}") from error

@@ -81,28 +81,17 @@ def _rng(_op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work
     return Work((item,), total_bytes(ins[:2]), total_bytes(outs))
 
 
-def _batch_norm(
-    per_element: int, per_feature: int, ins: Sequence[TensorType], outs: Sequence[TensorType]
-) -> Work:
-    elements, features = prod(ins[0].shape), prod(ins[1].shape)
-    dtype = ins[0].dtype
-    items = (
-        WorkItem(Unit.VECTOR, dtype, per_element * elements + per_feature * features),
-        WorkItem(Unit.TRANSCENDENTAL, dtype, features),
-    )
-    return Work(items, total_bytes(ins), total_bytes(outs))
+def _batch_norm(per_element: int, per_feature: int) -> Rule:
+    def work(_op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
+        elements, features = prod(ins[0].shape), prod(ins[1].shape)
+        dtype = ins[0].dtype
+        items = (
+            WorkItem(Unit.VECTOR, dtype, per_element * elements + per_feature * features),
+            WorkItem(Unit.TRANSCENDENTAL, dtype, features),
+        )
+        return Work(items, total_bytes(ins), total_bytes(outs))
 
-
-def _batch_norm_inference(_op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
-    return _batch_norm(4, 1, ins, outs)
-
-
-def _batch_norm_training(_op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
-    return _batch_norm(8, 1, ins, outs)
-
-
-def _batch_norm_grad(_op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
-    return _batch_norm(13, 0, ins, outs)
+    return Rule(Role.OPAQUE, work)
 
 
 RULES: dict[str, Rule] = {
@@ -115,7 +104,7 @@ RULES: dict[str, Rule] = {
     "rng": Rule(Role.OPAQUE, _rng),
     "rng_bit_generator": Rule(Role.OPAQUE, _random),
     "mhlo.xla.rng_get_and_update_state": Rule(Role.OPAQUE, boundary),
-    "batch_norm_inference": Rule(Role.OPAQUE, _batch_norm_inference),
-    "batch_norm_training": Rule(Role.OPAQUE, _batch_norm_training),
-    "batch_norm_grad": Rule(Role.OPAQUE, _batch_norm_grad),
+    "batch_norm_inference": _batch_norm(4, 1),
+    "batch_norm_training": _batch_norm(8, 1),
+    "batch_norm_grad": _batch_norm(13, 0),
 }

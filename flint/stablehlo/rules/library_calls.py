@@ -162,11 +162,6 @@ def threefry_items(_op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | N
     return _vector(ins, outs[0].elements * (20 * 5 + 2 + 2 + 5 * 3)) if ins and outs else None
 
 
-def no_items(_op: Op, _ins: Types, _outs: Types) -> tuple[WorkItem, ...] | None:
-    """A kernel that computes nothing worth counting."""
-    return ()
-
-
 def unknown_items(_op: Op, _ins: Types, _outs: Types) -> tuple[WorkItem, ...] | None:
     """A kernel whose arithmetic nobody outside can see."""
     return None

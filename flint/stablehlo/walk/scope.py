@@ -25,6 +25,7 @@ class Scope:
         builder: the graph.
         values: record value id -> value number in the graph.
         parent: the enclosing scope.
+        trial: the graph is built for comparison only: what it uses from outside stays as it is.
         block: the block whose ops are being walked.
         captured: record value ids taken from the parent, in input order.
         level: number of loops around.
@@ -43,6 +44,7 @@ class Scope:
         "level",
         "module",
         "parent",
+        "trial",
         "values",
     )
 
@@ -52,11 +54,14 @@ class Scope:
         module: Module,
         parent: Scope | None,
         around: tuple[int, ...] = (),
+        *,
+        trial: bool = False,
     ) -> None:
         self.builder = builder
         self.module = module
         self.values: dict[int, int] = {}
         self.parent = parent
+        self.trial = trial
         self.block = NO_OPS
         self.captured: list[int] = []
         self.around = around
@@ -97,7 +102,8 @@ class Scope:
                 f"a value of type {kind} is used where Flint cannot follow it (does an async "
                 "result leave the block that makes it?)"
             )
-        self.parent.use(value)
+        if not self.trial:
+            self.parent.use(value)
         number = self.builder.input(self.module.value_type[value])
         self.captured.append(value)
         self.values[value] = number
