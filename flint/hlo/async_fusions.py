@@ -10,7 +10,7 @@ all-reduce fused with the slices of its results is a reduce-scatter.
     kernel = fusion(start..., a, b) { (dot(p2, p3), p0, all-gather(p0)) }  -> fusion a, b
     done   = fusion(kernel...) { ROOT AsyncCollectiveDone(p0, p1, all-gather(p0)) } -> async_done
 
-Each function gives the records and the fusion's results, or None where the fusion is none such;
+Each function gives the records and the fusion's results, or None for any other fusion;
 a fusion that holds a collective in another form is opened by the walker.
 """
 
@@ -20,7 +20,7 @@ from flint.stablehlo.read.records import Block, Op
 
 START, DONE = "AsyncCollectiveStart", "AsyncCollectiveDone"
 
-#: The record of what an asynchronous pair hands on besides data: made from nothing, used by nobody.
+#: The record of what an asynchronous pair passes on besides data; it has no operands.
 CONTEXT = "create_token"
 
 _COLLECTIVES = frozenset(

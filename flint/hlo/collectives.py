@@ -1,7 +1,7 @@
 """Attribute decoders of collectives and of point-to-point exchanges.
 
-Groups are decoded once per distinct content (``groups.py`` says in which forms they come); the
-channel and ``use_global_device_ids`` together say what kind of ids they hold.
+Groups are decoded once per distinct content (``groups.py`` has their forms); the
+channel and ``use_global_device_ids`` together determine what kind of ids they hold.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _GROUP_FIELDS: tuple[tuple[str, Callable[[bytes], ReplicaGroups]], ...] = (
 
 
 def channel(instruction: Any) -> dict[str, Any]:
-    """Channel (0: none; older writers say ``all_reduce_id``) and the meaning of device numbers."""
+    """Channel (0: none; older writers use ``all_reduce_id``) and the meaning of device numbers."""
     return {
         "channel_id": max(instruction.channel_id, instruction.all_reduce_id, 0),
         "use_global_device_ids": instruction.use_global_device_ids,
@@ -70,7 +70,7 @@ def point_to_point(instruction: Any, _context: Context) -> dict[str, Any]:
     """Source-target pairs and channel."""
     decoded = channel(instruction)
     pairs = [(pair.source, pair.target) for pair in instruction.source_target_pairs]
-    # A permutation may have none: nobody sends, everybody has zeros.
+    # A permutation may have none: no rank sends, all have zeros.
     if pairs or instruction.opcode.startswith("collective-permute"):
         decoded["pairs"] = np.array(pairs, dtype=np.int64).reshape(-1, 2)
     return decoded

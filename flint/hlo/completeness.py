@@ -1,4 +1,4 @@
-"""Whether a module is all there: what a file cut between two of its fields has lost.
+"""Whether a module is complete: what a file cut between two of its fields lacks.
 
 The idea: protobuf cannot see a cut that falls between fields, and XLA writes a module's fields in
 the order of their numbers (``HloModule::ToProto``): computations, then schedule, aliases, the
@@ -67,7 +67,7 @@ def remarks(proto: pb.HloModuleProto) -> list[str]:
 
 
 def _compiled(proto: pb.HloModuleProto) -> bool:
-    """Whether a backend has been through it and XLA wrote it down: both leave their marks.
+    """Whether a backend has compiled it and XLA wrote the file: both leave marks.
 
     What XlaBuilder writes has neither fusions nor a schedule; modules by other hands have no
     program shape.

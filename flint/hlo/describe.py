@@ -1,6 +1,6 @@
-"""What a module says about its inputs and outputs: shardings and donated buffers.
+"""A module's inputs and outputs: shardings and donated buffers.
 
-HLO speaks of parameter numbers and paths into tuples; records speak of flattened positions.
+HLO uses parameter numbers and paths into tuples; records use flattened positions.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def groups_of_iota(data: bytes) -> ReplicaGroups:
     """Groups of an ``IotaReplicaGroupListProto``.
 
     Raises:
-        ValueError: sizes that do not multiply, or a permutation that is none.
+        ValueError: sizes that do not multiply, or a permutation that is not one.
     """
     return _iota(pb.IotaReplicaGroupListProto.FromString(data))
 

@@ -41,7 +41,7 @@ def constant_value(literal: bytes) -> NDArray[Any] | None:
 
     Returns:
         int64 array of the literal's shape (0-d if all elements are equal), a 0-d float array, or
-        None when the value is not kept or the literal holds fewer elements than its shape says.
+        None when the value is not kept or the literal holds fewer elements than its shape has.
     """
     proto = pb.LiteralProto.FromString(literal)
     dtype = ELEMENT_TYPES.get(proto.shape.element_type, "")

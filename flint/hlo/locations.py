@@ -1,7 +1,7 @@
-"""Instruction metadata -> where an op comes from, looked up only when asked.
+"""Instruction metadata -> where an op comes from, looked up only when needed.
 
 The idea: metadata stays serialised while a module is read; each distinct one gets a small number
-and is parsed when somebody asks for that number.  The source line stands in the metadata itself or,
+and is parsed when that number is looked up.  The source line stands in the metadata itself or,
 in newer modules, in the module's table of stack frames.
 """
 

@@ -21,7 +21,7 @@ _ENTRY = re.compile(
 
 
 def flat_dictionary(text: str) -> dict[str, int | float | bool | str] | None:
-    """The dictionary that ``text`` is; None when it is none, or not a flat one."""
+    """The dictionary that ``text`` is; None when it is not a flat dictionary."""
     inner = text.strip()
     if not (inner.startswith("{") and inner.endswith("}")):
         return None

@@ -1,6 +1,6 @@
 """HLO opcodes -> StableHLO ops: one row per opcode.
 
-A row says under which name the record goes, how its attributes are read, and whether the
+A row has the record's name, how its attributes are read, and whether the
 computations that the instruction calls become its regions.  Opcodes that are control flow, tuple
 plumbing or halves of an asynchronous operation have a function in ``structure.py`` instead.
 

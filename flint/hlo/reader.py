@@ -1,7 +1,7 @@
 """HLO protos -> op records: the same records that the MLIR reader makes of the same program.
 
 The idea: one pass over the instructions of the computations that the entry reaches (``reading.py``)
-gives the functions; the proto itself says the rest: devices, shardings, donated buffers, names.
+gives the functions; the proto itself has the rest: devices, shardings, donated buffers, names.
 
     module = read_hlo(open("step.hlo.pb", "rb").read(), "step.hlo.pb")
     [op.name for op in module.functions["main"].ops]

@@ -1,8 +1,8 @@
 """The state of one reading of an HLO proto, and the pass over the instructions of a computation.
 
-The idea: an instruction whose opcode has a row (``opcodes.py``) becomes one record.  The others are
-the matter of handlers, which the reading is given and does not import: tuples, control flow, halves
-of asynchronous operations.  What the schema nests (shapes, metadata, groups) arrives serialised and
+The idea: an instruction whose opcode has a row (``opcodes.py``) becomes one record.  The others
+(tuples, control flow, halves of asynchronous operations) have handlers, which are passed in and not
+imported.  What the schema nests (shapes, metadata, groups) arrives serialised and
 is parsed once per distinct content.  A scheduled module is read in the order of its schedule.
 
     reading = Reading(proto, "step.hlo.pb", HANDLERS)
@@ -39,7 +39,7 @@ class Reading:
         types, value_type: the module's types, and the type of each value.
         functions: the functions so far.
         scheduled: the module has a schedule.
-        optimized: a backend has been through it: what stands there are its kernels.
+        optimized: a backend has compiled it: its fusions and copies are kernels.
         partitions, replicas: as the module states them.
         context: what the decoders of attributes share.
         locations: where instructions come from.
@@ -57,7 +57,7 @@ class Reading:
         self.computations = {computation.id: computation for computation in proto.computations}
         self.functions: dict[str, Block] = {}
         self.scheduled = proto.entry_computation_id in proto.schedule.sequences
-        #: A backend has been through it: what stands there are its kernels.
+        #: A backend has compiled it: its fusions and copies are kernels.
         self.optimized = self.scheduled or any(
             computation.is_fusion_computation for computation in proto.computations
         )

@@ -113,7 +113,7 @@ def _call(reading: Reading, instruction: Any, scope: Scope) -> None:
 
 def _fusion(reading: Reading, instruction: Any, scope: Scope) -> None:
     (fused,) = instruction.called_computation_ids
-    # What follows a dot ("loop_add_fusion.12.clone") only tells instructions apart.
+    # What follows a dot ("loop_add_fusion.12.clone") only distinguishes instructions.
     kernel = str(instruction.name).partition(".")[0] or "fusion"
     attrs: dict[str, Any] = {"kind": instruction.fusion_kind, "name": kernel}
     in_place = read.aliases(instruction)

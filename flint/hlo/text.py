@@ -2,7 +2,7 @@
 
 The one door to ``jaxlib._hlo``, which is private; known to work: jaxlib 0.10.2.  XLA may stop the
 whole process on text that it does not like, so the parser runs in a child process under a time
-limit.  A proto does not say how many partitions the text's header states; they are carried over.
+limit.  A proto lacks the number of partitions that the text's header states; it is added.
 Where a text leaves out a constant (``constant({...})``, as XLA's dumps do from eleven elements on),
 the parser makes zeros of it; these constants lose their literal, so that no value is made up.
 
@@ -91,7 +91,7 @@ def proto_of_text(text: bytes, name: str = "<module>") -> bytes:
 
 
 def _reason(stderr: bytes) -> str:
-    """The line that says where and what is wrong, or the first one that says anything."""
+    """The line with place and cause of the error, else the first that is not empty."""
     lines = [line.strip() for line in stderr.decode("utf-8", "replace").splitlines()]
     telling = [line for line in lines if " error: " in line] or [line for line in lines if line]
     return re.sub(r"^(?:was parsing |[A-Z_]+: )", "", telling[0])[:300] if telling else "no message"

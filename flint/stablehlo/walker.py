@@ -57,7 +57,7 @@ def walk(module: Module, mesh: Mesh | None = None, options: WalkOptions | None =
 
     Args:
         module: op records.
-        mesh: the mesh to speak of; must have as many devices as the module is for.
+        mesh: the mesh of the result; it must have as many devices as the module is for.
         options: the user's choices.
 
     Raises:

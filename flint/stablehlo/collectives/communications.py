@@ -1,7 +1,7 @@
 """Collective records -> communications.
 
 The idea: what is exchanged follows from operand and result types, among whom from the groups or
-pairs; one row per op says which of the two it has.
+pairs; an op has one of the two.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KINDS = {
 
 #: Ragged all-to-all: operands are input, output buffer, then offsets and sizes.
 _RAGGED_OPERANDS = 1
-#: Which of them say how many rows go to, and come from, every member.
+#: Which of them hold how many rows go to, and come from, every member.
 _SENT, _RECEIVED = 3, 5
 
 

@@ -1,7 +1,7 @@
 """How many devices a module is for, and what its device ids mean.
 
-The idea: StableHLO collectives speak of replica ids, partition ids or flattened ids; a workload
-speaks of ranks.  With ``replicas`` x ``partitions`` devices the rank is
+The idea: StableHLO collectives use replica ids, partition ids or flattened ids; a workload uses
+ranks.  With ``replicas`` x ``partitions`` devices the rank is
 ``replica * partitions + partition`` (row-major, as XLA flattens ids).  Groups of either kind of id
 become groups of ranks here, symbolically.
 
@@ -31,7 +31,7 @@ _IOTA_SHARDING = re.compile(r"devices=\[[\d,]+\]<=\[([\d,]+)\]")
 _LISTED_SHARDING = re.compile(r"devices=\[([\d,]+)\]\d")
 
 
-#: Collectives that speak of partition ids when they have a channel.
+#: Collectives whose ids are partition ids when they have a channel.
 PARTITION_IDS = frozenset({"all_to_all", "collective_broadcast", "ragged_all_to_all"})
 
 
@@ -61,7 +61,7 @@ class World:
         (flattened_ids).  Without, and without a channel, they are replica ids, once per partition
         (cross_replica).  With a channel they are partition ids, once per replica, for
         ``PARTITION_IDS`` (cross_partition), and else replica ids whose every partition takes part
-        (cross_replica_and_partition).  A mesh always speaks of ranks.
+        (cross_replica_and_partition).  A mesh always holds ranks.
 
         Args:
             written: the groups.
@@ -229,7 +229,7 @@ def _implied_devices(module: Module) -> int:
 
 
 def _lower_bound_only(module: Module, implied: int, given: int) -> bool:
-    """Whether nothing but permute pairs speaks for ``implied``, so that more devices may exist."""
+    """Whether only permute pairs imply ``implied`` devices, so that more may exist."""
     if module.num_partitions * module.num_replicas > 1 or module.meshes or given < implied:
         return False
     texts = (*module.input_shardings, *module.output_shardings)

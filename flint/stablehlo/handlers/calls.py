@@ -1,8 +1,7 @@
 """Ops that pass values on: calls, asynchronous pairs, tuples, barriers.
 
-The idea: such an op computes nothing.  A call or a manual computation is opened; what else only
-hands on values gives them another name, or a node that takes no time where a place in the order
-matters.
+The idea: such an op computes nothing.  A call or a manual computation is opened.  The others give
+values another name, or become a node that takes no time where their place in the order matters.
 """
 
 from __future__ import annotations

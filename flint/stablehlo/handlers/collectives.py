@@ -33,10 +33,11 @@ from flint.stablehlo.walk.state import Handler, WalkState
 def _custom_call(state: WalkState, scope: Scope, op: Op) -> None:
     """A custom call: a communication or a kernel, by its target.
 
-    Computations that a custom call is handed are the target's own matter, unless they communicate.
+    What the target does with computations that are passed to it is unknown; they may not
+    communicate.
 
     Raises:
-        FlintError: a communication inside, of which nobody knows when and how often it runs.
+        FlintError: a communication inside: when and how often it runs is unknown.
     """
     if kind_of(op) is not None:
         _collective(state, scope, op)

@@ -126,7 +126,7 @@ def _chosen(state: WalkState, scope: Scope, op: Op, name: str) -> int:
             )
         best = max(range(len(trials)), key=lambda i: trials[i][0])
         if state.trials:
-            # An outer conditional will walk this one again: once in its trial, once in earnest.
+            # An outer conditional will walk this one again: in its own trial and for its result.
             state.choices[id(op)] = best
     state.warnings[
         "a conditional that depends on data: its most expensive branch is taken (--branch "

@@ -54,7 +54,7 @@ def _fusion(state: WalkState, scope: Scope, op: Op) -> None:
 
 
 def _keep_scalars(state: WalkState, op: Op, body: Block) -> None:
-    """Keep the expressions of integers that a kernel makes: which branch a rank takes, say."""
+    """Keep the expressions of integers that a kernel makes, such as a rank's branch."""
     made = [
         (result, value)
         for result, value in zip(op.results, body.yields, strict=False)
@@ -115,7 +115,8 @@ def _kernel(state: WalkState, scope: Scope, op: Op, name: str, work: Work) -> No
 def _function_work(state: WalkState, block: Block, depth: int) -> tuple[WorkItem, ...]:
     """Work of a function, computed once; scores that a mask hides are not computed.
 
-    A decomposition says what a kernel computes; a backend's fusion computes what it says.
+    A decomposition defines the result, and the kernel may skip work; a backend's fusion runs as
+    it is written.
     """
     key = id(block), True
     items = state.kernel_work.get(key)

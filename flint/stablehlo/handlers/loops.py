@@ -88,8 +88,8 @@ def _while(state: WalkState, scope: Scope, op: Op) -> None:
     for number in fixed:
         state.alias(scope, op.operands[number], op.results[number])
     if decided:
-        # The condition runs once more than the body, on what the last iteration yields; whoever
-        # uses the loop's results waits until it is false.
+        # The condition runs once more than the body, on what the last iteration yields; users
+        # of the loop's results wait until it is false.
         before = scope.builder.results
         predicate = _condition(state, scope, condition, op.results)
         if predicate >= before:
@@ -122,11 +122,11 @@ def _proved(
 
 
 def _from_outside(state: WalkState, op: Op, name: str, describe: Callable[[], str]) -> TripCount:
-    """How often a loop runs by the user's word, else by the module's.
+    """How often a loop runs according to the user, else to the module.
 
     Raises:
         UsageError: a negative count.
-        FlintError: nobody says.
+        FlintError: neither of them states it.
     """
     given = state.options.trip_counts
     key = name if name in given else ""

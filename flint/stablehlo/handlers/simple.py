@@ -32,8 +32,8 @@ def simple(state: WalkState, scope: Scope, op: Op) -> None:
     """Add an op's node.
 
     Raises:
-        FlintError: a communication inside an op of which nobody knows when its regions run; an op
-            that contradicts itself; with ``strict`` an unknown op.
+        FlintError: a communication inside an unknown op; an op that contradicts itself; with
+            ``strict`` an unknown op.
     """
     if state.instead and id(op) in state.instead:
         state.instead.pop(id(op))(state, scope, op)
@@ -83,7 +83,7 @@ def _look_inside(state: WalkState, scope: Scope, op: Op, operands: list[int]) ->
     """Add what the regions of an op use from outside to its operands.
 
     Raises:
-        FlintError: a communication inside an op of which nobody knows when its regions run.
+        FlintError: a communication inside an unknown op: how often it runs is unknown.
     """
     if op.name not in RULES and any(communicates(state, block) for block in op.regions):
         raise FlintError(

@@ -52,7 +52,7 @@ class _Linear:
         self.module = module
         self.outer = outer
         kinds = [module.type_of(argument) for argument in body.args]
-        self.asked = 0
+        self.visited = 0
         self.bits = [bits_of(kind.dtype) if is_scalar_integer(kind) else 0 for kind in kinds]
         self._definitions: dict[int, dict[int, tuple[Op, int]]] = {}
 
@@ -62,8 +62,8 @@ class _Linear:
         """The linear form of ``value``, None where it has none; kept in ``environment``."""
         if value in environment:
             return environment[value]
-        self.asked += 1
-        if depth > 64 or self.asked > MAX_OPS:
+        self.visited += 1
+        if depth > 64 or self.visited > MAX_OPS:
             return None
         found = self._defined(block).get(value)
         if found is None:

@@ -43,7 +43,7 @@ from flint.stablehlo.read.records import Block, Module
 from flint.stablehlo.values.arrays import Arrays
 from flint.stablehlo.values.scalars import Lookup, block_scalars
 
-#: More distinct counts than this are not told apart.
+#: With more distinct counts than this, the loop counts as not proved.
 MAX_COUNTS = 4096
 #: Kinds of ranks x outer iterations that are evaluated.
 _MAX_PLACES = 2**22
@@ -234,7 +234,7 @@ def stepped_trips(
 ) -> int | None:
     """Iterations of a loop whose integers, known at first, do not grow by a constant.
 
-    A bound that is doubled, say: the integers of the body are computed iteration by iteration.
+    The integers of the body (a bound that is doubled) are computed iteration by iteration.
 
     Args:
         condition, body: the loop's.

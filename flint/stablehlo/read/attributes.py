@@ -81,7 +81,7 @@ def _constant(op: Any, _reader: Any) -> dict[str, Any] | None:
         return None
     try:
         return {"value": integer_array(value)}
-    except TypeError:  # The bindings do not hand out elements of less than a byte.
+    except TypeError:  # The bindings cannot read elements of less than a byte.
         return None
 
 
@@ -108,7 +108,7 @@ def _composite(op: Any, reader: Any) -> dict[str, Any]:
 
 
 def entries(attribute: Any) -> Any:
-    """The named attributes of a dictionary; the bindings' stubs do not say that it is iterable."""
+    """The named attributes of a dictionary; the bindings' stubs lack that it is iterable."""
     return ir.DictAttr(attribute)
 
 

@@ -54,7 +54,7 @@ def make_context() -> Any:
     context = ir.Context()
     context.append_dialect_registry(_registry())
     context.load_all_available_dialects()
-    # Ops of dialects that nobody here knows become nodes with a warning instead of parse errors.
+    # Ops of unknown dialects become nodes with a warning instead of parse errors.
     context.allow_unregistered_dialects = True
     # Its threads do nothing for us, and processes with threads do not fork well.
     context.enable_multithreading(False)

@@ -1,7 +1,7 @@
-"""What recorded modules say of their ops: discardable attributes ``flint.*``.
+"""How recorded modules describe their ops: discardable attributes ``flint.*``.
 
 The idea: a recorder writes on every op how the framework issued it; the attributes survive bytecode
-and mean nothing to anybody else.  A module that has them says so, so that others are not searched.
+and other tools ignore them.  A module that has them is marked, so that others are not searched.
 
     %3 = stablehlo.composite "aten.mm.default" %1, %2 {flint.id = 7 : i64, flint.stream = 2 : i64,
          flint.after = array<i64: 4, 5>, flint.phase = "backward", flint.module = "layers.0.wq"}
@@ -31,7 +31,7 @@ ROLE, NAME = "flint.role", "flint.name"
 
 
 def issue_of(op: Any) -> Issue | None:
-    """How an op was issued; None when it does not say."""
+    """How an op was issued; None when that is not recorded."""
     attributes = op.attributes
     if ID not in attributes:
         return Issue() if VIEW in attributes else None

@@ -1,8 +1,7 @@
 """MLIR types -> interned tensor types.
 
 The idea: an ``ir.Type`` object is looked up once; afterwards a type is a small integer.  Shapes
-with dynamic dims take their ``#stablehlo.bounds`` (or 1) and are marked, so that a report can say
-so.
+with dynamic dims take their ``#stablehlo.bounds`` (or 1) and are marked, for reports.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The idea: one walk over the module, types cached by the binding's type object and attributes decoded
 only for the ops whose rules need them (``attributes.py``), because each call through the bindings
 costs a microsecond and a module may hold a hundred thousand ops.  Locations stay opaque objects
-until somebody asks.  Only functions that are reachable from ``@main`` are read.
+until they are needed.  Only functions that are reachable from ``@main`` are read.
 
     module = read_mlir(open("model.mlirbc", "rb").read(), "model.mlirbc")
     [op.name for op in module.functions["main"].ops]

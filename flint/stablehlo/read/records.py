@@ -71,7 +71,7 @@ class Op:
             (``"chlo.erf"``, ``"sdy.sharding_constraint"``, ``"mhlo.copy"``).
         operands: value ids.
         results: value ids.
-        attrs: what the rules need (see the module's table); None when there is none.
+        attrs: what the rules need (see the module's table); None without any.
         regions: blocks of the op's regions, one block each.
         loc: anything hashable that the module's ``location`` function turns into a ``SourceInfo``.
     """
@@ -135,7 +135,7 @@ class ReplicaGroups:
 class SourceInfo:
     """Where an op comes from: the framework's op path and the user's source line ("" unknown).
 
-    ``layer`` and ``phase`` are stated by recorded modules; elsewhere the op path tells.
+    ``layer`` and ``phase`` are stated by recorded modules; elsewhere they follow from the op path.
     """
 
     name: str = ""
@@ -170,7 +170,7 @@ class Module:
         functions: name -> body; the entry is ``"main"``.
         value_type: value id -> index into ``types``.
         types: the interned types.
-        num_partitions, num_replicas: as the module states them (1 when it says nothing).
+        num_partitions, num_replicas: as the module states them (1 where it does not).
         meshes: name -> ((axis, size), ...) as the module declares them.
         donated: entry parameter number -> entry output index, for aliased buffers.
         input_shardings, output_shardings: XLA's or Shardy's sharding text per entry parameter.
@@ -180,7 +180,7 @@ class Module:
             devices and no partitioner has run.
         warnings: what the reader noticed, text -> count.
         scheduled: the ops of a block stand in the order in which a backend issues them.
-        optimized: a backend has been through it; its fusions and copies are kernels.
+        optimized: a backend has compiled it; its fusions and copies are kernels.
         input_roles: role per entry parameter, where the source states it ("" unknown).
         issues: first result of an op of ``main`` -> how it was issued; only recorded modules have
             them, and their ops stand in the order in which a framework issued them.
@@ -211,9 +211,9 @@ class Module:
 
 
 def details(op: Op, value_type: list[int]) -> Hashable:
-    """Attributes and regions of an op, equal where rules cannot tell two ops apart.
+    """Attributes and regions of an op, equal where rules cannot distinguish two ops.
 
-    Regions that hold more than ops without attributes are told apart by who they are.
+    Regions with more than ops without attributes are compared by identity.
     """
     attrs = None if op.attrs is None else tuple(op.attrs.items())
     regions: list[Hashable] = []

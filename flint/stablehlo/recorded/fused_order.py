@@ -2,7 +2,7 @@
 
 The idea: a compiler decides anew what one kernel is, not what is issued when.  Composites become
 their ops, which come from where the composite does, and the recording's streams and waits hold for
-them (``recorded_streams.py`` says how).
+them (see ``fused_streams.py``).
 
     graph = issued(state, graph, scope)
 """
@@ -58,7 +58,7 @@ def issued_in_parts(graph: WorkloadGraph, ops: Sequence[Opened]) -> WorkloadGrap
         streams.issue(item)
     source = graph.source.copy()
     for item in ops:
-        if item.source:  # decompositions are shared and say nothing of their calls
+        if item.source:  # decompositions are shared by many calls
             source[item.nodes.start : item.nodes.stop] = item.source
     edges = existing_edges(graph) + streams.edges
     graph = replace(graph, source=source, **order_columns(edges, len(graph)))

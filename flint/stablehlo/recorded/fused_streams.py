@@ -1,7 +1,7 @@
 """Streams of opened recordings: what was issued one after another stays so, op by op.
 
 The idea: fusing decides later what one kernel is, so that the ops of a stream are not chained one
-by one: neighbours could not be joined any more.  What the streams say is said where they meet:
+by one: neighbours could not be joined any more.  The order of streams is kept where they meet:
 
 1. **A stream goes on in order.** What one of its ops waits for, of other streams, everything behind
    it on its stream waits for too.  A device computes one thing at a time, in issue order, so that

@@ -1,8 +1,8 @@
 """The table of op rules: what every op is to a compiler and what work it does.
 
-The idea: one entry per op name (see ``rule.py`` for what it says), assembled from one module per
-kind of op.  ``rule_for`` also looks behind a custom call's target; an op that nobody knows is one
-kernel with boundary bytes, and is told apart so that it can be warned about.
+The idea: one entry per op name (see ``rule.py``), assembled from one module per kind of op.
+``rule_for`` also looks up a custom call's target; an unknown op is one kernel with boundary bytes,
+and is marked as unknown so that the walker can warn.
 
     rule, known = rule_for(op)
     work = rule.work(op, operand_types, result_types)
@@ -113,8 +113,8 @@ def _named(target: str) -> Rule | None:
 
 
 def flops_known(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> bool:
-    """Whether an op's FLOPs are known: False for kernels whose arithmetic nobody outside can see
-    (Triton kernels, callbacks, unlisted targets), so that a summary can say so."""
+    """Whether an op's FLOPs are known: False for kernels whose arithmetic cannot be seen from
+    outside (Triton kernels, callbacks, unlisted targets), so that a summary can name them."""
     if op.name in _CUSTOM_CALLS:
         target = op.attr("target", "")
         return _named(target) is not None or custom_call_flops_known(op, ins, outs)
@@ -125,7 +125,7 @@ def work_of(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Wo
     """The work of ``op`` by its rule.
 
     Raises:
-        FlintError: the op contradicts itself (too few operands, dims that are not there).
+        FlintError: the op contradicts itself (too few operands, dims that do not exist).
     """
     try:
         return rule_for(op)[0].work(op, ins, outs)

@@ -4,7 +4,7 @@ The idea: a fusion computes in registers, so that only what crosses its boundary
 and of that only what is *accessed*: a parameter that is sliced inside is read slice by slice, a
 buffer that is updated in place is written where the update goes and read not at all.  These are the
 conventions of XLA's ``HloCostAnalysis`` (``HandleFusion``, ``FusionParameterReadBytes``), and tests
-compare every kernel of compiled modules with it.  Where it knows less, the same idea is carried on:
+compare every kernel of compiled modules with it.  Where XLA's stops, this one goes on:
 
     access behind a bitcast, or of an update     XLA: the whole buffer     here: what is accessed
     gather and scatter in a loop fusion          the whole table           rows taken, updates

@@ -1,8 +1,8 @@
 """Byte counts that many rules share.
 
 The idea: what an op reads and writes falls into few patterns; each is one work function here.  Two
-statements hold for every rule: ``read`` counts operands as accessed (an operand that stands twice
-is read twice, as in XLA), and ``written + aliased`` covers the results' bytes, except for
+statements hold for every rule: ``read`` counts operands as accessed (one that is passed twice is
+read twice, as in XLA), and ``written + aliased`` covers the results' bytes, except for
 constants, which stand in memory already, and the triangle that a Cholesky leaves unwritten.
 
     RULES["reverse"] = Rule(Role.MOVEMENT, boundary)

@@ -1,4 +1,4 @@
-"""How many elements of a matrix a mask leaves that compares rows with columns.
+"""How many elements of a matrix remain under a mask that compares rows with columns.
 
 causal_share(2048, 2048)       # Share(visible=2098176, all=4194304)
 """

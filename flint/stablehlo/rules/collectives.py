@@ -1,7 +1,7 @@
-"""Communication: roles only; what travels is the walker's to work out from groups and types.
+"""Communication: roles only; the walker computes from groups and types what is sent.
 
-The idea: a collective's node is made by the walker (kind, communicator, bytes).  Its rule says that
-it is one, with operands read and results written and no FLOPs: the additions of a reduction happen
+The idea: a collective's node is made by the walker (kind, communicator, bytes).  Its rule gives
+the role, with operands read and results written and no FLOPs: the additions of a reduction happen
 in the network or in the collective's kernel (XLA counts one FLOP per element, assuming 2 replicas).
 """
 

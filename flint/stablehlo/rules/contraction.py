@@ -2,7 +2,7 @@
 
 The idea: every contraction is a GEMM of (batch, m, n, k), 2 FLOPs per multiply-add, on the matrix
 unit, in the dtype of the left operand (also where the right one's differs: a weight of another type
-is converted on the way).  A complex multiply-add counts as one, as in XLA; its dtype says the rest.
+is converted on the way).  A complex multiply-add counts as one, as in XLA; its dtype shows that.
 
 A convolution's dims: groups = feature groups x batch groups and
 
@@ -70,7 +70,7 @@ def _scaled_dot(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -
     """HLO's scaled-dot: a dot of narrow operands with block scales.
 
     The scales stand after both operands, or each after its own: a scale is shorter along the
-    contraction, which tells the right operand from the left one's scale.
+    contraction, which distinguishes the right operand from the left one's scale.
     """
     k = _of(ins[0].shape, op.attr("lhs_contracting", ()), op)
     follows = _of(ins[1].shape, op.attr("rhs_contracting", ()), op) == k

@@ -1,8 +1,8 @@
 """The table of ``custom_call`` targets.
 
-The idea: a target is looked up by its exact name, then by pattern; what is found says the role and
-how its FLOPs are worked out.  A target that is not there is a kernel of unknown arithmetic: its
-boundary bytes count, and the walker warns.
+The idea: a target is looked up by its exact name, then by pattern; its entry has the role
+and the FLOPs' formula.  A target without an entry is a kernel of unknown arithmetic: its boundary
+bytes count, and the walker warns.
 
     >>> is_known_custom_call("__cublas$gemm"), is_known_custom_call("my_kernel")
     (True, False)
@@ -43,8 +43,8 @@ def _kernel(items: ItemRule) -> Target:
 
 
 def _library(items: ItemRule) -> Target:
-    """A kernel as of ``_kernel`` that asks for scratch space as further results, as vectors of
-    bytes: nobody reads them, and what the kernel keeps there is not known."""
+    """A kernel as of ``_kernel`` whose further results, vectors of bytes, are scratch space: they
+    are never read, and what the kernel keeps there is unknown."""
 
     def work(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
         scratch = [out for out in outs[1:] if out.dtype in ("i8", "ui8") and len(out.shape) == 1]

@@ -1,10 +1,10 @@
 """Scores that a kernel of attention never computes, because their positions hide them.
 
 The idea: fused attention (Dao et al., "FlashAttention-2", 2023, section 3.1) leaves out the blocks
-of scores that a causal mask hides.  A kernel's decomposition says so in its own words: scores, a
-product's result, are chosen where one index is at least the other, and minus infinity elsewhere.
+of scores that a causal mask hides.  A kernel's decomposition shows the mask: scores, a product's
+result, are chosen where one index is at least the other, and minus infinity elsewhere.
 From there values are followed both ways: hidden are what follows from minus infinity (exponentials,
-which are 0, and what they are multiplied with), and what nobody but hidden values needs.
+which are 0, and what they are multiplied with), and what only hidden values need.
 
     visible_shares(module, block)       # {scores' value id: Share(2098176, 4194304), ...}
 """
@@ -85,7 +85,7 @@ class _Kernel:
                 self.users[value].append(op)
 
     def mask(self, op: Op) -> Share | None:
-        """What a select leaves of scores; None where it is no mask by position."""
+        """What a select leaves of scores; None where it is not a mask by position."""
         if op.name != "select":
             return None
         mask = self.maker.get(op.operands[0])
@@ -137,7 +137,7 @@ class _Kernel:
         return hidden
 
     def _spared(self, select: Op, hidden: dict[int, _Hidden]) -> set[int]:
-        """Values of the scores' shape that nobody needs where they are hidden."""
+        """Values of the scores' shape that are not needed where they are hidden."""
         shape = self.shape[select.results[0]]
         spared: set[int] = set()
         for op in reversed(self.block.ops):
@@ -176,6 +176,6 @@ class _Kernel:
         return bool(np.all(values <= _HIDDEN if kind is _LOW else values == 0))
 
     def _position(self, value: int) -> int | None:
-        """The dim along which a value counts; None where it is none."""
+        """The dim along which a value counts; None where it does not count."""
         made = self.maker.get(value)
         return int(made.attr("dimension")) if made is not None and made.name == "iota" else None

@@ -1,8 +1,8 @@
 """Work of library kernels behind ``custom_call``: GEMM, convolution, attention, LAPACK, and others.
 
-The idea: a library call hides its arithmetic, but its operand types and ``backend_config`` say
-enough for most.  A function here returns None where they do not: then only boundary bytes are
-known, and the caller says so.  Configurations are read as JSON, or as the dictionary a reader made
+The idea: a library call hides its arithmetic, but its operand types and ``backend_config`` are
+enough for most.  A function here returns None where they are not: then only boundary bytes are
+known, and the caller warns.  Configurations are read as JSON, or as the dictionary a reader made
 of it.
 """
 
@@ -22,7 +22,7 @@ from flint.stablehlo.rules.causal_masks import causal_share
 from flint.stablehlo.rules.contraction import convolution_item
 
 Types = Sequence[TensorType]
-#: FLOPs of a library call, or None where types and configuration do not tell.
+#: FLOPs of a library call, or None where types and configuration are not enough.
 ItemRule = Callable[[Op, Types, Types], tuple[WorkItem, ...] | None]
 
 _MAX_CONFIG = 1 << 20
@@ -102,8 +102,8 @@ def attention_items(op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | N
 
     The score tensor [batch, heads, queries, keys] stands in ``cudnn_fmha_backend_config``; the head
     size is the query's last dim.  One exponential per score.  Scores that a causal mask or its
-    sliding window hides are not computed; those that padding hides are counted, for only the data
-    tell them.
+    sliding window hides are not computed; those that padding hides are counted, because they depend
+    on data.
     """
     config = _section(config_of(op), "cudnn_fmha_backend_config")
     shape = _section(config, "intermediate_tensor_shape").get("dimensions")
@@ -129,7 +129,7 @@ def attention_items(op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | N
 def stated_items(op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | None:
     """A kernel that states its own cost, as Pallas does in ``cost_estimate``.
 
-    FLOPs are MATMUL ones unless it says ``"unit": "vector"``, which only our own do.
+    FLOPs are MATMUL ones unless it states ``"unit": "vector"``, which only Flint's own do.
     """
     config = _section(config_of(op), "custom_call_config")
     estimate = config.get("cost_estimate")
@@ -163,7 +163,7 @@ def threefry_items(_op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | N
 
 
 def unknown_items(_op: Op, _ins: Types, _outs: Types) -> tuple[WorkItem, ...] | None:
-    """A kernel whose arithmetic nobody outside can see."""
+    """A kernel whose arithmetic cannot be seen from outside."""
     return None
 
 
@@ -172,7 +172,7 @@ def _vector(ins: Types, flops: int) -> tuple[WorkItem, ...]:
 
 
 def _flag(op: Op, names: Sequence[str], default: bool) -> bool:
-    """Whether a LAPACK job flag (a letter, its ASCII code, a bool) asks for vectors: not "N"."""
+    """Whether a LAPACK job flag (a letter, its ASCII code, a bool) requests vectors: not "N"."""
     config = config_of(op)
     for name in names:
         if name in config:

@@ -7,7 +7,7 @@ updates count what they touch and not the whole buffer, as XLA does.
 
 A transpose that only moves dims of size 1, or a broadcast that only adds such dims, is a view in
 row-major layout and moves nothing.  A
-constant stands in memory: its users read it, nobody writes it.
+constant stands in memory: its users read it, no op writes it.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from flint.stablehlo.read.records import Op
 ViewRule = Callable[[Op, Sequence[TensorType], Sequence[TensorType]], bool]
 
 #: (op, operand types, result types) -> work.  Pure; raises FlintError for an op that contradicts
-#: itself (negative sizes, a contracting dim that is not there).
+#: itself (negative sizes, a contracting dim that does not exist).
 WorkRule = Callable[[Op, Sequence[TensorType], Sequence[TensorType]], Work]
 
 
@@ -32,7 +32,7 @@ class Rule:
         work: its work from types and attributes.
         types_only: the work depends on nothing but name and types, so that it may be cached by
             them; False when attributes or regions matter.
-        view: tells the uses of the op that a compiler makes a bitcast of; None: there are none.
+        view: whether a compiler makes a bitcast of this use of the op; None: never.
     """
 
     role: Role

@@ -1,4 +1,4 @@
-"""Source lines of ops that have none: they are made for the sake of an op that has one.
+"""Source lines of ops that have none: they serve an op that has one.
 
 The idea: XLA keeps no metadata of constants that it has merged, of their broadcasts, of a loop's
 initial values and counters, and of what its partitioner adds (``partition_id``, copies of carried
@@ -61,7 +61,7 @@ def _borrowed(
     users: dict[int, list[int]] = {}
     for node, user in zip(maker[chosen].tolist(), graph.consumer[chosen].tolist(), strict=True):
         users.setdefault(node, []).append(user)
-    # Users come later in the block, so they have theirs already when they are asked.
+    # Users come later in the block, so they already have theirs.
     for node in reversed(lacking.tolist()):
         for user in users.get(node, ()):
             if known[source[user]]:

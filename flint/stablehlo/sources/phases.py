@@ -1,8 +1,8 @@
 """Phases and layers from a framework's op paths.
 
-The idea: JAX's name stack says what part of the step an op belongs to: ``transpose(...)`` around
+The idea: JAX's name stack shows what part of the step an op belongs to: ``transpose(...)`` around
 ``jvp(...)`` is the backward pass, ``rematted_computation`` (or ``checkpoint`` under a transpose) is
-recomputation, ``jvp(...)`` alone the forward pass.  What the path does not tell stays unknown here;
+recomputation, ``jvp(...)`` alone the forward pass.  What the path does not show stays unknown here;
 ``passes/optimizer_phase.py`` finds what uses the gradients.
 
     >>> phase_of("jit(step)/transpose(jvp(Block))/attn/dot_general")

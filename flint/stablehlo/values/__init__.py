@@ -1,1 +1,1 @@
-"""Integers known at conversion: scalars, small arrays, and what a mask hides."""
+"""Integers known at conversion: scalars and small arrays."""

@@ -1,4 +1,4 @@
-"""Small integer arrays that a program makes from nothing, in which counters and ranks look up.
+"""Small constant arrays of integers, which programs index by loop counters and ranks.
 
 The idea: JAX loops over ``jnp.arange(n)`` by slicing it with the counter, and partitioners look up
 offsets in tables by partition id.  Where such an array is made of iotas and constants it is folded
@@ -20,7 +20,7 @@ from flint.stablehlo.read.records import Module, Op
 from flint.stablehlo.values.elementwise import ELEMENTWISE, expression, is_integer
 
 Array = NDArray[np.int64]
-#: Array of a value id, None where it is none or not known.
+#: Value id -> its array, None where it has none.
 Arrays = Callable[[int], Array | None]
 
 #: Larger arrays are not made; constants of the input may be larger (see ``attributes.py``).

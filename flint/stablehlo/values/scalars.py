@@ -1,7 +1,7 @@
 """Scalar expressions of ops: what an integer value is in terms of rank, counters and constants.
 
-The idea: as the walker passes an op whose result is one integer, it asks here for the op's
-expression over its operands' expressions.  Everything else has none, which is always a safe answer.
+The idea: when the walker passes an op whose result is one integer, it looks up the op's expression
+over its operands' expressions here.  Everything else has none, which is always safe.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def block_scalars(
     """Expressions of all scalar integers of a block, calls opened.
 
     Args:
-        block: a loop condition, say.
+        block: for example a loop condition.
         module: for types and callees.
         known: expressions of the block's arguments by value id.
         outer: expressions of values defined outside.
@@ -100,8 +100,8 @@ def block_scalars(
     """
     left = [MAX_OPS] if budget is None else budget
     left[0] -= len(block.ops)
-    # None: a value of this block without an expression; what an earlier walk of the same block
-    # said of it must not be taken.
+    # None: a value of this block without an expression; the result of an earlier walk of the same
+    # block must not be used.
     scalars: dict[int, Scalar | None] = dict.fromkeys(block.args)
     scalars |= known
     tables: dict[int, Array | None] = {}

@@ -1,8 +1,8 @@
 """What the walk knows of a value beyond its type.
 
-The idea: most values are data.  Of some the program says more: an integer that follows from rank
-and loop counters, a small table, what a loop has stacked up, the elements of a tuple.  One record
-holds all of it, so that whatever gives a value another name hands on one thing.
+The idea: most values are data.  Some follow from the program: an integer from rank and loop
+counters, a small table, what a loop has stacked up, the elements of a tuple.  One record holds all
+of it, so that a value's other names share it.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class WalkState:
         ops: ops walked.
         known: value id -> what is known of it.
         collectives: turns records into communications.
-        scatters: finds the all-reduces that are reduce-scatters; made when the first is asked for.
+        scatters: finds the all-reduces that are reduce-scatters; made when the first one is needed.
         instead: id of an op -> what walks it in place of its handler, once.
         rows: what distinguishes an op -> its row; of ops that their rule describes completely.
         used_options: names of loops and conditionals for which the user's choice was needed.
@@ -144,7 +144,7 @@ class WalkState:
             self.alias(scope, operand, result)
 
     def view(self, scope: Scope, op: Op, value: int, kind: int) -> int:
-        """The number of ``value`` as one of type ``kind``: itself, or a free node that says so.
+        """The number of ``value`` as one of type ``kind``: itself, or the result of a free node.
 
         Types differ where ``op`` takes a shard for the whole, or a size that is known for one that
         is not.
