@@ -34,7 +34,7 @@ def _start(name: str, decode: Decoder | None, result: int) -> Handler:
     def handler(reading: Reading, instruction: Any, scope: Scope) -> None:
         shape = reading.types.tree(instruction.shape)
         if isinstance(shape, int) or len(shape) <= result:
-            raise ValueError("the shape has no place for the result")
+            raise ValueError("the shape lacks the result")
         tree = reading.new_values_of(shape[result])
         attrs = None if decode is None else decode(instruction, reading.context)
         operands = scope.flat(instruction.operand_ids)
@@ -84,7 +84,7 @@ def _async_start(reading: Reading, instruction: Any, scope: Scope) -> None:
     scope.ops += block.ops
     shape = reading.types.tree(instruction.shape)
     if isinstance(shape, int) or len(shape) < 2:
-        raise ValueError("the shape has no place for the result")
+        raise ValueError("the shape lacks the result")
     result = arrange(block.yields, shape[1])
     scope.started[instruction.id] = result
     _bind_start(reading, instruction, scope, shape, 1, result)

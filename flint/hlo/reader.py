@@ -75,7 +75,7 @@ def _module(proto: pb.HloModuleProto, name: str) -> Module:
     reading.entry(entry.id, scope)
     missing = lost(proto, reading.locations.numbers)
     if missing is not None:
-        raise FlintError(f"{name}: the module has lost {missing} (file cut off?)")
+        raise FlintError(f"{name}: the module lacks {missing} (file cut off?)")
     reading.warnings.update(remarks(proto))
     parameters = [scope.parameters[number] for number in sorted(scope.parameters)]
     root = scope.tree(root_id(entry))

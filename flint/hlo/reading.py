@@ -188,14 +188,14 @@ class Reading:
         self._active.discard(number)
         numbers = sorted(scope.parameters)
         if numbers != list(range(len(numbers))):
-            raise FlintError(f"{self.name}: {computation.name} has the parameters {numbers} only")
+            raise FlintError(f"{self.name}: {computation.name} has only the parameters {numbers}")
         arguments: list[int] = []
         if scope.bound is None:
             arguments = [value for n in numbers for value in flatten(scope.parameters[n])]
         try:
             yields = flatten(scope.tree(root_id(computation)))
         except ValueError:
-            raise FlintError(f"{self.name}: {computation.name} has lost its root") from None
+            raise FlintError(f"{self.name}: {computation.name} lacks its root") from None
         scope.drop_unused_contexts(yields)
         return Block(tuple(arguments), scope.ops, tuple(yields))
 
@@ -262,7 +262,7 @@ class Reading:
         by_id = {instruction.id: instruction for instruction in computation.instructions}
         order = schedule[computation.id].instruction_ids
         if len(order) != len(by_id) or not all(number in by_id for number in order):
-            raise ValueError("the schedule names other instructions than the computation has")
+            raise ValueError("the schedule and the computation have different instructions")
         return [by_id[number] for number in order]
 
 

@@ -46,7 +46,7 @@ class Scope:
         """The value of an instruction.
 
         Raises:
-            ValueError: it does not stand before its user.
+            ValueError: it does not come before its user.
         """
         value = self.values.get(instruction)
         if value is not None:

@@ -140,5 +140,5 @@ def arrange(values: tuple[int, ...], shape: Tree) -> Tree:
         return remaining.pop() if isinstance(part, int) else tuple([take(item) for item in part])
 
     if len(flatten(shape)) != len(values):
-        raise ValueError("the wrapped computation yields another number of values")
+        raise ValueError("the wrapped computation yields a different number of values")
     return take(shape)

@@ -38,7 +38,7 @@ def _tuple(reading: Reading, instruction: Any, scope: Scope) -> None:
     tree = tuple([scope.tree(number) for number in instruction.operand_ids])
     # The written shape bounds the tree: tuples of tuples could otherwise grow without limit.
     if not same_structure(tree, reading.types.tree(instruction.shape)):
-        raise ValueError("the operands do not make up the tuple's shape")
+        raise ValueError("the operands do not match the tuple's shape")
     scope.bind(instruction.id, tree)
 
 
@@ -46,7 +46,7 @@ def _get_tuple_element(_reading: Reading, instruction: Any, scope: Scope) -> Non
     tree = scope.tree(instruction.operand_ids[0])
     index = instruction.tuple_index
     if isinstance(tree, int) or not 0 <= index < len(tree):
-        raise ValueError(f"element {index} of a value that has no such element")
+        raise ValueError(f"the operand has no element {index}")
     scope.bind(instruction.id, tree[index])
 
 
@@ -94,7 +94,7 @@ def _conditional(reading: Reading, instruction: Any, scope: Scope) -> None:
     results = reading.new_values(instruction.shape)
     flat = flatten(results)
     if any(len(region.yields) != len(flat) for region in regions):
-        raise ValueError("a branch yields another number of values than the conditional")
+        raise ValueError("a branch and its conditional yield different numbers of values")
     name = "if" if is_predicate else "case"
     reading.append(name, instruction, scope, [index], flat, regions=regions)
     scope.bind(instruction.id, results)

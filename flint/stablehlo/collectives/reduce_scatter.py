@@ -9,8 +9,10 @@ own position in its group.  The offsets are evaluated for all ranks; nothing is 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -47,21 +49,15 @@ class Uses:
     """Who uses the values of a module: counts everywhere, the op for uses in the same block."""
 
     def __init__(self, module: Module) -> None:
-        self.count: dict[int, int] = {}
+        self.count: Counter[int] = Counter()
         self._users: dict[int, dict[int, Op]] = {}
-        blocks = list(module.functions.values())
-        while blocks:
-            block = blocks.pop()
-            for value in block.yields:
-                self.count[value] = self.count.get(value, 0) + 1
-            for op in block.ops:
-                for value in op.operands:
-                    self.count[value] = self.count.get(value, 0) + 1
-                blocks.extend(op.regions)
+        for block in module.blocks():
+            self.count.update(block.yields)
+            self.count.update(chain.from_iterable([op.operands for op in block.ops]))
 
     def only_user(self, value: int, block: Block) -> Op | None:
         """The one op of ``block`` that uses ``value`` when nothing else does."""
-        if self.count.get(value, 0) != 1:
+        if self.count[value] != 1:
             return None
         users = self._users.get(id(block))
         if users is None:

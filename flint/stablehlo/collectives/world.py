@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +23,7 @@ from flint.errors import FlintError, UsageError
 from flint.mesh.groups import Groups, StridedGroups, canonical, everybody, from_iota, from_table
 from flint.mesh.mesh import Mesh
 from flint.mesh.permutation import Permutation, permutation
-from flint.stablehlo.read.records import Block, Module, Op, ReplicaGroups
+from flint.stablehlo.read.records import Module, ReplicaGroups
 
 #: XLA's sharding text: ``{devices=[8,64]<=[512]T(1,0) last_tile_dim_replicate}``.
 _IOTA_SHARDING = re.compile(r"devices=\[[\d,]+\]<=\[([\d,]+)\]")
@@ -236,16 +235,16 @@ def _lower_bound_only(module: Module, implied: int, given: int) -> bool:
     if any("devices=" in text for text in texts):
         return False
     return all(
-        op.attr("groups") is None or op.attr("groups").table is None for op in _all_ops(module)
+        op.attr("groups") is None or op.attr("groups").table is None
+        for block in module.blocks()
+        for op in block.ops
     )
 
 
 def _devices_in_collectives(module: Module) -> int:
     largest = 0
-    for op in _all_ops(module):
-        if op.attrs is None:
-            continue
-        groups: ReplicaGroups | None = op.attrs.get("groups")
+    for op in [op for block in module.blocks() for op in block.ops if op.attrs is not None]:
+        groups: ReplicaGroups | None = op.attr("groups")
         if groups is not None:
             if groups.iota is not None:
                 largest = max(largest, math.prod(groups.iota[1]) - 1)
@@ -253,15 +252,7 @@ def _devices_in_collectives(module: Module) -> int:
                 largest = max(largest, math.prod(size for _, size in groups.mesh[0]) - 1)
             elif groups.table is not None and groups.table.size:
                 largest = max(largest, int(groups.table.max()))
-        pairs = op.attrs.get("pairs")
+        pairs = op.attr("pairs")
         if pairs is not None and pairs.size:
             largest = max(largest, int(pairs.max()))
     return largest + 1
-
-
-def _all_ops(module: Module) -> Iterator[Op]:
-    blocks: list[Block] = list(module.functions.values())
-    while blocks:
-        for op in blocks.pop().ops:
-            yield op
-            blocks.extend(op.regions)

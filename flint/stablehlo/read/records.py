@@ -49,7 +49,7 @@ What only an HLO proto has:
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -208,6 +208,15 @@ class Module:
     def type_of(self, value: int) -> TensorType:
         """The type of a value id."""
         return self.types[self.value_type[value]]
+
+    def blocks(self) -> Iterator[Block]:
+        """All blocks: those of functions, and those inside ops."""
+        blocks = list(self.functions.values())
+        while blocks:
+            block = blocks.pop()
+            yield block
+            for op in block.ops:
+                blocks.extend(op.regions)
 
 
 def details(op: Op, value_type: list[int]) -> Hashable:
