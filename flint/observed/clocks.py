@@ -42,7 +42,7 @@ class Clock:
 
     Attributes:
         rank, reference: whose, against whose.
-        ahead: estimated seconds; 0 where the clocks may well agree.
+        ahead: estimated seconds; 0 where the clocks may agree.
         least, most: bounds of it, seconds.
         collectives: how many it was concluded from.
         agree: whether one number fits all of them.

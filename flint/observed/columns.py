@@ -55,7 +55,7 @@ class OpFacts:
         members: ranks in a collective's group, where the trace tells how many but not which; -1
             unknown.
         stored: per operand of a contraction or a collective, narrower element types that it had
-            before it was converted; () where nobody knows.
+            before it was converted; () unknown.
         compared: the element type in which it is compared, where that is not ``dtype``.
         reduction: what an all-reduce or a reduce-scatter reduces with, by its StableHLO name;
             "computation" for more than one op, "" unknown.

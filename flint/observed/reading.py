@@ -24,7 +24,7 @@ _KINETO = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"', b'"ph"
 
 
 def read_trace(path: Path) -> Observed:
-    """The ops in a trace, whatever its form.
+    """The ops in a trace of any form.
 
     Raises:
         UsageError: there is no such file.

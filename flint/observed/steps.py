@@ -127,7 +127,7 @@ def mean_times(ops: Ints, times: Ints, others: list[tuple[Ints, Ints]]) -> tuple
     Args:
         ops: what ran in the step, shape [ops].
         times: nanoseconds of each.
-        others: the same of other steps; the n-th run of an op is held against the n-th.
+        others: the same of other steps; the n-th run of an op is compared with the n-th.
 
     Returns:
         The mean of each, and over how many steps.

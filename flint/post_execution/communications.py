@@ -60,7 +60,7 @@ class Communications:
 def groups_of(group: tuple[int, ...], world: int) -> Groups:
     """The partition that a group is one row of, where its ranks are evenly spaced; else it alone.
 
-    Ranks that the other rows name, and that never meet there, do not mind.
+    The other rows name ranks that never meet there; that does no harm.
     """
     size = len(group)
     if size == world:

@@ -1,6 +1,6 @@
 """Dependencies between units as they are found, and units as queues that are searched by time.
 
-The idea: whatever a rule finds, an edge leads from what was issued earlier to what was issued
+The idea: by every rule an edge leads from what was issued earlier to what was issued
 later, and from what was over to what began then; anything else is counted and left out.
 
     edges.add(3, 7, EdgeKind.STREAM)
@@ -103,7 +103,7 @@ def batches_of(units: Units) -> list[list[int]]:
 
 
 class EdgeSet:
-    """Edges as they are found, each once, and which collectives somebody waits for.
+    """Edges, each once, and the collectives that other units wait for.
 
     Who waits for one message of a batch waits for the kernel, hence for all of them.
 

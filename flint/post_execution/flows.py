@@ -1,4 +1,4 @@
-"""Data between units, for all of a step at once: who wrote what somebody reads.
+"""Data between units, for all of a step at once: which unit wrote what another one reads.
 
 The idea: a *use* is one tensor of one unit.  Most storages are only ever used as one range of
 bytes: of these the last write before each read is found by sorting, for all together.  The others
@@ -161,7 +161,7 @@ def _written(uses: _Uses) -> Ints:
 def _of_ranges(uses: _Uses, reads: Ints, writes: Ints) -> tuple[Ints, Ints]:
     """Uses that read and whose data it is, of storages that are only used as one range.
 
-    Whose: a unit, or ``-1 - use`` of the first use that reads what nobody has written.
+    Whose: a unit, or ``-1 - use`` of the first use that reads what no unit has written.
     """
     span = int(uses.unit.max(initial=0)) + 1
     made = np.sort(uses.storage[writes] * span + uses.unit[writes])

@@ -34,7 +34,7 @@ def kernel_units(trace: Observed, links: Links, rows: Ints, step: int) -> Units:
         step: index into ``trace.steps``.
     """
     facts = (*trace.facts, OpFacts(OpClass.OTHER, ""))
-    nobody = len(trace.facts)
+    no_fact = len(trace.facts)
     row = links.kernel_row
     in_step = trace.step[np.maximum(row, 0)] == step
     lonely = row < 0
@@ -60,7 +60,7 @@ def kernel_units(trace: Observed, links: Links, rows: Ints, step: int) -> Units:
         names=links.names,
         name=links.kernel_name[kernel],
         facts=facts,
-        fact=np.where(row >= 0, trace.op[np.maximum(row, 0)], nobody),
+        fact=np.where(row >= 0, trace.op[np.maximum(row, 0)], no_fact),
         row=row,
         start=links.kernel_start[kernel],
         duration=links.kernel_duration[kernel],
@@ -105,7 +105,7 @@ def _with_collectives(units: Units, trace: Observed, links: Links, rows: Ints) -
 
 
 def _batches(units: Units, links: Links, silent: Ints, orphan: Ints) -> Ints:
-    """Of collectives without a kernel the one that ran them: the next that is nobody's; else -1.
+    """Per collective without a kernel the one that ran it: the next that belongs to none; else -1.
 
     Messages of one batch are recorded one by one and launched as one kernel at its end.
     """
@@ -136,7 +136,7 @@ def _merged(units: Units, chosen: Ints, owner: Ints, trace: Observed) -> Units:
 
 
 def _silent(units: Units, trace: Observed, links: Links, rows: Ints, kernel: Ints) -> Units:
-    """Collectives without a kernel of their own: they run in another one's, or nobody saw it.
+    """Collectives without a kernel of their own: they run in another one's, or it was not recorded.
 
     The time of a kernel that runs several is given to the last one of them.
     """

@@ -75,7 +75,7 @@ def _chains(
     """What each rank issues one after another.
 
     A message that a traced rank receives stands where its sender issues it: receiving holds up
-    nobody but those who need it.
+    only what needs it.
     """
     return [
         [

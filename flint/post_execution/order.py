@@ -10,9 +10,9 @@ The idea: a dependency is taken from the strongest thing that the trace says, in
    for the current one.  Where the current stream's last kernel was not over when the collective
    began, the last one that was.
 4. A wait that does not name its streams, and ``wait_tensor``: the next unit of that thread waits
-   for the oldest collective that nobody has waited for, of those that were over when it began.
+   for the oldest collective that no unit has waited for, of those that were over when it began.
 5. A unit that began right when a collective ended, on a stream that was idle for it.
-6. An optimizer's step waits for the collectives that nobody else waits for.
+6. An optimizer's step waits for the collectives that no other unit waits for.
 7. Kernels of one launch, those of a CUDA graph, follow what was issued before it, and what is
    issued after it follows them (``flint.post_execution.launches``).
 

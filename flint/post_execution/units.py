@@ -4,7 +4,7 @@ The idea: on a device the kernels are what ran; of a collective's kernels one un
 the library split it into.  On a host (and in execution traces without kernels) units are the
 innermost ops that do work themselves, as in ``observed.selection``.  Units stand in the
 order in which the host issued them, which is the one order that every dependency follows: streams
-are first in, first out, and nobody waits for what is issued later.
+are first in, first out, and no unit waits for what is issued later.
 
     units.facts[units.fact[0]].kind, units.duration[0]
 """

@@ -23,7 +23,7 @@ Ints = NDArray[np.int64]
 #: A unit that was held back begins so soon after the event that it waited for (ns): on a device
 #: the hardware lets it go, on a host a thread has to wake up.
 _AT_ONCE, _WOKEN = 10_000, 200_000
-#: So many collectives that nobody has waited for are looked through for a wait.
+#: At most so many collectives without a waiting unit are tried for a wait.
 _LOOKED_BACK = 256
 #: Ops that wait for a collective.
 _WAIT_OPS = ("_c10d_functional::wait_tensor", "c10d::wait")
@@ -189,14 +189,14 @@ def by_optimizer(
 
 
 def left_over(edges: EdgeSet, results: list[int]) -> None:
-    """Count the collectives that nobody waits for."""
+    """Count the collectives that no unit waits for."""
     left = _unawaited(edges, results)
     if left:
         edges.notes[UNAWAITED] += len(left)
 
 
 def _unawaited(edges: EdgeSet, results: list[int]) -> list[int]:
-    """Collectives for which nobody waits, nor for a later one of their stream."""
+    """Collectives that no unit waits for, nor for a later one of their stream."""
     if not results:
         return []
     units = edges.units

@@ -1,8 +1,8 @@
 """A workload against post-execution traces.
 
-The idea: every trace is read into observed ops, of one step per rank, and held against what the
-capture says that this rank runs.  Where nothing can be concluded (another number of ranks, another
-model, steps that are not alike) that is an error and not a verdict.
+The idea: every trace is read into observed ops, of one step per rank, and compared with what
+this rank runs by its capture.  Where nothing can be concluded (another number of ranks, another
+model, steps that differ) that is an error and not a verdict.
 
     report = validate(flint.load("out/"), [Path("kineto_rank0.json.gz")])
 """

@@ -1,7 +1,7 @@
 """Captured ops whose result does not depend on the iteration, or on nothing at all.
 
 The idea: what an op of a loop's body computes is the same each time if nothing that it reads,
-through whatever other ops, changes from one iteration to the next.  The graph says which of a
+through any other ops, changes from one iteration to the next.  The graph says which of a
 body's inputs do.  From how often an op is captured, and how often it runs behind each of its loops
 that it may leave, follows which numbers of runs are possible at all.  What reads no input and does
 not ask which rank it is on is a constant, and compilers know it.

@@ -46,7 +46,7 @@ class Matching:
         rules: how they are compared.
         expected: where the captured ops are in the program; None where only the ops are known.
         rank: whose they are.
-        threads: of each executed op, or its stream; () where nobody knows.
+        threads: of each executed op, or its stream; () unknown.
         kinds: the classes in which captured, and executed, ops are compared.
         pairs: (captured, executed, evidence).
         explained: reason -> how many pairs differ in form by it, or how many ops have no partner.

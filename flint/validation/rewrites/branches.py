@@ -95,7 +95,7 @@ class OtherBranches:
         """Account for ops of a rank without a partner by what its conditionals chose.
 
         Args:
-            matching: what is explained is added.
+            matching: gets what is explained.
             taken: how often the rank's conditionals took their branches.
         """
         unused = [one for one in taken if sum(one.times) and one.inside]
@@ -226,7 +226,7 @@ class _Asked(dict[str, int]):
 
 
 def _stands_for(ops: Sequence[OpFacts], one: Taken, rules: Rules) -> bool:
-    """Whether the branches of an executed conditional have ops of these sizes, of whatever type.
+    """Whether the branches of an executed conditional have ops of these sizes, of any type.
 
     Products that may run as multiplications are not looked for.
     """

@@ -109,7 +109,7 @@ def multiplied(matching: Matching) -> None:
 
 
 def multiplication(rules: Rules, facts: OpFacts) -> Hashable | None:
-    """What a product that is a multiplication in truth has in common with it; None of others.
+    """What a product that is really a multiplication has in common with it; None of others.
 
     A product without a sum has the sizes (batch, m, n, 1), one of vectors (batch, 1, 1, k).
     """

@@ -59,7 +59,7 @@ def _reason(captured: OpFacts, executed: OpFacts, rules: Rules) -> str:
     """Why two ops of the same name list other arguments; "" where no reason is known.
 
     Lists of tensors have no element type in Kineto's traces; their shapes count.  An op that makes
-    a tensor reads nothing, whatever the profiler lists.  Of the ops that must match only a
+    a tensor reads nothing, even if the profiler lists arguments.  Of the ops that must match only a
     convolution may list more, its weight, and attention keys and values of grouped heads, which
     other kernels want repeated.
     """

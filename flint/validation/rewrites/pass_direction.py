@@ -44,5 +44,5 @@ def other_pass(matching: Matching) -> list[tuple[int, int]]:
 
 
 def _pass(facts: OpFacts) -> str:
-    """The pass that an op is of; "" of one that nobody tells."""
+    """The pass that an op is of; "" unknown."""
     return _PASSES.get(facts.origin.rpartition(", ")[2], "")

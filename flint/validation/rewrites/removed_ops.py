@@ -32,7 +32,7 @@ def explain_removed(matching: Matching, iterations: tuple[int, ...] | None) -> N
     """Explain captured ops without a partner that a compiler need not run.
 
     Args:
-        matching: what is explained is added.
+        matching: gets what is explained.
         iterations: how often the bodies of executed loops ran; None where the trace has no count.
     """
     if matching.expected is None:
