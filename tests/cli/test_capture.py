@@ -12,7 +12,7 @@ import pytest
 from flint.workload.loading import load
 from tests.support.children import HUNG
 from tests.support.command_line import failed, flint, flint_here
-from tests.support.shared import quick
+from tests.support.shared import quick, quick_rows
 
 HERE = Path(__file__).parents[1] / "frontends" / "jax"
 STEPS = HERE / "steps.py"
@@ -194,18 +194,18 @@ def test_a_shard_map_over_a_mesh_of_its_own_devices_is_over_the_captures(mesh, f
     assert reduced.communication.operand_bytes == (rows * rows * 4,)
 
 
-@pytest.mark.parametrize(
-    ("step", "said"),
-    [
-        ("elsewhere", "elsewhere maps over another mesh than the capture's"),
-        ("per_device", "jax.pmap has one of its own"),
-        ("each", "jax.pmap maps over the devices of one process"),
-        ("backwards", "shard_map is over a mesh of devices in another order than jax.devices()"),
-        ("swapped", "shard_map is over a mesh of devices in another order than jax.devices()"),
-    ],
-)
+ELSEWHERE = [
+    ("elsewhere", "elsewhere maps over another mesh than the capture's"),
+    ("per_device", "jax.pmap has one of its own"),
+    ("each", "jax.pmap maps over the devices of one process"),
+    ("backwards", "shard_map is over a mesh of devices in another order than jax.devices()"),
+    ("swapped", "shard_map is over a mesh of devices in another order than jax.devices()"),
+]
+
+
+@pytest.mark.parametrize(("step", "said"), quick_rows(ELSEWHERE, ELSEWHERE[0], ELSEWHERE[2]))
 def test_maps_over_other_meshes_are_one_line(step, said, folder, tmp_path):
-    run = flint_here(
+    run = flint(
         "capture", f"own.py:{step}", "--setup", "setup", "--mesh", "2,2", "-o", tmp_path / "out",
         cwd=folder,
     )  # fmt: skip

@@ -13,7 +13,11 @@ from typing import Any
 HUNG = 3600
 
 
-def child_environment(devices: int = 0) -> dict[str, str]:
+#: How well LLVM optimises a kernel is rarely what is tested, and costs more than all else.
+UNOPTIMISED = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+
+
+def child_environment(devices: int = 0, flags: str = UNOPTIMISED) -> dict[str, str]:
     """For a script that imports what the tests import, and has that many CPU devices in JAX.
 
     Without a number the script sets its own.
@@ -27,23 +31,21 @@ def child_environment(devices: int = 0) -> dict[str, str]:
         environment["JAX_PLATFORMS"] = "cpu"
         environment["XLA_FLAGS"] = (
             f"--xla_force_host_platform_device_count={devices} "
-            f"--xla_cpu_collective_call_terminate_timeout_seconds={HUNG} "
-            # How well LLVM optimises a kernel is not tested, and costs more than all else.
-            "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+            f"--xla_cpu_collective_call_terminate_timeout_seconds={HUNG} {flags}"
         )
     return environment
 
 
-def run_script(script: Path, *arguments: object, devices: int = 0) -> str:
+def run_script(script: Path, *arguments: object, devices: int = 0, flags: str = UNOPTIMISED) -> str:
     """Standard output of a Python script that must succeed."""
     done = subprocess.run(
-        [sys.executable, str(script), *map(str, arguments)], env=child_environment(devices),
+        [sys.executable, str(script), *map(str, arguments)], env=child_environment(devices, flags),
         capture_output=True, text=True, timeout=HUNG, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def answer_of(script: Path, *arguments: object, devices: int = 0) -> Any:
+def answer_of(script: Path, *arguments: object, devices: int = 0, flags: str = UNOPTIMISED) -> Any:
     """What a script prints as JSON in its last line."""
-    return json.loads(run_script(script, *arguments, devices=devices).splitlines()[-1])
+    return json.loads(run_script(script, *arguments, devices=devices, flags=flags).splitlines()[-1])

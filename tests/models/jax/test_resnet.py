@@ -48,7 +48,13 @@ def test_the_deeper_ones_too(blocks, published):
 @pytest.fixture(scope="module")
 def distances(request):
     names = chosen(request, "variant")
-    return answer_of(Path(__file__).with_name("resnet_runs.py"), *names, devices=8)
+    return answer_of(
+        # Where an activation is about 0, a gradient hangs on how its sum was rounded.
+        Path(__file__).with_name("resnet_runs.py"),
+        *names,
+        devices=8,
+        flags="",
+    )
 
 
 @pytest.mark.parametrize(
