@@ -266,7 +266,7 @@ def test_bad_input_is_one_line(arguments, status, said, folder, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("parts", ["lower.host_calls", "partition.rules", "lower.platform_forms"])
+@pytest.mark.parametrize("parts", ["host_calls", "partitioning_rules", "platform_forms"])
 def test_another_version_of_jax_is_named_before_its_private_parts_are_imported(
     parts, folder, tmp_path
 ):

@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 from flint.cli import main
+from flint.frontends.jax.internals.tracing import mesh_context
 from tests.support.children import HUNG
 
 
@@ -33,6 +34,7 @@ def flint_here(*arguments, cwd):
     try:
         with (
             contextlib.chdir(cwd),
+            mesh_context(None),  # the user's file may call jax.set_mesh
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
         ):

@@ -19,8 +19,8 @@ from jax.sharding import AbstractMesh
 
 
 @contextmanager
-def mesh_context(mesh: AbstractMesh) -> Iterator[None]:
-    """Make ``mesh`` the mesh in context, whatever ``jax.set_mesh`` has set before."""
+def mesh_context(mesh: AbstractMesh | None) -> Iterator[None]:
+    """Make ``mesh``, or none, the mesh in context, whatever ``jax.set_mesh`` has set before."""
     settings: tuple[Any, ...] = (config.abstract_mesh_context_manager, config.device_context)
     before = [setting.swap_local(mesh) for setting in settings]
     try:
