@@ -35,7 +35,7 @@ def test_groups_have_the_names_of_the_users_axes(name, captured):
     axes = set(workload.mesh.axes)
     for node in communications(workload):
         words = partners(node.communication, workload.mesh)
-        if words != "everybody":
+        if words != "all ranks":
             words = words.split(" ")[0]
             assert set(words.split("+")) <= axes, words
 
