@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from pathlib import Path
 
-from flint.converters.profilers.xplane.observe import profile_of
+from flint.converters.profilers.xplane.profile import profile_of
 from flint.errors import UsageError
 from flint.post_execution.modules import ModuleTimes
 
@@ -26,7 +26,7 @@ def times_of(path: Path, step: str | None) -> ModuleTimes:
 
     Raises:
         UsageError: no such run.
-        FlintError: as ``flint.converters.profilers.xplane.observe.observe``.
+        FlintError: as ``profile_of``.
     """
     profile = profile_of(path)
     runs: dict[int, dict[int, int]] = defaultdict(dict)

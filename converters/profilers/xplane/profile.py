@@ -1,0 +1,287 @@
+"""Profile folders of JAX (xplane files) -> the program that they are about, and what ran of it.
+
+The idea: the events name HLO ops; the HLO modules stand in the same file, in a plane that
+``jax.profiler.ProfileData`` does not show, so that its few fields are read here from the wire.  Of
+several hosts' files the events are put together.
+
+    profile_of(Path("profile/")).events[0].hlo
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from flint.converters.profilers.json_traces import read_bytes
+from flint.converters.profilers.xplane.devices import Devices, fields, hosts_of, messages
+from flint.converters.profilers.xplane.program import Program
+from flint.errors import FlintError
+from flint.hlo.messages import parse_module
+from flint.observed.columns import ObservedRows
+
+#: jax versions whose ``jax.profiler.ProfileData`` is known to work.
+_KNOWN = "0.10"
+#: Field numbers of tsl/profiler/protobuf/xplane.proto: XSpace.planes, XPlane.{name,
+#: event_metadata}, a map entry's value, XEventMetadata.{name, stats}, XStat.bytes_value.
+_PLANES, _NAME, _EVENT_METADATA, _VALUE, _STATS, _BYTES = 1, 2, 4, 2, 5, 6
+_METADATA_PLANE = b"/host:metadata"
+_DEVICE_PLANE = re.compile(r"/device:(GPU|TPU):(\d{1,7})")
+
+#: Beyond this no number and no nanosecond is believed: sums stay within 64 bits.
+_LATEST = 1 << 62
+
+
+class Profile(NamedTuple):
+    """The program that a profile is about, and what ran of it.
+
+    Attributes:
+        rows: for the notes, and for rows to come.
+        proto: its serialised HLO.
+        program: the same, by instruction.
+        events: one per op that ran, in order, kernels of an op joined.
+        backend: "cpu", "gpu" or "tpu".
+    """
+
+    rows: ObservedRows
+    proto: bytes
+    program: Program
+    events: list[Event]
+    backend: str
+
+
+def profile_of(path: Path) -> Profile:
+    """What a profile folder or file says of its program (raises as ``observe``)."""
+    files = _files(path)
+    rows = ObservedRows(str(path))
+    hosts = [_of_host(file, rows) for file in files]
+    backends = {event.backend for host in hosts for event in host.events}
+    first = hosts[0]
+    for file, host in zip(files, hosts, strict=True):
+        if (host.program.name, host.program.entry) != (first.program.name, first.program.entry):
+            raise FlintError(
+                f"{file}: another program ({host.program.name}) than in {files[0].name} "
+                f"({first.program.name}): the hosts of one run execute the same"
+            )
+    begins = hosts_of(files, backends, first.program.devices) if len(files) > 1 else [0]
+    try:
+        devices = Devices.of(first.proto)
+    except ValueError as error:
+        raise FlintError(f"{files[0]}: damaged HLO ({error})") from error
+    events: list[Event] = []
+    of_file: dict[int, Path] = {}
+    for file, host, begin in zip(files, hosts, begins, strict=True):
+        ranks = {event.device: devices.rank(begin + event.device) for event in host.events}
+        for rank in ranks.values():
+            if of_file.setdefault(rank, file) != file:
+                raise FlintError(f"{file}: has rank {rank}, as {of_file[rank].name} has")
+        events += [event._replace(device=ranks[event.device]) for event in host.events]
+    events = _numbered(sorted(events), first.program)
+    return Profile(rows, first.proto, first.program, _joined(events), "/".join(sorted(backends)))
+
+
+class _Host(NamedTuple):
+    """One file: the program that it is about, and the events of that by device."""
+
+    proto: bytes
+    program: Program
+    events: list[Event]
+
+
+def _of_host(file: Path, rows: ObservedRows) -> _Host:
+    data = read_bytes(file)
+    protos = _modules(file, data)
+    events = sorted(_events(file, data, rows))
+    if not events:
+        raise FlintError(
+            f"{file}: no HLO ops in it: trace with jax.profiler.trace around the compiled step"
+        )
+    program, proto = _chosen(file, events, protos)
+    others = Counter(event.program for event in events if event.program != program)
+    for other, count in others.items():
+        rows.note(f"ops of another program that ran as well, {other.rpartition('(')[0]}", count)
+    mine = [event for event in events if event.program == program]
+    try:
+        module = parse_module(proto)
+    except DecodeError as error:
+        raise FlintError(f"{file}: damaged HLO ({error})") from error
+    return _Host(proto, Program(module, str(file)), mine)
+
+
+def _files(path: Path) -> list[Path]:
+    """The files of one run, one per host."""
+    if path.is_file():
+        return [path]
+    files = sorted(path.glob("**/*.xplane.pb"))
+    if not files:
+        raise FlintError(f"{path}: no .xplane.pb file in the folder")
+    runs = sorted({file.parent for file in files})
+    if len(runs) > 1:
+        raise FlintError(
+            f"{path}: profiles of {len(runs)} runs in it; give one of them, for example {runs[-1]}"
+        )
+    return files
+
+
+class Event(NamedTuple):
+    """A kernel, or an op where the backend has none below; nanoseconds."""
+
+    device: int
+    run: int  # -1 where the backend does not say
+    start: int
+    duration: int
+    hlo: str
+    program: str  # module(number)
+    backend: str
+    kernel: str
+    end: int
+
+
+def _numbered(events: list[Event], program: Program) -> list[Event]:
+    """Events with the number of their run, for backends that tell none.
+
+    What stands in the module's entry runs once per run, so that each time that the first of these
+    ops begins on a device, a run begins.
+    """
+    if any(event.run >= 0 for event in events):
+        return events
+    found: list[Event] = []
+    for _, group in groupby(events, key=lambda event: event.device):
+        mine = list(group)
+        first = next((event.hlo for event in mine if event.hlo in program.entry), None)
+        run = -1
+        seen: set[str] = set()
+        for event in mine:
+            if event.hlo == first:
+                if run < 0 or event.kernel in seen:
+                    run += 1
+                    seen = set()
+                seen.add(event.kernel)
+            found.append(event._replace(run=max(run, 0)))
+    return found
+
+
+def _joined(events: list[Event]) -> list[Event]:
+    """One event per op that ran: kernels of an op that follow each other are joined.
+
+    An op of a loop runs again when a kernel of it comes a second time.
+    """
+    found: list[Event] = []
+    last: dict[tuple[int, str], tuple[int, set[str]]] = {}
+    for event in events:
+        key = event.device, event.hlo
+        place, kernels = last.get(key, (-1, set()))
+        together = place >= 0 and event.kernel and event.kernel not in kernels
+        if together and found[place].run == event.run:
+            whole = found[place]
+            found[place] = whole._replace(
+                duration=whole.duration + event.duration, end=max(whole.end, event.end)
+            )
+            kernels.add(event.kernel)
+        else:
+            last[key] = len(found), {event.kernel}
+            found.append(event)
+    return found
+
+
+def _chosen(file: Path, events: list[Event], protos: dict[str, bytes]) -> tuple[str, bytes]:
+    """The program that the trace is about: the one with the most time among those with HLO."""
+    spent: dict[str, int] = {}
+    for event in events:
+        spent[event.program] = spent.get(event.program, 0) + event.duration
+    for program in sorted(spent, key=lambda item: -spent[item]):
+        # Programs of one name differ in their number; some backends leave it out.
+        name = program.rpartition("(")[0]
+        named = [label for label in protos if label.rpartition("(")[0] == name]
+        label = program if program in protos else named[0] if len(named) == 1 else None
+        if label is not None:
+            return program, protos[label]
+    raise FlintError(
+        f"{file}: the HLO of {', '.join(sorted(spent)[:4])} is not in the trace, so its ops have "
+        "no shapes; trace with the profiler's option enable_hlo_proto (the default)"
+    )
+
+
+def _events(file: Path, data: bytes, rows: ObservedRows) -> Iterator[Event]:
+    """What ran, in the order of the file."""
+    try:
+        from jax.profiler import ProfileData
+    except ImportError as error:
+        raise FlintError(
+            f"jax.profiler.ProfileData, which reads {file.name}, is missing in this jax; known to "
+            f"work: {_KNOWN}"
+        ) from error
+    try:
+        planes = list(ProfileData.from_serialized_xspace(data).planes)
+    except Exception as error:  # whatever the extension raises on bytes that are none
+        raise FlintError(f"{file}: not an xplane file ({str(error)[:80]})") from error
+    for plane in planes:
+        device = _DEVICE_PLANE.search(plane.name)
+        lines = list(plane.lines)
+        if device is not None:
+            # A GPU has its kernels by stream; "XLA Ops" is then a summary of the same.
+            streams = [line for line in lines if line.name.startswith("Stream")]
+            lines = streams or [line for line in lines if line.name.startswith("XLA Ops")]
+        for line in lines:
+            for event in line.events:
+                if event.name.startswith("end:"):  # the twin that closes a pair
+                    continue
+                stats = dict(event.stats)
+                name = stats.get("hlo_op")
+                if not name:
+                    if device is not None:
+                        rows.note("events of a device that name no HLO op (copies, CUDA graphs)")
+                    continue
+                ordinal = int(device[2]) if device else _number(stats.get("device_ordinal"))
+                if ordinal < 0:
+                    continue
+                start, duration = int(event.start_ns), max(0, int(event.duration_ns))
+                if not 0 <= start < _LATEST or duration >= _LATEST:
+                    raise FlintError(f"{file}: {str(name)[:80]} has an invalid time")
+                yield Event(
+                    ordinal, _key(stats.get("run_id")), start, duration, str(name),
+                    f"{stats.get('hlo_module', '')}({stats.get('program_id', '')})",
+                    device[1].lower() if device else "cpu",
+                    event.name if device and line.name.startswith("Stream") else "",
+                    start + duration,
+                )  # fmt: skip
+
+
+def _key(value: object) -> int:
+    """A stat that tells one from another, any number; -1 where it is none."""
+    return value % (1 << 64) if isinstance(value, int) else -1
+
+
+def _number(value: object) -> int:
+    """A stat that is a number; -1 where it is none."""
+    return value if isinstance(value, int) and 0 <= value < _LATEST else -1
+
+
+def _modules(file: Path, data: bytes) -> dict[str, bytes]:
+    """``jit_step(3)``, a module's name and its program's number -> serialised HLO."""
+    modules: dict[str, bytes] = {}
+    try:
+        for number, plane in fields(data):
+            if number != _PLANES or not isinstance(plane, bytes):
+                continue
+            parts = [(n, value) for n, value in fields(plane) if isinstance(value, bytes)]
+            if (_NAME, _METADATA_PLANE) not in parts:
+                continue
+            for found, entry in parts:
+                for metadata in messages(entry, _VALUE) if found == _EVENT_METADATA else ():
+                    for name in messages(metadata, _NAME):
+                        for proto in _protos(metadata):
+                            modules[name.decode(errors="replace")] = proto
+    except (ValueError, IndexError) as error:
+        raise FlintError(f"{file}: damaged or cut off ({error})") from error
+    return modules
+
+
+def _protos(metadata: bytes) -> Iterator[bytes]:
+    for stat in messages(metadata, _STATS):
+        yield from messages(stat, _BYTES)
