@@ -174,5 +174,5 @@ def _save_logical(workload: Workload, output: Path, seconds: float, json_output:
 def register(app: typer.Typer) -> None:
     """Add the command to the app."""
     app.command(
-        "capture", short_help=("Turn model code into a workload folder with execution traces.")
+        "capture", short_help="Turn model code into a workload folder with execution traces."
     )(capture_command)

@@ -24,13 +24,13 @@ def check_command(
     groups: Annotated[
         Path | None,
         typer.Option(
-            "--groups", help=("Communicator groups (JSON) of traces that Flint did not write.")
+            "--groups", help="Communicator groups (JSON) of traces that Flint did not write."
         ),
     ] = None,
     npus: Annotated[
         str | None,
         typer.Option(
-            "--npus-count", help=("Network dims of such traces, innermost first, for example 8,64.")
+            "--npus-count", help="Network dims of such traces, innermost first, for example 8,64."
         ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=0, help="Findings to show per rule.")] = 3,

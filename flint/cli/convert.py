@@ -37,11 +37,9 @@ def convert_command(
         list[Path],
         typer.Argument(
             metavar="FILE...",
-            help=(
-                "StableHLO or HLO file in any form, gzip allowed; or a profile: Kineto or "
-                "PyTorch execution traces, one per rank, or a folder of them; or a JAX profile "
-                "folder."
-            ),
+            help="StableHLO or HLO file in any form, gzip allowed; or a profile: Kineto or "
+            "PyTorch execution traces, one per rank, or a folder of them; or a JAX profile "
+            "folder.",
         ),
     ],
     output: OutputOption,
@@ -57,10 +55,8 @@ def convert_command(
         list[Path] | None,
         typer.Option(
             "--et",
-            help=(
-                "PyTorch execution trace of the run that a Kineto trace is from, one per rank "
-                "or a folder: adds data dependencies (repeatable)."
-            ),
+            help="PyTorch execution trace of the run that a Kineto trace is from, one per rank "
+            "or a folder: adds data dependencies (repeatable).",
         ),
     ] = None,
     step: Annotated[
@@ -139,6 +135,6 @@ def _convert_traces(
 
 def register(app: typer.Typer) -> None:
     """Add the command to the app."""
-    app.command(
-        "convert", short_help=("Turn a saved program, or profiles, into a workload folder.")
-    )(convert_command)
+    app.command("convert", short_help="Turn a saved program, or profiles, into a workload folder.")(
+        convert_command
+    )

@@ -21,9 +21,7 @@ EngineOption = Annotated[
     str,
     typer.Option(
         "--engine",
-        help=(
-            "Simulator to use: embedded, or astra-sim, which runs your own binary on the traces."
-        ),
+        help="Simulator to use: embedded, or astra-sim, which runs your own binary on the traces.",
     ),
 ]
 AstraSimOption = Annotated[

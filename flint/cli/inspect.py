@@ -65,10 +65,8 @@ def inspect_command(
         Path | None,
         typer.Option(
             "--perfetto",
-            help=(
-                "Write a timeline of one rank in a simulated step for ui.perfetto.dev (.gz "
-                "compresses); flint simulate --timeline writes one rank of each program."
-            ),
+            help="Write a timeline of one rank in a simulated step for ui.perfetto.dev (.gz "
+            "compresses); flint simulate --timeline writes one rank of each program.",
         ),
     ] = None,
     rank: Annotated[
@@ -78,10 +76,8 @@ def inspect_command(
         str | None,
         typer.Option(
             "--system",
-            help=(
-                "System of the timeline: a name or a TOML file [default: that of the folder's "
-                "traces, else dgx-h100]."
-            ),
+            help="System of the timeline: a name or a TOML file [default: that of the folder's "
+            "traces, else dgx-h100].",
         ),
     ] = None,
     mesh: MeshOption = None,
@@ -190,6 +186,6 @@ def _system_of(path: Path) -> str:
 
 def register(app: typer.Typer) -> None:
     """Add the command to the app."""
-    app.command(
-        "inspect", short_help=("Show what is in a workload: ops, work, collectives, loops.")
-    )(inspect_command)
+    app.command("inspect", short_help="Show what is in a workload: ops, work, collectives, loops.")(
+        inspect_command
+    )

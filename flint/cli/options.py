@@ -106,7 +106,7 @@ BranchOption = Annotated[
     list[str] | None,
     typer.Option(
         "--branch",
-        help=("Branch to take in conditionals that depend on data: N, or NAME=N (repeatable)."),
+        help="Branch to take in conditionals that depend on data: N, or NAME=N (repeatable).",
     ),
 ]
 EntryOption = Annotated[
@@ -133,10 +133,8 @@ CommunicationOrderOption = Annotated[
     str,
     typer.Option(
         "--communication-order",
-        help=(
-            "rank: one chain of all communications of a rank; communicator: one chain per "
-            "communicator, for consumers with a stream for each."
-        ),
+        help="rank: one chain of all communications of a rank; communicator: one chain per "
+        "communicator, for consumers with a stream for each.",
         callback=_an_order,
     ),
 ]
@@ -159,10 +157,8 @@ TargetSystemOption = Annotated[
     str | None,
     typer.Option(
         "--system",
-        help=(
-            "System to compute durations for: a name or a TOML file [default: one of the "
-            "target's devices, else dgx-h100]."
-        ),
+        help="System to compute durations for: a name or a TOML file [default: one of the "
+        "target's devices, else dgx-h100].",
         callback=_a_system,
     ),
 ]
@@ -170,10 +166,8 @@ AlgorithmOption = Annotated[
     str | None,
     typer.Option(
         "--algorithm",
-        help=(
-            "Algorithm of collectives: ring, tree, halving-doubling, direct, in-network, "
-            "hierarchical or 'flat ring' [default: the cheapest]."
-        ),
+        help="Algorithm of collectives: ring, tree, halving-doubling, direct, in-network, "
+        "hierarchical or 'flat ring' [default: the cheapest].",
     ),
 ]
 

@@ -33,20 +33,16 @@ def simulate_command(
         str | None,
         typer.Option(
             "--system",
-            help=(
-                "The cluster: a name (flint systems) or a TOML file [default: that of the "
-                "folder's traces, else dgx-h100]."
-            ),
+            help="The cluster: a name (flint systems) or a TOML file [default: that of the "
+            "folder's traces, else dgx-h100].",
         ),
     ] = None,
     granularity: Annotated[
         str | None,
         typer.Option(
             "--granularity",
-            help=(
-                "op, kernel or region [default: kernel; with astra-sim that of the folder's "
-                "traces]."
-            ),
+            help="op, kernel or region [default: kernel; with astra-sim that of the folder's "
+            "traces].",
         ),
     ] = None,
     algorithm: AlgorithmOption = None,
@@ -54,13 +50,11 @@ def simulate_command(
         str | None,
         typer.Option(
             "--communication-order",
-            help=(
-                "rank: all communications of a rank run one after another, as consumers of its "
-                "trace run them; communicator: only those of one communicator do, and "
-                "communicators share the rank's links [default: communicator for PyTorch's "
-                "programs and for folders whose traces have a chain per communicator, else "
-                "rank]."
-            ),
+            help="rank: all communications of a rank run one after another, as consumers of its "
+            "trace run them; communicator: only those of one communicator do, and "
+            "communicators share the rank's links [default: communicator for PyTorch's "
+            "programs and for folders whose traces have a chain per communicator, else "
+            "rank].",
         ),
     ] = None,
     engine: EngineOption = "embedded",
@@ -75,30 +69,24 @@ def simulate_command(
         typer.Option(
             "--pass",
             metavar="NAME[:OPTION=VALUE,...]",
-            help=(
-                "What-if pass: bucket, hoist, defer, split, replace or scale, for example "
-                "hoist:by=2 or bucket:kind=all-gather,bytes=64MiB (repeatable)."
-            ),
+            help="What-if pass: bucket, hoist, defer, split, replace or scale, for example "
+            "hoist:by=2 or bucket:kind=all-gather,bytes=64MiB (repeatable).",
         ),
     ] = None,
     attention_as_written: Annotated[
         bool,
         typer.Option(
             "--attention-as-written",
-            help=(
-                "Time attention op by op, as a partitioned program spells it out, instead of as "
-                "the fused kernel that training runs."
-            ),
+            help="Time attention op by op, as a partitioned program spells it out, instead of as "
+            "the fused kernel that training runs.",
         ),
     ] = False,
     timeline: Annotated[
         Path | None,
         typer.Option(
             "--timeline",
-            help=(
-                "Write a timeline of the first rank of each program, for ui.perfetto.dev (.gz "
-                "compresses)."
-            ),
+            help="Write a timeline of the first rank of each program, for ui.perfetto.dev (.gz "
+            "compresses).",
         ),
     ] = None,
     html: Annotated[
@@ -109,10 +97,8 @@ def simulate_command(
         Path | None,
         typer.Option(
             "--network",
-            help=(
-                "Write an SVG picture of which ranks communicate, and over which tier of the "
-                "network."
-            ),
+            help="Write an SVG picture of which ranks communicate, and over which tier of the "
+            "network.",
         ),
     ] = None,
     json_output: JsonOption = False,

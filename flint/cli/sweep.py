@@ -59,10 +59,8 @@ def sweep_command(
         typer.Option(
             "-o",
             "--output",
-            help=(
-                "Folder for the results, whose points are not run again; or a .html, .csv, "
-                ".json or .png file beside such a folder."
-            ),
+            help="Folder for the results, whose points are not run again; or a .html, .csv, "
+            ".json or .png file beside such a folder.",
         ),
     ],
     system: Annotated[
@@ -78,11 +76,9 @@ def sweep_command(
         typer.Option(
             "--pass",
             metavar="NAME[:OPTION=VALUE,...]",
-            help=(
-                "What-if pass, as for flint simulate; each makes a point of its own "
-                "(repeatable). Join the passes of one point with +; none makes a point without "
-                "a pass."
-            ),
+            help="What-if pass, as for flint simulate; each makes a point of its own "
+            "(repeatable). Join the passes of one point with +; none makes a point without "
+            "a pass.",
         ),
     ] = None,
     axes: AxesOption = None,
@@ -108,20 +104,16 @@ def sweep_command(
         typer.Option(
             "--ray",
             metavar="ADDRESS",
-            help=(
-                "Run the points on a Ray cluster: its address, auto for the one on this "
-                "machine, or local (or no address) to start one here. Needs the extra cluster."
-            ),
+            help="Run the points on a Ray cluster: its address, auto for the one on this "
+            "machine, or local (or no address) to start one here. Needs the extra cluster.",
         ),
     ] = None,
     fresh: Annotated[
         bool,
         typer.Option(
             "--fresh",
-            help=(
-                "Run every point again, for example after data files changed, which Flint does not "
-                "check."
-            ),
+            help="Run every point again, for example after data files changed, which Flint does "
+            "not check.",
         ),
     ] = False,
     json_output: JsonOption = False,

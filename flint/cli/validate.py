@@ -29,20 +29,16 @@ def validate_command(
         str | None,
         typer.Option(
             "--step",
-            help=(
-                "Step of the trace, for example ProfilerStep#4 or 4; mean for the mean times of "
-                "all equal steps [default: the last of the equal steps]."
-            ),
+            help="Step of the trace, for example ProfilerStep#4 or 4; mean for the mean times of "
+            "all equal steps [default: the last of the equal steps].",
         ),
     ] = None,
     system: Annotated[
         str | None,
         typer.Option(
             "--system",
-            help=(
-                "System whose modelled times stand beside the measured ones: a name (flint "
-                "systems) or a TOML file."
-            ),
+            help="System whose modelled times stand beside the measured ones: a name (flint "
+            "systems) or a TOML file.",
         ),
     ] = None,
     html: Annotated[
