@@ -126,11 +126,12 @@ def _collective(name: str, arguments: list[list[Tensor]] | None, group: Any) -> 
     lists = arguments[1 - place : 2 - place] if kind == OpClass.OTHER_COLLECTIVE else []
     listed = sum(map(len, lists))
     return OpFacts(
-        kind, name, sent, _bytes(sent), sent[0][1] if sent else "", group, members=listed or -1
+        kind, name, sent, bytes_of(sent), sent[0][1] if sent else "", group, members=listed or -1
     )
 
 
-def _bytes(tensors: Sequence[Tensor]) -> tuple[int, ...] | None:
+def bytes_of(tensors: Sequence[Tensor]) -> tuple[int, ...] | None:
+    """Bytes of each tensor; None where there are none or an element type is unknown."""
     if not tensors or any(dtype not in DTYPE_BITS for _, dtype in tensors):
         return None
     return tuple(math.prod(shape) * DTYPE_BITS[dtype] // 8 for shape, dtype in tensors)
@@ -172,6 +173,30 @@ def comms_facts(args: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]) 
     if type(count) is int and count >= 0 and dtype:
         parts = (count * DTYPE_BITS[dtype] // 8,)
     return OpFacts(kind, name, None, parts, dtype, _group(args, groups), peer=_peer(args))
+
+
+def old_record(values: object, shapes: object, types: object) -> OpFacts | None:
+    """A record of a collective before PyTorch 2.1, whose name stands among its inputs' values.
+
+    Args:
+        values, shapes, types: of the inputs, as the file has them.
+
+    Returns:
+        The collective under that name, without its group; None where there is no such name.
+    """
+    if not isinstance(values, list):
+        return None
+    for value in values:
+        kind = c10d_class(value) if isinstance(value, str) else None
+        if kind is not None:
+            break
+    else:
+        return None
+    arguments = tensors_of(
+        shapes if isinstance(shapes, list) else [], types if isinstance(types, list) else []
+    )
+    sent = tuple(arguments[0]) if arguments else ()
+    return OpFacts(kind, value, sent or None, bytes_of(sent), sent[0][1] if sent else "")
 
 
 def _peer(args: Mapping[str, Any]) -> int:

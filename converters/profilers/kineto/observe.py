@@ -10,10 +10,8 @@ itself is taken, its element type and its time from the annotation that gloo mak
 
 from __future__ import annotations
 
-import math
 import re
 from bisect import bisect_left, bisect_right
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,21 +24,13 @@ from flint.converters.profilers.kineto.events import (
     Op,
     read_events,
 )
-from flint.converters.profilers.torch_ops import (
-    comms_facts,
-    groups_of,
-    op_facts,
-    peer_in_group,
-    ranks_of,
-    tensors_of,
-)
+from flint.converters.profilers.kineto.facts import RECORD, Groups, facts_of, with_type
+from flint.converters.profilers.torch_ops import groups_of
 from flint.errors import FlintError
-from flint.graph.tensor_types import DTYPE_BITS
 from flint.observed.classes import OpClass, c10d_class
-from flint.observed.columns import UNTOLD_RANK, Observed, ObservedRows, OpFacts, Tensor
+from flint.observed.columns import UNTOLD_RANK, Observed, ObservedRows, OpFacts
 from flint.post_execution.host_device_links import Links, LinksBuilder
 
-_RECORD = "record_param_comms"
 #: Kernels of NCCL and RCCL: ncclKernel_AllReduce_RING_LL_Sum_float, ncclDevKernel_Generic.
 _NCCL = re.compile(r"[nr]ccl(?:Dev)?Kernel_(AllReduce|AllGather|ReduceScatter|Broadcast)?")
 #: An op has at most so many inside of it before the runtime call that launches its kernel.
@@ -51,24 +41,6 @@ _GLOO_WITHIN = 64
 _LIBRARY_STREAM = 999
 DEVICES = "kernels of {} devices in one trace: treated as one rank's, which runs one at a time"
 _RANK = re.compile(r"rank[-_.]?(\d{1,7})", re.IGNORECASE)
-
-
-class _Groups(NamedTuple):
-    """Process groups.
-
-    Attributes:
-        ranks: name -> ranks, of those that this rank is in.
-        conclude: whether a group that is told by nothing but its size, or that is the only one, is
-            taken for it.
-    """
-
-    ranks: dict[str, tuple[int, ...]]
-    conclude: bool
-
-    def one_of(self, members: int) -> tuple[int, ...] | None:
-        """The only group of so many ranks; of any number with -1."""
-        found = {group for group in self.ranks.values() if members < 0 or len(group) == members}
-        return found.pop() if self.conclude and len(found) == 1 else None
 
 
 class _Thread(NamedTuple):
@@ -111,7 +83,7 @@ def _read(path: Path, links: LinksBuilder | None) -> tuple[Observed, Links | Non
     groups = groups_of(info.get("pg_config"))
     world = info.get("world_size")
     starts = [step[0] for step in events.steps]
-    _add_ops(rows, events, _Groups(groups, links is None), rank, starts)
+    _add_ops(rows, events, Groups(groups, links is None), rank, starts)
     backend = "gpu" if events.kernels else "cpu"
     names = tuple(step[2] for step in events.steps) or ("whole trace",)
     if not events.steps:
@@ -142,7 +114,7 @@ def _rank(path: Path, info: dict[str, Any], rows: ObservedRows) -> int:
 def _add_ops(
     rows: ObservedRows,
     events: Events,
-    groups: _Groups,
+    groups: Groups,
     rank: int,
     step_starts: list[int],
 ) -> None:
@@ -157,10 +129,10 @@ def _add_ops(
     for op in events.ops:
         facts = known.get((op.name, op.said))
         if facts is None:
-            facts = known[op.name, op.said] = _facts(op.name, events.said[op.said], groups)
+            facts = known[op.name, op.said] = facts_of(op.name, events.said[op.said], groups)
         work = gloo.get(op.record)
         if work is not None and facts.kind.collective:
-            facts = _with_type(facts, work)
+            facts = with_type(facts, work)
         stack = stacks.setdefault(op.thread, [])
         while stack and stack[-1][0] <= op.start:
             stack.pop()
@@ -219,109 +191,6 @@ def _step(start: int, events: Events, starts: list[int]) -> int:
         return 0
     number = bisect_right(starts, start) - 1
     return number if number >= 0 and start < events.steps[number][1] else -1
-
-
-def _facts(name: str, args: dict[str, Any], groups: _Groups) -> OpFacts:
-    if name == _RECORD:
-        return _record(args, groups)
-    dims = args.get("Input Dims")
-    if not isinstance(dims, list):
-        return op_facts(name, None)
-    types = args.get("Input type")
-    arguments = tensors_of(dims, types if isinstance(types, list) else [])
-    facts = op_facts(name, arguments)
-    if facts.kind.collective:
-        members = _members(name, facts.kind, arguments, args)
-        group = _functional_group(args, groups.ranks)
-        if group is None and facts.kind not in (OpClass.SEND, OpClass.RECV):
-            group = groups.one_of(members)
-        facts = replace(facts, group=group, members=members)
-    if facts.kind in (OpClass.SEND, OpClass.RECV):
-        concrete = args.get("Concrete Inputs")
-        said = concrete[2] if isinstance(concrete, list) and len(concrete) > 2 else None
-        facts = replace(facts, group=None, peer=peer_in_group(said, groups.ranks))
-    return facts
-
-
-#: Records of no communication.
-_SILENT = frozenset({"", "init", "wait", "startcoalescing", "endcoalescing", "monitoredbarrier"})
-
-
-def _record(args: dict[str, Any], groups: _Groups) -> OpFacts:
-    found = comms_facts(args, groups.ranks) or _old_record(args)
-    name = str(args.get("Collective name", ""))
-    size = args.get("Group size")
-    if found is None and name == "barrier" and groups.conclude:
-        group = ranks_of(args.get("Process Group Ranks")) or None
-        found = OpFacts(OpClass.ALL_REDUCE, name, (((1,), "f32"),), (4,), "f32", group)
-    if found is not None:
-        if type(size) is int and size > 0 and found.group is None:
-            return replace(found, members=size)
-        return found
-    if name.replace("_", "").lower() in _SILENT or name == "barrier":
-        # With a name, nothing else is concluded from its kernel's.
-        return OpFacts(OpClass.FREE, name or _RECORD)
-    return OpFacts(OpClass.OTHER_COLLECTIVE, name)
-
-
-def _old_record(args: dict[str, Any]) -> OpFacts | None:
-    """Records before PyTorch 2.1 have their name among the inputs (with ``record_shapes``)."""
-    concrete, dims = args.get("Concrete Inputs"), args.get("Input Dims")
-    if not isinstance(concrete, list):
-        return None
-    for item in concrete:
-        kind = c10d_class(str(item)) if isinstance(item, str) and item else None
-        if kind is not None:
-            types = args.get("Input type")
-            tensors = tensors_of(dims or [], types if isinstance(types, list) else [])
-            sent = tuple(tensors[0]) if tensors else ()
-            dtype = sent[0][1] if sent else ""
-            parts = _sizes(sent) if dtype else None
-            return OpFacts(kind, str(item), sent or None, parts, dtype)
-    return None
-
-
-def _with_type(facts: OpFacts, work: GloosWork) -> OpFacts:
-    """A collective on lists of tensors, of which Kineto tells no type, with that of gloo's work."""
-    if facts.parts is not None or not facts.operands or not work.dtype:
-        return facts
-    if work.elements != sum(math.prod(shape) for shape, _ in facts.operands):
-        return facts
-    operands = tuple((shape, kind or work.dtype) for shape, kind in facts.operands)
-    return replace(facts, operands=operands, parts=_sizes(operands), dtype=work.dtype)
-
-
-def _sizes(operands: tuple[Tensor, ...]) -> tuple[int, ...]:
-    return tuple(math.prod(shape) * DTYPE_BITS[kind] // 8 for shape, kind in operands)
-
-
-def _functional_group(args: dict[str, Any], groups: dict[str, tuple[int, ...]]) -> Any:
-    """A functional collective's group: its last text argument is the process group's name.
-
-    Its number of ranks is written as a text as well, and groups' names are numbers.
-    """
-    concrete, types = args.get("Concrete Inputs"), args.get("Input type")
-    if not isinstance(concrete, list) or not isinstance(types, list):
-        concrete, types = [], []
-    for item, kind in reversed(list(zip(concrete, types, strict=False))):
-        if kind != "Scalar" and isinstance(item, str) and item in groups:
-            return groups[item]
-    return ranks_of(args.get("Process Group Ranks")) or None
-
-
-def _members(name: str, kind: OpClass, arguments: list[list[Tensor]], args: dict[str, Any]) -> int:
-    """How many ranks take part: by a functional op's argument, or by what goes in and comes out."""
-    concrete, types = args.get("Concrete Inputs"), args.get("Input type")
-    if name.startswith("_c10d_functional::") and isinstance(concrete, list):
-        for item, type_ in zip(concrete, types if isinstance(types, list) else [], strict=False):
-            if type_ == "Scalar" and re.fullmatch(r"\d{1,9}", str(item)):
-                return int(item)
-        return -1
-    if len(arguments) < 2 or kind not in (OpClass.ALL_GATHER, OpClass.REDUCE_SCATTER):
-        return -1
-    result, sent = (sum(math.prod(shape) for shape, _ in argument) for argument in arguments[:2])
-    few, many = sorted((result, sent))
-    return many // few if few and many % few == 0 else -1
 
 
 def _gloo_of(events: Events) -> dict[int, GloosWork]:
@@ -403,7 +272,7 @@ def _named_by_kernel(rows: ObservedRows, facts: list[OpFacts], number: int, kern
         if facts[of[around]].kind.collective:
             return
         around = parents[around]
-    if facts[of[number]].name != _RECORD:
+    if facts[of[number]].name != RECORD:
         return
     kind = c10d_class(named[1] or "")
     if kind is None:

@@ -7,7 +7,6 @@ facts_of("record_param_comms", inputs, attributes, groups).group
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -15,12 +14,12 @@ from typing import Any
 from flint.converters.profilers.torch_ops import (
     comms_facts,
     groups_of,
+    old_record,
     op_facts,
     peer_in_group,
     tensors_of,
 )
-from flint.graph.tensor_types import DTYPE_BITS
-from flint.observed.classes import OpClass, c10d_class
+from flint.observed.classes import OpClass
 from flint.observed.columns import OpFacts
 
 #: The observer leaves out what is beyond 4096 tensors of a list (kMaxNumElements).
@@ -119,30 +118,19 @@ def facts_of(
 def _recorded(name: str, inputs: dict[str, Any], groups: dict[str, tuple[int, ...]]) -> OpFacts:
     """Before 1.1.1 the collective's name and group stand among the inputs' values."""
     values, shapes, types = (inputs.get(key) for key in ("values", "shapes", "types"))
-    if not (isinstance(values, list) and isinstance(shapes, list) and isinstance(types, list)):
+    found = old_record(values, shapes, types)
+    if found is None or not isinstance(shapes, list) or not isinstance(types, list):
         return OpFacts(OpClass.FREE, name)
-    kind = None
-    for value in values:
-        if isinstance(value, str) and (kind := c10d_class(value)) is not None:
-            break
-    if kind is None:
-        return OpFacts(OpClass.FREE, name)
-    tensors = tensors_of(shapes, types)
-    sent = tuple(tensors[0]) if tensors else ()
+    assert isinstance(values, list)
     named = [value for value in values if isinstance(value, str) and value in groups]
     named += [f"backend {value}" for value in values if f"backend {value}" in groups]
     named += [
         str(value[0]) for value in values if isinstance(value, list) and value
         and str(value[0]) in groups
     ]  # fmt: skip
-    sized = sent and all(dtype in DTYPE_BITS for _, dtype in sent)
-    parts = tuple(math.prod(shape) * DTYPE_BITS[dtype] // 8 for shape, dtype in sent)
     group = groups[named[0]] if named else None
     peer = -1
-    if kind in (OpClass.SEND, OpClass.RECV) and group is not None:
-        place = values[values.index(value) - 1]  # the other's number within the group
+    if found.kind in (OpClass.SEND, OpClass.RECV) and group is not None:
+        place = values[values.index(found.name) - 1]  # the other's number within the group
         peer = group[place] if type(place) is int and 0 <= place < len(group) else -1
-    return OpFacts(
-        kind, name, sent or None, parts if sized else None, sent[0][1] if sent else "",
-        group, peer=peer,
-    )  # fmt: skip
+    return replace(found, name=name, group=group, peer=peer)
