@@ -152,7 +152,7 @@ def roofline(
             f'y2="{y(rate):.1f}" stroke="#222" stroke-width="1.5"/>'
             f'<line x1="{left + wide}" y1="{y(rate):.1f}" x2="{left + wide + 16}" '
             f'y2="{lowest - 4:.1f}" stroke="#999"/>'
-            f'<text x="{left + wide + 20}" y="{lowest:.1f}">{escape(_short(name))}</text>'
+            f'<text x="{left + wide + 20}" y="{lowest:.1f}">{escape(shortened(name, 22))}</text>'
         )
     start = max(10.0**low_x, 10.0**low_y / bandwidth)
     stop = max(ridge)
@@ -182,5 +182,6 @@ def _svg(width: float, height: float, drawn: Sequence[str]) -> Markup:
     return Markup(f'<svg viewBox="0 0 {width} {height}">{"".join(drawn)}</svg>')
 
 
-def _short(name: str, size: int = 22) -> str:
+def shortened(name: str, size: int) -> str:
+    """At most ``size`` characters of a name."""
     return name if len(name) <= size else name[: size - 1] + "\u2026"

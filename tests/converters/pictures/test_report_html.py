@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from flint.cli import main
-from flint.converters.pictures.report import block_numbers, layer_seconds, report
+from flint.converters.pictures.layers import block_numbers, layer_seconds
+from flint.converters.pictures.report import report
 from flint.errors import UsageError
 from flint.graph.building import GraphBuilder, TableBuilder, with_tables
 from flint.graph.communication import Communication
