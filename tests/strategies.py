@@ -2,7 +2,7 @@
 
 The idea: a program is grown op by op from a table of op makers, each of which picks operands of
 fitting types among the values that there are.  Loops (nested, with swapped and passed-through
-carries and invariants), conditionals, communications (variadic ones too), aliases, generators,
+carries and invariants), communications (variadic ones too), aliases, generators,
 views, in-place updates and order edges all occur; every graph satisfies
 ``flint.graph.verification``.
 
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from flint.graph.building import GraphBuilder, TableBuilder, with_tables
 from flint.graph.communication import Communication
-from flint.graph.graph import Conditional, EdgeKind, Loop, WorkloadGraph
+from flint.graph.graph import EdgeKind, Loop, WorkloadGraph
 from flint.graph.tensor_types import TensorType, tensor_type
 from flint.graph.work import NO_WORK, Role, Unit, Work, WorkItem
 from flint.mesh.groups import everybody
@@ -222,17 +222,6 @@ def _loop(p: Program, depth: int) -> None:
     p.values.extend(zip(results, carried, strict=True))
 
 
-def _conditional(p: Program, depth: int) -> None:
-    inputs = p.draw(st.lists(st.sampled_from(TYPES[:4]), max_size=3))
-    outputs = p.draw(st.lists(st.sampled_from(TYPES[:4]), min_size=1, max_size=2))
-    branches = tuple(_block(p, inputs, outputs, depth) for _ in range(2))
-    conditional = Conditional(branches, None, p.draw(st.integers(0, 1)), "most expensive")
-    operands = [p.pick(item) for item in inputs]
-    types = [p.builder.tables.type(item) for item in outputs]
-    results = p.builder.conditional(conditional, operands, types)
-    p.values.extend(zip(results, outputs, strict=True))
-
-
 def _block(
     parent: Program, inputs: Sequence[TensorType], outputs: Sequence[TensorType], depth: int
 ) -> WorkloadGraph:
@@ -245,15 +234,13 @@ def _block(
 
 def _fill(program: Program, nodes: int, depth: int) -> None:
     for _ in range(nodes):
-        choice = program.draw(st.integers(0, len(_MAKERS) + (2 if depth > 0 else 0)))
+        choice = program.draw(st.integers(0, len(_MAKERS) + (1 if depth > 0 else 0)))
         if choice < len(_MAKERS):
             _MAKERS[choice](program)
         elif choice == len(_MAKERS):
             _elementwise(program)
-        elif choice == len(_MAKERS) + 1:
-            _loop(program, depth)
         else:
-            _conditional(program, depth)
+            _loop(program, depth)
 
 
 @st.composite
@@ -264,7 +251,7 @@ def workload_graphs(
 
     Args:
         max_nodes: ops at the top level (bodies have up to 8).
-        depth: levels of loops and conditionals, 0 for none.
+        depth: levels of loops, 0 for none.
         order_edges: whether some nodes wait for others without data.
     """
     tables = TableBuilder()

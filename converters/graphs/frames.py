@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from flint.graph.graph import NodeKind, Phase
-from flint.graph.nesting import Block, blocks
+from flint.graph.nesting import ProgramBlock, blocks
 from flint.graph.partners import partners
 from flint.graph.work import Role
 from flint.host.environment import require
@@ -28,7 +28,7 @@ from flint.workload.workload import Workload
 def nodes_frame(
     workload: Workload, program: str | None = None, granularity: str | None = None
 ) -> Any:
-    """All nodes of one program, bodies of loops and branches after the graph they stand in.
+    """All nodes of one program, bodies of loops after the graph they stand in.
 
     Args:
         workload: what to look at.
@@ -135,7 +135,7 @@ def communications_frame(
     )
 
 
-def _blocks(workload: Workload, program: str | None, granularity: str | None) -> list[Block]:
+def _blocks(workload: Workload, program: str | None, granularity: str | None) -> list[ProgramBlock]:
     graph = workload.program(program).graph
     return list(blocks(graph if granularity is None else apply(graph, granularity)))
 

@@ -36,7 +36,6 @@ _UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 _SHAPES = {
     "communication": 'shape=ellipse, style=filled, fillcolor="#f6c28b"',
     "loop": 'shape=box3d, style=filled, fillcolor="#d9d9d9"',
-    "conditional": 'shape=diamond, style=filled, fillcolor="#d9d9d9"',
     "input": "shape=plaintext",
     "output": "shape=plaintext",
 }
@@ -162,15 +161,12 @@ def _write_dot(graph: nx.MultiDiGraph[str], out: TextIO) -> None:
 
 
 def _enclosing(owner: str) -> str:
-    """The block that a body's loop or conditional stands in."""
+    """The block that a body's loop stands in."""
     return owner.rpartition("/")[0]
 
 
 def _body_label(graph: nx.MultiDiGraph[str], owner: str) -> str:
-    if owner in graph:
-        return f"body of loop {owner}, {graph.nodes[owner]['trip_count']} times"
-    conditional, _, branch = owner.rpartition(".")
-    return f"branch {branch} of conditional {conditional}"
+    return f"body of loop {owner}, {graph.nodes[owner]['trip_count']} times"
 
 
 def _label(name: str, fields: dict[str, Any]) -> str:

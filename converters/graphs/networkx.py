@@ -6,13 +6,13 @@ every edge with its meaning, so that whatever networkx can do can be done with a
     graph = workload.to_networkx()
     graph.nodes["12/3"]["op"], [v for _, v in graph.out_edges("12/3")]
 
-Nodes are named by their path: ``12``, ``12/3`` (node 3 in the body of loop 12), ``12.1/3`` (in
-branch 1 of conditional 12); ``in:0`` and ``12/in:0`` are inputs of the program and of a body,
-``out:0`` and ``12/out:0`` outputs.  Edges carry ``kind``:
+Nodes are named by their path: ``12``, ``12/3`` (node 3 in the body of loop 12); ``in:0`` and
+``12/in:0`` are inputs of the program and of a body, ``out:0`` and ``12/out:0`` outputs.  Edges
+carry ``kind``:
 
     data     a value, with its ``value`` number, ``type`` and ``bytes``
     order    must come first, without a value;  stream  likewise, on the same stream
-    enter    a loop or conditional passes its operand to its body
+    enter    a loop passes its operand to its body
     carry    a loop's output becomes its input of the next iteration
 
 Without the ``carry`` edges the graph has no cycle.  With ``unroll`` loops are opened: every
@@ -29,7 +29,7 @@ import networkx as nx
 import numpy as np
 
 from flint.graph.graph import EdgeKind, NodeKind, WorkloadGraph
-from flint.graph.nesting import Block, blocks, opened_blocks
+from flint.graph.nesting import ProgramBlock, blocks
 from flint.graph.partners import partners
 from flint.graph.unrolling import unroll as unroll_graph
 from flint.graph.work import Role
@@ -83,7 +83,7 @@ def to_networkx(
     return drawn
 
 
-def _add_block(drawn: MultiDiGraph[str], block: Block, mesh: Mesh, program: Program) -> None:
+def _add_block(drawn: MultiDiGraph[str], block: ProgramBlock, mesh: Mesh, program: Program) -> None:
     graph, prefix = block.graph, block.prefix
     types = [str(item) for item in graph.tables.types]
     place = {"block": block.owner, "times": block.times}
@@ -124,17 +124,14 @@ def _add_block(drawn: MultiDiGraph[str], block: Block, mesh: Mesh, program: Prog
         _tie_body(drawn, block, data)
 
 
-def _tie_body(drawn: MultiDiGraph[str], block: Block, data: Any) -> None:
+def _tie_body(drawn: MultiDiGraph[str], block: ProgramBlock, data: Any) -> None:
     """The edges between a body and the node that it is the body of."""
     graph, prefix = block.graph, block.prefix
-    head, _, last = block.owner.rpartition("/")
-    owner = f"{head}/{last.partition('.')[0]}" if head else last.partition(".")[0]
     for number in range(graph.inputs):
-        drawn.add_edge(owner, f"{prefix}in:{number}", **(data(number) | {"kind": "enter"}))
-    if drawn.nodes[owner]["kind"] == "loop":
-        for number in range(drawn.nodes[owner]["carried"]):
-            value = data(int(graph.outputs[number])) | {"kind": "carry"}
-            drawn.add_edge(f"{prefix}out:{number}", f"{prefix}in:{number}", **value)
+        drawn.add_edge(block.owner, f"{prefix}in:{number}", **(data(number) | {"kind": "enter"}))
+    for number in range(drawn.nodes[block.owner]["carried"]):
+        value = data(int(graph.outputs[number])) | {"kind": "carry"}
+        drawn.add_edge(f"{prefix}out:{number}", f"{prefix}in:{number}", **value)
 
 
 def node_attributes(graph: WorkloadGraph, mesh: Mesh) -> Iterator[dict[str, Any]]:
@@ -190,10 +187,6 @@ def node_attributes(graph: WorkloadGraph, mesh: Mesh) -> Iterator[dict[str, Any]
             attributes |= {"trip_count": loop.trip_count, "known_by": loop.known_by}
             attributes |= {"carried": loop.carried}
             attributes["lookahead"] = "no limit" if loop.lookahead is None else loop.lookahead
-        elif kind == NodeKind.CONDITIONAL:
-            choice = graph.conditionals[detail]
-            attributes |= {"branches": len(choice.branches), "taken": choice.taken}
-            attributes["known_by"] = choice.known_by
         yield attributes
 
 
@@ -207,7 +200,7 @@ def _source_fields(source: Any) -> dict[str, Any]:
 def _add_instances(drawn: MultiDiGraph[str], graph: WorkloadGraph, mesh: Mesh) -> None:
     unrolled = unroll_graph(graph)
     templates: list[dict[str, Any]] = []
-    for block in opened_blocks(graph):
+    for block in blocks(graph):
         described = enumerate(node_attributes(block.graph, mesh))
         templates += [attributes | {"node": block.path(node)} for node, attributes in described]
     rows = zip(unrolled.template.tolist(), unrolled.iteration.tolist(), strict=True)

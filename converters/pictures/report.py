@@ -22,7 +22,7 @@ from flint.converters.pictures.layers import layers
 from flint.converters.pictures.network_svg import network
 from flint.cost.roofline import rate_table
 from flint.cost.systems import System
-from flint.graph.nesting import opened_blocks
+from flint.graph.nesting import blocks
 from flint.graph.tensor_types import DTYPES
 from flint.graph.work import Unit
 from flint.host.pages import COLOURS, bar, heading, key, page, paragraph, table
@@ -273,7 +273,7 @@ def _roofline(record: RankRecord, system: System) -> Iterator[Markup]:
     left_out, chosen = len(chosen) - MAX_POINTS, chosen[:MAX_POINTS]
     paths = [
         (block.path(node), block.graph.tables.ops[op])
-        for block in opened_blocks(record.graph)
+        for block in blocks(record.graph)
         for node, op in enumerate(block.graph.op.tolist())
     ]
     whole = float(spent.sum())

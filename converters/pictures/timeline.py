@@ -30,7 +30,7 @@ from flint.converters.graphs.networkx import node_attributes
 from flint.converters.pictures.trace_events import slice_template
 from flint.errors import FlintError
 from flint.execution.node_types import NodeType
-from flint.graph.nesting import opened_blocks
+from flint.graph.nesting import blocks
 from flint.graph.partners import partners
 from flint.host.writing import replacing
 from flint.mesh.mesh import Mesh
@@ -172,7 +172,7 @@ def _heads(record: RankRecord, mesh: Mesh) -> Iterator[dict[str, Any]]:
 def _slices(record: RankRecord, shown: NDArray[np.bool_], mesh: Mesh) -> Iterator[str]:
     templates = [
         slice_template(block.path(node), fields)
-        for block in opened_blocks(record.graph)
+        for block in blocks(record.graph)
         for node, fields in enumerate(node_attributes(block.graph, mesh))
     ]
     received = (record.type == NodeType.RECV) & (record.end > record.start)

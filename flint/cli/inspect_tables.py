@@ -16,7 +16,6 @@ from flint.host.readable import human_bytes, human_flops
 from flint.workload.compiler_report import CompilerReport
 from flint.workload.summary import (
     CollectiveRow,
-    ConditionalRow,
     GemmRow,
     InputRow,
     LayerRow,
@@ -128,7 +127,6 @@ def _tables(program: ProgramSummary, top: int) -> list[Table]:
             _cut("matrix products and convolutions", _GEMMS, program.gemms, _gemm, top),
             _cut("inputs", _INPUTS, program.inputs, _input, top),
             _cut("loops, per iteration", _LOOPS, program.loops, _loop, top),
-            _cut("conditionals", _CONDITIONALS, program.conditionals, _conditional, top),
             _cut("phases", _PHASES, program.phases, _phase, top),
             _cut("layers", _LAYERS, program.layers, _layer, top),
         )
@@ -219,14 +217,6 @@ def _loop(row: LoopRow) -> Sequence[str]:
         f"{row.nodes:,}", f"{row.communications:,}", human_flops(row.flops),
         _where(row.layer, row.file, row.line),
     )  # fmt: skip
-
-
-_CONDITIONALS = ("node", ">branches", ">counted", "known", ">reached", "where")
-
-
-def _conditional(row: ConditionalRow) -> Sequence[str]:
-    place = _where("", row.file, row.line)
-    return (row.node, str(row.branches), str(row.taken), row.known_by, f"{row.reached:,}", place)
 
 
 _PHASES = ("phase", ">nodes", ">FLOPs", ">traffic", ">communications", ">operands")

@@ -37,7 +37,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from flint.cost.placement import Level, Profile
+from flint.cost.placement import Profile, TierUse
 from flint.cost.systems import ALGORITHMS, Tier
 from flint.errors import FlintError, UsageError
 from flint.graph.communication import Communication
@@ -188,7 +188,7 @@ _KINDS: Final[dict[str, Callable[[float, Profile, str | None], Cost]]] = {
 _STEPS: Final = ("ring", "halving-doubling", "direct")
 
 
-def _allowed(level: Level, named: str | None, known: tuple[str, ...]) -> list[str]:
+def _allowed(level: TierUse, named: str | None, known: tuple[str, ...]) -> list[str]:
     """Algorithms for a level: the named one where the tier has it, else all of the tier's."""
     names = [name for name in level.tier.algorithms if name in known]
     if level.parties & (level.parties - 1) and len(names) > 1:
@@ -198,13 +198,13 @@ def _allowed(level: Level, named: str | None, known: tuple[str, ...]) -> list[st
     return names or ["ring"]
 
 
-def _cheapest_step(size: float, level: Level, named: str | None) -> Cost:
+def _cheapest_step(size: float, level: TierUse, named: str | None) -> Cost:
     return _cheapest(
         [Cost(_step(name, size, level), name) for name in _allowed(level, named, _STEPS)]
     )
 
 
-def _step(name: str, size: float, level: Level) -> float:
+def _step(name: str, size: float, level: TierUse) -> float:
     """A reduce-scatter or an all-gather of ``size`` bytes, as far as it is a level's."""
     latency = level.tier.latency
     bytes_seconds = size * max(
@@ -217,7 +217,7 @@ def _step(name: str, size: float, level: Level) -> float:
     return ring_steps(level) * latency + bytes_seconds
 
 
-def _whole(name: str, size: float, level: Level) -> float:
+def _whole(name: str, size: float, level: TierUse) -> float:
     """An all-reduce of ``size`` bytes, as far as it is the outermost level's."""
     n, latency = level.parties, level.tier.latency
     left = size / level.members / level.bandwidth
@@ -228,7 +228,7 @@ def _whole(name: str, size: float, level: Level) -> float:
     return 2 * _step(name, size, level)
 
 
-def ring_steps(level: Level) -> int:
+def ring_steps(level: TierUse) -> int:
     """Messages one after another around the rings of a level: both ways where it is a torus."""
     if level.reach:
         return sum(
@@ -262,7 +262,7 @@ def _flat_ring(size: float, profile: Profile) -> float:
     return latency + size * max((ranks - 1) / ranks * ports, cut)
 
 
-def _farthest(level: Level) -> int:
+def _farthest(level: TierUse) -> int:
     if not level.reach:
         return 1
     return sum((n // 2 if whole else n - 1) * step for n, step, whole in level.reach)

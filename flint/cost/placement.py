@@ -20,17 +20,16 @@ from numpy.typing import NDArray
 
 from flint.cost.systems import System, Tier
 from flint.graph.distinct import distinct
+from flint.graph.graph import Ints
 from flint.mesh.groups import Groups
 from flint.mesh.permutation import Permutation
-
-Ints = NDArray[np.int64]
 
 #: Ranks along a dim of a torus up to which slabs of every width are looked at.
 _SHORT: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class TierUse:
     """One step of a hierarchy: so many parties that meet on one tier.
 
     Attributes:
@@ -63,7 +62,7 @@ class Level:
         return (self.reached - self.members) / self.reached
 
 
-Profile = tuple[Level, ...]
+Profile = tuple[TierUse, ...]
 """The levels of a group, innermost first."""
 
 
@@ -221,7 +220,7 @@ def _reaches(table: Ints, tier: Tier, world: int, inner: int) -> list[Ints]:
 
 
 def _cuts(table: Ints, tier: Tier, world: int, inner: int) -> tuple[float, float]:
-    """What the links of a torus' busiest cut carry each, of one buffer (see ``Level.cuts``).
+    """What the links of a torus' busiest cut carry each, of one buffer (see ``TierUse.cuts``).
 
     A slab of the torus with i of a group's n members takes in (n - i)/n of a buffer that the group
     gathers, i (n - i)/n of one that each of them exchanges, over the links at its two faces.  Slabs
@@ -263,18 +262,18 @@ def _coordinates(ranks: Ints, shape: tuple[int, ...]) -> list[Ints]:
 
 def _profile(row: Ints, system: System, world: int) -> Profile:
     members = row[row >= 0]
-    levels: list[Level] = []
+    levels: list[TierUse] = []
     inner = 1
     for tier in system.network:
         counts = _counts(members[None], inner, tier.size)
         parties, fewest, reached = (int(column[0]) for column in counts)
         below, inner = inner, tier.size
         if parties > 1:
-            levels.append(_level(Level(tier, parties, fewest, reached), members, world, below))
+            levels.append(_level(TierUse(tier, parties, fewest, reached), members, world, below))
     return tuple(levels)
 
 
-def _level(level: Level, members: Ints, world: int, inner: int) -> Level:
+def _level(level: TierUse, members: Ints, world: int, inner: int) -> TierUse:
     """A level with the links that its tier's arrangement gives it."""
     tier = level.tier
     if tier.topology == "FullyConnected":

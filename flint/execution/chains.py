@@ -14,13 +14,11 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flint.errors import UsageError
 from flint.graph.communication import Communication
+from flint.graph.graph import Ints
 from flint.mesh.groups import Groups, StridedGroups, TableGroups
-
-Ints = NDArray[np.int64]
 
 
 class CommunicationOrder(StrEnum):

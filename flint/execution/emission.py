@@ -19,17 +19,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.execution.forms import ABSENT as ABSENT_FORM
-from flint.execution.forms import INHERIT, NOTHING, Form, Part, single
+from flint.execution.forms import INHERIT, NO_NODES, NOTHING, Form, RankForm, single
 from flint.execution.node_types import NodeType
 from flint.graph.communication import Communication
 from flint.graph.distinct import distinct
-from flint.graph.graph import EdgeKind, NodeKind
+from flint.graph.graph import EdgeKind, Ints, NodeKind
 from flint.graph.unrolling import ABSENT, CHAINED, UNCHAINED, Unrolled
 from flint.graph.work import Role
 from flint.mesh.ragged import segments
-
-Ints = NDArray[np.int64]
 
 _CHAINED = (NodeType.COLL, NodeType.SEND)
 
@@ -57,7 +54,7 @@ class Emission:
         return len(self.instance)
 
 
-def presence_of(parts: Sequence[Part]) -> NDArray[np.int8]:
+def presence_of(parts: Sequence[RankForm]) -> NDArray[np.int8]:
     """What ``unroll`` needs to know of each communication."""
     codes = []
     for part in parts:
@@ -70,7 +67,7 @@ def presence_of(parts: Sequence[Part]) -> NDArray[np.int8]:
 def emit(
     unrolled: Unrolled,
     communications: Sequence[Communication],
-    parts: Sequence[Part],
+    parts: Sequence[RankForm],
     chains: Ints | None = None,
 ) -> Emission:
     """The ET nodes of the ranks that take these parts.
@@ -84,7 +81,7 @@ def emit(
     forms, of_communication = _distinct(parts)
     is_communication = unrolled.kind == NodeKind.COMMUNICATION
     constant = _constants(unrolled)
-    forms.append(ABSENT_FORM)
+    forms.append(NO_NODES)
     form = np.where(constant, len(forms) - 1, 0)
     form[is_communication] = of_communication[unrolled.detail[is_communication]]
     table = _FormTable(forms)
@@ -171,7 +168,7 @@ class _OwnExchange:
         return joined
 
 
-def _distinct(parts: Sequence[Part]) -> tuple[list[Form], Ints]:
+def _distinct(parts: Sequence[RankForm]) -> tuple[list[Form], Ints]:
     """Distinct forms, the plain COMP first, and the form of each communication."""
     numbers: dict[Form, int] = {single(NodeType.COMP): 0}
     of_communication = [numbers.setdefault(part.form, len(numbers)) for part in parts]

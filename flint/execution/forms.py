@@ -67,7 +67,7 @@ def single(node: NodeType) -> Form:
     return Form((node,), 0, (0, NOTHING), 0, 0, (0, NOTHING))
 
 
-ABSENT: Final = Form(
+NO_NODES: Final = Form(
     (), NOTHING, (NOTHING, NOTHING), INHERIT, INHERIT, (INHERIT, NOTHING)
 )  # fmt: skip
 EXCHANGE: Final = Form((NodeType.SEND, NodeType.RECV), 0, (0, 1), 1, 0, (0, 1))
@@ -77,7 +77,7 @@ ONLY_RECEIVES: Final = Form((NodeType.RECV,), NOTHING, (0, NOTHING), 0, INHERIT,
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RankForm:
     """One communication on one rank.
 
     Attributes:
@@ -91,14 +91,14 @@ class Part:
     removed: str = ""
 
 
-def part_of(item: Communication, rank: int) -> Part:
+def rank_form(item: Communication, rank: int) -> RankForm:
     """What ``rank`` does in a communication.
 
     Raises:
         FlintError: a kind that traces cannot express.
     """
     if bytes_of(item) == 0:
-        return Part(ABSENT, removed="no bytes")
+        return RankForm(NO_NODES, removed="no bytes")
     if item.permutation is not None and item.point_to_point:
         return _exchange(item, int(shape_of_exchange(item.permutation, np.array([rank]))[0]))
     groups = item.groups
@@ -106,37 +106,37 @@ def part_of(item: Communication, rank: int) -> Part:
         raise FlintError(f"communication {item.kind!r} has no form in execution traces")
     size = int(groups.group_size(np.array([rank]))[0])
     if size < 2:
-        return Part(ABSENT, removed="group of one" if size else "not a member")
+        return RankForm(NO_NODES, removed="group of one" if size else "not a member")
     if item.kind in GROUPED:
-        return Part(single(NodeType.COLL))
+        return RankForm(single(NodeType.COLL))
     below = int(children_in_tree(groups, np.array([rank]))[0])
     children = tuple(Peer("child", groups, i) for i in range(below))
     sends = (NodeType.SEND,) * below
     if int(groups.position(np.array([rank]))[0]) == 0:
         root = Form(sends, 0, (0, NOTHING), INHERIT, below - 1, (below - 1, NOTHING))
-        return Part(root, children)
+        return RankForm(root, children)
     inner = Form(
         (NodeType.RECV, *sends), NOTHING, (0, NOTHING), 0, below, (below, NOTHING), below > 0
     )
-    return Part(inner, (Peer("parent", groups), *children))
+    return RankForm(inner, (Peer("parent", groups), *children))
 
 
-def _exchange(item: Communication, shape: int) -> Part:
+def _exchange(item: Communication, shape: int) -> RankForm:
     target, source = Peer("target", item.permutation), Peer("source", item.permutation)
-    nobody = Part(ABSENT, removed="no peer")
-    copy = Part(single(NodeType.COMP))
+    nobody = RankForm(NO_NODES, removed="no peer")
+    copy = RankForm(single(NodeType.COMP))
     if item.kind == "send":
-        send = Part(single(NodeType.SEND), (target,))
+        send = RankForm(single(NodeType.SEND), (target,))
         return {KEEPS: copy, SENDS: send, EXCHANGES: send}.get(shape, nobody)
     if item.kind == "recv":
-        receive = Part(single(NodeType.RECV), (source,))
-        kept = Part(ABSENT, removed="received from itself")
+        receive = RankForm(single(NodeType.RECV), (source,))
+        kept = RankForm(NO_NODES, removed="received from itself")
         return {KEEPS: kept, RECEIVES: receive, EXCHANGES: receive}.get(shape, nobody)
     return {
         NO_PEER: nobody,
-        SENDS: Part(ONLY_SENDS, (target,)),
-        RECEIVES: Part(ONLY_RECEIVES, (source,)),
-        EXCHANGES: Part(EXCHANGE, (target, source)),
+        SENDS: RankForm(ONLY_SENDS, (target,)),
+        RECEIVES: RankForm(ONLY_RECEIVES, (source,)),
+        EXCHANGES: RankForm(EXCHANGE, (target, source)),
         KEEPS: copy,
     }[shape]
 

@@ -17,12 +17,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from flint.graph.graph import Ints
 from flint.mesh.groups import Groups, StridedGroups
 from flint.mesh.permutation import Permutation
-
-Ints = NDArray[np.int64]
 
 #: What ``shape_of_exchange`` tells apart.
 NO_PEER, SENDS, RECEIVES, EXCHANGES, KEEPS = range(5)

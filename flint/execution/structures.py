@@ -13,15 +13,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from flint.execution.forms import ABSENT, Part, bytes_of, part_of
+from flint.execution.forms import NO_NODES, RankForm, bytes_of, rank_form
 from flint.execution.peers import children_in_tree, combine, shape_of_exchange
 from flint.graph.communication import Communication
-from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.graph import Ints, NodeKind, WorkloadGraph
 from flint.mesh.groups import TableGroups
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -34,7 +31,7 @@ class Structure:
     """
 
     ranks: Ints
-    parts: tuple[Part, ...]
+    parts: tuple[RankForm, ...]
 
 
 def used_communications(graph: WorkloadGraph) -> list[int]:
@@ -77,16 +74,16 @@ def _columns(items: Iterable[Communication], ranks: Ints) -> Iterable[Ints]:
 
 def _parts(
     communications: Sequence[Communication], used: Sequence[int], rank: int
-) -> tuple[Part, ...]:
+) -> tuple[RankForm, ...]:
     """The parts of one rank; entries that are not used are absent."""
-    nothing = Part(ABSENT)
+    nothing = RankForm(NO_NODES)
     parts = [nothing] * len(communications)
-    known: dict[tuple[str, int, bool], Part] = {}
+    known: dict[tuple[str, int, bool], RankForm] = {}
     for index in used:
         item = communications[index]
         key = (item.kind, id(item.permutation or item.groups), not bytes_of(item))
         if key not in known:
-            known[key] = part_of(item, rank)
+            known[key] = rank_form(item, rank)
         parts[index] = known[key]
     return tuple(parts)
 

@@ -19,11 +19,9 @@ from flint.errors import FlintError
 from flint.execution.forms import bytes_of
 from flint.execution.peers import Peer
 from flint.graph.communication import Communication
-from flint.graph.graph import NodeKind
+from flint.graph.graph import Ints, NodeKind
 from flint.graph.unrolling import Unrolled
 from flint.mesh.permutation import Permutation
-
-Ints = NDArray[np.int64]
 
 #: Consumers of traces take tags modulo this.
 MAX_TAG: Final = 500_000_000

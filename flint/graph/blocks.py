@@ -13,12 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.graph.distinct import distinct
-from flint.graph.graph import EdgeKind, NodeKind, WorkloadGraph
-
-Ints = NDArray[np.int64]
+from flint.graph.graph import EdgeKind, Ints, NodeKind, WorkloadGraph
 
 
-class Block(NamedTuple):
+class UnrolledBlock(NamedTuple):
     """The slots of a graph and the edges into them.
 
     An edge's producer is a slot, or ``-1 - i`` for input ``i`` of the graph.  ``period`` is how
@@ -47,10 +45,10 @@ class Block(NamedTuple):
 
 
 class Region(NamedTuple):
-    """A loop or conditional node within its graph's slots: where it starts, its whole block."""
+    """A loop node within its graph's slots: where it starts, its whole block."""
 
     offset: int
-    block: Block
+    block: UnrolledBlock
 
 
 class Edges:

@@ -9,9 +9,8 @@ tenth of a short command's start.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from flint.mesh.ragged import Ints
 
 
 def distinct(values: Ints) -> Ints:

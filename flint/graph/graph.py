@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,14 +28,22 @@ from flint.graph.nodes import Node
 from flint.graph.scalars import Scalar
 from flint.graph.tensor_types import TensorType
 from flint.graph.work import Unit
+from flint.mesh.ragged import Ints
 
 #: The kinds are part of what a graph is: who imports one needs the other.
 __all__ = [
-    "Conditional", "EdgeKind", "Ints", "Loop", "NodeKind", "Phase", "Source", "Tables",
-    "WorkloadGraph",
+    "NODE_COLUMNS", "WORK_COLUMNS", "Conditional", "EdgeKind", "Ints", "Loop", "NodeKind", "Phase",
+    "Source", "Tables", "WorkloadGraph",
 ]  # fmt: skip
 
-Ints = NDArray[np.int64]
+
+#: Columns of shape [nodes].
+NODE_COLUMNS: Final = (
+    "kind", "role", "op", "detail", "source", "ops_merged", "bytes_read", "bytes_written",
+    "bytes_aliased",
+)  # fmt: skip
+#: Columns of shape [work items], in the rows of ``work_ptr``.
+WORK_COLUMNS: Final = ("work_unit", "work_dtype", "work_flops", "work_gemm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,15 +196,10 @@ class WorkloadGraph:
         return found | {int(node) for node in order}
 
     def walk(self, times: int = 1) -> Iterator[tuple[WorkloadGraph, int]]:
-        """This graph and every body below it, each with how often it runs.
-
-        Of a conditional that no pass has resolved, the branch ``Conditional.taken`` is walked.
-        """
+        """This graph and the bodies of all loops below it, each with how often it runs."""
         yield self, times
         for loop in self.loops:
             yield from loop.body.walk(times * loop.trip_count)
-        for conditional in self.conditionals:
-            yield from conditional.branches[conditional.taken].walk(times)
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,15 +227,12 @@ class Loop:
 class Conditional:
     """A conditional whose branches all take the node's operands and give the node's results.
 
+    Programs of a workload have none: ``flint.passes.branches`` gives every rank its branches.
+
     Attributes:
         branches: bodies; every branch has the same inputs.
-        predicate: branch index as a function of rank and loop counters; None when it depends on
-            data.
-        taken: the branch that stands for the conditional while it is not resolved.
-        known_by: "predicate", "given" by the user, or "most expensive".
+        predicate: branch index as a function of rank and loop counters.
     """
 
     branches: tuple[WorkloadGraph, ...]
-    predicate: Scalar | None
-    taken: int
-    known_by: str
+    predicate: Scalar

@@ -1,7 +1,7 @@
 """Graphs to files and back: numpy archives without pickle.
 
 The idea: every column is an array of the archive under a path (``columns``, ``loop0/columns``
-...); tables, trip counts and predicates are one JSON document stored as bytes.  Reading checks
+...); tables and trip counts are one JSON document stored as bytes.  Reading checks
 names, types and sizes before it believes anything, and the graph is verified afterwards.
 
     data = graph_to_bytes(graph);  graph = graph_from_bytes(data, "main.graph.npz")
@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from flint.errors import FlintError
 from flint.graph.communication import Communication
-from flint.graph.graph import Conditional, Loop, Phase, Source, Tables, WorkloadGraph
-from flint.graph.scalars import from_json, to_json
+from flint.graph.graph import Loop, Phase, Source, Tables, WorkloadGraph
 from flint.graph.tensor_types import TensorType
 from flint.graph.verification import verify
 from flint.mesh.groups import Groups, StridedGroups, TableGroups
@@ -94,25 +93,14 @@ def _structure(graph: WorkloadGraph, path: str, arrays: dict[str, NDArray[Any]])
         }
         for i, loop in enumerate(graph.loops)
     ]
-    conditionals = [
-        {
-            "branches": [
-                _structure(branch, f"{path}case{i}.{j}/", arrays)
-                for j, branch in enumerate(conditional.branches)
-            ],
-            "predicate": to_json(conditional.predicate),
-            "taken": conditional.taken,
-            "known_by": conditional.known_by,
-        }
-        for i, conditional in enumerate(graph.conditionals)
-    ]
-    return {"loops": loops, "conditionals": conditionals}
+    assert not graph.conditionals  # a workload's programs have none
+    return {"loops": loops, "conditionals": []}
 
 
 def _read_graph(
     structure: dict[str, Any], path: str, arrays: dict[str, NDArray[Any]], tables: Tables
 ) -> WorkloadGraph:
-    columns = {}
+    columns: dict[str, Any] = {}
     for column in _COLUMNS:
         values = arrays[f"{path}{column}"]
         if values.ndim != 1 or values.dtype.kind not in "iu":
@@ -128,19 +116,9 @@ def _read_graph(
         )
         for i, item in enumerate(structure["loops"])
     )
-    conditionals = tuple(
-        Conditional(
-            tuple(
-                _read_graph(branch, f"{path}case{i}.{j}/", arrays, tables)
-                for j, branch in enumerate(item["branches"])
-            ),
-            from_json(item["predicate"]),
-            int(item["taken"]),
-            str(item["known_by"]),
-        )
-        for i, item in enumerate(structure["conditionals"])
-    )
-    return WorkloadGraph(tables=tables, loops=loops, conditionals=conditionals, **columns)
+    if structure["conditionals"]:
+        raise ValueError("a program with conditionals that no rank has resolved")
+    return WorkloadGraph(tables=tables, loops=loops, **columns)
 
 
 def _tables(tables: Tables, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:

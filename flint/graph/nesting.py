@@ -1,9 +1,8 @@
-"""The blocks of a program: its graph and the bodies inside, with place and number of runs.
+"""The blocks of a program: its graph and the loop bodies inside, with place and number of runs.
 
 The idea: whoever looks at a program (a summary, a table, a drawing) wants every node once, with a
 name that says where it is and a factor for the loops around it.  A node's name is its path: ``12``
-is node 12 of the program, ``12/3`` node 3 of the body of loop 12, ``12.1/3`` node 3 of branch 1 of
-conditional 12.
+is node 12 of the program, ``12/3`` node 3 of the body of loop 12.
 
     for block in blocks(graph):
         print(block.path(0), block.times * block.graph.flops_by_node().sum())
@@ -20,23 +19,20 @@ from flint.graph.graph import NodeKind, WorkloadGraph
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ProgramBlock:
     """One block of a program.
 
     Attributes:
         graph: the program's graph or a body in it.
-        owner: path of the loop or of the conditional's branch that it is the body of, "" for the
-            program itself.
+        owner: path of the loop that it is the body of, "" for the program itself.
         level: loops around it.
-        times: how often it runs in one run of the program; 0 for a branch that is not taken.
-        taken: whether it stands in no branch that is not taken.
+        times: how often it runs in one run of the program.
     """
 
     graph: WorkloadGraph
     owner: str
     level: int
     times: int
-    taken: bool = True
 
     @property
     def prefix(self) -> str:
@@ -48,39 +44,21 @@ class Block:
         return f"{self.prefix}{node}"
 
 
-def blocks(graph: WorkloadGraph) -> Iterator[Block]:
+def blocks(graph: WorkloadGraph) -> Iterator[ProgramBlock]:
     """The program's graph, then each body inside it, in the order of their nodes.
 
-    A branch of a conditional that is not the one taken has ``times`` 0.
+    Unrolling opens them in the same order: entry ``i`` is ``graphs[i]`` of ``Unrolled``.
 
     Args:
         graph: the program.
     """
-    yield from _inside(Block(graph, "", 0, 1))
+    yield from _inside(ProgramBlock(graph, "", 0, 1))
 
 
-def opened_blocks(graph: WorkloadGraph) -> list[Block]:
-    """The blocks that unrolling opens: entry ``i`` is ``graphs[i]`` of ``unrolling``."""
-    return [block for block in blocks(graph) if block.taken]
-
-
-def _inside(block: Block) -> Iterator[Block]:
+def _inside(block: ProgramBlock) -> Iterator[ProgramBlock]:
     yield block
     graph = block.graph
-    if not graph.loops and not graph.conditionals:
-        return
-    for node in np.flatnonzero(graph.kind >= NodeKind.LOOP).tolist():
-        detail = int(graph.detail[node])
-        if graph.kind[node] == NodeKind.LOOP:
-            loop = graph.loops[detail]
-            times = block.times * loop.trip_count
-            yield from _inside(
-                Block(loop.body, block.path(node), block.level + 1, times, block.taken)
-            )
-            continue
-        conditional = graph.conditionals[detail]
-        for number, branch in enumerate(conditional.branches):
-            taken = block.taken and number == conditional.taken
-            times = block.times if taken else 0
-            owner = f"{block.path(node)}.{number}"
-            yield from _inside(Block(branch, owner, block.level, times, taken))
+    for node in np.flatnonzero(graph.kind == NodeKind.LOOP).tolist() if graph.loops else ():
+        loop = graph.loops[int(graph.detail[node])]
+        times = block.times * loop.trip_count
+        yield from _inside(ProgramBlock(loop.body, block.path(node), block.level + 1, times))

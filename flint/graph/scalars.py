@@ -266,32 +266,3 @@ def substituted(scalar: Scalar, level: int, by: Scalar) -> Scalar | None:
 def depends_on_rank(scalar: Scalar) -> bool:
     """Whether ranks may disagree about the value."""
     return scalar.mentions("partition_id") or scalar.mentions("replica_id")
-
-
-def to_json(scalar: Scalar | None) -> Any:
-    """A JSON form of the expression."""
-    if scalar is None:
-        return None
-    value = scalar.value.tolist() if isinstance(scalar.value, np.ndarray) else scalar.value
-    return [scalar.op, [to_json(arg) for arg in scalar.args], value]
-
-
-def from_json(data: Any) -> Scalar | None:
-    """The expression of ``to_json``'s form.
-
-    Raises:
-        ValueError: not such a form.
-    """
-    if data is None:
-        return None
-    op, args, value = data
-    if op not in FOLDABLE | {"constant", "table", "partition_id", "replica_id", "iteration"}:
-        raise ValueError(f"unknown scalar op {op!r}")
-    parts = tuple(part for part in map(from_json, args) if part is not None)
-    if isinstance(value, list):
-        value = np.array(value, dtype=np.int64)
-    depth = 1 + max((part.depth for part in parts), default=-1)
-    size = 1 + sum(part.size for part in parts)
-    if depth > MAX_DEPTH or size > MAX_SIZE:
-        raise ValueError("a scalar expression that is too large")
-    return Scalar(op, parts, value, depth, size)

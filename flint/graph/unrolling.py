@@ -2,10 +2,10 @@
 
 The idea: an instance is a template node at an iteration, and its number is arithmetic.  Every graph
 is a block of slots, one per compute or communication node in issue order; a loop is its body's
-block repeated ``trip_count`` times, a conditional the block of the branch taken.  Seen from inside
-a block, a value is either one of its slots or one of its inputs, whatever the trip counts are, so
-carried values, swaps and nested loops are resolved on the template.  Blocks are put together from
-the inside out with numpy; Python runs per loop, not per instance.
+block repeated ``trip_count`` times.  Seen from inside a block, a value is either one of its slots
+or one of its inputs, whatever the trip counts are, so carried values, swaps and nested loops are
+resolved on the template.  Blocks are put together from the inside out with numpy; Python runs per
+loop, not per instance.
 
     unrolled = unroll(graph, lookahead="own")
     unrolled.deps[unrolled.ptr[i] : unrolled.ptr[i + 1]]    # whom instance i waits for
@@ -20,11 +20,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.errors import FlintError
-from flint.graph.blocks import Block, Edges, Region, add_order, carried_values, is_plain, shifted
+from flint.graph.blocks import (
+    Edges,
+    Region,
+    UnrolledBlock,
+    add_order,
+    carried_values,
+    is_plain,
+    shifted,
+)
 from flint.graph.distinct import distinct
-from flint.graph.graph import EdgeKind, Loop, NodeKind, WorkloadGraph
+from flint.graph.graph import EdgeKind, Ints, Loop, NodeKind, WorkloadGraph
 
-Ints = NDArray[np.int64]
 Lookahead = int | None | Literal["own"]
 
 #: Beyond this many instances the columns no longer fit a laptop's memory.
@@ -90,7 +97,7 @@ def unroll(
     presence: NDArray[np.int8] | None = None,
     chains: Ints | None = None,
 ) -> Unrolled:
-    """Open all loops and the taken branches of all conditionals of a program.
+    """Open all loops of a program.
 
     Iteration ``i`` of a loop with lookahead ``k`` starts communicating when everything of iteration
     ``i - k - 1`` is over: its first communication waits for that iteration's sinks.
@@ -140,8 +147,7 @@ def unroll(
 def instances_of(graph: WorkloadGraph) -> int:
     """How many instances ``unroll`` would make."""
     count = int(np.count_nonzero(is_plain(graph)))
-    count += sum(loop.trip_count * instances_of(loop.body) for loop in graph.loops)
-    return count + sum(instances_of(c.branches[c.taken]) for c in graph.conditionals)
+    return count + sum(loop.trip_count * instances_of(loop.body) for loop in graph.loops)
 
 
 class _Builder:
@@ -152,15 +158,19 @@ class _Builder:
         self.graphs: list[WorkloadGraph] = []
         self.templates = 0
 
-    def block(self, graph: WorkloadGraph) -> Block:
+    def block(self, graph: WorkloadGraph) -> UnrolledBlock:
         """The block of one instantiation of ``graph``."""
         first = self.templates
         self.graphs.append(graph)
         self.templates += len(graph)
         plain = is_plain(graph)
-        bodies = {int(node): self._body(graph, int(node)) for node in np.flatnonzero(~plain)}
+        loops = {
+            node: graph.loops[int(graph.detail[node])] for node in np.flatnonzero(~plain).tolist()
+        }
+        bodies = {node: self.block(loop.body) for node, loop in loops.items()}
         sizes = plain.astype(np.int64)
-        for node, (body, times) in bodies.items():
+        for node, body in bodies.items():
+            times = loops[node].trip_count
             sizes[node] = len(body.template) * times
             if max(1, len(body.template)) * times > MAX_INSTANCES or sizes.sum() > MAX_INSTANCES:
                 raise FlintError(
@@ -178,13 +188,11 @@ class _Builder:
         value = np.concatenate([-1 - np.arange(graph.inputs), offset[made]])
         edges = Edges()
         regions: dict[int, Region] = {}
-        for node, (body, times) in bodies.items():
+        for node, body in bodies.items():
             low, high = graph.operand_ptr[node : node + 2]
             operands = value[graph.operand[low:high]]
-            is_loop = graph.kind[node] == NodeKind.LOOP
-            loop = graph.loops[int(graph.detail[node])] if is_loop else None
             at = int(offset[node])
-            whole = self._repeat(body, times, operands, loop)
+            whole = self._repeat(body, loops[node])
             low, high = graph.result_ptr[node : node + 2]
             value[graph.inputs + low : graph.inputs + high] = shifted(whole.outputs, operands, at)
             place = slice(at, at + len(whole.template))
@@ -196,21 +204,11 @@ class _Builder:
         edges.add(offset[graph.consumer[taken]], value[graph.operand[taken]], EdgeKind.DATA)
         add_order(graph, offset, value, regions, edges)
         unique = edges.unique(graph.inputs)
-        return Block(template, iteration, period, *unique, value[graph.outputs])
+        return UnrolledBlock(template, iteration, period, *unique, value[graph.outputs])
 
-    def _body(self, graph: WorkloadGraph, node: int) -> tuple[Block, int]:
-        detail = int(graph.detail[node])
-        if graph.kind[node] == NodeKind.LOOP:
-            loop = graph.loops[detail]
-            return self.block(loop.body), loop.trip_count
-        conditional = graph.conditionals[detail]
-        return self.block(conditional.branches[conditional.taken]), 1
-
-    def _repeat(self, body: Block, times: int, operands: Ints, loop: Loop | None) -> Block:
-        """``body`` run ``times`` times as one block whose inputs are the node's operands."""
-        if loop is None:
-            return body
-        size = len(body.template)
+    def _repeat(self, body: UnrolledBlock, loop: Loop) -> UnrolledBlock:
+        """All iterations of a loop as one block whose inputs are the node's operands."""
+        times, size = loop.trip_count, len(body.template)
         steps = np.arange(times, dtype=np.int64)[:, None]
         carried = carried_values(body.outputs, loop.carried, times, size)
         edges = Edges()
@@ -231,8 +229,8 @@ class _Builder:
         edges.add(
             consumer[~is_carried] + steps * size, -1 - entering[~is_carried], kind[~is_carried]
         )
-        self._add_sequence(body, times, size, loop, edges)
-        return Block(
+        self._add_sequence(body, loop, edges)
+        return UnrolledBlock(
             np.tile(body.template, times),
             (body.iteration + steps * body.period).reshape(-1),
             np.tile(body.period * times, times),
@@ -240,7 +238,8 @@ class _Builder:
             carried[:, times],
         )
 
-    def _add_sequence(self, body: Block, times: int, size: int, loop: Loop, edges: Edges) -> None:
+    def _add_sequence(self, body: UnrolledBlock, loop: Loop, edges: Edges) -> None:
+        times, size = loop.trip_count, len(body.template)
         lookahead = loop.lookahead if self.lookahead == "own" else self.lookahead
         if lookahead is None or lookahead + 1 >= times:
             return
@@ -252,7 +251,7 @@ class _Builder:
         sinks = body.sinks()
         edges.add(later + openers[None, :, None], earlier + sinks[None, None, :], EdgeKind.STREAM)
 
-    def _openers(self, body: Block) -> Ints:
+    def _openers(self, body: UnrolledBlock) -> Ints:
         """The first chained communication of each chain and the unchained ones before it."""
         kind = np.concatenate([graph.kind for graph in self.graphs])[body.template]
         slots = np.flatnonzero(kind == NodeKind.COMMUNICATION)
@@ -268,7 +267,7 @@ class _Builder:
 
 
 def _check_forward(
-    consumer: Ints, producer: Ints, builder: _Builder, block: Block, start: Ints
+    consumer: Ints, producer: Ints, builder: _Builder, block: UnrolledBlock, start: Ints
 ) -> None:
     wrong = np.flatnonzero(producer >= consumer)
     if not len(wrong):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.errors import FlintError
-from flint.graph.graph import EdgeKind, Ints, NodeKind, WorkloadGraph
+from flint.graph.graph import NODE_COLUMNS, WORK_COLUMNS, EdgeKind, Ints, NodeKind, WorkloadGraph
 from flint.graph.tensor_types import DTYPES
 from flint.graph.work import Role, Unit
 
@@ -53,10 +53,9 @@ def _no_node(graph: WorkloadGraph, where: str, bad: NDArray[np.bool_], what: str
 
 def _lengths(graph: WorkloadGraph, where: str) -> None:
     nodes = len(graph.kind)
-    per_node = ("role", "op", "detail", "source", "ops_merged", *_BYTES)
-    lengths = dict.fromkeys(per_node, nodes)
+    lengths = dict.fromkeys(NODE_COLUMNS, nodes)
     lengths |= dict.fromkeys(("result_ptr", "operand_ptr", "order_ptr", "work_ptr"), nodes + 1)
-    lengths |= dict.fromkeys(("work_unit", "work_dtype", "work_gemm"), len(graph.work_flops))
+    lengths |= dict.fromkeys(WORK_COLUMNS, len(graph.work_flops))
     lengths["order_kind"] = len(graph.order_node)
     for name, length in lengths.items():
         column = getattr(graph, name)
@@ -196,9 +195,6 @@ def _conditionals(graph: WorkloadGraph, where: str) -> None:
     for node in np.flatnonzero(graph.kind == NodeKind.CONDITIONAL).tolist():
         conditional = graph.conditionals[int(graph.detail[node])]
         operands, results = _ports(graph, node)
-        if not 0 <= conditional.taken < len(conditional.branches):
-            what = f"takes branch {conditional.taken} of {len(conditional.branches)}"
-            _fail(graph, where, node, what)
         for index, branch in enumerate(conditional.branches):
             verify(branch, f"{where}, branch {index} of node {node}")
             wanted = _bytes(branch, np.arange(branch.inputs))

@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 
 from flint.graph.graph import Ints, NodeKind, WorkloadGraph
 from flint.graph.work import Role
-from flint.passes.columns import pointer, row_of_entry, take_rows, with_bodies
-from flint.passes.permute import taken
+from flint.passes.columns import row_of_entry, take_rows, with_bodies
+from flint.passes.order_edges import Waits, with_waits
+from flint.passes.permute import select_nodes
 
 
 def resolve_aliases(graph: WorkloadGraph) -> WorkloadGraph:
@@ -41,7 +42,7 @@ def resolve_aliases(graph: WorkloadGraph) -> WorkloadGraph:
     if (removed[graph.order_node] | removed[row_of_entry(graph.order_ptr)]).any():
         graph = _inherit_order(graph, removed)
     operand, outputs = stands_for[graph.operand], stands_for[graph.outputs]
-    return taken(replace(graph, operand=operand, outputs=outputs), np.flatnonzero(~removed))
+    return select_nodes(replace(graph, operand=operand, outputs=outputs), np.flatnonzero(~removed))
 
 
 def _pass_through(graph: WorkloadGraph) -> NDArray[np.bool_]:
@@ -115,9 +116,7 @@ def _inherit_order(graph: WorkloadGraph, removed: NDArray[np.bool_]) -> Workload
     # Of a removed node: what its consumers wait for besides its values, and what it stands for.
     held: dict[int, dict[tuple[int, int], None]] = {}
     done: dict[int, list[int]] = {}
-    nodes: list[int] = []
-    kinds: list[int] = []
-    counts = np.zeros(len(graph), dtype=np.int64)
+    waits: Waits = [[] for _ in range(len(graph))]
     for node in range(len(graph)):
         edges: dict[tuple[int, int], None] = {}
         for j in range(order_ptr[node], order_ptr[node + 1]):
@@ -135,12 +134,5 @@ def _inherit_order(graph: WorkloadGraph, removed: NDArray[np.bool_]) -> Workload
             real = [maker for maker in makers if not gone[maker]]
             done[node] = sorted({*through, *real, *(each for each, _ in edges)})
         else:
-            counts[node] = len(edges)
-            nodes.extend(each for each, _ in edges)
-            kinds.extend(kind for _, kind in edges)
-    return replace(
-        graph,
-        order_ptr=pointer(counts),
-        order_node=np.array(nodes, dtype=np.int64),
-        order_kind=np.array(kinds, dtype=np.int8),
-    )
+            waits[node] = list(edges)
+    return with_waits(graph, waits)

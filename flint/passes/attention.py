@@ -31,10 +31,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.errors import FlintError
+from flint.graph.building import with_tables
 from flint.graph.graph import NodeKind, Tables, WorkloadGraph
 from flint.graph.work import Role
 from flint.passes.attention_kernels import BACKWARD, FORWARD, contracted
-from flint.passes.attention_scores import MAX_HEAD, Block, Known, Scores, known_values
+from flint.passes.attention_scores import MAX_HEAD, Known, ScoreFinder, Scores, known_values
 
 #: Attention that is left alone, where ``fuse_attention`` is given a place to count it.
 LEFT = "attention is timed as written: fused, its kernel and another one would wait for each other"
@@ -54,7 +55,7 @@ def fuse_attention(graph: WorkloadGraph, left: dict[str, int] | None = None) -> 
     names = [name for name in (FORWARD, BACKWARD) if name not in graph.tables.ops]
     tables = replace(graph.tables, ops=(*graph.tables.ops, *names))
     found = _in_block(graph, tables, np.zeros(graph.inputs, np.int8), left)
-    return graph if found is None else _with_tables(found, tables)
+    return graph if found is None else with_tables(found, tables)
 
 
 def attention_kernels(graph: WorkloadGraph) -> int:
@@ -63,18 +64,6 @@ def attention_kernels(graph: WorkloadGraph) -> int:
     return sum(
         int(((block.role == Role.OPAQUE) & np.isin(block.op, made)).sum())
         for block, _ in graph.walk()
-    )
-
-
-def _with_tables(graph: WorkloadGraph, tables: Tables) -> WorkloadGraph:
-    return replace(
-        graph,
-        tables=tables,
-        loops=tuple(replace(loop, body=_with_tables(loop.body, tables)) for loop in graph.loops),
-        conditionals=tuple(
-            replace(item, branches=tuple(_with_tables(b, tables) for b in item.branches))
-            for item in graph.conditionals
-        ),
     )
 
 
@@ -87,7 +76,6 @@ def _in_block(
     known = known_values(graph, inputs)
     changed = False
     loops = list(graph.loops)
-    conditionals = list(graph.conditionals)
     for node in np.flatnonzero(graph.kind == NodeKind.LOOP).tolist():
         loop = loops[int(graph.detail[node])]
         operands = graph.operand[graph.operand_ptr[node] : graph.operand_ptr[node + 1]]
@@ -97,14 +85,8 @@ def _in_block(
         if body is not None:
             loops[int(graph.detail[node])] = replace(loop, body=body)
             changed = True
-    for number, item in enumerate(conditionals):
-        branches = [_in_block(b, tables, np.zeros(b.inputs, np.int8), left) for b in item.branches]
-        if any(branch is not None for branch in branches):
-            pairs = zip(branches, item.branches, strict=True)
-            conditionals[number] = replace(item, branches=tuple(new or old for new, old in pairs))
-            changed = True
     if changed:
-        graph = replace(graph, loops=tuple(loops), conditionals=tuple(conditionals))
+        graph = replace(graph, loops=tuple(loops))
     fused = _fuse(graph, tables, known, left)
     return fused if fused is not None else graph if changed else None
 
@@ -116,7 +98,7 @@ def _any_candidate(graph: WorkloadGraph) -> bool:
 def _fuse(
     graph: WorkloadGraph, tables: Tables, known: NDArray[np.int8], left: dict[str, int] | None
 ) -> WorkloadGraph | None:
-    block = Block(graph, known)
+    block = ScoreFinder(graph, known)
     pieces = block.find()
     for piece in pieces:
         block.split(piece)
@@ -133,7 +115,7 @@ def _fuse(
 
 
 def _one_by_one(
-    block: Block, pieces: list[Scores], tables: Tables, left: dict[str, int]
+    block: ScoreFinder, pieces: list[Scores], tables: Tables, left: dict[str, int]
 ) -> WorkloadGraph | None:
     """The block with as much of its attention as can be kernels beside each other, in order."""
     fused: WorkloadGraph | None = None
@@ -148,7 +130,7 @@ def _one_by_one(
     return fused
 
 
-def _is_forward_first(block: Block, piece: Scores) -> bool:
+def _is_forward_first(block: ScoreFinder, piece: Scores) -> bool:
     """The first kernel has the exponential and the product that makes scores."""
     first = [node for node, kernel in piece.members.items() if kernel == 0]
     return any("exponential" in block.names[node] for node in first) and any(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from flint.graph.graph import Ints, NodeKind, Tables, WorkloadGraph
 from flint.graph.work import Role, Unit
-from flint.passes.attention_scores import LIGHT, Block, Known, Scores
+from flint.passes.attention_scores import LIGHT, Known, ScoreFinder, Scores
 from flint.passes.columns import pointer, row_of_entry, total_by_row
 from flint.passes.contract import Columns, contract, surviving
 
@@ -25,7 +25,7 @@ FORWARD: Final = "attention"
 BACKWARD: Final = "attention_backward"
 
 
-def contracted(block: Block, pieces: Sequence[Scores], tables: Tables) -> WorkloadGraph:
+def contracted(block: ScoreFinder, pieces: Sequence[Scores], tables: Tables) -> WorkloadGraph:
     """The block with a node per kernel.
 
     Args:
@@ -90,7 +90,7 @@ class _Rewired:
 
 
 def _rewired(
-    block: Block, pieces: Sequence[Scores], kernel_of: dict[int, tuple[int, int]]
+    block: ScoreFinder, pieces: Sequence[Scores], kernel_of: dict[int, tuple[int, int]]
 ) -> tuple[_Rewired, frozenset[int]]:
     """Members read what their kernel really needs: no masks, no broadcasts, no earlier scores.
 
@@ -134,7 +134,7 @@ def _rewired(
 
 
 def _looked_through(
-    block: Block, value: int, elements: int, kernel_of: dict[int, tuple[int, int]]
+    block: ScoreFinder, value: int, elements: int, kernel_of: dict[int, tuple[int, int]]
 ) -> int:
     """What a broadcast to scores is made of."""
     while True:
@@ -209,7 +209,7 @@ def _visible(flops: Ints, positions: int) -> Ints:
 
 
 def _dead(
-    block: Block, graph: WorkloadGraph, kernel_of: dict[int, tuple[int, int]]
+    block: ScoreFinder, graph: WorkloadGraph, kernel_of: dict[int, tuple[int, int]]
 ) -> NDArray[np.bool_]:
     """Nodes that only made what kernels now make for themselves, shape [nodes]."""
     was = np.bincount(block.graph.operand, minlength=graph.values)

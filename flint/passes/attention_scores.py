@@ -3,7 +3,7 @@
 The idea: follow scores from the product that makes them through all that keeps or reduces them;
 what lies between belongs to them too.  ``flint.passes.attention`` says what counts as attention.
 
-    pieces = Block(graph, known_values(graph, inputs)).find()
+    pieces = ScoreFinder(graph, known_values(graph, inputs)).find()
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Scores:
     escapes: bool = False
 
 
-class Block:
+class ScoreFinder:
     """One block's columns as lists, and what was found in it."""
 
     def __init__(self, graph: WorkloadGraph, known: NDArray[np.int8]) -> None:

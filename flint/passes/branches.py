@@ -11,7 +11,7 @@ with equal answers: a pipeline's warm-up, steady state and drain become three lo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -20,19 +20,16 @@ from numpy.typing import NDArray
 
 from flint.errors import FlintError
 from flint.graph.building import GraphBuilder, TableBuilder, with_tables
-from flint.graph.graph import Conditional, EdgeKind, Loop, NodeKind, WorkloadGraph
+from flint.graph.graph import Conditional, Loop, NodeKind, WorkloadGraph
 from flint.graph.scalars import Place, Scalar, evaluate, largest_parts, levels
-from flint.graph.work import Role, Work
+from flint.graph.work import Role
 from flint.mesh.ranks import RankSet, all_ranks, from_mask
+from flint.passes.copying import Edges, copy_node
 
 #: More programs than this say that ranks differ by data-like predicates, not by role.
 MAX_PROGRAMS = 4096
 #: Ranks x iterations that are evaluated at once.
 _CHUNK = 2**24
-
-
-#: Nodes to wait for, each with the kind of edge.
-Order = list[tuple[int, EdgeKind]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +78,7 @@ def _conditionals(
 ) -> Iterator[tuple[Conditional, tuple[int, ...]]]:
     """Conditionals below ``graph`` with the trip counts of the loops around them."""
     for conditional in graph.conditionals:
-        if conditional.predicate is not None:
-            yield conditional, trips
+        yield conditional, trips
         for branch in conditional.branches:
             yield from _conditionals(branch, trips)
     for loop in graph.loops:
@@ -107,7 +103,6 @@ def _outcomes(
     looked at once: a stage's number, say, for all ranks of the stage.
     """
     predicate = conditional.predicate
-    assert predicate is not None
     used = sorted(levels(predicate))
     shape = [trips[level] for level in used]
     steps = math.prod(shape)
@@ -168,7 +163,7 @@ class _Resolver:
         graph: WorkloadGraph,
         inputs: list[int],
         level: int,
-        gate: Order,
+        gate: Edges,
     ) -> dict[int, int]:
         """Copy the nodes of ``graph`` into ``builder``; returns old value -> new number.
 
@@ -185,19 +180,19 @@ class _Resolver:
             if gate and not order and all(value < graph.inputs for value in node.operands):
                 order = gate
             loop, conditional = node.loop, node.conditional
-            results: Iterable[int]
             if conditional is not None:
                 results = self._branch(builder, conditional, operands, level, order)
+                values.update(zip(node.results, results, strict=True))
             elif loop is not None:
                 source = int(graph.source[node.index])
                 results = self._loop(builder, loop, operands, level, source, order)
+                values.update(zip(node.results, results, strict=True))
             else:
-                results = _copy(builder, graph, node.index, operands, node.work, order)
+                copy_node(builder, graph, node.index, operands, order, values)
             made[node.index] = list(range(first, len(builder))) or [
                 *(builder.producer_of(number) for number in operands if number >= 0),
                 *(new for new, _ in order),
             ]
-            values.update(zip(node.results, results, strict=True))
         return values
 
     def _branch(
@@ -206,9 +201,10 @@ class _Resolver:
         conditional: Conditional,
         operands: list[int],
         level: int,
-        order: Order,
+        order: Edges,
     ) -> list[int]:
-        branch = conditional.branches[self._taken(conditional)]
+        taken = int(np.asarray(evaluate(conditional.predicate, self.place)))
+        branch = conditional.branches[taken]
         inside = self.into(builder, branch, operands, level, order)
         results = []
         for value in branch.outputs.tolist():
@@ -222,11 +218,6 @@ class _Resolver:
             results.append(number)
         return results
 
-    def _taken(self, conditional: Conditional) -> int:
-        if conditional.predicate is None:
-            return conditional.taken
-        return int(np.asarray(evaluate(conditional.predicate, self.place)))
-
     def _loop(
         self,
         builder: GraphBuilder,
@@ -234,7 +225,7 @@ class _Resolver:
         operands: list[int],
         level: int,
         source: int,
-        order: Order,
+        order: Edges,
     ) -> list[int]:
         carried, fixed = operands[: loop.carried], operands[loop.carried :]
         for start, stop in self._runs(loop, level):
@@ -253,7 +244,7 @@ class _Resolver:
         answers = []
         for conditional, inner in _conditionals(loop.body, ()):
             predicate = conditional.predicate
-            if predicate is None or level not in levels(predicate):
+            if level not in levels(predicate):
                 continue
             deeper = sorted(item for item in levels(predicate) if item > level)
             shape = [loop.trip_count, *(inner[item - level - 1] for item in deeper)]
@@ -269,26 +260,3 @@ class _Resolver:
         changes = np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1)) + 1
         edges = [0, *changes.tolist(), loop.trip_count]
         return list(pairwise(edges))
-
-
-def _copy(
-    builder: GraphBuilder,
-    graph: WorkloadGraph,
-    index: int,
-    operands: list[int],
-    work: Work,
-    order: Order,
-) -> range:
-    low, high = graph.result_ptr[index : index + 2]
-    return builder.node(
-        NodeKind(int(graph.kind[index])),
-        int(graph.op[index]),
-        operands,
-        graph.result_type[low:high].tolist(),
-        role=int(graph.role[index]),
-        work=work,
-        detail=int(graph.detail[index]),
-        source=int(graph.source[index]),
-        ops_merged=int(graph.ops_merged[index]),
-        order=order,
-    )

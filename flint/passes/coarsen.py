@@ -4,12 +4,12 @@ The idea: to a simulator of a network, compute is the time between communication
 nodes may be one when nothing that communicates can tell the difference: when they have the same
 *sources* and the same *sinks*.
 
-- Sources ``A(n)``: the communications among the ancestors of ``n``; each result of a loop or
-  conditional (which stands for all that it was made from, so that nothing behind it is listed); the
-  block arguments of a body that may carry something communicated.
-- Sinks ``D(n)``: the communications, loops and conditionals among its descendants.
+- Sources ``A(n)``: the communications among the ancestors of ``n``; each result of a loop
+  (which stands for all that it was made from, so that nothing behind it is listed); the block
+  arguments of a body that may carry something communicated.
+- Sinks ``D(n)``: the communications and loops among its descendants.
 
-Loops and conditionals are never merged, whether they communicate or not.  Order edges count.
+Loops are never merged, whether they communicate or not.  Order edges count.
 
 **Legal.** Let ``X`` be a node that is not merged.  Its element is in ``A`` of whatever uses it and
 stays there along edges between compute nodes; ``D`` shrinks along edges.
@@ -34,7 +34,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from flint.graph.graph import Conditional, Ints, Loop, NodeKind, WorkloadGraph
+from flint.graph.graph import Ints, Loop, NodeKind, WorkloadGraph
 from flint.passes.columns import distinct, total_by_row
 from flint.passes.contract import Columns, contract
 from flint.passes.order import predecessors
@@ -139,29 +139,21 @@ def _sinks(graph: WorkloadGraph) -> Ints:
 
 
 def _merge_bodies(graph: WorkloadGraph, communicated: list[bool]) -> WorkloadGraph:
-    """``graph`` with the bodies of its loops and conditionals merged."""
-    if not graph.loops and not graph.conditionals:
+    """``graph`` with the bodies of its loops merged."""
+    if not graph.loops:
         return graph
     reached = _communicated_values(graph, communicated)
-    operands: dict[tuple[int, int], list[bool]] = {}
-    for node in np.flatnonzero(graph.kind >= NodeKind.LOOP).tolist():
+    operands: dict[int, list[bool]] = {}
+    for node in np.flatnonzero(graph.kind == NodeKind.LOOP).tolist():
         low, high = graph.operand_ptr[node : node + 2]
         flags = [reached[value] for value in graph.operand[low:high].tolist()]
-        key = int(graph.kind[node]), int(graph.detail[node])
-        known = operands.get(key, [False] * len(flags))
-        operands[key] = [a or b for a, b in zip(flags, known, strict=True)]
+        known = operands.get(int(graph.detail[node]), [False] * len(flags))
+        operands[int(graph.detail[node])] = [a or b for a, b in zip(flags, known, strict=True)]
     loops = list(graph.loops)
-    conditionals = list(graph.conditionals)
-    for (kind, detail), flags in operands.items():
-        if kind == NodeKind.LOOP:
-            loop = loops[detail]
-            inputs = _communicated_inputs(loop, flags)
-            loops[detail] = replace(loop, body=_merge(loop.body, inputs))
-        else:
-            item: Conditional = conditionals[detail]
-            branches = tuple(_merge(branch, flags) for branch in item.branches)
-            conditionals[detail] = replace(item, branches=branches)
-    return replace(graph, loops=tuple(loops), conditionals=tuple(conditionals))
+    for number, flags in operands.items():
+        loop = loops[number]
+        loops[number] = replace(loop, body=_merge(loop.body, _communicated_inputs(loop, flags)))
+    return replace(graph, loops=tuple(loops))
 
 
 def _communicated_inputs(loop: Loop, operands: list[bool]) -> list[bool]:
@@ -178,7 +170,7 @@ def _communicated_inputs(loop: Loop, operands: list[bool]) -> list[bool]:
 
 
 def _communicated_values(graph: WorkloadGraph, inputs: list[bool]) -> list[bool]:
-    """Which values of ``graph`` depend on a communication; loops and conditionals count as one."""
+    """Which values of ``graph`` depend on a communication; loops count as one."""
     operand, operand_ptr = graph.operand.tolist(), graph.operand_ptr.tolist()
     order_node, order_ptr = graph.order_node.tolist(), graph.order_ptr.tolist()
     apart = (graph.kind != NodeKind.COMPUTE).tolist()

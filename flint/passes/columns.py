@@ -8,12 +8,14 @@ arithmetic on whole columns; Python loops remain only where a decision depends o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from flint.graph.graph import Ints, Loop, WorkloadGraph
+from flint.mesh.ragged import segments
 
 
 def take_rows(ptr: Ints, rows: Ints) -> tuple[Ints, Ints]:
@@ -29,8 +31,12 @@ def take_rows(ptr: Ints, rows: Ints) -> tuple[Ints, Ints]:
     """
     counts = ptr[rows + 1] - ptr[rows]
     taken = pointer(counts)
-    index = np.arange(int(taken[-1]), dtype=np.int64) + np.repeat(ptr[rows] - taken[:-1], counts)
-    return taken, index
+    return taken, segments(ptr[rows], counts)
+
+
+def gathered(graph: WorkloadGraph, names: Iterable[str], index: Ints) -> dict[str, Any]:
+    """Some columns at ``index``, for ``dataclasses.replace``."""
+    return {name: getattr(graph, name)[index] for name in names}
 
 
 def pointer(counts: Ints) -> Ints:

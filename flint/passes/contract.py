@@ -23,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.errors import FlintError
-from flint.graph.graph import Ints, WorkloadGraph
-from flint.passes.columns import distinct, pointer, row_of_entry, total_by_row
+from flint.graph.graph import NODE_COLUMNS, WORK_COLUMNS, Ints, WorkloadGraph
+from flint.passes.columns import distinct, gathered, pointer, row_of_entry, total_by_row
+from flint.passes.order_edges import with_edges
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,30 +65,23 @@ def contract(graph: WorkloadGraph, cluster: Ints, columns: Columns) -> WorkloadG
     size = np.bincount(place[place >= 0], minlength=len(rank))
     value, result_ptr, result_type = _results(graph, place, len(rank))
     operand_ptr, operand = _operands(graph, place, size)
-    order_ptr, order_node, order_kind = _order(graph, place, len(rank))
-    leader = columns.leader[np.argsort(rank)]
     by_rank = np.argsort(rank)
+    nodes = gathered(graph, NODE_COLUMNS, columns.leader[by_rank]) | {
+        "ops_merged": total_by_row(graph.ops_merged[place >= 0], place[place >= 0], len(rank)),
+        "bytes_read": columns.read[by_rank],
+        "bytes_written": columns.written[by_rank],
+        "bytes_aliased": columns.aliased[by_rank],
+    }
     contracted = replace(
         graph,
-        kind=graph.kind[leader],
-        role=graph.role[leader],
-        op=graph.op[leader],
-        detail=graph.detail[leader],
-        source=graph.source[leader],
-        ops_merged=total_by_row(graph.ops_merged[place >= 0], place[place >= 0], len(rank)),
-        bytes_read=columns.read[by_rank],
-        bytes_written=columns.written[by_rank],
-        bytes_aliased=columns.aliased[by_rank],
+        **nodes,
         result_ptr=result_ptr,
         result_type=result_type,
         operand_ptr=operand_ptr,
         operand=value[operand],
-        order_ptr=order_ptr,
-        order_node=order_node,
-        order_kind=order_kind,
         outputs=value[graph.outputs],
     )
-    return _with_work(contracted, graph, place)
+    return _with_work(_with_order(contracted, graph, place), graph, place)
 
 
 def surviving(graph: WorkloadGraph, cluster: Ints) -> NDArray[np.bool_]:
@@ -177,13 +171,13 @@ def _operands(graph: WorkloadGraph, place: Ints, size: Ints) -> tuple[Ints, Ints
     return pointer(np.bincount(owner, minlength=len(size))), operand[order]
 
 
-def _order(graph: WorkloadGraph, place: Ints, clusters: int) -> tuple[Ints, Ints, NDArray[np.int8]]:
-    """CSR columns of the order edges."""
+def _with_order(contracted: WorkloadGraph, graph: WorkloadGraph, place: Ints) -> WorkloadGraph:
+    """``contracted`` with the order edges between its clusters."""
     waits, before = place[row_of_entry(graph.order_ptr)], place[graph.order_node]
     between = (waits != before) & (waits >= 0) & (before >= 0)
     waits, before, kind = waits[between], before[between], graph.order_kind[between]
     edges, _ = distinct(waits, before, kind)
-    return pointer(np.bincount(waits[edges], minlength=clusters)), before[edges], kind[edges]
+    return with_edges(contracted, waits[edges], before[edges], kind[edges])
 
 
 def _with_work(contracted: WorkloadGraph, graph: WorkloadGraph, place: Ints) -> WorkloadGraph:
@@ -202,8 +196,5 @@ def _with_work(contracted: WorkloadGraph, graph: WorkloadGraph, place: Ints) -> 
     return replace(
         contracted,
         work_ptr=pointer(np.bincount(owner[first], minlength=len(contracted))),
-        work_unit=graph.work_unit[joined],
-        work_dtype=graph.work_dtype[joined],
-        work_flops=flops,
-        work_gemm=graph.work_gemm[joined],
+        **(gathered(graph, WORK_COLUMNS, joined) | {"work_flops": flops}),
     )

@@ -16,8 +16,7 @@ import numpy as np
 
 from flint.graph.graph import Ints, Loop, NodeKind, WorkloadGraph
 from flint.passes.columns import pointer, row_of_entry, with_bodies
-from flint.passes.permute import taken
-from flint.passes.what_if.reissue import passed_on, waits, with_waits
+from flint.passes.order_edges import without_nodes
 
 
 def without_unneeded(graph: WorkloadGraph) -> WorkloadGraph:
@@ -40,7 +39,7 @@ def without_unneeded(graph: WorkloadGraph) -> WorkloadGraph:
         operand_ptr=pointer(counts.astype(np.int64)),
         operand=graph.operand[keep],
     )
-    return _without(graph, _unread(graph, given_up))
+    return without_nodes(graph, _unread(graph, given_up))
 
 
 def _read(loop: Loop) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -84,16 +83,3 @@ def _unread(graph: WorkloadGraph, given_up: Ints) -> set[int]:
             if graph.producer[value] >= 0:
                 left.add(int(graph.producer[value]))
     return found
-
-
-def _without(graph: WorkloadGraph, gone: set[int]) -> WorkloadGraph:
-    """``graph`` without some nodes; what waited for them waits for what they waited for."""
-    if not gone:
-        return graph
-    held = waits(graph)
-    edges = [
-        passed_on(held, node, lambda before, _: before in gone, keep=False)
-        for node in range(len(graph))
-    ]
-    kept = [node for node in range(len(graph)) if node not in gone]
-    return taken(with_waits(graph, edges), np.array(kept, dtype=np.int64))

@@ -13,7 +13,7 @@
    activation, conversion, residual.  It is the kernel's hero: the kernel is named after it.
 6. **Updates** (dynamic_update_slice, scatter) take in what makes their updates and indices, not
    what makes the buffer that they overwrite.
-7. OPAQUE ops, communications, loops and conditionals stay alone.  Kernels that only share an input
+7. OPAQUE ops, communications and loops stay alone.  Kernels that only share an input
    are not joined, and no op with two consuming kernels is duplicated.
 
 **No cycle.** A kernel grows by one producer ``p`` whose out-edges all end in the kernel ``K``.  A

@@ -4,7 +4,7 @@ The idea: nodes are numbered in issue order, so issuing them otherwise is a perm
 columns; values follow their producers.
 
     graph = permuted(graph, np.argsort(key, kind="stable"))
-    graph = taken(graph, np.flatnonzero(kept))
+    graph = select_nodes(graph, np.flatnonzero(kept))
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from flint.graph.graph import Ints, WorkloadGraph
-from flint.passes.columns import take_rows
+from flint.graph.graph import NODE_COLUMNS, WORK_COLUMNS, Ints, WorkloadGraph
+from flint.passes.columns import gathered, take_rows
 
 
 def permuted(graph: WorkloadGraph, order: Ints) -> WorkloadGraph:
@@ -26,10 +26,10 @@ def permuted(graph: WorkloadGraph, order: Ints) -> WorkloadGraph:
     """
     if np.array_equal(order, np.arange(len(graph))):
         return graph
-    return taken(graph, order)
+    return select_nodes(graph, order)
 
 
-def taken(graph: WorkloadGraph, order: Ints) -> WorkloadGraph:
+def select_nodes(graph: WorkloadGraph, order: Ints) -> WorkloadGraph:
     """The nodes ``order`` of ``graph``, in this order; bodies stay as they are.
 
     Args:
@@ -48,15 +48,8 @@ def taken(graph: WorkloadGraph, order: Ints) -> WorkloadGraph:
     work_ptr, items = take_rows(graph.work_ptr, order)
     return replace(
         graph,
-        kind=graph.kind[order],
-        role=graph.role[order],
-        op=graph.op[order],
-        detail=graph.detail[order],
-        source=graph.source[order],
-        ops_merged=graph.ops_merged[order],
-        bytes_read=graph.bytes_read[order],
-        bytes_written=graph.bytes_written[order],
-        bytes_aliased=graph.bytes_aliased[order],
+        **gathered(graph, NODE_COLUMNS, order),
+        **gathered(graph, WORK_COLUMNS, items),
         result_ptr=result_ptr,
         result_type=graph.result_type[results],
         operand_ptr=operand_ptr,
@@ -65,9 +58,5 @@ def taken(graph: WorkloadGraph, order: Ints) -> WorkloadGraph:
         order_node=position[graph.order_node[edges]],
         order_kind=graph.order_kind[edges],
         work_ptr=work_ptr,
-        work_unit=graph.work_unit[items],
-        work_dtype=graph.work_dtype[items],
-        work_flops=graph.work_flops[items],
-        work_gemm=graph.work_gemm[items],
         outputs=value[graph.outputs],
     )

@@ -7,7 +7,7 @@ connected to what *it* reads instead.  That adds no work, because only ops witho
 - GENERATE ops without work;
 - MOVEMENT ops with one operand of at most half the result's bytes: broadcasts;
 
-and neither waits for an order edge nor is waited for.  Communications, loops, conditionals, OPAQUE
+and neither waits for an order edge nor is waited for.  Communications, loops, OPAQUE
 kernels, graph outputs and the buffer that an update overwrites need a real buffer: for these the op
 stays a node, while the other readers still look through it.
 

@@ -20,9 +20,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from flint.graph.graph import EdgeKind, Ints, Loop, NodeKind, WorkloadGraph
+from flint.graph.graph import Ints, Loop, NodeKind, WorkloadGraph
 from flint.graph.work import Role
-from flint.passes.columns import pointer, row_of_entry, with_bodies
+from flint.passes.columns import row_of_entry, with_bodies
+from flint.passes.order_edges import with_more_edges
 
 
 def resolve_updates(graph: WorkloadGraph) -> WorkloadGraph:
@@ -57,7 +58,7 @@ def _resolve(graph: WorkloadGraph, loop: Loop | None) -> WorkloadGraph:
         else:
             edges.extend((node, reader) for reader in others - graph.predecessors(node))
     graph = replace(graph, bytes_read=read, bytes_written=written, bytes_aliased=aliased)
-    return _with_order(graph, edges)
+    return with_more_edges(graph, edges)
 
 
 def _overwritten(graph: WorkloadGraph, node: int) -> Ints:
@@ -92,19 +93,3 @@ def _constants(graph: WorkloadGraph) -> set[int]:
     constant = (graph.role == Role.GENERATE) & (graph.bytes_written == 0)
     made = np.flatnonzero(constant[row_of_entry(graph.result_ptr)]) + graph.inputs
     return set(made.tolist())
-
-
-def _with_order(graph: WorkloadGraph, edges: list[tuple[int, int]]) -> WorkloadGraph:
-    """``graph`` with more order edges, given as (who waits, for whom)."""
-    if not edges:
-        return graph
-    added = np.array(sorted(edges), dtype=np.int64)
-    waits = np.concatenate([row_of_entry(graph.order_ptr), added[:, 0]])
-    order = np.argsort(waits, kind="stable")
-    kinds = np.concatenate([graph.order_kind, np.full(len(added), EdgeKind.ORDER, np.int8)])
-    return replace(
-        graph,
-        order_ptr=pointer(np.bincount(waits, minlength=len(graph))),
-        order_node=np.concatenate([graph.order_node, added[:, 1]])[order],
-        order_kind=kinds[order].astype(np.int8),
-    )

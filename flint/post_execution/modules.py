@@ -29,6 +29,7 @@ from flint.hlo.locations import Locations
 from flint.hlo.messages import parse_module
 from flint.hlo.reader import read_hlo
 from flint.mesh.mesh import Mesh
+from flint.passes.columns import with_bodies
 from flint.post_execution.graphs import with_nanoseconds
 from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.walker import walk
@@ -231,16 +232,7 @@ def _timed(
 def _with_times(
     graph: WorkloadGraph, owner: list[str], times: Mapping[str, int], found: set[str]
 ) -> WorkloadGraph:
-    loops = tuple(
-        replace(loop, body=_with_times(loop.body, owner, times, found)) for loop in graph.loops
-    )
-    conditionals = tuple(
-        replace(
-            item,
-            branches=tuple(_with_times(body, owner, times, found) for body in item.branches),
-        )
-        for item in graph.conditionals
-    )
+    graph = with_bodies(graph, lambda body, _: _with_times(body, owner, times, found))
     nanoseconds = np.where(graph.kind <= NodeKind.COMMUNICATION, 0, -1).astype(np.int64)
     chosen: dict[str, tuple[tuple[bool, int, int], int]] = {}
     moved = graph.bytes_read + graph.bytes_written
@@ -256,4 +248,4 @@ def _with_times(
     for name, (_, node) in chosen.items():
         nanoseconds[node] = times[name]
         found.add(name)
-    return with_nanoseconds(replace(graph, loops=loops, conditionals=conditionals), nanoseconds)
+    return with_nanoseconds(graph, nanoseconds)

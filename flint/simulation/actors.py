@@ -3,8 +3,8 @@
 The idea: unroll a program once per way of taking part, emit the nodes that execution traces would
 hold, and give collectives and messages numbers that all partners agree on.
 
-    cast = build_cast(programs, mesh.size, durations)
-    run(cast.actors, cast.members)
+    everyone = build_actors(programs, mesh.size, durations)
+    run(everyone.columns, everyone.members)
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flint.errors import FlintError
 from flint.execution.chains import CommunicationOrder, chains
@@ -23,13 +22,11 @@ from flint.execution.forms import bytes_of
 from flint.execution.node_types import NodeType
 from flint.execution.structures import Structure
 from flint.execution.tags import Tags, side_of
-from flint.graph.graph import WorkloadGraph
+from flint.graph.graph import Ints, WorkloadGraph
 from flint.graph.unrolling import Unrolled, unroll
 from flint.mesh.groups import Groups
 from flint.simulation.behaviours import Behaviours, Plan, behaviours, plan
 from flint.simulation.machine import Actor
-
-Ints = NDArray[np.int64]
 
 #: Nodes of all actors together; each takes some hundred bytes while the machine runs.
 MAX_NODES: Final = 10_000_000
@@ -39,8 +36,8 @@ Durations = Callable[[Plan, Unrolled, Emission, int], Ints]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Role:
-    """What an actor plays.
+class ActorInfo:
+    """Whom an actor stands for.
 
     Attributes:
         program: number of its program.
@@ -60,23 +57,23 @@ class Role:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Cast:
+class Actors:
     """All actors.
 
     Attributes:
-        actors: what the machine runs.
-        roles: what each of them plays.
+        columns: what the machine runs.
+        info: whom each of them stands for, and with which nodes.
         members: actors per meeting.
-        behaviours: which rank is played by whom.
+        behaviours: which actor stands for each rank.
     """
 
-    actors: list[Actor]
-    roles: list[Role]
+    columns: list[Actor]
+    info: list[ActorInfo]
     members: list[int]
     behaviours: Behaviours
 
 
-def build_cast(
+def build_actors(
     programs: Sequence[tuple[WorkloadGraph, Ints]],
     world: int,
     durations: Durations,
@@ -84,7 +81,7 @@ def build_cast(
     costs: Callable[[Sequence[Plan]], list[Ints]] | None = None,
     broadcast_tree: bool = False,
     order: CommunicationOrder = CommunicationOrder.RANK,
-) -> Cast:
+) -> Actors:
     """The actors of a workload.
 
     Args:
@@ -118,7 +115,7 @@ def build_cast(
     tags = Tags(sides)
     tag_of = [tags.of(side, number) for number, side in enumerate(sides)]
     numbers = _Numbers(found)
-    actors, roles = [], []
+    columns, info = [], []
     for colour, (place, rank) in enumerate(zip(found.place, found.first.tolist(), strict=True)):
         number, index = place
         unrolled, emission = opened[place]
@@ -130,14 +127,14 @@ def build_cast(
         channel = numbers.channels(
             item, structure, unrolled, emission, tag_of[number], rank, colour
         )
-        actors.append(
+        columns.append(
             Actor(
                 emission.type, emission.ptr, emission.deps, ticks, channel,
                 _slots_of(unrolled, emission, slots[number]),
             )
         )  # fmt: skip
-        roles.append(Role(number, structure, rank, int(counts[colour]), unrolled, emission))
-    return Cast(actors, roles, numbers.members, found)
+        info.append(ActorInfo(number, structure, rank, int(counts[colour]), unrolled, emission))
+    return Actors(columns, info, numbers.members, found)
 
 
 def _slots_of(unrolled: Unrolled, emission: Emission, slots: Ints | None) -> Ints | None:

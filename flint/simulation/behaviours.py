@@ -15,17 +15,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flint.execution.forms import GROUPED
 from flint.execution.peers import Peer, combine
 from flint.execution.structures import Structure, structures, used_communications
 from flint.graph.communication import Communication
 from flint.graph.distinct import distinct
-from flint.graph.graph import WorkloadGraph
+from flint.graph.graph import Ints, WorkloadGraph
 from flint.mesh.groups import Groups
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, slots=True)

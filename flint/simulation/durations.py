@@ -4,7 +4,7 @@ The idea: a compute node takes its kernel's time, a collective that of its group
 network, a send that of the links to its target.  Time is counted in picoseconds, as whole numbers.
 
     costs = Costs(system)
-    build_cast(programs, world, costs.ticks, costs=costs.columns)
+    build_actors(programs, world, costs.ticks, costs=costs.columns)
 """
 
 from __future__ import annotations
@@ -26,13 +26,11 @@ from flint.execution.emission import Emission
 from flint.execution.forms import GROUPED, bytes_of
 from flint.execution.node_types import NodeType
 from flint.graph.communication import Communication
-from flint.graph.graph import WorkloadGraph
+from flint.graph.graph import Ints, WorkloadGraph
 from flint.graph.unrolling import Unrolled
 from flint.mesh.groups import Groups
 from flint.mesh.permutation import Permutation
 from flint.simulation.behaviours import Plan
-
-Ints = NDArray[np.int64]
 
 #: A tick is a picosecond: sums of whole numbers are exact in any order.
 TICKS_PER_SECOND: Final = 10**12

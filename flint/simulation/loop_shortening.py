@@ -8,7 +8,7 @@ how long it still runs or that it has not begun, and that all iterations from th
 edges.  A loop that does not come to rest so is run in full.
 
     short, cuts = shorten(graph)            # 1000 iterations -> 10, period 1, 2 or 3
-    repeats(cuts, cast, run(...))           # when to insert how many periods, None: no such state
+    repeats(cuts, everyone, run(...))       # when to insert how many periods, None: no such state
 
 What the state holds is enough: what is ready follows from what is over, and with one chain of
 communications per rank at most one of them waits for its partners.
@@ -21,14 +21,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from flint.graph.graph import Loop, NodeKind, WorkloadGraph
+from flint.graph.graph import Ints, Loop, NodeKind, WorkloadGraph
 from flint.graph.unrolling import instances_of
-from flint.simulation.actors import Cast
+from flint.simulation.actors import Actors
 from flint.simulation.machine import Actor, Run
-
-Ints = NDArray[np.int64]
 
 #: Iterations until a loop has come to rest and a period has been seen.
 _ENOUGH: Final = 8
@@ -79,8 +76,8 @@ def shorten(
     cuts: list[Cut] = []
     first = 0
     for node in range(len(graph)) if loops else ():
-        kind, detail = graph.kind[node], int(graph.detail[node])
-        if kind == NodeKind.LOOP:
+        detail = int(graph.detail[node])
+        if graph.kind[node] == NodeKind.LOOP:
             loop = loops[detail]
             size = instances_of(loop.body)
             trips = _trips(loop) if node not in keep and size else loop.trip_count
@@ -88,9 +85,6 @@ def shorten(
                 cuts.append(Cut(node, trips, loop.trip_count - trips, first, size))
                 loops[detail] = replace(loop, trip_count=trips)
             first += size * trips
-        elif kind == NodeKind.CONDITIONAL:
-            conditional = graph.conditionals[detail]
-            first += instances_of(conditional.branches[conditional.taken])
         else:
             first += 1
     return (replace(graph, loops=tuple(loops)), cuts) if cuts else (graph, [])
@@ -126,22 +120,18 @@ def _by_a_node(graph: WorkloadGraph, value: int) -> bool:
     if graph.kind[node] == NodeKind.LOOP:
         loop = graph.loops[detail]
         return loop.trip_count > 0 and _by_a_node(loop.body, int(loop.body.outputs[result]))
-    if graph.kind[node] == NodeKind.CONDITIONAL:
-        conditional = graph.conditionals[detail]
-        branch = conditional.branches[conditional.taken]
-        return _by_a_node(branch, int(branch.outputs[result]))
     return True
 
 
-def repeats(cuts: Sequence[Cut], cast: Cast, happened: Run) -> list[Repeat | None]:
+def repeats(cuts: Sequence[Cut], everyone: Actors, happened: Run) -> list[Repeat | None]:
     """Where the iterations that were left out belong; None for a loop without such a place."""
-    return [_repeat(cut, cast, happened) for cut in cuts]
+    return [_repeat(cut, everyone, happened) for cut in cuts]
 
 
-def _repeat(cut: Cut, cast: Cast, happened: Run) -> Repeat | None:
+def _repeat(cut: Cut, everyone: Actors, happened: Run) -> Repeat | None:
     parts = [
-        _Part(cut, actor, role.emission.instance, happened.start[i], happened.end[i])
-        for i, (actor, role) in enumerate(zip(cast.actors, cast.roles, strict=True))
+        _Part(cut, actor, info.emission.instance, happened.start[i], happened.end[i])
+        for i, (actor, info) in enumerate(zip(everyone.columns, everyone.info, strict=True))
     ]
     if not any(part.nodes for part in parts):
         return Repeat(0, 0, 0)  # its iterations hold nothing that runs

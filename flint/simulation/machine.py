@@ -31,8 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.execution.node_types import NodeType
-
-Ints = NDArray[np.int64]
+from flint.graph.graph import Ints
 
 _COMMUNICATES = (int(NodeType.COLL), int(NodeType.SEND))
 _COLL, _SEND, _RECV = int(NodeType.COLL), int(NodeType.SEND), int(NodeType.RECV)

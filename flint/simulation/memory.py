@@ -237,17 +237,10 @@ def _in_place_pairs(
 
 
 def _inside(graph: WorkloadGraph, node: int) -> int:
-    """What a loop or a conditional needs beyond its operands and results."""
-    detail = int(graph.detail[node])
-    if graph.kind[node] == NodeKind.LOOP:
-        loop = graph.loops[detail]
-        if not loop.trip_count:
-            return 0
-        body = loop.body
-        reused = {int(value): number for number, value in enumerate(body.outputs[: loop.carried])}
-        return _peak(body, reused, set(range(loop.carried, body.inputs)))
-    conditional = graph.conditionals[detail]
-    branch = conditional.branches[conditional.taken]
-    # The branch's outputs are the node's results, which are counted already.
-    results = int(branch.value_bytes[branch.outputs].sum()) if len(branch.outputs) else 0
-    return max(0, _peak(branch, {}, set(range(branch.inputs))) - results)
+    """What a loop needs beyond its operands and results."""
+    loop = graph.loops[int(graph.detail[node])]
+    if not loop.trip_count:
+        return 0
+    body = loop.body
+    reused = {int(value): number for number, value in enumerate(body.outputs[: loop.carried])}
+    return _peak(body, reused, set(range(loop.carried, body.inputs)))

@@ -21,17 +21,15 @@ from flint.cost.measured import Estimator
 from flint.cost.systems import System
 from flint.errors import FlintError
 from flint.execution.node_types import NodeType
-from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.graph import Ints, NodeKind, WorkloadGraph
 from flint.graph.unrolling import Unrolled, instances_of
 from flint.mesh.mesh import Mesh
 from flint.passes.what_if import Chosen, parse_passes
-from flint.simulation.actors import build_cast
+from flint.simulation.actors import build_actors
 from flint.simulation.machine import run
 from flint.simulation.memory import memory_by_node
 from flint.simulation.preparing import order_of, prepare, setting
 from flint.workload.workload import Workload
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -151,9 +149,11 @@ def record(
         for graph, program in zip(graphs, workload.programs, strict=True)
     ]
     order = order_of(workload, communication_order)
-    cast = build_cast(parts, workload.mesh.size, costs.ticks, costs=costs.columns, order=order)
+    everyone = build_actors(
+        parts, workload.mesh.size, costs.ticks, costs=costs.columns, order=order
+    )
     beside = fitted.accelerator.kernel.beside_communication
-    happened = run(cast.actors, cast.members, beside)
+    happened = run(everyone.columns, everyone.members, beside)
     if happened.stuck:
         raise FlintError("ranks wait for each other for ever: there is nothing to draw")
     ranks = []
@@ -161,16 +161,16 @@ def record(
         if rank is not None and rank not in members:
             continue
         shown = int(members.min()) if rank is None else rank
-        actor = int(cast.behaviours.colour[shown])
-        role, nodes = cast.roles[actor], cast.actors[actor]
-        assert role.program == number
+        actor = int(everyone.behaviours.colour[shown])
+        info, nodes = everyone.info[actor], everyone.columns[actor]
+        assert info.program == number
         ranks.append(
             RankRecord(
                 program=workload.programs[number].name,
                 rank=shown,
                 graph=graph,
-                unrolled=role.unrolled,
-                instance=role.emission.instance,
+                unrolled=info.unrolled,
+                instance=info.emission.instance,
                 type=nodes.types,
                 ptr=nodes.ptr,
                 deps=nodes.deps,
@@ -190,12 +190,7 @@ def record(
 def _first_instances(graph: WorkloadGraph) -> Ints:
     """Where the instances of each node begin, and where the last one's end."""
     sizes = np.ones(len(graph), np.int64)
-    for node in np.flatnonzero(graph.kind >= NodeKind.LOOP).tolist():
-        detail = int(graph.detail[node])
-        if graph.kind[node] == NodeKind.LOOP:
-            loop = graph.loops[detail]
-            sizes[node] = instances_of(loop.body) * loop.trip_count
-        else:
-            conditional = graph.conditionals[detail]
-            sizes[node] = instances_of(conditional.branches[conditional.taken])
+    for node in np.flatnonzero(graph.kind == NodeKind.LOOP).tolist():
+        loop = graph.loops[int(graph.detail[node])]
+        sizes[node] = instances_of(loop.body) * loop.trip_count
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])

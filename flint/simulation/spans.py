@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.graph.distinct import distinct
+from flint.graph.graph import Ints
 
-Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Spans = tuple[Ints, Ints]
 

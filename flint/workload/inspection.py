@@ -2,7 +2,7 @@
 
 The idea: one pass over each program's columns, block by block; what a block holds is summed exactly
 and multiplied by the loops around it in Python integers, which never overflow.  All numbers are per
-rank of the program, loops unrolled, of a conditional the branch that is taken.
+rank of the program, loops unrolled.
 
     summary = summarise(workload)
     summary.programs[0].flops, summary.programs[0].arithmetic_intensity
@@ -21,14 +21,13 @@ import numpy as np
 
 from flint.graph import exact_sums
 from flint.graph.graph import NodeKind, WorkloadGraph
-from flint.graph.nesting import Block, blocks
+from flint.graph.nesting import ProgramBlock, blocks
 from flint.graph.partners import partners
 from flint.mesh.mesh import Mesh
 from flint.passes import apply
 from flint.workload.programs import Program
 from flint.workload.summary import (
     CollectiveRow,
-    ConditionalRow,
     InputRow,
     KindRow,
     LoopRow,
@@ -116,13 +115,12 @@ def _summarise_program(program: Program, mesh: Mesh) -> ProgramSummary:
         output_count=len(sizes),
         output_bytes=exact_sums.total(sizes),
         loops=_loops(taken),
-        conditionals=_conditionals(taken),
         phases=phase_rows(taken),
         layers=layer_rows(taken),
     )
 
 
-def _collectives(every: list[Block], mesh: Mesh) -> tuple[CollectiveRow, ...]:
+def _collectives(every: list[ProgramBlock], mesh: Mesh) -> tuple[CollectiveRow, ...]:
     if not every:
         return ()
     table = every[0].graph.tables.communications
@@ -204,7 +202,7 @@ def _inputs(program: Program) -> tuple[InputRow, ...]:
     )
 
 
-def _loops(every: list[Block]) -> tuple[LoopRow, ...]:
+def _loops(every: list[ProgramBlock]) -> tuple[LoopRow, ...]:
     rows = []
     for block in every:
         graph = block.graph
@@ -225,28 +223,6 @@ def _loops(every: list[Block]) -> tuple[LoopRow, ...]:
                     communications=sum(b.times * _communications(b.graph) for b in inside),
                     flops=sum(b.times * exact_sums.total(b.graph.flops_by_node()) for b in inside),
                     layer=source.layer,
-                    file=source.file,
-                    line=source.line,
-                )
-            )
-    return tuple(rows)
-
-
-def _conditionals(every: list[Block]) -> tuple[ConditionalRow, ...]:
-    rows = []
-    for block in every:
-        graph = block.graph
-        for node in np.flatnonzero(graph.kind == NodeKind.CONDITIONAL).tolist():
-            item = graph.conditionals[int(graph.detail[node])]
-            source = graph.tables.sources[int(graph.source[node])]
-            rows.append(
-                ConditionalRow(
-                    node=block.path(node),
-                    level=block.level,
-                    reached=block.times,
-                    branches=len(item.branches),
-                    taken=item.taken,
-                    known_by=item.known_by,
                     file=source.file,
                     line=source.line,
                 )

@@ -106,9 +106,6 @@ def _sequence(graph: WorkloadGraph) -> list[Communication]:
         kind, detail = int(graph.kind[index]), int(graph.detail[index])
         if kind == NodeKind.COMMUNICATION:
             items.append(graph.tables.communications[detail])
-        elif kind == NodeKind.LOOP:
-            items += _sequence(graph.loops[detail].body) * graph.loops[detail].trip_count
         else:
-            conditional = graph.conditionals[detail]
-            items += _sequence(conditional.branches[conditional.taken])
+            items += _sequence(graph.loops[detail].body) * graph.loops[detail].trip_count
     return items

@@ -161,20 +161,6 @@ class LoopRow:
 
 
 @dataclass(frozen=True, slots=True)
-class ConditionalRow:
-    """One conditional: its path, how often it is reached, which branch stands for it and why."""
-
-    node: str
-    level: int
-    reached: int
-    branches: int
-    taken: int
-    known_by: str
-    file: str
-    line: int
-
-
-@dataclass(frozen=True, slots=True)
 class PhaseRow:
     """One part of the training step."""
 
@@ -203,7 +189,7 @@ class ProgramSummary:
     Attributes:
         name: the program.
         ranks, rank_count: who runs it.
-        stored_nodes: nodes as stored, loop bodies and untaken branches once.
+        stored_nodes: nodes as stored, loop bodies once.
         nodes: compute and communication nodes that run.
         stablehlo_ops: ops that they stand for.
         work: FLOPs and transcendentals by unit and element type.
@@ -214,7 +200,7 @@ class ProgramSummary:
         collectives: most bytes first.
         collectives_by_kind: the same added up, sorted by kind.
         inputs, output_count, output_bytes: what goes in and comes out.
-        loops, conditionals: in program order, those in untaken branches left out.
+        loops: in program order, those that never run left out.
     """
 
     name: str
@@ -235,7 +221,6 @@ class ProgramSummary:
     output_count: int
     output_bytes: int
     loops: tuple[LoopRow, ...]
-    conditionals: tuple[ConditionalRow, ...]
     phases: tuple[PhaseRow, ...]
     layers: tuple[LayerRow, ...]
 

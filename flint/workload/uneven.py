@@ -16,16 +16,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flint.graph.building import with_tables
 from flint.graph.communication import Communication
-from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.graph import Ints, NodeKind, WorkloadGraph
 
 if TYPE_CHECKING:
     from flint.workload.programs import Program
-
-Ints = NDArray[np.int64]
 
 
 #: Kind -> the bytes that count.  An exchange lasts until the member that gets most has it, too; a
@@ -63,7 +60,7 @@ def with_largest_sizes(programs: tuple[Program, ...], world: int) -> tuple[Progr
     """The programs, with ``largest_bytes`` where members of a collective move different amounts.
 
     Collectives are matched in issue order, communicator by communicator.  Where two programs issue
-    other kinds, or within loops and branches, nothing is changed: ``verify_pairing`` compares them.
+    other kinds, or within loops, nothing is changed: ``verify_pairing`` compares them.
 
     Args:
         programs: with communicator ids; together they have every rank once.
@@ -95,7 +92,7 @@ def with_largest_sizes(programs: tuple[Program, ...], world: int) -> tuple[Progr
 
 
 def _issued(graph: WorkloadGraph) -> dict[int, list[_Issued]]:
-    """Communications outside loops and branches, in issue order, by communicator."""
+    """Communications outside loops, in issue order, by communicator."""
     found: dict[int, list[_Issued]] = defaultdict(list)
     for node in np.flatnonzero(graph.kind == NodeKind.COMMUNICATION).tolist():
         item = graph.tables.communications[int(graph.detail[node])]
@@ -104,12 +101,10 @@ def _issued(graph: WorkloadGraph) -> dict[int, list[_Issued]]:
 
 
 def _within_bodies(graph: WorkloadGraph) -> Iterator[Communication]:
-    bodies = [loop.body for loop in graph.loops]
-    bodies += [branch for conditional in graph.conditionals for branch in conditional.branches]
-    for body in bodies:
-        for each in _issued(body).values():
+    for loop in graph.loops:
+        for each in _issued(loop.body).values():
             yield from (item for _, item in each)
-        yield from _within_bodies(body)
+        yield from _within_bodies(loop.body)
 
 
 def _meeting(group: Ints, owner: Ints) -> Iterator[list[int]]:

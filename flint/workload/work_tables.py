@@ -1,7 +1,7 @@
 """Work by op, by GEMM size, by phase and by layer: the tables of a summary that add up columns.
 
 The idea: each table is one grouping key per node; a block's columns are summed by that key and
-multiplied by how often the block runs.  Loops and conditionals count by what is inside them.
+multiplied by how often the block runs.  Loops count by what is inside them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from flint.graph import exact_sums
 from flint.graph.graph import Ints, NodeKind, Phase, WorkloadGraph
-from flint.graph.nesting import Block
+from flint.graph.nesting import ProgramBlock
 from flint.graph.tensor_types import DTYPES
 from flint.graph.work import Role, Unit
 from flint.workload.summary import GemmRow, LayerRow, OpRow, PhaseRow, WorkRow
@@ -27,7 +27,7 @@ def is_plain(graph: WorkloadGraph) -> NDArray[np.bool_]:
     return graph.kind < NodeKind.LOOP
 
 
-def op_rows(every: list[Block], names: tuple[str, ...]) -> tuple[OpRow, ...]:
+def op_rows(every: list[ProgramBlock], names: tuple[str, ...]) -> tuple[OpRow, ...]:
     """Work by op, largest share of FLOPs or of memory traffic (or of measured time) first.
 
     Args:
@@ -97,7 +97,7 @@ def _work_rows(by_work: Counter[tuple[int, int]]) -> tuple[WorkRow, ...]:
     )
 
 
-def gemm_rows(every: list[Block]) -> tuple[GemmRow, ...]:
+def gemm_rows(every: list[ProgramBlock]) -> tuple[GemmRow, ...]:
     """Contractions by size and element type, most FLOPs first."""
     count: Counter[tuple[tuple[int, int, int, int], str]] = Counter()
     flops: Counter[tuple[tuple[int, int, int, int], str]] = Counter()
@@ -115,7 +115,7 @@ def gemm_rows(every: list[Block]) -> tuple[GemmRow, ...]:
     return tuple(sorted(rows, key=lambda row: (-row.flops, row.batch, row.m, row.n, row.k)))
 
 
-def phase_rows(every: list[Block]) -> tuple[PhaseRow, ...]:
+def phase_rows(every: list[ProgramBlock]) -> tuple[PhaseRow, ...]:
     """Work and communication by phase; empty where no node knows its phase."""
     if not every:
         return ()
@@ -147,7 +147,7 @@ def phase_rows(every: list[Block]) -> tuple[PhaseRow, ...]:
     )
 
 
-def layer_rows(every: list[Block]) -> tuple[LayerRow, ...]:
+def layer_rows(every: list[ProgramBlock]) -> tuple[LayerRow, ...]:
     """Work by layer path, most FLOPs first; empty where no node knows its layer."""
     if not every:
         return ()
@@ -168,7 +168,7 @@ def layer_rows(every: list[Block]) -> tuple[LayerRow, ...]:
 
 
 def _add_columns(
-    found: dict[int, Counter[str]], key: Ints, chosen: NDArray[np.bool_], block: Block
+    found: dict[int, Counter[str]], key: Ints, chosen: NDArray[np.bool_], block: ProgramBlock
 ) -> None:
     """Add a block's chosen nodes to per-key sums of ``COLUMNS``."""
     graph = block.graph

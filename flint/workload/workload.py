@@ -94,6 +94,8 @@ class Workload:
         owned = np.zeros(self.mesh.size, dtype=np.int64)
         for program in self.programs:
             verify(program.graph)
+            if any(graph.conditionals for graph, _ in program.graph.walk()):
+                raise FlintError(f"program {program.name} has conditionals that no rank resolved")
             owned[program.ranks.array()] += 1
         if (owned != 1).any():
             rank = int(np.argmax(owned != 1))

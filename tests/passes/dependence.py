@@ -106,10 +106,6 @@ class _Machine:
                 carried, end = self.block(node.loop.body, [*carried, *invariant], held, inner)
                 all_of_it |= end
             return [held | made for made in carried], all_of_it
-        elif node.conditional is not None:
-            branch = node.conditional.branches[node.conditional.taken]
-            results, end = self.block(branch, operands, held, (*path, detail, "branch"))
-            return [held | made for made in results], all_of_it | end
         elif self.value_wise(node):
             return [held | made for made in operands], all_of_it
         return [all_of_it] * len(node.results), all_of_it

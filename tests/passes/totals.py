@@ -30,5 +30,4 @@ def communications(graph: WorkloadGraph) -> Counter[object]:
 def ops(graph: WorkloadGraph) -> int:
     """StableHLO ops that the nodes stand for, bodies once."""
     total = int(graph.ops_merged.sum())
-    total += sum(ops(loop.body) for loop in graph.loops)
-    return total + sum(ops(b) for c in graph.conditionals for b in c.branches)
+    return total + sum(ops(loop.body) for loop in graph.loops)

@@ -22,7 +22,7 @@ from flint.execution.chains import CommunicationOrder
 from flint.graph.communication import Communication
 from flint.mesh.groups import along_axes
 from flint.mesh.mesh import Mesh
-from flint.simulation.actors import Cast, build_cast
+from flint.simulation.actors import Actors, build_actors
 from flint.simulation.machine import run
 from tests.converters.chakra.consumer import execute
 from tests.converters.chakra.write.cases import (
@@ -43,7 +43,7 @@ RANK, COMMUNICATOR = CommunicationOrder
 LANES = 64
 
 
-def cast_of(programs, world: int, seed: int, order: CommunicationOrder = RANK) -> Cast:
+def cast_of(programs, world: int, seed: int, order: CommunicationOrder = RANK) -> Actors:
     """The actors, with long-tailed random durations that depend on the instance only."""
     tables: dict[int, np.ndarray] = {}
 
@@ -55,22 +55,24 @@ def cast_of(programs, world: int, seed: int, order: CommunicationOrder = RANK) -
         )
         return table[emission.instance] + emission.part
 
-    return build_cast(programs, world, durations, broadcast_tree=True, order=order)
+    return build_actors(programs, world, durations, broadcast_tree=True, order=order)
 
 
-def simulated(cast: Cast) -> np.ndarray:
+def simulated(everyone: Actors) -> np.ndarray:
     """When each rank is done."""
-    result = run(cast.actors, cast.members, lanes=LANES)
+    result = run(everyone.columns, everyone.members, lanes=LANES)
     assert not result.stuck
     ends = np.array([end.max(initial=0) for end in result.end], np.int64)
-    return ends[cast.behaviours.colour]
+    return ends[everyone.behaviours.colour]
 
 
-def consumed(programs, mesh: Mesh, cast: Cast, order: CommunicationOrder = RANK) -> np.ndarray:
+def consumed(
+    programs, mesh: Mesh, everyone: Actors, order: CommunicationOrder = RANK
+) -> np.ndarray:
     """When each rank is done, by files and consumer."""
 
     def durations(rank, ids):
-        actor = cast.actors[int(cast.behaviours.colour[rank])]
+        actor = everyone.columns[int(everyone.behaviours.colour[rank])]
         if not len(actor):  # the empty node of a rank that does nothing
             return np.zeros(len(ids), np.int64)
         return actor.ticks[ids.astype(np.int64) - 1]
@@ -87,8 +89,8 @@ def consumed(programs, mesh: Mesh, cast: Cast, order: CommunicationOrder = RANK)
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_random_programs_end_at_the_same_tick_on_every_rank(graph, seed):
     everyone = [(graph, np.arange(MESH.size))]
-    cast = cast_of(everyone, MESH.size, seed)
-    assert simulated(cast).tolist() == consumed(everyone, MESH, cast).tolist()
+    everyone = cast_of(everyone, MESH.size, seed)
+    assert simulated(everyone).tolist() == consumed(everyone, MESH, everyone).tolist()
 
 
 def no_broadcast(draw: st.DrawFn) -> Communication:
@@ -101,17 +103,17 @@ def no_broadcast(draw: st.DrawFn) -> Communication:
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_random_programs_with_an_order_for_each_communicator_end_at_the_same_tick(graph, seed):
     everyone = [(graph, np.arange(MESH.size))]
-    cast = cast_of(everyone, MESH.size, seed, COMMUNICATOR)
-    assert simulated(cast).tolist() == consumed(everyone, MESH, cast, COMMUNICATOR).tolist()
+    everyone = cast_of(everyone, MESH.size, seed, COMMUNICATOR)
+    assert simulated(everyone).tolist() == consumed(everyone, MESH, everyone, COMMUNICATOR).tolist()
 
 
 @pytest.mark.parametrize("order", CommunicationOrder)
 @pytest.mark.parametrize("seed", range(4))
 def test_pipeline_stages_end_at_the_same_tick(seed, order):
     both = [(stage(True, 5), np.arange(4)), (stage(False, 5), np.arange(4, 8))]
-    cast = cast_of(both, 8, seed, order)
-    assert len(cast.actors) == 2  # the four ranks of a stage behave alike
-    assert simulated(cast).tolist() == consumed(both, STAGES, cast, order).tolist()
+    everyone = cast_of(both, 8, seed, order)
+    assert len(everyone.columns) == 2  # the four ranks of a stage behave alike
+    assert simulated(everyone).tolist() == consumed(both, STAGES, everyone, order).tolist()
 
 
 def test_ranks_that_behave_alike_are_played_once():
@@ -125,14 +127,14 @@ def test_ranks_that_behave_alike_are_played_once():
 
 def test_members_of_alike_groups_behave_alike():
     """Of GROUPS[3] = {4, 1, 0}, {5, 3} the members behave alike; rank 2 is in no group."""
-    cast = cast_of([(chain(communication("all_reduce", groups=GROUPS[3])), np.arange(6))], 6, 1)
-    assert cast.behaviours.colour.tolist() == [0, 0, 1, 0, 0, 0]
+    everyone = cast_of([(chain(communication("all_reduce", groups=GROUPS[3])), np.arange(6))], 6, 1)
+    assert everyone.behaviours.colour.tolist() == [0, 0, 1, 0, 0, 0]
 
 
 @pytest.mark.parametrize("world", [64, 512, 4096])
 def test_cost_does_not_grow_with_ranks(world):
     mesh = Mesh((world // 8, 8), ("data", "model"))
     items = [communication("all_reduce", groups=along_axes(mesh, (axis,))) for axis in mesh.axes]
-    cast = cast_of([(chain(*items * 4), np.arange(world))], world, 0)
-    assert [role.ranks for role in cast.roles] == [world]
-    assert run(cast.actors, cast.members).events == 10
+    everyone = cast_of([(chain(*items * 4), np.arange(world))], world, 0)
+    assert [role.ranks for role in everyone.info] == [world]
+    assert run(everyone.columns, everyone.members).events == 10

@@ -25,7 +25,7 @@ from flint.mesh.groups import StridedGroups, along_axes, everybody
 from flint.mesh.mesh import Mesh
 from flint.mesh.permutation import permutation
 from flint.mesh.ranks import all_ranks, from_mask
-from flint.simulation.actors import build_cast
+from flint.simulation.actors import build_actors
 from flint.simulation.durations import Costs
 from flint.simulation.machine import run
 from flint.workload.programs import Level, Program, ProgramInput, with_communicators
@@ -159,9 +159,9 @@ def test_never_below_critical_path_or_total_work_and_never_slower_with_bandwidth
         return
     graphs = [(workload.graph, np.arange(6))]
     costs = Costs(H100)
-    cast = build_cast(graphs, 6, costs.ticks, costs=costs.columns)
-    happened = run(cast.actors, cast.members)
-    for actor, begin, end in zip(cast.actors, happened.start, happened.end, strict=True):
+    everyone = build_actors(graphs, 6, costs.ticks, costs=costs.columns)
+    happened = run(everyone.columns, everyone.members)
+    for actor, begin, end in zip(everyone.columns, happened.start, happened.end, strict=True):
         longest = np.zeros(len(actor), np.int64)
         for node in range(len(actor)):
             before = actor.deps[actor.ptr[node] : actor.ptr[node + 1]]

@@ -18,7 +18,7 @@ from flint.graph.work import Role
 from flint.mesh.groups import along_axes
 from flint.mesh.mesh import Mesh
 from flint.simulation import running
-from flint.simulation.actors import build_cast
+from flint.simulation.actors import build_actors
 from flint.simulation.durations import Costs
 from flint.simulation.loop_shortening import repeats, shorten
 from flint.simulation.machine import run
@@ -59,14 +59,14 @@ class RandomCosts(Costs):
 def test_random_loops_take_as_long_as_all_their_iterations(graph, trips, seed, beside):
     graph = lengthened(graph, trips)
     everyone, costs = [(graph, np.arange(MESH.size))], RandomCosts(seed, beside)
-    cast = build_cast(everyone, MESH.size, costs.ticks, costs=costs.columns)
-    full = run(cast.actors, cast.members, beside)
-    short_cast, short, repeated = run_shortened(everyone, MESH.size, costs)
-    assert len(short_cast.actors) == len(cast.actors)
-    for actor, role in enumerate(short_cast.roles):
+    everyone = build_actors(everyone, MESH.size, costs.ticks, costs=costs.columns)
+    full = run(everyone.columns, everyone.members, beside)
+    short_actors, short, repeated = run_shortened(everyone, MESH.size, costs)
+    assert len(short_actors.columns) == len(everyone.columns)
+    for actor, role in enumerate(short_actors.info):
         assert running._over(short.end[actor], repeated) == int(full.end[actor].max(initial=0))
         few = running._Spent(role, short, actor, repeated)
-        every = running._Spent(cast.roles[actor], full, actor, [])
+        every = running._Spent(everyone.info[actor], full, actor, [])
         assert (few.compute, few.communication) == (every.compute, every.communication)
         assert few.exposed_ticks == every.exposed_ticks
         assert few.times.sum() == every.times.sum()
@@ -103,13 +103,13 @@ def test_a_training_loop_comes_to_rest(lookahead):
     short, cuts = shorten(graph)
     assert instances_of(short) <= 18 * 6 + 1
     everyone, costs = [(short, np.arange(64))], Costs(load_system("dgx-h100"))
-    cast = build_cast(everyone, 64, costs.ticks, costs=costs.columns)
-    assert None not in repeats(cuts, cast, run(cast.actors, cast.members))
+    everyone = build_actors(everyone, 64, costs.ticks, costs=costs.columns)
+    assert None not in repeats(cuts, everyone, run(everyone.columns, everyone.members))
     quick = workload_of(graph, mesh=mesh).simulate("dgx-h100", granularity="op")
     assert quick.programs[0].classes[0].count == 4001
     full = [(graph, np.arange(64))]
-    cast = build_cast(full, 64, costs.ticks, costs=costs.columns)
-    ticks = run(cast.actors, cast.members).ticks
+    everyone = build_actors(full, 64, costs.ticks, costs=costs.columns)
+    ticks = run(everyone.columns, everyone.members).ticks
     assert quick.step_seconds == ticks / 1e12
 
 

@@ -13,8 +13,11 @@ from hypothesis import given
 
 import flint
 from flint.errors import FlintError, UsageError
-from flint.graph.graph import WorkloadGraph
+from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.graph import Conditional, WorkloadGraph
 from flint.graph.io import graph_from_bytes, graph_to_bytes
+from flint.graph.scalars import constant
+from flint.graph.tensor_types import tensor_type
 from flint.workload.workload import Workload
 from tests.strategies import workload_graphs
 
@@ -121,6 +124,18 @@ def test_a_pickle_in_a_graph_file_is_not_opened() -> None:
     np.savez(buffer, document=np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(FlintError):
         graph_from_bytes(buffer.getvalue(), "evil.npz")
+
+
+def test_a_program_with_conditionals_is_refused(workload: Workload) -> None:
+    tables = TableBuilder()
+    inner, outer = GraphBuilder(tables), GraphBuilder(tables)
+    kind = tables.type(tensor_type((8,), "f32"))
+    branch = inner.finish([inner.input(kind)])
+    made = outer.conditional(Conditional((branch,), constant(0)), [outer.input(kind)], [kind])
+    graph = with_tables(outer.finish(made), tables.finish())
+    program = dataclasses.replace(workload.programs[0], graph=graph)
+    with pytest.raises(FlintError, match="program main has conditionals"):
+        dataclasses.replace(workload, programs=(program,)).verify()
 
 
 def test_a_damaged_graph_is_a_clear_error(workload: Workload) -> None:

@@ -157,8 +157,6 @@ def test_a_summary_is_what_visiting_every_node_adds_up(graph: WorkloadGraph) -> 
         for node in part:
             if node.loop is not None:
                 visit(node.loop.body, times * node.loop.trip_count)
-            elif node.conditional is not None:
-                visit(node.conditional.branches[node.conditional.taken], times)
             elif times:
                 count[node.op] += times
                 flops[node.op] += times * node.flops
@@ -193,7 +191,7 @@ def test_a_summary_is_json(saved: Saved) -> None:
     assert document["ranks"] == 64
 
 
-def test_loop_and_conditional_nodes_themselves_are_not_counted(loop: Workload) -> None:
+def test_loop_nodes_themselves_are_not_counted(loop: Workload) -> None:
     graph = loop.graph
     plain = int((graph.kind < NodeKind.LOOP).sum())
     body = graph.loops[0].body

@@ -19,7 +19,7 @@ from flint.cost.kernels import kernel_seconds
 from flint.cost.roofline import copy_seconds
 from flint.cost.systems import System
 from flint.execution.emission import Emission
-from flint.execution.forms import Part, bytes_of
+from flint.execution.forms import RankForm, bytes_of
 from flint.graph.communication import Communication
 from flint.graph.unrolling import Unrolled
 
@@ -29,7 +29,7 @@ Ints = NDArray[np.int64]
 def node_columns(
     unrolled: Unrolled,
     emission: Emission,
-    parts: Sequence[Part],
+    parts: Sequence[RankForm],
     stamps: Stamps,
     tags: Ints,
     system: System,
@@ -127,7 +127,7 @@ def _column(communications: Sequence[Communication], of: object) -> Ints:
     return np.array([*(of(item) for item in communications), 0], np.int64)
 
 
-def _peer_stamps(parts: Sequence[Part], stamps: Stamps) -> Ints:
+def _peer_stamps(parts: Sequence[RankForm], stamps: Stamps) -> Ints:
     """The stamp of the other side, by communication and node of its form."""
     longest = max((len(part.peers) for part in parts), default=0)
     table = np.zeros((len(parts) + 1, max(longest, 1)), np.int64)
@@ -142,7 +142,7 @@ def _peer_stamps(parts: Sequence[Part], stamps: Stamps) -> Ints:
 
 def _group_columns(
     communications: Sequence[Communication],
-    parts: Sequence[Part],
+    parts: Sequence[RankForm],
     stamps: Stamps,
     masks: dict[tuple[bool, ...], int],
 ) -> tuple[Ints, Ints]:

@@ -27,7 +27,7 @@ import numpy as np
 from flint.graph.building import GraphBuilder, TableBuilder
 from flint.graph.graph import Ints, Loop, NodeKind, WorkloadGraph
 from flint.passes.columns import lists
-from flint.passes.what_if.copying import Edges, copy_node, order_of
+from flint.passes.copying import Edges, copy_node, order_of
 from flint.passes.what_if.gathers import weight_gathers
 
 

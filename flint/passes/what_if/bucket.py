@@ -24,7 +24,7 @@ from flint.graph.graph import Ints, NodeKind, WorkloadGraph
 from flint.passes.columns import total_by_row, with_bodies
 from flint.passes.contract import Columns, contract
 from flint.passes.order import predecessors
-from flint.passes.what_if.reissue import without_waits
+from flint.passes.order_edges import without_waits
 
 
 def bucket(graph: WorkloadGraph, *, kind: str, bytes: int) -> WorkloadGraph:

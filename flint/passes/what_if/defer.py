@@ -19,7 +19,8 @@ from flint.graph.communication import POINT_TO_POINT
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.work import Unit
 from flint.passes.columns import lists, with_bodies
-from flint.passes.what_if.reissue import reissued, without_waits
+from flint.passes.order_edges import without_waits
+from flint.passes.what_if.reissue import reissued
 
 
 def defer(graph: WorkloadGraph, *, by: int) -> WorkloadGraph:

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from flint.graph.graph import Loop, WorkloadGraph
 from flint.passes.columns import with_bodies
+from flint.passes.order_edges import passed_on, waits, with_waits
 from flint.passes.what_if.ahead import gathered_ahead
 from flint.passes.what_if.gathers import weight_gathers
-from flint.passes.what_if.reissue import passed_on, reissued, waits, with_waits
+from flint.passes.what_if.reissue import reissued
 
 
 def hoist(graph: WorkloadGraph, *, by: int) -> WorkloadGraph:

@@ -35,7 +35,7 @@ from flint.graph.tensor_types import DTYPE_BITS, TensorType, tensor_type
 from flint.graph.work import NO_WORK, Role, Work
 from flint.mesh.groups import Groups, from_table
 from flint.passes.columns import lists, with_bodies
-from flint.passes.what_if.copying import Edges, copy_node, order_of
+from flint.passes.copying import Edges, copy_node, order_of
 
 
 class Step(NamedTuple):

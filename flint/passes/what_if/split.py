@@ -16,8 +16,9 @@ import numpy as np
 
 from flint.graph.building import with_tables
 from flint.graph.communication import Communication
-from flint.graph.graph import EdgeKind, Ints, NodeKind, WorkloadGraph
-from flint.passes.columns import pointer, row_of_entry, take_rows, with_bodies
+from flint.graph.graph import NODE_COLUMNS, EdgeKind, Ints, NodeKind, WorkloadGraph
+from flint.passes.columns import gathered, pointer, row_of_entry, take_rows, with_bodies
+from flint.passes.order_edges import with_edges
 
 
 def split(graph: WorkloadGraph, *, kind: str, chunks: int) -> WorkloadGraph:
@@ -72,26 +73,22 @@ def _split(
     kinds = np.concatenate(
         [graph.order_kind[orders], np.full(len(chained), EdgeKind.ORDER, dtype=np.int8)]
     )
-    by_consumer = np.argsort(waits, kind="stable")
-    return replace(
+    columns = gathered(graph, NODE_COLUMNS, rows) | {
+        "detail": detail,
+        "ops_merged": np.where(final, graph.ops_merged[rows], 0),
+        "bytes_read": share(graph.bytes_read),
+        "bytes_written": share(graph.bytes_written),
+        "bytes_aliased": share(graph.bytes_aliased),
+    }
+    copied = replace(
         graph,
-        kind=graph.kind[rows],
-        role=graph.role[rows],
-        op=graph.op[rows],
-        detail=detail,
-        source=graph.source[rows],
-        ops_merged=np.where(final, graph.ops_merged[rows], 0),
-        bytes_read=share(graph.bytes_read),
-        bytes_written=share(graph.bytes_written),
-        bytes_aliased=share(graph.bytes_aliased),
+        **columns,
         result_ptr=pointer(np.where(final, np.diff(graph.result_ptr)[rows], 0)),
         operand_ptr=operand_ptr,
         operand=graph.operand[operands],
-        order_ptr=pointer(np.bincount(waits, minlength=len(rows)).astype(np.int64)),
-        order_node=before[by_consumer],
-        order_kind=kinds[by_consumer],
         work_ptr=pointer(np.where(final, np.diff(graph.work_ptr)[rows], 0)),
     )
+    return with_edges(copied, waits, before, kinds)
 
 
 def _chunk(item: Communication, index: int, count: int) -> Communication:

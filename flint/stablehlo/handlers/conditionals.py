@@ -59,7 +59,7 @@ def _by_rank(state: WalkState, scope: Scope, op: Op, predicate: Scalar) -> None:
         scopes.append((inner, outputs))
     captured = list(dict.fromkeys(value for inner, _ in scopes for value in inner.captured))
     branches = tuple(_with_inputs(inner, captured, outputs) for inner, outputs in scopes)
-    conditional = Conditional(branches, predicate, 0, "predicate")
+    conditional = Conditional(branches, predicate)
     operands = [scope.use(value) for value in captured]
     results = scope.builder.conditional(
         conditional,
@@ -149,12 +149,11 @@ def _trial(state: WalkState, scope: Scope, block: Block) -> tuple[int, tuple[obj
 
 
 def _cost(graph: WorkloadGraph) -> int:
-    """FLOPs, transcendentals and bytes of a graph, loops multiplied out."""
-    cost = 0
-    for part, times in graph.walk():
-        flops = part.flops_by_node() + part.transcendentals_by_node()
-        cost += times * int(flops.sum() + (part.bytes_read + part.bytes_written).sum())
-    return cost
+    """FLOPs, transcendentals and bytes of a graph, loops multiplied out, at its dearest rank."""
+    flops = graph.flops_by_node() + graph.transcendentals_by_node()
+    cost = int(flops.sum() + (graph.bytes_read + graph.bytes_written).sum())
+    cost += sum(loop.trip_count * _cost(loop.body) for loop in graph.loops)
+    return cost + sum(max(map(_cost, item.branches)) for item in graph.conditionals)
 
 
 def _exchanged(graph: WorkloadGraph) -> tuple[object, ...]:
@@ -173,8 +172,7 @@ def _exchanged(graph: WorkloadGraph) -> tuple[object, ...]:
             item = graph.conditionals[detail]
             branches = tuple(map(_exchanged, item.branches))
             if any(branches):
-                key = None if item.predicate is None else item.predicate.key
-                items.append((key, branches))
+                items.append((item.predicate.key, branches))
     return tuple(items)
 
 

@@ -160,7 +160,7 @@ def _add(
             outputs = builder.loop(replace(loop, trip_count=count), inputs, source=source)
         branches.append(builder.finish(outputs))
     kinds = loop.body.input_type[: loop.carried].tolist()
-    which = Conditional(tuple(branches), trips.which, len(branches) - 1, "predicate")
+    which = Conditional(tuple(branches), trips.which)
     return scope.builder.conditional(which, operands, kinds, source=source, order=order)
 
 

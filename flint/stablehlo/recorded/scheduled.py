@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from flint.graph.graph import EdgeKind, NodeKind, WorkloadGraph
 from flint.graph.work import Role
-from flint.passes.columns import pointer, with_bodies
+from flint.passes.columns import with_bodies
+from flint.passes.order_edges import with_edges
 
 #: The op name of a node at which the stream waits for what was started.
 DONE = "async_done"
@@ -86,9 +87,4 @@ def _with_edges(
     kinds = np.concatenate([graph.order_kind, kind[new]])
     _, first = np.unique(np.stack([consumer, node]), axis=1, return_index=True)
     order = first[np.lexsort((node[first], consumer[first]))]
-    return replace(
-        graph,
-        order_ptr=pointer(np.bincount(consumer[order], minlength=len(graph))),
-        order_node=node[order],
-        order_kind=kinds[order].astype(np.int8),
-    )
+    return with_edges(graph, consumer[order], node[order], kinds[order])

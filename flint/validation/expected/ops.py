@@ -213,6 +213,4 @@ def _name(item: Communication) -> str:
 def _body(node: Node) -> tuple[WorkloadGraph | None, int]:
     if node.kind == NodeKind.LOOP and node.loop is not None:
         return node.loop.body, node.loop.trip_count
-    if node.kind == NodeKind.CONDITIONAL and node.conditional is not None:
-        return node.conditional.branches[node.conditional.taken], 1
     return None, 0

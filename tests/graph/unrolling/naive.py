@@ -27,10 +27,6 @@ class Naive:
             low = len(self.nodes)
             if node.kind == NodeKind.LOOP:
                 results = self.loop(graph, node.index, operands, iteration)
-            elif node.kind == NodeKind.CONDITIONAL:
-                assert node.conditional is not None
-                branch = node.conditional.branches[node.conditional.taken]
-                results = self.run(branch, operands, iteration)
             else:
                 self.nodes.append((graph, node.index, iteration))
                 self.deps.append({(d, EdgeKind.DATA) for d in operands if d is not None})

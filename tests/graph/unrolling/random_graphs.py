@@ -1,4 +1,4 @@
-"""Random programs for property tests: nested loops, swaps, conditionals, order edges."""
+"""Random programs for property tests: nested loops, swaps, order edges."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from flint.graph.building import GraphBuilder, TableBuilder, with_tables
 from flint.graph.communication import Communication
-from flint.graph.graph import Conditional, EdgeKind, Loop, WorkloadGraph
+from flint.graph.graph import EdgeKind, Loop, WorkloadGraph
 from flint.graph.tensor_types import tensor_type
 from flint.graph.work import Role, Unit, Work, WorkItem
 from flint.mesh.groups import everybody
@@ -42,9 +42,8 @@ def _graph(
     outputs: int | None = None,
 ) -> WorkloadGraph:
     builder = GraphBuilder(tables)
-    kind = tables.type(TYPE)
-    values = [builder.input(kind) for _ in range(inputs)]
-    what = st.sampled_from(["compute", "compute", "communication", "loop", "conditional"])
+    values = [builder.input(tables.type(TYPE)) for _ in range(inputs)]
+    what = st.sampled_from(["compute", "compute", "communication", "loop"])
     for _ in range(draw(st.integers(0, 5))):
         operands = draw(st.lists(st.sampled_from(values), min_size=1, max_size=3))
         order = []
@@ -58,20 +57,12 @@ def _graph(
         elif chosen == "communication":
             item = make_communication(draw)
             made = builder.communication(item, operands, (TYPE,), order=order)
-        elif chosen == "loop":
+        else:
             carried = draw(st.integers(0, len(operands)))
             body = _graph(draw, tables, depth - 1, len(operands), make_communication, carried)
             trips = draw(st.sampled_from([0, 1, 2, 3, 5]))
             ahead = draw(st.sampled_from([0, 0, 1, 2, None]))
             made = builder.loop(Loop(body, carried, trips, ahead), operands, order=order)
-        else:
-            branches = tuple(
-                _graph(draw, tables, depth - 1, len(operands), make_communication, 1)
-                for _ in range(2)
-            )
-            taken = draw(st.integers(0, 1))
-            item = Conditional(branches, None, taken, "given")
-            made = builder.conditional(item, operands, [kind])
         # Value numbers of a builder under construction are final for results.
         values.extend(made)
     count = draw(st.integers(1, 2)) if outputs is None else outputs

@@ -42,9 +42,6 @@ def copy_node(
     if kind == NodeKind.LOOP:
         builder.loops.append(graph.loops[detail])
         detail = len(builder.loops) - 1
-    elif kind == NodeKind.CONDITIONAL:
-        builder.conditionals.append(graph.conditionals[detail])
-        detail = len(builder.conditionals) - 1
     low, high = graph.result_ptr[node : node + 2].tolist()
     results = builder.node(
         kind,

@@ -1,0 +1,123 @@
+"""Order edges: what each node waits for without taking a value from it, and changing that.
+
+Passes that decide node by node work on lists (``waits``, ``with_waits``); passes that compute edges
+as columns hand them over whole (``with_edges``).
+
+    graph = without_waits(graph, lambda before, node: before in given_up)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.graph.graph import EdgeKind, Ints, WorkloadGraph
+from flint.passes.columns import lists, pointer, row_of_entry
+from flint.passes.permute import select_nodes
+
+#: The nodes that each node waits for by order edges, with their kinds.
+Waits = list[list[tuple[int, int]]]
+
+
+def with_edges(
+    graph: WorkloadGraph, after: Ints, before: Ints, kind: NDArray[np.int8]
+) -> WorkloadGraph:
+    """``graph`` with these order edges instead of its own; bodies stay as they are.
+
+    Args:
+        graph: a block.
+        after, before: node ``after[i]`` waits for node ``before[i]``; those of one node keep their
+            order, shape [edges].
+        kind: ``EdgeKind``, shape [edges].
+    """
+    order = np.argsort(after, kind="stable")
+    return replace(
+        graph,
+        order_ptr=pointer(np.bincount(after, minlength=len(graph))),
+        order_node=before[order],
+        order_kind=kind[order].astype(np.int8),
+    )
+
+
+def with_more_edges(graph: WorkloadGraph, edges: list[tuple[int, int]]) -> WorkloadGraph:
+    """``graph`` with more order edges, given as (who waits, for whom)."""
+    if not edges:
+        return graph
+    added = np.array(sorted(edges), dtype=np.int64)
+    return with_edges(
+        graph,
+        np.concatenate([row_of_entry(graph.order_ptr), added[:, 0]]),
+        np.concatenate([graph.order_node, added[:, 1]]),
+        np.concatenate([graph.order_kind, np.full(len(added), EdgeKind.ORDER, np.int8)]),
+    )
+
+
+def waits(graph: WorkloadGraph) -> Waits:
+    """What each node of a block waits for by order edges."""
+    nodes = lists(graph.order_ptr, graph.order_node)
+    kinds = lists(graph.order_ptr, graph.order_kind.astype(np.int64))
+    return [list(zip(*pair, strict=True)) for pair in zip(nodes, kinds, strict=True)]
+
+
+def with_waits(graph: WorkloadGraph, found: Waits) -> WorkloadGraph:
+    """``graph`` with other order edges; bodies stay as they are."""
+    flat = [edge for item in found for edge in item]
+    return replace(
+        graph,
+        order_ptr=pointer(np.array([len(item) for item in found], dtype=np.int64)),
+        order_node=np.array([node for node, _ in flat], dtype=np.int64),
+        order_kind=np.array([kind for _, kind in flat], dtype=np.int8),
+    )
+
+
+def without_waits(graph: WorkloadGraph, given_up: Callable[[int, int], bool]) -> WorkloadGraph:
+    """``graph`` without some order edges.
+
+    A node that no longer waits for another waits for what that one waits for by order edges: what
+    else is on its stream keeps its place.
+
+    Args:
+        graph: a block; its bodies stay as they are.
+        given_up: whether a node (second) no longer waits for another (first).
+    """
+    held = waits(graph)
+    return with_waits(
+        graph, [passed_on(held, node, given_up, keep=False) for node in range(len(graph))]
+    )
+
+
+def without_nodes(graph: WorkloadGraph, gone: set[int]) -> WorkloadGraph:
+    """``graph`` without some nodes; what waited for them waits for what they waited for."""
+    if not gone:
+        return graph
+    kept = [node for node in range(len(graph)) if node not in gone]
+    freed = without_waits(graph, lambda before, _: before in gone)
+    return select_nodes(freed, np.array(kept, dtype=np.int64))
+
+
+def passed_on(
+    held: Waits, node: int, given_up: Callable[[int, int], bool], *, keep: bool
+) -> list[tuple[int, int]]:
+    """What a node waits for if what is given up passes on what it waits for itself.
+
+    Args:
+        held: of all nodes.
+        node: the node.
+        given_up: as for ``without_waits``.
+        keep: go on waiting for what is given up as well.
+    """
+    left, seen = held[node][::-1], set(held[node])
+    found = []
+    while left:
+        edge = left.pop()
+        gone = given_up(edge[0], node)
+        if keep or not gone:
+            found.append(edge)
+        if gone:
+            fresh = [other for other in held[edge[0]] if other not in seen]
+            seen.update(fresh)
+            left += fresh[::-1]
+    return found

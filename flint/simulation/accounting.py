@@ -1,0 +1,275 @@
+"""Adding up what happened: from the machine's ticks to a program's and a workload's figures.
+
+The idea: every actor's ticks are counted once for each rank that it stands for; what a shortened
+loop left out is counted as often as it happens again.
+
+    program_result(0, workload, everyone, happened, repeated, [0], system, memory).figures
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.cost.roofline import rate_table
+from flint.cost.systems import System
+from flint.execution.forms import bytes_of
+from flint.execution.node_types import NodeType
+from flint.graph.distinct import distinct
+from flint.graph.graph import Ints, Phase
+from flint.graph.partners import partners
+from flint.graph.work import Unit
+from flint.simulation.actors import ActorInfo, Actors
+from flint.simulation.classes import KERNELS, kernel_classes
+from flint.simulation.durations import TICKS_PER_SECOND
+from flint.simulation.loop_shortening import Repeat
+from flint.simulation.machine import Run
+from flint.simulation.memory import Memory
+from flint.simulation.result import ClassRow, Figures, ProgramResult
+from flint.simulation.spans import overlap, parts
+from flint.workload.workload import Workload
+
+
+def program_result(
+    number: int,
+    workload: Workload,
+    everyone: Actors,
+    happened: Run,
+    repeated: list[Repeat],
+    actors: list[int],
+    system: System,
+    memory: Memory,
+) -> ProgramResult:
+    """One program's figures and classes.
+
+    Args:
+        number: of the program in the workload.
+        workload: what ran.
+        everyone: all actors.
+        happened: when everything happened.
+        repeated: what of it happens again.
+        actors: those of the program.
+        system: what it ran on.
+        memory: what the program needs on one rank.
+    """
+    program = workload.programs[number]
+    share = {actor: everyone.info[actor].ranks / program.ranks.size for actor in actors}
+    step = max((_over(happened.end[actor], repeated) for actor in actors), default=0)
+    times: dict[str, float] = defaultdict(float)
+    rows: dict[tuple[str, bool], np.ndarray] = defaultdict(lambda: np.zeros(5))
+    flops = model_flops = 0
+    ideal = 0.0
+    for actor in actors:
+        info = everyone.info[actor]
+        spent = _Spent(info, happened, actor, repeated)
+        for key, value in (
+            ("compute", spent.compute),
+            ("communication", spent.communication),
+            ("exposed", spent.exposed_ticks),
+            ("idle", step - spent.compute - spent.exposed_ticks),
+        ):
+            times[key] += share[actor] * value / TICKS_PER_SECOND
+        for key_row, values in spent.rows(workload).items():
+            rows[key_row] += share[actor] * values
+        work = _work(info, spent.times, system)
+        flops += info.ranks * work[0]
+        model_flops += info.ranks * work[1]
+        ideal += share[actor] * work[2]
+    seconds = step / TICKS_PER_SECOND
+    figures = Figures(
+        step_seconds=seconds,
+        compute_seconds=times["compute"],
+        communication_seconds=times["communication"],
+        exposed_communication_seconds=times["exposed"],
+        idle_seconds=times["idle"],
+        peak_memory_bytes=memory.bytes,
+        flops=flops,
+        model_flops=model_flops,
+        mfu=ideal / seconds if seconds else 0.0,
+    )
+    return ProgramResult(
+        name=program.name,
+        ranks=str(program.ranks),
+        rank_count=program.ranks.size,
+        figures=figures,
+        memory={**memory.inputs, "temporaries": memory.peak},
+        classes=tuple(
+            sorted(
+                (
+                    ClassRow(name, communicates, float(v[0]), float(v[1] / TICKS_PER_SECOND),
+                             float(v[2] / TICKS_PER_SECOND), float(v[3]), float(v[4]))
+                    for (name, communicates), v in rows.items()
+                    if v[0]
+                ),
+                key=lambda row: -row.seconds,
+            )
+        ),
+    )  # fmt: skip
+
+
+def _over(end: Ints, repeated: list[Repeat]) -> int:
+    """When an actor is done, with everything that happens again."""
+    last = int(end.max(initial=0))
+    again = (item.times * (item.end - item.start) for item in repeated if item.start < last)
+    return last + sum(again)
+
+
+def whole_figures(figures: list[Figures], programs: list[ProgramResult]) -> Figures:
+    """The workload's figures: means by number of ranks, sums and maxima where they are."""
+    ranks = sum(program.rank_count for program in programs)
+    step = max(item.step_seconds for item in figures)
+
+    def mean(values: list[float]) -> float:
+        weighted = zip(values, programs, strict=True)
+        return sum(value * program.rank_count for value, program in weighted) / ranks
+
+    exposed = mean([item.exposed_communication_seconds for item in figures])
+    # Ranks of a program that is over wait for the others.
+    idle = mean([item.idle_seconds + step - item.step_seconds for item in figures])
+    ideal = mean([item.mfu * item.step_seconds for item in figures])
+    return Figures(
+        step_seconds=step,
+        compute_seconds=mean([item.compute_seconds for item in figures]),
+        communication_seconds=mean([item.communication_seconds for item in figures]),
+        exposed_communication_seconds=exposed,
+        idle_seconds=idle,
+        peak_memory_bytes=max(item.peak_memory_bytes for item in figures),
+        flops=sum(item.flops for item in figures),
+        model_flops=sum(item.model_flops for item in figures),
+        mfu=ideal / step if step else 0.0,
+    )
+
+
+class _Spent:
+    """What one actor's time went into.
+
+    Attributes:
+        times: how often each node runs, shape [nodes].
+        ticks: how long each takes the first time, 0 for RECVs, shape [nodes].
+        spent: ticks of each node, whenever it runs; of communications that run at once each has an
+            equal part, shape [nodes].
+        compute, communication, exposed_ticks: ticks.
+        exposed: ticks of each node that no kernel covers, whenever it runs; 0 for kernels, shape
+            [nodes].  Of communications that run at once each has an equal part.
+    """
+
+    def __init__(self, info: ActorInfo, happened: Run, actor: int, repeated: list[Repeat]) -> None:
+        self.info = info
+        start, end = happened.start[actor], happened.end[actor]
+        types = info.emission.type
+        self.computes = types == NodeType.COMP
+        self.talks = (types == NodeType.COLL) | (types == NodeType.SEND)
+        self.ticks: NDArray[Any] = np.where(types == NodeType.RECV, 0, end - start)
+        self.times = np.ones(len(types), np.int64)
+        self.spent: NDArray[Any] = self.ticks.copy()
+        for item in repeated:
+            self.times[(end > item.start) & (end <= item.end)] += item.times
+            # Not ``ticks`` by ``times``: what crosses the begin of what happens again may have run
+            # more slowly before it than it does each time again.
+            within = np.clip(end, item.start, item.end) - np.clip(start, item.start, item.end)
+            self.spent += item.times * np.where(self.ticks > 0, within, 0)
+        self.compute = int(self.spent[self.computes].sum())
+        self.communication = int(self.spent[self.talks].sum())
+        order = np.argsort(start[self.computes], kind="stable")
+        begins, ends = start[self.computes][order], end[self.computes][order]
+        before = np.concatenate([[0], np.cumsum(ends - begins)])
+
+        def computed_until(time: Ints) -> Ints:
+            """Ticks of compute before each time: kernels run one at a time."""
+            if not len(ends):
+                return np.zeros_like(time)
+            index = np.searchsorted(begins, time, side="right")
+            ahead: Ints = np.where(index > 0, np.maximum(ends[index - 1] - time, 0), 0)
+            return before[index] - ahead
+
+        def uncovered(low: int, high: int) -> Ints:
+            """Ticks of each node in ``low .. high`` without compute."""
+            begin, stop = np.clip(start, low, high), np.clip(end, low, high)
+            bare = (stop - begin) - (computed_until(stop) - computed_until(begin))
+            return np.where(self.talks, bare, 0)
+
+        self.exposed: NDArray[Any] = uncovered(0, int(end.max(initial=0)))
+        for item in repeated:
+            self.exposed = self.exposed + item.times * uncovered(item.start, item.end)
+        self.exposed_ticks = int(self.exposed.sum())
+        if overlap(start[self.talks], end[self.talks]):
+            self._share(start, end)
+
+    def _share(self, start: Ints, end: Ints) -> None:
+        """Give each communication its part of the time in which several run."""
+        talks, kernels = self.talks, (start[self.computes], end[self.computes])
+        self.spent = self.spent.astype(np.float64)
+        self.spent[talks] = parts(start[talks], end[talks])
+        self.exposed = np.zeros(len(start))
+        self.exposed[talks] = parts(start[talks], end[talks], kernels)
+        self.communication = round(float(self.spent[talks].sum()))
+        self.exposed_ticks = round(float(self.exposed.sum()))
+
+    def rows(self, workload: Workload) -> dict[tuple[str, bool], NDArray[np.float64]]:
+        """Class -> nodes, ticks, exposed ticks, FLOPs, bytes."""
+        unrolled, emission = self.info.unrolled, self.info.emission
+        template = unrolled.template[emission.instance]
+        detail = unrolled.detail[emission.instance]
+        table = unrolled.graphs[0].tables.communications
+        kinds = np.concatenate([kernel_classes(graph) for graph in unrolled.graphs])
+        flops = np.concatenate([graph.flops_by_node() for graph in unrolled.graphs])
+        moved = unrolled.column("bytes_read") + unrolled.column("bytes_written")
+        names = [*((name, False) for name in KERNELS)]
+        numbers = {name: number for number, name in enumerate(names)}
+        of_detail = np.zeros(len(table) + 1, np.int64)
+        sent = np.zeros(len(table) + 1, np.int64)
+        known: dict[tuple[str, int], int] = {}
+        for index in distinct(detail[detail >= 0]).tolist():
+            item = table[index]
+            place = (item.kind, id(item.groups or item.permutation))
+            if place not in known:
+                name = (f"{item.kind} over {partners(item, workload.mesh)}", True)
+                known[place] = numbers.setdefault(name, len(numbers))
+            of_detail[index] = known[place]
+            sent[index] = bytes_of(item)
+        talks = detail >= 0
+        number = np.where(talks, of_detail[detail], kinds[template])
+        counted = (emission.type != NodeType.RECV) & ~(self.computes & talks & (self.ticks == 0))
+        columns: list[NDArray[Any]] = [
+            counted * self.times,
+            self.spent,
+            self.exposed,
+            np.where(talks, 0.0, flops[template]) * self.times,
+            np.where(talks, np.where(self.talks, sent[detail], 0.0), moved[template]) * self.times,
+        ]
+        sums = [np.bincount(number, weights=column, minlength=len(numbers)) for column in columns]
+        return {name: np.array([s[i] for s in sums]) for name, i in numbers.items()}
+
+
+def _work(info: ActorInfo, executed: Ints, system: System) -> tuple[int, int, float]:
+    """FLOPs, model FLOPs and the seconds that these would take at the peaks, of one rank."""
+    unrolled = info.unrolled
+    computes = info.emission.type == NodeType.COMP
+    times = np.zeros(int(unrolled.start[-1]), np.int64)
+    np.add.at(times, unrolled.template[info.emission.instance[computes]], executed[computes])
+    rates = rate_table(system.accelerator)
+    flops = model = 0
+    ideal = 0.0
+    for number, graph in enumerate(unrolled.graphs):
+        runs = times[unrolled.start[number] : unrolled.start[number + 1]]
+        owner = np.repeat(np.arange(len(graph)), np.diff(graph.work_ptr))
+        phase = np.array([int(source.phase) for source in graph.tables.sources] or [0])[
+            graph.source
+        ]
+        products = (graph.work_unit == Unit.MATMUL) & (phase[owner] != Phase.RECOMPUTE)
+        flops += _product(graph.flops_by_node(), runs)
+        done = graph.work_flops[products] * runs[owner[products]].astype(np.float64)
+        model += _product(graph.work_flops[products], runs[owner[products]])
+        rate = rates[graph.work_unit[products], graph.work_dtype[products]]
+        ideal += float((done / rate).sum())
+    return flops, model, ideal
+
+
+def _product(each: Ints, times: Ints) -> int:
+    """The exact sum of ``each * times``, which passes 2**63 for large steps."""
+    some = np.flatnonzero((each != 0) & (times != 0))
+    pairs = zip(each[some].tolist(), times[some].tolist(), strict=True)
+    return sum(a * b for a, b in pairs)
