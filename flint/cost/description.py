@@ -1,8 +1,8 @@
 """Descriptions: TOML tables whose entries are taken by name and checked.
 
 The idea: whoever reads a description takes every entry by name and says what it must be; an entry
-that is missing, of the wrong kind or left over is an error that names it.  Figures may come with
-their source, ``[figure, "where it is from"]``, and are remembered as they stand.
+that is missing and has no default, of the wrong kind or unknown is an error that names it.  Figures
+may come with their source, ``[figure, "where it is from"]``, and are remembered as they stand.
 """
 
 from __future__ import annotations
@@ -62,8 +62,10 @@ class Description:
             raise Unfit(f"{self.where}{key} must be a string, not {value!r}")
         return value
 
-    def choice(self, key: str, choices: tuple[str, ...]) -> str:
+    def choice(self, key: str, choices: tuple[str, ...], default: str | None = None) -> str:
         """An entry that is one of some words."""
+        if default is not None and key not in self._content:
+            return default
         value = self.take(key)
         if value not in choices:
             raise Unfit(f"{self.where}{key} must be one of {', '.join(choices)}")
@@ -87,8 +89,10 @@ class Description:
         self._check(key, number, zero)
         return number
 
-    def count(self, key: str, *, zero: bool = False) -> int:
+    def count(self, key: str, default: int | None = None, *, zero: bool = False) -> int:
         """A whole number."""
+        if default is not None and key not in self._content:
+            return default
         value = self.figure(key)
         if isinstance(value, bool) or not isinstance(value, int):
             raise Unfit(f"{self.where}{key} must be a whole number, not {value!r}")
@@ -97,22 +101,26 @@ class Description:
             raise Unfit(f"{self.where}{key} must be at most {_MOST}")
         return value
 
-    def share(self, key: str) -> float:
+    def share(self, key: str, default: float | None = None) -> float:
         """A number above 0, at most 1."""
+        if default is not None and key not in self._content:
+            return default
         value = self.figure(key)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
             raise Unfit(f"{self.where}{key} must be a number above 0 and at most 1, not {value!r}")
         return float(value)
 
-    def factor(self, key: str) -> float:
+    def factor(self, key: str, default: float | None = None) -> float:
         """A number from 1 on."""
+        if default is not None and key not in self._content:
+            return default
         value = self.figure(key)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value < 1e9:
             raise Unfit(f"{self.where}{key} must be a number of at least 1, not {value!r}")
         return float(value)
 
     def done(self) -> None:
-        """Nothing may be left over."""
+        """Refuse entries that nobody has taken."""
         if self._content:
             raise Unfit(f"{self.where}{next(iter(self._content))} is unknown")
 

@@ -285,7 +285,7 @@ def _accelerator(content: Any) -> Accelerator:
 
 
 def _kernel(table: Description) -> KernelModel:
-    attention = _share_or(1.0, table, "attention_efficiency")
+    attention = table.share("attention_efficiency", 1.0)
     kernel = KernelModel(
         units=table.count("units"),
         tiles=_tiles(table),
@@ -294,15 +294,11 @@ def _kernel(table: Description) -> KernelModel:
         memory_efficiency=table.share("memory_efficiency"),
         latency=table.quantity("latency", "seconds", zero=True),
         attention_efficiency=attention,
-        eager_attention_efficiency=_share_or(attention, table, "eager_attention_efficiency"),
-        beside_communication=_share_or(1.0, table, "beside_communication"),
+        eager_attention_efficiency=table.share("eager_attention_efficiency", attention),
+        beside_communication=table.share("beside_communication", 1.0),
     )
     table.done()
     return kernel
-
-
-def _share_or(other: float, table: Description, key: str) -> float:
-    return table.share(key) if key in table.entries() else other
 
 
 def _tiles(table: Description) -> tuple[Tile, ...]:
@@ -340,14 +336,12 @@ def _tier(table: Description) -> Tier:
         topology=topology,
         bandwidth=table.quantity("bandwidth", "bytes/s"),
         latency=table.quantity("latency", "seconds", zero=True),
-        efficiency=_share_or(1.0, table, "efficiency"),
-        rings=table.count("rings") if "rings" in table.entries() else 1,
+        efficiency=table.share("efficiency", 1.0),
+        rings=table.count("rings", 1),
         algorithms=_algorithms(table, topology),
-        closed=table.count("closed") if "closed" in table.entries() else 1,
-        oversubscription=(
-            table.factor("oversubscription") if "oversubscription" in table.entries() else 1.0
-        ),
-        ports=table.choice("ports", ("own", "below")) if "ports" in table.entries() else "own",
+        closed=table.count("closed", 1),
+        oversubscription=table.factor("oversubscription", 1.0),
+        ports=table.choice("ports", ("own", "below"), "own"),
         protocols=_protocols(table),
     )
     table.done()

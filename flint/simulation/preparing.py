@@ -18,6 +18,7 @@ from flint.cost.collectives import check_algorithm
 from flint.cost.fitting import fit
 from flint.cost.kernels import kernel_seconds
 from flint.cost.measured import Estimator, Measured, read_measured
+from flint.cost.prices import Prices
 from flint.cost.systems import ALGORITHMS, System, load_system
 from flint.execution.chains import CommunicationOrder, as_communication_order
 from flint.graph.graph import WorkloadGraph
@@ -84,7 +85,7 @@ def setting(
     check_algorithm(algorithm)
     notes += _elsewhere(fitted, devices, algorithm)
     estimator = read_measured(Path(kernels)) if isinstance(kernels, str | Path) else kernels
-    costs = Costs(fitted, algorithm, estimator or kernel_seconds)
+    costs = Costs(Prices(fitted, algorithm, estimator or kernel_seconds))
     measured = estimator if isinstance(estimator, Measured) else None
     return Setting(described.name, fitted, costs, tuple(notes), measured)
 

@@ -43,7 +43,7 @@ RANK, COMMUNICATOR = CommunicationOrder
 LANES = 64
 
 
-def cast_of(programs, world: int, seed: int, order: CommunicationOrder = RANK) -> Actors:
+def actors_of(programs, world: int, seed: int, order: CommunicationOrder = RANK) -> Actors:
     """The actors, with long-tailed random durations that depend on the instance only."""
     tables: dict[int, np.ndarray] = {}
 
@@ -58,21 +58,19 @@ def cast_of(programs, world: int, seed: int, order: CommunicationOrder = RANK) -
     return build_actors(programs, world, durations, broadcast_tree=True, order=order)
 
 
-def simulated(everyone: Actors) -> np.ndarray:
+def simulated(actors: Actors) -> np.ndarray:
     """When each rank is done."""
-    result = run(everyone.columns, everyone.members, lanes=LANES)
+    result = run(actors.columns, actors.members, lanes=LANES)
     assert not result.stuck
     ends = np.array([end.max(initial=0) for end in result.end], np.int64)
-    return ends[everyone.behaviours.colour]
+    return ends[actors.behaviours.colour]
 
 
-def consumed(
-    programs, mesh: Mesh, everyone: Actors, order: CommunicationOrder = RANK
-) -> np.ndarray:
+def consumed(programs, mesh: Mesh, actors: Actors, order: CommunicationOrder = RANK) -> np.ndarray:
     """When each rank is done, by files and consumer."""
 
     def durations(rank, ids):
-        actor = everyone.columns[int(everyone.behaviours.colour[rank])]
+        actor = actors.columns[int(actors.behaviours.colour[rank])]
         if not len(actor):  # the empty node of a rank that does nothing
             return np.zeros(len(ids), np.int64)
         return actor.ticks[ids.astype(np.int64) - 1]
@@ -89,8 +87,8 @@ def consumed(
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_random_programs_end_at_the_same_tick_on_every_rank(graph, seed):
     everyone = [(graph, np.arange(MESH.size))]
-    everyone = cast_of(everyone, MESH.size, seed)
-    assert simulated(everyone).tolist() == consumed(everyone, MESH, everyone).tolist()
+    actors = actors_of(everyone, MESH.size, seed)
+    assert simulated(actors).tolist() == consumed(everyone, MESH, actors).tolist()
 
 
 def no_broadcast(draw: st.DrawFn) -> Communication:
@@ -103,17 +101,17 @@ def no_broadcast(draw: st.DrawFn) -> Communication:
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_random_programs_with_an_order_for_each_communicator_end_at_the_same_tick(graph, seed):
     everyone = [(graph, np.arange(MESH.size))]
-    everyone = cast_of(everyone, MESH.size, seed, COMMUNICATOR)
-    assert simulated(everyone).tolist() == consumed(everyone, MESH, everyone, COMMUNICATOR).tolist()
+    actors = actors_of(everyone, MESH.size, seed, COMMUNICATOR)
+    assert simulated(actors).tolist() == consumed(everyone, MESH, actors, COMMUNICATOR).tolist()
 
 
 @pytest.mark.parametrize("order", CommunicationOrder)
 @pytest.mark.parametrize("seed", range(4))
 def test_pipeline_stages_end_at_the_same_tick(seed, order):
     both = [(stage(True, 5), np.arange(4)), (stage(False, 5), np.arange(4, 8))]
-    everyone = cast_of(both, 8, seed, order)
-    assert len(everyone.columns) == 2  # the four ranks of a stage behave alike
-    assert simulated(everyone).tolist() == consumed(both, STAGES, everyone, order).tolist()
+    actors = actors_of(both, 8, seed, order)
+    assert len(actors.columns) == 2  # the four ranks of a stage behave alike
+    assert simulated(actors).tolist() == consumed(both, STAGES, actors, order).tolist()
 
 
 def test_ranks_that_behave_alike_are_played_once():
@@ -121,20 +119,20 @@ def test_ranks_that_behave_alike_are_played_once():
     ring = communication("collective_permute", peers=PERMUTATIONS[0])
     reduce = communication("all_reduce", groups=along_axes(MESH, ("data",)))
     open_chain = communication("collective_permute", peers=PERMUTATIONS[1])
-    assert len(cast_of([(chain(ring, reduce), np.arange(6))], 6, 0).actors) == 1
-    assert len(cast_of([(chain(open_chain), np.arange(6))], 6, 0).actors) == 6
+    assert len(actors_of([(chain(ring, reduce), np.arange(6))], 6, 0).columns) == 1
+    assert len(actors_of([(chain(open_chain), np.arange(6))], 6, 0).columns) == 6
 
 
 def test_members_of_alike_groups_behave_alike():
     """Of GROUPS[3] = {4, 1, 0}, {5, 3} the members behave alike; rank 2 is in no group."""
-    everyone = cast_of([(chain(communication("all_reduce", groups=GROUPS[3])), np.arange(6))], 6, 1)
-    assert everyone.behaviours.colour.tolist() == [0, 0, 1, 0, 0, 0]
+    actors = actors_of([(chain(communication("all_reduce", groups=GROUPS[3])), np.arange(6))], 6, 1)
+    assert actors.behaviours.colour.tolist() == [0, 0, 1, 0, 0, 0]
 
 
 @pytest.mark.parametrize("world", [64, 512, 4096])
 def test_cost_does_not_grow_with_ranks(world):
     mesh = Mesh((world // 8, 8), ("data", "model"))
     items = [communication("all_reduce", groups=along_axes(mesh, (axis,))) for axis in mesh.axes]
-    everyone = cast_of([(chain(*items * 4), np.arange(world))], world, 0)
-    assert [role.ranks for role in everyone.info] == [world]
-    assert run(everyone.columns, everyone.members).events == 10
+    actors = actors_of([(chain(*items * 4), np.arange(world))], world, 0)
+    assert [role.ranks for role in actors.info] == [world]
+    assert run(actors.columns, actors.members).events == 10

@@ -14,6 +14,7 @@ from flint.cli import main
 from flint.cost.collectives import collective_seconds
 from flint.cost.kernels import kernel_seconds
 from flint.cost.placement import place
+from flint.cost.prices import Prices
 from flint.cost.systems import load_system
 from flint.errors import FlintError, UsageError
 from flint.graph.building import GraphBuilder, TableBuilder, with_tables
@@ -158,10 +159,10 @@ def test_never_below_critical_path_or_total_work_and_never_slower_with_bandwidth
         assert "nothing to simulate" in str(error)
         return
     graphs = [(workload.graph, np.arange(6))]
-    costs = Costs(H100)
-    everyone = build_actors(graphs, 6, costs.ticks, costs=costs.columns)
-    happened = run(everyone.columns, everyone.members)
-    for actor, begin, end in zip(everyone.columns, happened.start, happened.end, strict=True):
+    costs = Costs(Prices(H100))
+    actors = build_actors(graphs, 6, costs.ticks, costs=costs.columns)
+    happened = run(actors.columns, actors.members)
+    for actor, begin, end in zip(actors.columns, happened.start, happened.end, strict=True):
         longest = np.zeros(len(actor), np.int64)
         for node in range(len(actor)):
             before = actor.deps[actor.ptr[node] : actor.ptr[node + 1]]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from flint.cost.prices import Prices
 from flint.cost.systems import load_system
 from flint.graph.building import GraphBuilder, TableBuilder, with_tables
 from flint.graph.communication import Communication
@@ -17,7 +18,7 @@ from flint.graph.unrolling import instances_of
 from flint.graph.work import Role
 from flint.mesh.groups import along_axes
 from flint.mesh.mesh import Mesh
-from flint.simulation import running
+from flint.simulation import accounting
 from flint.simulation.actors import build_actors
 from flint.simulation.durations import Costs
 from flint.simulation.loop_shortening import repeats, shorten
@@ -40,7 +41,8 @@ class RandomCosts(Costs):
     def __init__(self, seed: int, beside: float = 1.0) -> None:
         system = load_system("dgx-h100")
         kernel = replace(system.accelerator.kernel, beside_communication=beside)
-        super().__init__(replace(system, accelerator=replace(system.accelerator, kernel=kernel)))
+        accelerator = replace(system.accelerator, kernel=kernel)
+        super().__init__(Prices(replace(system, accelerator=accelerator)))
         self.seed = seed
 
     def ticks(self, item, unrolled, emission, rank):
@@ -59,14 +61,14 @@ class RandomCosts(Costs):
 def test_random_loops_take_as_long_as_all_their_iterations(graph, trips, seed, beside):
     graph = lengthened(graph, trips)
     everyone, costs = [(graph, np.arange(MESH.size))], RandomCosts(seed, beside)
-    everyone = build_actors(everyone, MESH.size, costs.ticks, costs=costs.columns)
-    full = run(everyone.columns, everyone.members, beside)
+    actors = build_actors(everyone, MESH.size, costs.ticks, costs=costs.columns)
+    full = run(actors.columns, actors.members, beside)
     short_actors, short, repeated = run_shortened(everyone, MESH.size, costs)
-    assert len(short_actors.columns) == len(everyone.columns)
+    assert len(short_actors.columns) == len(actors.columns)
     for actor, role in enumerate(short_actors.info):
-        assert running._over(short.end[actor], repeated) == int(full.end[actor].max(initial=0))
-        few = running._Spent(role, short, actor, repeated)
-        every = running._Spent(everyone.info[actor], full, actor, [])
+        assert accounting._over(short.end[actor], repeated) == int(full.end[actor].max(initial=0))
+        few = accounting._Spent(role, short, actor, repeated)
+        every = accounting._Spent(actors.info[actor], full, actor, [])
         assert (few.compute, few.communication) == (every.compute, every.communication)
         assert few.exposed_ticks == every.exposed_ticks
         assert few.times.sum() == every.times.sum()
@@ -102,14 +104,14 @@ def test_a_training_loop_comes_to_rest(lookahead):
     graph = training(mesh, 1000, lookahead)
     short, cuts = shorten(graph)
     assert instances_of(short) <= 18 * 6 + 1
-    everyone, costs = [(short, np.arange(64))], Costs(load_system("dgx-h100"))
-    everyone = build_actors(everyone, 64, costs.ticks, costs=costs.columns)
-    assert None not in repeats(cuts, everyone, run(everyone.columns, everyone.members))
+    everyone, costs = [(short, np.arange(64))], Costs(Prices(load_system("dgx-h100")))
+    actors = build_actors(everyone, 64, costs.ticks, costs=costs.columns)
+    assert None not in repeats(cuts, actors, run(actors.columns, actors.members))
     quick = workload_of(graph, mesh=mesh).simulate("dgx-h100", granularity="op")
     assert quick.programs[0].classes[0].count == 4001
     full = [(graph, np.arange(64))]
-    everyone = build_actors(full, 64, costs.ticks, costs=costs.columns)
-    ticks = run(everyone.columns, everyone.members).ticks
+    actors = build_actors(full, 64, costs.ticks, costs=costs.columns)
+    ticks = run(actors.columns, actors.members).ticks
     assert quick.step_seconds == ticks / 1e12
 
 
@@ -117,7 +119,7 @@ def test_cost_does_not_grow_with_iterations():
     mesh = Mesh((8, 8), ("data", "model"))
     few, many = (
         run_shortened(
-            [(training(mesh, trips, 0), np.arange(64))], 64, Costs(load_system("dgx-h100"))
+            [(training(mesh, trips, 0), np.arange(64))], 64, Costs(Prices(load_system("dgx-h100")))
         )[1].events
         for trips in (1000, 1_000_000)
     )

@@ -12,19 +12,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from flint.cost.collectives import collective_seconds, message_seconds
 from flint.cost.fitting import fit
-from flint.cost.kernels import kernel_seconds
-from flint.cost.placement import Placement, hops, place
+from flint.cost.prices import Prices
 from flint.cost.roofline import Seconds
-from flint.cost.systems import System, Tier, load_system
+from flint.cost.systems import System, load_system
 from flint.execution.forms import bytes_of
 from flint.graph.communication import Communication
-from flint.graph.graph import NodeKind, WorkloadGraph
-from flint.mesh.groups import Groups
-from flint.mesh.permutation import Permutation
+from flint.graph.graph import NodeKind
 from flint.observed.classes import OpClass
 from flint.validation.expected.ops import Expected
 
@@ -37,10 +32,8 @@ class Modelled:
     """
 
     def __init__(self, system: System) -> None:
+        self._prices = Prices(system)
         self.system = system
-        self._kernels: dict[int, tuple[WorkloadGraph, Seconds]] = {}
-        self._placements: dict[Groups, Placement] = {}
-        self._ways: dict[Permutation, tuple[NDArray[np.int64], list[tuple[Tier, int]]]] = {}
 
     @classmethod
     def of(cls, system: str | Path, world: int) -> Modelled:
@@ -59,7 +52,7 @@ class Modelled:
             inside = np.flatnonzero(expected.graph == number)
             if not len(inside):
                 continue
-            found[inside] = self._kernel(graph)[expected.node[inside]]
+            found[inside] = self._prices.kernels(graph)[expected.node[inside]]
             known: dict[tuple[int, OpClass], float] = {}
             for i in inside[graph.kind[expected.node[inside]] == NodeKind.COMMUNICATION].tolist():
                 key = int(expected.node[i]), expected.facts[expected.op[i]].kind
@@ -70,27 +63,12 @@ class Modelled:
                 found[i] = known[key]
         return found
 
-    def _kernel(self, graph: WorkloadGraph) -> Seconds:
-        if id(graph) not in self._kernels:
-            self._kernels[id(graph)] = graph, kernel_seconds(graph, self.system)
-        return self._kernels[id(graph)][1]
-
     def _communication(self, item: Communication, rank: int, kind: OpClass) -> float:
-        overhead = self.system.accelerator.launch_overhead
         if item.permutation is not None and item.point_to_point:
-            if item.permutation not in self._ways:
-                self._ways[item.permutation] = hops(item.permutation, self.system)
-            number, ways = self._ways[item.permutation]
             sender = int(item.permutation.source[rank]) if kind == OpClass.RECV else rank
-            if sender < 0 or number[sender] < 0:
+            if sender < 0:
                 return 0.0
-            return message_seconds(bytes_of(item), *ways[int(number[sender])]) + overhead
-        if item.groups is None:
-            return 0.0
-        if item.groups not in self._placements:
-            self._placements[item.groups] = place(item.groups, self.system)
-        placement = self._placements[item.groups]
-        profile = int(placement.number[rank])
-        if profile < 0:
-            return 0.0
-        return collective_seconds(item, placement.profiles[profile]) + overhead
+            seconds = self._prices.message(item.permutation, bytes_of(item), sender)
+        else:
+            seconds = None if item.groups is None else self._prices.collective(item, rank)
+        return 0.0 if seconds is None else seconds + self.system.accelerator.launch_overhead

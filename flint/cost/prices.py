@@ -1,0 +1,75 @@
+"""Prices: what kernels, collectives and messages cost on one system, each worked out once.
+
+The idea: a simulation and a comparison with a trace must price an op alike, so both ask here.
+
+    prices = Prices(system)
+    prices.collective(communication, rank=0), prices.message(permutation, 4096, sender=0)
+"""
+
+from __future__ import annotations
+
+from flint.cost.collectives import collective_seconds, message_seconds
+from flint.cost.kernels import kernel_seconds
+from flint.cost.measured import Estimator
+from flint.cost.placement import Placement, hops, place
+from flint.cost.roofline import Seconds
+from flint.cost.systems import System, Tier
+from flint.graph.communication import Communication
+from flint.graph.graph import Ints, WorkloadGraph
+from flint.mesh.groups import Groups
+from flint.mesh.permutation import Permutation
+
+
+class Prices:
+    """Prices on one system.
+
+    Args:
+        system: the cluster, fitted to the mesh.
+        algorithm: named for collectives; the cheapest by default.
+        kernels: seconds of a graph's nodes.
+    """
+
+    def __init__(
+        self,
+        system: System,
+        algorithm: str | None = None,
+        kernels: Estimator = kernel_seconds,
+    ) -> None:
+        self.system = system
+        self._algorithm = algorithm
+        self._estimator = kernels
+        self._kernels: dict[int, tuple[WorkloadGraph, Seconds]] = {}
+        self._placements: dict[Groups, Placement] = {}
+        self._ways: dict[Permutation, tuple[Ints, list[tuple[Tier, int]]]] = {}
+
+    def kernels(self, graph: WorkloadGraph) -> Seconds:
+        """Seconds of each node of a graph as a kernel, shape [nodes]."""
+        if id(graph) not in self._kernels:
+            self._kernels[id(graph)] = graph, self._estimator(graph, self.system)
+        return self._kernels[id(graph)][1]
+
+    def placement(self, groups: Groups) -> Placement:
+        """Where groups lie in the network."""
+        if groups not in self._placements:
+            self._placements[groups] = place(groups, self.system)
+        return self._placements[groups]
+
+    def ways(self, permutation: Permutation) -> tuple[Ints, list[tuple[Tier, int]]]:
+        """The way that each rank's message takes, as a number (-1: it sends none), and all ways."""
+        if permutation not in self._ways:
+            self._ways[permutation] = hops(permutation, self.system)
+        return self._ways[permutation]
+
+    def collective(self, item: Communication, rank: int) -> float | None:
+        """Seconds of a collective among the rank's group, without launching it; None: no member."""
+        assert item.groups is not None
+        placement = self.placement(item.groups)
+        number = int(placement.number[rank])
+        if number < 0:
+            return None
+        return collective_seconds(item, placement.profiles[number], self._algorithm)
+
+    def message(self, permutation: Permutation, size: int, sender: int) -> float | None:
+        """Seconds of a message of ``size`` bytes, without launching it; None: it sends none."""
+        number, ways = self.ways(permutation)
+        return message_seconds(size, *ways[int(number[sender])]) if number[sender] >= 0 else None

@@ -1,0 +1,92 @@
+"""Interning: what repeats in a program's graphs stands once in its tables.
+
+Most nodes are alike but for their operands and origin, so what else a node is (kind, op, role,
+result types, work) is a *row*, interned like types, op names, sizes and origins.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from flint.graph.communication import Communication
+from flint.graph.graph import Source, Tables
+from flint.graph.tensor_types import TensorType
+from flint.graph.work import Work
+
+
+class Row(NamedTuple):
+    """A node without its operands, order edges and origin; see ``WorkloadGraph`` for the fields."""
+
+    kind: int
+    role: int
+    op: int
+    detail: int
+    ops_merged: int
+    result_types: tuple[int, ...]
+    work: Work
+
+
+class TableBuilder:
+    """Interns what the columns of one program point into, and the rows of its nodes."""
+
+    __slots__ = (
+        "_entry", "_gemms", "_ops", "_row_number", "_sources", "_types", "communications", "rows",
+    )  # fmt: skip
+
+    def __init__(self, tables: Tables | None = None) -> None:
+        self._types: dict[TensorType, int] = {}
+        self._ops: dict[str, int] = {}
+        self._gemms: dict[tuple[int, int, int, int], int] = {}
+        self._sources: dict[Source, int] = {Source(): 0}
+        self._row_number: dict[Row, int] = {}
+        self.rows: list[Row] = []
+        self.communications: list[Communication] = []
+        self._entry: dict[int, int] = {}
+        if tables is not None:
+            self._types = {item: i for i, item in enumerate(tables.types)}
+            self._ops = {item: i for i, item in enumerate(tables.ops)}
+            self._gemms = {item: i for i, item in enumerate(tables.gemms)}
+            self._sources = {item: i for i, item in enumerate(tables.sources)}
+            self.communications = list(tables.communications)
+
+    def row(self, item: Row) -> int:
+        """Number of a row."""
+        number = self._row_number.setdefault(item, len(self.rows))
+        if number == len(self.rows):
+            self.rows.append(item)
+        return number
+
+    def type(self, item: TensorType) -> int:
+        """Index of a type."""
+        return self._types.setdefault(item, len(self._types))
+
+    def op(self, name: str) -> int:
+        """Index of an op name."""
+        return self._ops.setdefault(name, len(self._ops))
+
+    def gemm(self, dims: tuple[int, int, int, int] | None) -> int:
+        """Index of a GEMM size, -1 for None."""
+        return -1 if dims is None else self._gemms.setdefault(dims, len(self._gemms))
+
+    def communication(self, item: Communication) -> int:
+        """Index of a communication: the same object is the same entry, equal ones need not be."""
+        number = self._entry.get(id(item), -1)
+        # The last entries may have been taken away again, and an id given to something else.
+        if not (0 <= number < len(self.communications) and self.communications[number] is item):
+            number = self._entry[id(item)] = len(self.communications)
+            self.communications.append(item)
+        return number
+
+    def source(self, item: Source) -> int:
+        """Index of an origin."""
+        return self._sources.setdefault(item, len(self._sources))
+
+    def finish(self) -> Tables:
+        """The tables as they stand."""
+        return Tables(
+            tuple(self._types),
+            tuple(self._ops),
+            tuple(self._gemms),
+            tuple(self._sources),
+            tuple(self.communications),
+        )
