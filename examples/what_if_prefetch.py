@@ -32,7 +32,8 @@ from torch.utils.checkpoint import (
 )
 
 import flint
-from flint.cost.systems import System, load_system
+from flint.cost.hardware import System
+from flint.cost.systems import load_system
 from flint.models.torch import llama3
 
 #: What the backward pass finds; everything else it computes, or gathers, again.

@@ -30,7 +30,8 @@ from cases_of_runs import Case, NoCase, extrapolated
 from published import Run, read_runs
 
 import flint
-from flint.cost.systems import System, load_system
+from flint.cost.hardware import System
+from flint.cost.systems import load_system
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

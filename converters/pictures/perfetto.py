@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flint.converters.pictures.timeline import write_timeline
-from flint.cost.systems import System
+from flint.cost.hardware import System
 from flint.errors import UsageError
 from flint.simulation.recording import record
 from flint.workload.programs import Level

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from flint.converters.pictures.charts import Point, curves, roofline
 from flint.converters.pictures.layers import layers
 from flint.converters.pictures.network_svg import network
+from flint.cost.hardware import System
 from flint.cost.roofline import rate_table
-from flint.cost.systems import System
 from flint.graph.nesting import blocks
 from flint.graph.tensor_types import DTYPES
 from flint.graph.work import Unit

@@ -18,76 +18,19 @@ import functools
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from flint import registry
 from flint.capturing import targets
-from flint.capturing.converting import walk_options
 from flint.capturing.frameworks import uses
+from flint.capturing.request import Arguments, CaptureOptions, Request, capture_options
 from flint.errors import UsageError
 from flint.host.readable import counted
 from flint.host.stages import stage
 from flint.mesh.mesh import Mesh
-from flint.stablehlo.options import WalkOptions
 from flint.workload.programs import Level
 from flint.workload.workload import Workload
-
-#: Seconds and bytes that a compiler's child process may take.
-TIME_LIMIT = 1800.0
-MEMORY_LIMIT = 32 * 2**30
-
-#: Positional and keyword arguments of a step.
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaptureOptions:
-    """Choices of one capture.
-
-    Attributes:
-        walk: choices of the walk from the program to the graph.
-        time_limit: seconds that the compiler's process may take.
-        memory_limit: bytes that it may occupy.
-        compiler_options: the compiler's own (XLA's flags), name -> value; optimized level only.
-    """
-
-    walk: WalkOptions = field(default_factory=WalkOptions)
-    time_limit: float = TIME_LIMIT
-    memory_limit: int = MEMORY_LIMIT
-    compiler_options: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What a frontend is asked for.
-
-    Attributes:
-        function: the user's step.
-        shape: devices per mesh axis.
-        axes: names of the axes; None: those that the arguments' shardings name.
-        setup: makes the arguments for a mesh; None when ``arguments`` are given.
-        arguments: the step's arguments; None when ``setup`` makes them.
-        settings: the decorator's further keywords, which are the framework's own.
-        level: how far the compiler shall go.
-        target: what it shall compile for; None at levels that have no target.
-        options: limits, and choices of the walk.
-    """
-
-    function: Callable[..., Any]
-    shape: tuple[int, ...]
-    axes: tuple[str, ...] | None
-    setup: Callable[..., Any] | None
-    arguments: Arguments | None
-    settings: Mapping[str, Any]
-    level: Level
-    target: str | None
-    options: CaptureOptions
-
-    @property
-    def name(self) -> str:
-        """What messages call the step."""
-        return str(getattr(self.function, "__name__", None) or type(self.function).__name__)
 
 
 class Capture:
@@ -201,7 +144,7 @@ class Capture:
         setup = None if args else setup
         name = framework or registry.framework_of(arguments) or _by_code(setup, self.__wrapped__)
         wanted = _level(level, name)
-        chosen = _options(options)
+        chosen = capture_options(options)
         request = Request(
             function=self.__wrapped__,
             shape=shape,
@@ -320,25 +263,3 @@ def _target(level: Level, target: str | None, options: CaptureOptions) -> str | 
             f"level; the {level} level runs the partitioner only"
         )
     return None
-
-
-def _options(options: CaptureOptions | Mapping[str, Any] | None) -> CaptureOptions:
-    if isinstance(options, CaptureOptions):
-        return options
-    given = dict(options or {})
-    limits = {key: given.pop(key) for key in ("time_limit", "memory_limit") if key in given}
-    compiler = dict(given.pop("compiler_options", None) or {})
-    for key, value in limits.items():
-        if not isinstance(value, int | float) or value <= 0:
-            raise UsageError(f"{key}={value!r}: expected a positive number")
-    try:
-        return CaptureOptions(walk=walk_options(**given), compiler_options=compiler, **limits)
-    except TypeError:
-        words = [*_WALK_WORDS, "time_limit", "memory_limit", "compiler_options"]
-        unknown = ", ".join(sorted(set(given) - set(words)))
-        raise UsageError(f"no option {unknown}; there are: {', '.join(words)}") from None
-
-
-_WALK_WORDS = (
-    "trip_count", "branch", "reduce_scatter", "keep_barriers", "strict", "loop_lookahead", "fuse",
-)  # fmt: skip

@@ -1,8 +1,8 @@
 """Which framework a step is written in, by what its code uses.
 
-The idea: before a step runs nobody can ask for the types of its arguments, but its code names what
+The idea: before a step runs the types of its arguments are unknown, but its code names what
 it calls.  The names that a function uses are looked up where the function would find them; whose
-modules they belong to tells the framework.  What a file merely imports does not count.
+modules they belong to shows the framework.  What a file merely imports does not count.
 
     >>> uses(train_step, {"jax": {"jax"}, "torch": {"torch"}})
     {'torch'}

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from flint import registry
-from flint.capturing.decorator import MEMORY_LIMIT, TIME_LIMIT, Capture, capture
+from flint.capturing.decorator import Capture, capture
+from flint.capturing.request import MEMORY_LIMIT, TIME_LIMIT
 from flint.capturing.step_files import find, load_step
 from flint.cli.options import (
     AnnotateOption,

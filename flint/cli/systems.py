@@ -16,7 +16,8 @@ from flint.cli.options import JsonOption
 from flint.cli.shared import print_json
 from flint.cli.tables import Printer, Table
 from flint.cost.description import Stated
-from flint.cost.systems import System, load_system, system_names
+from flint.cost.hardware import System
+from flint.cost.systems import load_system, system_names
 from flint.errors import UsageError
 
 

@@ -37,8 +37,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from flint.cost.hardware import Tier
 from flint.cost.placement import Profile, TierUse
-from flint.cost.systems import ALGORITHMS, Tier
+from flint.cost.systems import ALGORITHMS
 from flint.errors import FlintError, UsageError
 from flint.graph.communication import Communication
 

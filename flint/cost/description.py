@@ -120,7 +120,7 @@ class Description:
         return float(value)
 
     def done(self) -> None:
-        """Refuse entries that nobody has taken."""
+        """Refuse entries that were not taken."""
         if self._content:
             raise Unfit(f"{self.where}{next(iter(self._content))} is unknown")
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from flint.cost.systems import System, Tier
+from flint.cost.hardware import System, Tier
 from flint.errors import UsageError
 
 #: Arrangements that have links from place to place, each the place of a device or of a tier below:

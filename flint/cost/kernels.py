@@ -29,8 +29,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.cost.hardware import Accelerator, System
 from flint.cost.roofline import Seconds, as_measured, rate_table, slowest_unit
-from flint.cost.systems import Accelerator, System
 from flint.graph.distinct import distinct
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.work import Role, Unit

@@ -22,9 +22,9 @@ from typing import Final
 
 import numpy as np
 
+from flint.cost.hardware import System
 from flint.cost.kernels import kernel_seconds
 from flint.cost.roofline import Seconds
-from flint.cost.systems import System
 from flint.errors import UsageError
 from flint.graph.graph import NodeKind, WorkloadGraph
 
@@ -71,7 +71,7 @@ def read_measured(path: Path) -> Measured:
         UsageError: no such file, another heading, or a line that is no duration.
     """
     try:
-        with path.open("rb") as file:  # a pipe, whose size nobody knows, is fine
+        with path.open("rb") as file:  # a pipe, whose size is unknown, is fine
             content = file.read(_MAX_BYTES + 1)
         if len(content) > _MAX_BYTES:
             raise UsageError(f"{path}: too large for a table of durations")

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.cost.systems import System, Tier
+from flint.cost.hardware import System, Tier
 from flint.graph.distinct import distinct
 from flint.graph.graph import Ints
 from flint.mesh.groups import Groups

@@ -9,11 +9,11 @@ The idea: a simulation and a comparison with a trace must price an op alike, so 
 from __future__ import annotations
 
 from flint.cost.collectives import collective_seconds, message_seconds
+from flint.cost.hardware import System, Tier
 from flint.cost.kernels import kernel_seconds
 from flint.cost.measured import Estimator
 from flint.cost.placement import Placement, hops, place
 from flint.cost.roofline import Seconds
-from flint.cost.systems import System, Tier
 from flint.graph.communication import Communication
 from flint.graph.graph import Ints, WorkloadGraph
 from flint.mesh.groups import Groups

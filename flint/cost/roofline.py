@@ -20,7 +20,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.cost.systems import Accelerator, System
+from flint.cost.hardware import Accelerator, System
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.tensor_types import DTYPE_BITS, DTYPES
 from flint.graph.work import Role, Unit

@@ -13,13 +13,12 @@ user's is given by its path and has the same form.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
 from flint.cost.description import Description, Stated, Unfit
+from flint.cost.hardware import Accelerator, KernelModel, System, Tier, Tile
 from flint.cost.units import parse
 from flint.errors import UsageError
 from flint.graph.tensor_types import DTYPES
@@ -48,145 +47,6 @@ _POSSIBLE: Final = {
 _FOLDER: Final = Path(__file__).with_name("systems")
 _ACCELERATORS: Final = Path(__file__).with_name("accelerators")
 _MAX_BYTES: Final = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """An output tile that one unit computes at a time.
-
-    Attributes:
-        m, n: its size.
-        efficiency: of the unit's attainable rate, between 0 and 1.
-    """
-
-    m: int
-    n: int
-    efficiency: float
-
-
-@dataclass(frozen=True, slots=True)
-class KernelModel:
-    """What turns peaks into times of kernels (see ``flint.cost.kernels``).
-
-    Attributes:
-        units: what tiles are shared out over: streaming multiprocessors, matrix units.
-        tiles: that kernels are made of.
-        k_step: the sum over k advances in steps of this.
-        matmul_efficiency, memory_efficiency: attainable share of the peaks, at most 1.
-        latency: seconds until a kernel's first results, whatever its size.
-        attention_efficiency: share of a product's rate that fused attention reaches, at most 1.
-        eager_attention_efficiency: that of the kernels that PyTorch brings itself; by default the
-            same.
-        beside_communication: speed of kernels while the device communicates, at most 1.
-    """
-
-    units: int
-    tiles: tuple[Tile, ...]
-    k_step: int
-    matmul_efficiency: float
-    memory_efficiency: float
-    latency: float
-    attention_efficiency: float = 1.0
-    eager_attention_efficiency: float = 1.0
-    beside_communication: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Accelerator:
-    """One device.
-
-    Attributes:
-        name: what it is sold as.
-        memory_bytes: capacity.
-        memory_bandwidth: bytes per second.
-        launch_overhead: seconds that every kernel takes besides its work.
-        transcendental: function evaluations per second.
-        matmul: FLOP/s of matrix units by element type.
-        vector: FLOP/s of vector units by element type.
-        kernel: what keeps kernels from the peaks.
-        stated: every figure as it stands, with its source.
-    """
-
-    name: str
-    memory_bytes: int
-    memory_bandwidth: float
-    launch_overhead: float
-    transcendental: float
-    matmul: Mapping[str, float]
-    vector: Mapping[str, float]
-    kernel: KernelModel
-    stated: tuple[Stated, ...] = field(default=(), compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Tier:
-    """One level of the network, as a device sees it.
-
-    Attributes:
-        name: what it is.
-        size: devices reached through it; 0 is any number.
-        topology: one of ``TOPOLOGIES``.
-        bandwidth: bytes per second and direction: per device; of a Ring per link.  The device's
-            links of a FullyConnected share it: one to each other device or, above a smaller tier,
-            to that of its place in each other node.
-        latency: seconds per message.
-        efficiency: attainable share of the bandwidth, at most 1.
-        rings: of a Ring the dims of the torus: a device has two links in each, above a smaller tier
-            to the devices of its place in the neighbouring nodes.
-        algorithms: how collectives can run on it.
-        closed: of a Ring: a dim of the torus is closed to a ring where its size is a multiple of
-            this, else it is an open row.
-        oversubscription: of a Switch: bandwidth of the devices that share an uplink, together, over
-            that of the uplink; 1 where all can send at once at full rate.
-    """
-
-    name: str
-    size: int
-    topology: str
-    bandwidth: float
-    latency: float
-    efficiency: float = 1.0
-    rings: int = 1
-    algorithms: tuple[str, ...] = ("ring",)
-    closed: int = 1
-    oversubscription: float = 1.0
-    ports: str = "own"
-    protocols: tuple[tuple[float, float], ...] = ()
-
-    @property
-    def rate(self) -> float:
-        """Bytes per second that a device, of a Ring a link, sends while all others send too."""
-        return self.bandwidth * self.efficiency / self.oversubscription
-
-    def by_protocol(self, number: int) -> Tier:
-        """The tier as it is with one of its protocols; with 0, or one too many, as described."""
-        if not 0 < number <= len(self.protocols):
-            return self
-        latency, share = self.protocols[number - 1]
-        return replace(self, latency=latency, efficiency=self.efficiency * share)
-
-
-@dataclass(frozen=True, slots=True)
-class System:
-    """A cluster.
-
-    Attributes:
-        name: short name.
-        description: one line.
-        accelerator: the device.
-        network: tiers, innermost first; the last one reaches everybody.
-        stated: the network's figures as they stand, with their sources.
-    """
-
-    name: str
-    description: str
-    accelerator: Accelerator
-    network: tuple[Tier, ...]
-    stated: tuple[Stated, ...] = field(default=(), compare=False)
-
-    def tier(self, span: int) -> Tier:
-        """The innermost tier that reaches ``span`` consecutive devices."""
-        return next(tier for tier in self.network if tier.size == 0 or tier.size >= span)
 
 
 def system_names() -> tuple[str, ...]:

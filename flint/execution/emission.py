@@ -143,7 +143,7 @@ class _OwnExchange:
     """Tells a send op from the receive op of the same exchange.
 
     A rank that sends and receives around a ring must not hold its receive back until its send is
-    over: its neighbour does the same, and nobody would begin.
+    over: its neighbour does the same, and neither would begin.
 
     Attributes:
         sends, receives: number of the exchange of each instance of that kind, -1 elsewhere.

@@ -71,7 +71,7 @@ NO_NODES: Final = Form(
     (), NOTHING, (NOTHING, NOTHING), INHERIT, INHERIT, (INHERIT, NOTHING)
 )  # fmt: skip
 EXCHANGE: Final = Form((NodeType.SEND, NodeType.RECV), 0, (0, 1), 1, 0, (0, 1))
-#: The result is zeros: nobody waits for it.
+#: The result is zeros: nothing waits for it.
 ONLY_SENDS: Final = Form((NodeType.SEND,), 0, (0, NOTHING), NOTHING, 0, (0, NOTHING))
 ONLY_RECEIVES: Final = Form((NodeType.RECV,), NOTHING, (0, NOTHING), 0, INHERIT, (0, NOTHING))
 
@@ -123,17 +123,17 @@ def rank_form(item: Communication, rank: int) -> RankForm:
 
 def _exchange(item: Communication, shape: int) -> RankForm:
     target, source = Peer("target", item.permutation), Peer("source", item.permutation)
-    nobody = RankForm(NO_NODES, removed="no peer")
+    nothing = RankForm(NO_NODES, removed="no peer")
     copy = RankForm(single(NodeType.COMP))
     if item.kind == "send":
         send = RankForm(single(NodeType.SEND), (target,))
-        return {KEEPS: copy, SENDS: send, EXCHANGES: send}.get(shape, nobody)
+        return {KEEPS: copy, SENDS: send, EXCHANGES: send}.get(shape, nothing)
     if item.kind == "recv":
         receive = RankForm(single(NodeType.RECV), (source,))
         kept = RankForm(NO_NODES, removed="received from itself")
-        return {KEEPS: kept, RECEIVES: receive, EXCHANGES: receive}.get(shape, nobody)
+        return {KEEPS: kept, RECEIVES: receive, EXCHANGES: receive}.get(shape, nothing)
     return {
-        NO_PEER: nobody,
+        NO_PEER: nothing,
         SENDS: RankForm(ONLY_SENDS, (target,)),
         RECEIVES: RankForm(ONLY_RECEIVES, (source,)),
         EXCHANGES: RankForm(EXCHANGE, (target, source)),

@@ -2,7 +2,7 @@
 
 The idea: a rank's trace depends on its number only through a few quantities (its target in a
 permutation, its parent in a broadcast tree, the id of its group).  Each is a small symbolic object
-that is evaluated for all ranks at once; ranks are told apart by these columns and by nothing else.
+that is evaluated for all ranks at once; only these columns distinguish ranks.
 
     Peer("target", ring).values(np.arange(8))        # [1 2 3 4 5 6 7 0]
 
@@ -22,7 +22,7 @@ from flint.graph.graph import Ints
 from flint.mesh.groups import Groups, StridedGroups
 from flint.mesh.permutation import Permutation
 
-#: What ``shape_of_exchange`` tells apart.
+#: The shapes that ``shape_of_exchange`` distinguishes.
 NO_PEER, SENDS, RECEIVES, EXCHANGES, KEEPS = range(5)
 
 

@@ -1,8 +1,8 @@
 """Structures: which ranks of a program run the same nodes with the same edges.
 
-The idea: ranks are told apart by columns, one per thing that can differ (does this permutation send
-and receive here, is the rank in this group, how far down the broadcast tree is it).  Equal rows are
-a *structure*, whatever the number of ranks.
+The idea: ranks are distinguished by columns, one per thing that can differ (does this permutation
+send and receive here, is the rank in this group, how far down the broadcast tree is it).  Equal
+rows are a *structure*, whatever the number of ranks.
 
     structures(graph.tables.communications, used_communications(graph), np.arange(512))
 """

@@ -3,7 +3,7 @@
 The idea: the two sides of a message are instances of the same communication, or of a send and a
 recv on the same channel.  Both count how often their exchange has happened; exchanges get disjoint
 ranges of tags, so a tag is unique to one instance, and both sides come to the same number without
-talking.  Sides that do not agree (a send that nobody receives, another size) are an error here,
+talking.  Sides that do not agree (a send without a receive, another size) are an error here,
 because consumers would hang on them and say nothing.
 """
 

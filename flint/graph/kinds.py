@@ -24,7 +24,7 @@ class EdgeKind(IntEnum):
 
 
 class Phase(IntEnum):
-    """Part of the training step, where the source tells."""
+    """Part of the training step, where the source says."""
 
     UNKNOWN = 0
     FORWARD = 1

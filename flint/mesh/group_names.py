@@ -19,7 +19,7 @@ from flint.mesh.permutation import Permutation, Shift
 
 
 def group_name(groups: Groups, mesh: Mesh) -> str:
-    """``data+model``, ``model:(2)4``, ``everybody``, ``nobody else`` or ``table of 3 groups``."""
+    """``data+model``, ``model:(2)4``, ``all ranks``, ``one rank`` or ``table of 3 groups``."""
     if groups.size == 1:
         return "one rank"
     if not isinstance(groups, StridedGroups):

@@ -46,8 +46,8 @@ class Permutation:
 
     Attributes:
         world: number of ranks.
-        target: rank -> whom it sends to, -1 for nobody, shape [world].
-        source: rank -> from whom it receives, -1 for nobody, shape [world].
+        target: rank -> the rank it sends to, -1 for none, shape [world].
+        source: rank -> the rank it receives from, -1 for none, shape [world].
         shift: the axis shift that says the same, if there is one.
     """
 

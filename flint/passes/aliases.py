@@ -8,7 +8,7 @@ for them.  Such an op with as many results as operands passes operand ``i`` thro
     reshape: %1 = reshape %0;  %2 = add %1, %1      becomes      %2 = add %0, %0
 
 What stays: an ALIAS op with another number of results than of operands (``tuple``, ``after_all``),
-or whose result has another size than its operand (an element of a tuple that nobody opened).
+or whose result has another size than its operand (an element of a tuple that was not opened).
 
 Order edges are not lost: what consumed the removed op's result also waits for what the op waited
 for, and what waited for the op waits for the producers of its operands.  Where these are not nodes

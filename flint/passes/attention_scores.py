@@ -75,7 +75,7 @@ class Scores:
         makers: contractions that make scores.
         users: contractions that use them up.
         square: positions of queries and keys are as many.
-        escapes: somebody else reads scores.
+        escapes: another node reads scores.
     """
 
     elements: int

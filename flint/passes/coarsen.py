@@ -53,7 +53,7 @@ def merge_regions(graph: WorkloadGraph) -> WorkloadGraph:
 
 
 def _merge(graph: WorkloadGraph, communicated: list[bool]) -> WorkloadGraph:
-    """``graph`` merged; ``communicated`` tells which inputs depend on a communication."""
+    """``graph`` merged; ``communicated`` says which inputs depend on a communication."""
     if not len(graph):
         return graph
     graph = _merge_bodies(graph, communicated)

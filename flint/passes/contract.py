@@ -2,7 +2,7 @@
 
 The idea: fusing and coarsening decide *which* nodes belong together; what follows from it is the
 same for both and stands here.  A cluster waits for all that its members wait for, gives the values
-that somebody outside uses, and does its members' work.  Values that only its own members use
+that are used outside, and does its members' work.  Values that only its own members use
 vanish.
 
 Clusters are issued in the order of their last members.  Where that contradicts an edge (a cluster
@@ -49,7 +49,7 @@ def contract(graph: WorkloadGraph, cluster: Ints, columns: Columns) -> WorkloadG
     Args:
         graph: the graph; its bodies stay as they are.
         cluster: number of each node's cluster, 0 to clusters - 1; -1 drops a node, whose results
-            nobody may use; shape [nodes].
+            no node may use; shape [nodes].
         columns: what the clusters are.
 
     Returns:
@@ -85,7 +85,7 @@ def contract(graph: WorkloadGraph, cluster: Ints, columns: Columns) -> WorkloadG
 
 
 def surviving(graph: WorkloadGraph, cluster: Ints) -> NDArray[np.bool_]:
-    """Results that are used outside their cluster, or by nobody, shape [results]."""
+    """Results that are used outside their cluster, or nowhere, shape [results]."""
     outside = np.ones(graph.values, dtype=bool)
     home, user = _home(graph, cluster), cluster[graph.consumer]
     inside = home[graph.operand] == user

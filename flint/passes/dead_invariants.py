@@ -1,4 +1,4 @@
-"""What nobody needs any more: invariants that a loop's body does not read, and what makes them.
+"""What is no longer needed: invariants that a loop's body does not read, and what makes them.
 
 The idea: when a pass replaces what a body computes, masks that were handed to the loop for it stay
 behind, made before the loop and alive throughout.  Compilers drop them, operand by operand, and
@@ -66,7 +66,7 @@ def _with_inputs(loop: Loop, kept: np.ndarray[tuple[int], np.dtype[np.bool_]]) -
 
 
 def _unread(graph: WorkloadGraph, given_up: Ints) -> set[int]:
-    """Kernels whose results were given up and that nobody else reads, and so on."""
+    """Kernels whose results were given up and are read nowhere else, and so on."""
     readers = np.bincount(
         np.concatenate([graph.operand, graph.outputs]), minlength=graph.values
     ).tolist()

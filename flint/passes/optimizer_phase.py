@@ -1,7 +1,7 @@
 """The optimizer's part of a step: what needs gradients and is no part of differentiation.
 
 The idea: JAX's name stack marks everything inside ``grad``; the optimizer's ops carry a path
-without such a mark, like those before the loss.  The data tells them apart: what depends on the
+without such a mark, like those before the loss.  The data distinguishes them: what depends on the
 backward pass is the optimizer's (clipping, averaging over microbatches and the update).  Ops
 without any origin, which a compiler has put in, stay unknown.
 

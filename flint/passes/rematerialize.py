@@ -47,7 +47,7 @@ class SeenThrough:
     """A graph whose readers look through transparent ops.
 
     Attributes:
-        graph: the graph with new operands; ops that nobody needs any more still stand in it.
+        graph: the graph with new operands; ops that are no longer needed still stand in it.
         dropped: which ops these are, shape [nodes].
         changed: nodes that look through an operand, shape [nodes].
         reader, value, accessed: what is read: node, value and bytes; one entry per operand, and one

@@ -1,7 +1,7 @@
 """Which updates may overwrite their operand, now that the order is known.
 
 The idea: a dynamic_update_slice or scatter moves little when it writes into its operand's buffer
-(``bytes_aliased``), and may do so only if nobody needs the old contents afterwards.
+(``bytes_aliased``), and may do so only if the old contents are not needed afterwards.
 
 - Every other reader of the operand comes earlier in issue order: an order edge makes each of them
   finish before the update writes (write after read).
@@ -89,7 +89,7 @@ def _readers(graph: WorkloadGraph, buffer: Ints, wanted: list[int]) -> dict[int,
 
 
 def _constants(graph: WorkloadGraph) -> set[int]:
-    """Values that stand in memory already: made from nothing and written by nobody."""
+    """Values that stand in memory already: made from nothing and never written."""
     constant = (graph.role == Role.GENERATE) & (graph.bytes_written == 0)
     made = np.flatnonzero(constant[row_of_entry(graph.result_ptr)]) + graph.inputs
     return set(made.tolist())

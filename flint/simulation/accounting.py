@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.cost.hardware import System
 from flint.cost.roofline import rate_table
-from flint.cost.systems import System
 from flint.execution.forms import bytes_of
 from flint.execution.node_types import NodeType
 from flint.graph.distinct import distinct

@@ -164,7 +164,7 @@ def _sets(number: Ints, colour: Ints) -> tuple[Ints, Ints]:
     member = number >= 0
     group, present = np.divmod(distinct(number[member] * span + colour[member]), span)
     numbers, start = np.unique(group, return_index=True)
-    # Groups are told apart by the bytes of their sorted colours.
+    # Groups are distinguished by the bytes of their sorted colours.
     sets: dict[bytes, int] = {}
     sizes: list[int] = []
     of_group = np.full(int(number.max(initial=-1)) + 1, -1, np.int64)

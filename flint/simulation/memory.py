@@ -3,10 +3,10 @@
 The idea: walk the nodes in issue order.  A program's inputs lie in memory throughout; a result
 takes its bytes from its node to its last reader, a program's output to the end.  No bytes of their
 own take: a view, an update or a PyTorch op in place (its operand's), an elementwise kernel (that of
-an operand of its size that nobody reads later), a carried value of a loop (that of its first
+an operand of its size that is not read later), a carried value of a loop (that of its first
 operand, likewise, unless the loop reads it beside), an output donated by an input that is no longer
 read.  A kernel that reads its operands more than once (a product, a reduction, a transpose) never
-writes over them, and nobody writes over a constant.  PyTorch's gradients stay until the optimizer
+writes over them, and nothing writes over a constant.  PyTorch's gradients stay until the optimizer
 is through: parameters hold them.  A loop's body adds what one iteration needs beyond what enters
 it.
 
@@ -73,7 +73,7 @@ def memory_by_node(graph: WorkloadGraph, inputs: Sequence[ProgramInput]) -> NDAr
 
 
 def _given(graph: WorkloadGraph, inputs: Sequence[ProgramInput]) -> tuple[dict[int, int], set[int]]:
-    """Which values take which inputs' buffers, and whose buffers nobody may take."""
+    """Which values take which inputs' buffers, and which buffers stay."""
     donated = {item.donated: number for number, item in enumerate(inputs) if item.donated >= 0}
     reused = {}
     for output, number in donated.items():
@@ -92,8 +92,8 @@ def _alive(graph: WorkloadGraph, reused: dict[int, int], kept: set[int]) -> list
 
     Args:
         graph: a block.
-        reused: value -> input whose buffer it may take if nobody reads that input later.
-        kept: inputs that are needed after the block, whose buffers nobody may take.
+        reused: value -> input whose buffer it may take if that input is not read later.
+        kept: inputs that are needed after the block, whose buffers stay.
     """
     last = _last_readers(graph)
     buffer = _buffers(graph, last, reused, kept)
@@ -123,7 +123,7 @@ def _alive(graph: WorkloadGraph, reused: dict[int, int], kept: set[int]) -> list
 
 
 def _last_readers(graph: WorkloadGraph) -> list[int]:
-    """The last node that reads each value, ``len(graph)`` for outputs, -1 for nobody."""
+    """The last node that reads each value, ``len(graph)`` for outputs, -1 for none."""
     last = np.full(graph.values, -1, np.int64)
     np.maximum.at(last, graph.operand, graph.consumer)
     steps = _of_optimizer(graph)
@@ -196,7 +196,7 @@ def _buffers(
 
 
 def _free(graph: WorkloadGraph) -> list[bool]:
-    """Nodes whose results take no memory: constants that nobody writes."""
+    """Nodes whose results take no memory: constants that are not written."""
     constant = (graph.role == Role.GENERATE) & (graph.bytes_written == 0)
     found: list[bool] = (constant & (graph.kind == NodeKind.COMPUTE)).tolist()
     return found

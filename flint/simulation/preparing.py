@@ -16,10 +16,11 @@ from pathlib import Path
 
 from flint.cost.collectives import check_algorithm
 from flint.cost.fitting import fit
+from flint.cost.hardware import System
 from flint.cost.kernels import kernel_seconds
 from flint.cost.measured import Estimator, Measured, read_measured
 from flint.cost.prices import Prices
-from flint.cost.systems import ALGORITHMS, System, load_system
+from flint.cost.systems import ALGORITHMS, load_system
 from flint.execution.chains import CommunicationOrder, as_communication_order
 from flint.graph.graph import WorkloadGraph
 from flint.passes import apply

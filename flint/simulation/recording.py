@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.cost.hardware import System
 from flint.cost.measured import Estimator
-from flint.cost.systems import System
 from flint.errors import FlintError
 from flint.execution.node_types import NodeType
 from flint.graph.graph import Ints, NodeKind, WorkloadGraph

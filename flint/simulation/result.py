@@ -41,7 +41,7 @@ class ClassRow:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What is said of a workload and of each of its programs.
+    """Results for a workload and for each of its programs.
 
     What an engine does not say is not a number here, and null in JSON.
 
@@ -54,7 +54,7 @@ class Figures:
         peak_memory_bytes: the most that any rank needs.
         flops: of all ranks together, without transcendentals.
         model_flops: of these, matrix products that are not recomputed; what a fused attention
-            kernel computes again inside of its backward pass is not told apart and counts.
+            kernel computes again inside of its backward pass is not recognised and counts.
         mfu: model FLOPs against what matrix units could do in the step, each at the peak of its
             element type: ideal seconds / step seconds.
     """

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from flint.cost.hardware import System
 from flint.cost.measured import Estimator
-from flint.cost.systems import System
 from flint.errors import FlintError, UsageError
 from flint.execution.chains import CommunicationOrder
 from flint.graph.communication import UPPER_BOUND

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Final
 
 from flint.cost.collectives import check_algorithm
-from flint.cost.systems import System, load_system
+from flint.cost.hardware import System
+from flint.cost.systems import load_system
 from flint.errors import UsageError
 from flint.mesh.mesh import Mesh, parse_mesh
 from flint.passes import check_granularity

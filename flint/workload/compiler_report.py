@@ -43,7 +43,7 @@ class CompilerReport:
 
     @property
     def needed_bytes(self) -> int | None:
-        """Memory that the program needs on a device, bytes; None where nobody says."""
+        """Memory that the program needs on a device, bytes; None where it is unknown."""
         sizes = (self.argument_bytes, self.output_bytes, self.temporary_bytes, self.alias_bytes)
         if None in sizes:
             return None

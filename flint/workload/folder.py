@@ -63,8 +63,8 @@ def traced_system(folder: Path) -> str:
 
 def chained_by(document: dict[str, Any]) -> CommunicationOrder:
     """How traces chain communications by a folder's document; one chain per rank without traces."""
-    said = str((document.get("et") or {}).get("order", ""))
-    by_communicator = said.endswith(f" {CommunicationOrder.COMMUNICATOR}")
+    order = str((document.get("et") or {}).get("order", ""))
+    by_communicator = order.endswith(f" {CommunicationOrder.COMMUNICATOR}")
     return CommunicationOrder.COMMUNICATOR if by_communicator else CommunicationOrder.RANK
 
 

@@ -38,7 +38,7 @@ class ProgramInput:
     Attributes:
         type: its tensor type on one rank.
         role: "parameter", "optimizer state", "batch", "cache" (of an inference step) or "constant";
-            "unknown" where nobody says.
+            "unknown" where the source does not say.
         name: the source's name for it ("" unknown).
         donated: the output that reuses its buffer, -1 for none.
         sharding: the sharding as the module writes it ("" unknown).

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flint import registry
-from flint.cost.systems import System, load_system
+from flint.cost.hardware import System
+from flint.cost.systems import load_system
 from flint.errors import FlintError, UsageError
 from flint.graph.io import graph_to_bytes
 from flint.mesh.ranks import chosen_ranks

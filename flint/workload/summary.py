@@ -34,7 +34,7 @@ class OpRow:
         stablehlo_ops: ops that these nodes stand for.
         work: FLOPs and transcendentals by unit and element type.
         bytes_read, bytes_written: memory traffic; 0 for communications.
-        measured: nanoseconds that they took in a measured run; None where nobody measured.
+        measured: nanoseconds that they took in a measured run; None where nothing was measured.
     """
 
     op: str
@@ -196,7 +196,7 @@ class ProgramSummary:
         bytes_read, bytes_written: memory traffic.
         bytes_aliased: bytes of results that share an operand's buffer and are not moved.
         ops: largest share of FLOPs or of memory traffic first.
-        gemms, layers: sorted by FLOPs; layers and phases are empty where the source tells none.
+        gemms, layers: sorted by FLOPs; layers and phases are empty where the source names none.
         collectives: most bytes first.
         collectives_by_kind: the same added up, sorted by kind.
         inputs, output_count, output_bytes: what goes in and comes out.

@@ -2,7 +2,7 @@
 
 The idea: a group's members meet in one collective even where one has more rows than another, and
 consumers of traces want one size of it on all of them.  So every program keeps its own bytes, and
-is told the largest of those whom it meets.  Members are found program by program: what a program's
+gets the largest size among those it meets.  Members are found program by program: what a program's
 groups share with another program counts for all of its ranks, also those that never meet it.
 
     with_largest_sizes(programs, 8)     # all_to_all of 4 and 8 KB: both largest_bytes 8192
@@ -42,7 +42,7 @@ class _Issued(NamedTuple):
 
 
 def uneven_remarks(programs: tuple[Program, ...]) -> dict[str, int]:
-    """What a user is told: a text -> the number of collectives, over all programs."""
+    """Remarks for the user: a text -> the number of collectives, over all programs."""
     count = 0
     for program in programs:
         table = program.graph.tables.communications
@@ -143,7 +143,7 @@ def _matched(sequences: Sequence[list[_Issued]]) -> Iterator[tuple[_Issued, ...]
 
 
 def _sized(graph: WorkloadGraph, sizes: dict[int, int]) -> WorkloadGraph:
-    """The graph with some nodes' communications told their largest size."""
+    """The graph with some nodes' communications given their largest size."""
     table = list(graph.tables.communications)
     detail = graph.detail.copy()
     entries: dict[tuple[int, int], int] = {}

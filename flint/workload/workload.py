@@ -27,7 +27,7 @@ from flint.workload.pairing import verify_pairing
 from flint.workload.programs import Level, Order, Program
 
 if TYPE_CHECKING:
-    from flint.cost.systems import System
+    from flint.cost.hardware import System
     from flint.simulation.result import SimulationResult
     from flint.workload.compiler_report import CompilerReport
 

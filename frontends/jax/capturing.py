@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from flint import registry
 from flint.capturing.converting import workload_of
-from flint.capturing.decorator import Request
+from flint.capturing.request import Request
 from flint.frontends.jax.compile.target_compiler import Compiled, Optimizer
 from flint.frontends.jax.internals.modules import batch_partitionable
 from flint.frontends.jax.internals.partitioning_rules import answer

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from flint.capturing.converting import Part, workload_of_parts
-from flint.capturing.decorator import Request
+from flint.capturing.request import Request
 from flint.errors import FlintError, UsageError
 from flint.frontends.torch.children import run_all, scratch
 from flint.frontends.torch.ranks.behaviours import FEW, Answers, Behaviour, behaviours

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from flint.cost.collectives import collective_cost, message_seconds
 from flint.cost.fitting import fit
+from flint.cost.hardware import System, Tier
 from flint.cost.placement import hops, place, torus
-from flint.cost.systems import System, Tier, load_system
+from flint.cost.systems import load_system
 from flint.errors import UsageError
 from flint.mesh.groups import StridedGroups, along_axes, canonical, everybody, from_table
 from flint.mesh.mesh import Mesh

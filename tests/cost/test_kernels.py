@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flint.cost.hardware import KernelModel, Tile
 from flint.cost.kernels import kernel_seconds
 from flint.cost.roofline import node_seconds
-from flint.cost.systems import KernelModel, Tile, load_system
+from flint.cost.systems import load_system
 from flint.graph.building import GraphBuilder, TableBuilder, with_tables
 from flint.graph.graph import WorkloadGraph
 from flint.graph.tensor_types import tensor_type

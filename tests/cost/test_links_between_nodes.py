@@ -9,8 +9,8 @@ import pytest
 
 from flint.cost.collectives import collective_cost, message_seconds
 from flint.cost.fitting import fit
+from flint.cost.hardware import System, Tier
 from flint.cost.placement import hops
-from flint.cost.systems import System, Tier
 from flint.errors import UsageError
 from flint.mesh.groups import StridedGroups, everybody
 from flint.mesh.permutation import permutation

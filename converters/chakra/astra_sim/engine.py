@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.converters.chakra.astra_sim.run import AstraSimRun, astra_sim_binary, run_astra_sim
-from flint.cost.systems import System, load_system, system_names
+from flint.cost.hardware import System
+from flint.cost.systems import load_system, system_names
 from flint.errors import UsageError
 from flint.graph.graph import WorkloadGraph
 from flint.passes.what_if import Chosen, parse_passes

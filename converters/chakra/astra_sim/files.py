@@ -25,8 +25,8 @@ from typing import Final
 
 from flint.cost.collectives import ring_steps
 from flint.cost.fitting import fit
+from flint.cost.hardware import System, Tier
 from flint.cost.placement import place
-from flint.cost.systems import System, Tier
 from flint.errors import UsageError
 from flint.mesh.groups import StridedGroups
 from flint.mesh.network_dims import NetworkDims

@@ -15,9 +15,9 @@ from flint.converters.chakra.schema import COLLECTIVE_KIND, NodeType
 from flint.converters.chakra.write.durations import whole_micros
 from flint.converters.chakra.write.rank_classes import Stamps
 from flint.converters.chakra.write.records import NodeColumns
+from flint.cost.hardware import System
 from flint.cost.kernels import kernel_seconds
 from flint.cost.roofline import copy_seconds
-from flint.cost.systems import System
 from flint.execution.emission import Emission
 from flint.execution.forms import RankForm, bytes_of
 from flint.graph.communication import Communication

@@ -35,7 +35,7 @@ from flint.converters.chakra.write.records import (
     stamp_bytes,
 )
 from flint.converters.chakra.write.trace_files import FileClass, FileWriter
-from flint.cost.systems import System
+from flint.cost.hardware import System
 from flint.errors import FlintError, UsageError
 from flint.execution.chains import CommunicationOrder, as_communication_order, chains
 from flint.execution.emission import Emission, emit, presence_of

@@ -1,10 +1,10 @@
 """Deferring reduce-scatters: gradients are reduced later, so that other communication goes first.
 
 The idea: the i-th gradient reduction of a block is issued right after the (i + k)-th one's place,
-or at the end of the block, unless somebody needs it: readers wait and move along.  What is issued
-up to that place and only waits for the reduction or its readers, because it is on their stream or
-waits for their event, waits for what they waited for in this way.  A gradient reduction is a
-reduce-scatter from whose result no matrix product, and no message, of its block is made;
+or at the end of the block, unless another node needs it: readers wait and move along.  What is
+issued up to that place and only waits for the reduction or its readers, because it is on their
+stream or waits for their event, waits for what they waited for in this way.  A gradient reduction
+is a reduce-scatter from whose result no matrix product, and no message, of its block is made;
 activations' are left alone.  No reduction leaves its block, so none passes the end of a loop's
 iteration.
 
@@ -34,7 +34,7 @@ def defer(graph: WorkloadGraph, *, by: int) -> WorkloadGraph:
     found = _gradient_reductions(graph)
     readers = _readers(graph)
     keys = {}
-    # Until which place each reduction, and what is made from it, holds nobody up.
+    # Until which place each reduction, and what is made from it, holds nothing up.
     until = np.full(len(graph), -1, dtype=np.int64)
     for i, node in enumerate(found):
         place = found[i + by] if i + by < len(found) else len(graph)

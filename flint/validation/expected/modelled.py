@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from flint.cost.fitting import fit
+from flint.cost.hardware import System
 from flint.cost.prices import Prices
 from flint.cost.roofline import Seconds
-from flint.cost.systems import System, load_system
+from flint.cost.systems import load_system
 from flint.execution.forms import bytes_of
 from flint.graph.communication import Communication
 from flint.graph.graph import NodeKind

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec, Sharding
 
-from flint.capturing.decorator import Arguments
+from flint.capturing.request import Arguments
 from flint.errors import UsageError
 from flint.frontends.jax.internals.tracing import stated_sharding
 

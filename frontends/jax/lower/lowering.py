@@ -21,7 +21,7 @@ from typing import Any
 import jax
 
 from flint import registry
-from flint.capturing.decorator import Arguments, Request
+from flint.capturing.request import Arguments, Request
 from flint.capturing.user_frames import one_line
 from flint.errors import UsageError
 from flint.frontends.jax.failures import OTHER_MESH, explained

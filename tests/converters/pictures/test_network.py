@@ -10,7 +10,8 @@ import pytest
 
 from flint.cli import main
 from flint.converters.pictures.network_svg import network, write_network
-from flint.cost.systems import Tier, load_system
+from flint.cost.hardware import Tier
+from flint.cost.systems import load_system
 from flint.mesh.mesh import Mesh
 from flint.simulation.recording import record
 from tests.converters.pictures.browser import misplaced, needs_browser

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flint.cost.systems import Tier, load_system
+from flint.cost.hardware import Tier
+from flint.cost.systems import load_system
 from flint.errors import UsageError
 from flint.graph.building import GraphBuilder, TableBuilder, with_tables
 from flint.graph.communication import Communication

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flint.cli import main
-from flint.cost.systems import System, load_system
+from flint.cost.hardware import System
+from flint.cost.systems import load_system
 from flint.errors import FlintError, UsageError
 from flint.graph.building import GraphBuilder, TableBuilder
 from flint.graph.graph import EdgeKind, Loop, NodeKind, WorkloadGraph
