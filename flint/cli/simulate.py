@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -130,27 +130,13 @@ def simulate_command(
         communication_order = written
     if attention_as_written:
         _refuse_as_written(workload, granularity)
-    result = workload.simulate(
-        system,
-        granularity=granularity,
-        algorithm=algorithm,
-        engine=engine,
-        kernels=durations,
-        passes=chosen,
-        fused_attention=not attention_as_written,
-        communication_order=communication_order,
-    )
+    options: dict[str, Any] = {
+        "granularity": granularity, "algorithm": algorithm, "kernels": durations, "passes": chosen,
+        "fused_attention": not attention_as_written, "communication_order": communication_order,
+    }  # fmt: skip
+    result = workload.simulate(system, engine=engine, **options)
     if timeline is not None or html is not None or network is not None:
-        recording = record(
-            workload,
-            system,
-            granularity=granularity,
-            algorithm=algorithm,
-            kernels=durations,
-            passes=chosen,
-            fused_attention=not attention_as_written,
-            communication_order=communication_order,
-        )
+        recording = record(workload, system, **options)
         if timeline is not None:
             registry.converter("timeline")(recording, timeline)
         if html is not None:
