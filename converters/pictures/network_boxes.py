@@ -17,8 +17,8 @@ import numpy as np
 from markupsafe import escape
 from numpy.typing import NDArray
 
+from flint.cost.hardware import System, Tier
 from flint.cost.placement import torus
-from flint.cost.systems import System, Tier
 
 Ints = NDArray[np.int64]
 

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from flint.converters.pictures.charts import shortened
 from flint.converters.pictures.network_boxes import Drawn, Look, draw_block
-from flint.cost.placement import hops, place
 from flint.cost.hardware import System
+from flint.cost.placement import hops, place
 from flint.graph.communication import Communication
 from flint.graph.graph import NodeKind
 from flint.graph.partners import partners

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flint.converters.pictures.report import layer_seconds, report
+from flint.converters.pictures.layers import layer_seconds
+from flint.converters.pictures.report import report
 from flint.converters.pictures.timeline import write_timeline
 from flint.cost.collectives import collective_seconds
 from flint.cost.kernels import kernel_seconds

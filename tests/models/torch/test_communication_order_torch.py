@@ -15,7 +15,7 @@ from flint.cli import application  # noqa: E402
 from flint.execution.chains import CommunicationOrder  # noqa: E402
 from flint.models.torch.llama3 import TINY, training  # noqa: E402
 from flint.passes import apply  # noqa: E402
-from tests.simulation.test_against_consumer import cast_of, consumed, simulated  # noqa: E402
+from tests.simulation.test_against_consumer import actors_of, consumed, simulated  # noqa: E402
 from tests.support.shared import quick  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("torch-communication-order")
@@ -38,9 +38,9 @@ def test_ranks_are_done_at_the_tick_at_which_the_consumer_is(recorded, order, se
     programs = [
         (apply(program.graph, "kernel"), program.ranks.array()) for program in recorded.programs
     ]
-    cast = cast_of(programs, recorded.mesh.size, seed, order)
+    actors = actors_of(programs, recorded.mesh.size, seed, order)
     mesh = recorded.mesh
-    assert simulated(cast).tolist() == consumed(programs, mesh, cast, order).tolist()
+    assert simulated(actors).tolist() == consumed(programs, mesh, actors, order).tolist()
 
 
 def test_the_options_of_the_commands(recorded, tmp_path):
