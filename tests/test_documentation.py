@@ -1,8 +1,10 @@
-"""README and docs name files and folders that exist, and the README's map shows every room."""
+"""README and docs name what exists, the map shows every room, examples in docstrings run."""
 
 from __future__ import annotations
 
+import doctest
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -82,3 +84,20 @@ def test_the_map_shows_every_room_and_nothing_else() -> None:
 def test_the_places_that_newcomers_look_for_are_in_rooms_of_the_map(place: str) -> None:
     assert (ROOT / place).is_file()
     assert (ROOT / place).parent in mapped()
+
+
+#: Folder in the repository -> its import name.
+PACKAGES = {"flint": "flint", "frontends": "flint.frontends", "converters": "flint.converters"}
+EXAMPLES = [
+    path.relative_to(ROOT)
+    for folder in PACKAGES
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if ">>> " in path.read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=str)
+def test_examples_in_docstrings_say_what_comes_out(path: Path) -> None:
+    folder, *inside = path.with_suffix("").parts
+    names = [PACKAGES[folder], *(name for name in inside if name != "__init__")]
+    assert doctest.testmod(import_module(".".join(names))).failed == 0

@@ -4,8 +4,7 @@ The idea: before a step runs the types of its arguments are unknown, but its cod
 it calls.  The names that a function uses are looked up where the function would find them; whose
 modules they belong to shows the framework.  What a file merely imports does not count.
 
-    >>> uses(train_step, {"jax": {"jax"}, "torch": {"torch"}})
-    {'torch'}
+    uses(train_step, {"jax": {"jax"}, "torch": {"torch"}})      # {"torch"}
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Among whom a communication takes place, in words.
 
->>> partners(communication, Mesh((64, 8), ("data", "model")))
-'data'
+partners(communication, Mesh((64, 8), ("data", "model")))      # "data"
 """
 
 from __future__ import annotations
