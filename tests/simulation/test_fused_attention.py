@@ -65,7 +65,7 @@ def test_attention_that_cannot_be_a_kernel_is_a_note_and_no_error() -> None:
     workload = flint.capture(crossed, mesh=(1,), axes=("x",)).capture(heads, heads, heads)
     found = simulate(workload, "dgx-h100")
     assert f"{LEFT} (1 of them)" in found.notes
-    assert any("fused kernels, 1 in" in note for note in found.notes)
+    assert any("timed as 1 fused kernel (" in note for note in found.notes)
     assert record(workload, "dgx-h100").step
     assert not any(LEFT in note for note in simulate(workload, fused_attention=False).notes)
 

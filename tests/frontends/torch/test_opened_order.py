@@ -29,6 +29,8 @@ from tests.frontends.torch import small_models as small  # noqa: E402
 from tests.frontends.torch.in_child import in_child  # noqa: E402
 from tests.frontends.torch.test_data_parallel import accumulating_step, hooked  # noqa: E402
 
+pytestmark = pytest.mark.xdist_group("opened-order")
+
 
 def accumulating(model, optimizer, tokens):
     for part in (slice(0, 1), slice(1, 2)):

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 from flint.errors import FlintError, UsageError  # noqa: E402
 from tests.frontends.torch import small_models as small  # noqa: E402
 from tests.frontends.torch.in_child import record_in_child, recorded  # noqa: E402
+from tests.support.shared import quick_rows  # noqa: E402
 
 BLOCK = 4 * 32 * 32 + 2 * 64 * 32 + 4 * 32  # attention, MLP, two norms with bias
 EMBEDDING = HEAD = 64 * 32
@@ -136,7 +137,10 @@ def messages(recording, name, phase, peer=None):
     ]
 
 
-@pytest.mark.parametrize("kind,per_rank", [("GPipe", 1), ("1F1B", 1), ("Interleaved1F1B", 2)])
+SCHEDULES = [("GPipe", 1), ("1F1B", 1), ("Interleaved1F1B", 2)]
+
+
+@pytest.mark.parametrize("kind,per_rank", quick_rows(SCHEDULES, ("1F1B", 1)))
 def test_neighbouring_stages_send_what_the_other_receives(kind, per_rank):
     both = [
         recorded(small.pipeline_step, pipeline(kind, per_rank), (2,), ("pp",), rank)

@@ -58,7 +58,7 @@ def distances(request):
 
 
 @pytest.mark.parametrize(
-    "variant", quick(["own", "own, two axes", "synchronised", "synchronised, two axes"], "own")
+    "variant", quick(["own", "own, two axes", "synchronised", "synchronised, two axes"])
 )
 def test_two_steps_on_eight_devices_are_those_of_one(variant, distances):
     """Parameters, momentum (with it, gradients), running statistics and losses."""
@@ -67,6 +67,7 @@ def test_two_steps_on_eight_devices_are_those_of_one(variant, distances):
     assert max(found.values()) < 5e-5, found
 
 
+@pytest.mark.thorough
 def test_statistics_of_a_devices_images_are_not_those_of_the_batch(distances):
     assert max(distances["own or synchronised"].values()) > 0.1
 
@@ -161,7 +162,7 @@ STEPS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=STEPS)
+@pytest.fixture(scope="module", params=quick(STEPS, "tiny", "resnet50"))
 def case(request):
     step, config = STEPS[request.param]
     return step.capture(), config

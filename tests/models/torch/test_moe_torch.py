@@ -148,6 +148,7 @@ def test_grouped_products_of_the_experts():
     assert flops == {2 * rows * TINY.width * TINY.hidden}
 
 
+@pytest.mark.thorough
 def test_the_routing_model_is_told_with_every_use():
     choices = TINY.sequences * TINY.sequence * TINY.chosen
     told = {text: count for text, count in workload().warnings.items() if "routing" in text}
@@ -219,6 +220,7 @@ def test_uneven_exchanges_are_simulated_to_the_end():
     assert len(overloaded().simulate("dgx-h100").programs) == 2
 
 
+@pytest.mark.thorough
 def test_no_order_of_runs_is_needed_when_a_rank_has_one_expert():
     assert not [n for n in workload((1, 8)).graph if n.op == "aten.cat.default" and moe(n)]
     assert [n for n in workload((2, 4)).graph if n.op == "aten.cat.default" and moe(n)]

@@ -24,6 +24,8 @@ from tests.passes.totals import work
 from tests.passes.what_if.test_what_if import payload
 from tests.support.children import HUNG
 
+pytestmark = pytest.mark.xdist_group("prefetch")
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -92,6 +94,7 @@ def stages():
     return llama3.training(config, mesh=(2, 2, 2), axes=("pp", "dp", "tp")).capture()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "passes",
     [
@@ -117,6 +120,7 @@ def test_pipelines_still_meet_and_move_the_same(stages, passes):
     assert not any("changed nothing" in note for note in result.notes)
 
 
+@pytest.mark.thorough
 def test_the_shape_of_the_known_result():
     """The example, with two of the blocks and a small vocabulary."""
     shown = subprocess.run(

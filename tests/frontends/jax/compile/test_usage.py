@@ -22,7 +22,7 @@ def said(capsys, *arguments):
 @pytest.mark.parametrize(
     ("words", "match"),
     [
-        ({"level": "optimized"}, r"give a target \(--target\); there are: h100, "),
+        ({"level": "optimized"}, r"needs a target \(--target\); there are: h100, "),
         ({"level": "optimized", "target": "h1000"}, r"no target 'h1000'; there are: h100, "),
         ({"target": "h100"}, r"the partitioned level is the same for every target"),
         ({"level": "logical", "target": "h100"}, r"the logical level is the same"),
