@@ -12,6 +12,7 @@ import pytest
 
 from flint.cli import COMMANDS, main
 from tests.support.children import HUNG
+from tests.support.shared import quick
 
 TINY = Path(__file__).parent.parent / "data/stablehlo/llama_tiny_scan_fsdp4_tp2.mlirbc"
 
@@ -24,7 +25,7 @@ def folder(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", quick(["<&-", ">&-", "2>&-", "<&- >&- 2>&-"], "<&- >&- 2>&-"))
 def test_a_closed_stream_is_no_error_and_no_file_takes_its_place(closed, folder, tmp_path):
     """What is printed to a closed stream must not end in a file that was opened after it."""
     command = f"'{sys.executable}' -m flint simulate '{folder}' --html page.html {closed}"
@@ -51,7 +52,7 @@ def test_an_exit_status_is_the_same_where_nothing_can_be_said(arguments, status,
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere files are not cut at a limit")
-@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("unbuffered", quick(["", "1"], ""))
 def test_a_result_that_is_written_in_part_is_an_error(unbuffered, tmp_path):
     """A file may grow to so many bytes; the write that passes them is done in part."""
     command = f"trap '' XFSZ; ulimit -f 8; '{sys.executable}' -m flint systems --json > out.json"
@@ -64,7 +65,7 @@ def test_a_result_that_is_written_in_part_is_an_error(unbuffered, tmp_path):
     assert run.stderr.startswith("flint: ") and run.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("unbuffered", quick(["", "1"], ""))
 @pytest.mark.parametrize("arguments", [["systems"], ["systems", "--json"], ["--help"]])
 def test_a_reader_that_has_gone_is_told_nothing(arguments, unbuffered):
     read, write = os.pipe()

@@ -243,6 +243,7 @@ def test_a_busy_machine_makes_no_bytecode_too_slow(monkeypatch):
     mlir_check.check_bytecode(b"ML\xefR....", "f.mlirbc")
 
 
+@pytest.mark.thorough
 def test_flipped_bytes_in_bytecode_end_in_a_module_or_an_error(forms):
     """Among these are bytes on which MLIR's own reader aborts the process."""
     data = forms[Kind.MLIR_BYTECODE]

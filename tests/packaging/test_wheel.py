@@ -78,6 +78,7 @@ def test_the_version_is_the_distribution_s(installed: Installed, project: dict[s
     assert shown.strip() == project["project"]["version"]
 
 
+@pytest.mark.thorough
 def test_types_reach_the_user_s_type_checker(installed: Installed) -> None:
     (installed.folder / "user.py").write_text(
         textwrap.dedent(

@@ -10,6 +10,8 @@ import pytest
 
 from tests.support.children import HUNG
 
+pytestmark = pytest.mark.thorough
+
 pytest.importorskip("torch")
 
 

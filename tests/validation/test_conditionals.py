@@ -9,6 +9,7 @@ from flint.errors import FlintError
 from flint.observed.classes import OpClass
 from flint.validation.rewrites.branches import CHOSEN, NOT_CHOSEN
 from flint.validation.validating import validate
+from tests.support.shared import quick, quick_rows
 from tests.validation import xla_conditionals
 from tests.validation.xla_runs import Runs
 
@@ -60,7 +61,7 @@ def test_a_sum_over_axes_of_no_branch_that_ran_is_of_another_mesh(name, run, bra
         assert CHOSEN not in report.explained
 
 
-@pytest.mark.parametrize("name", xla_conditionals.typed)
+@pytest.mark.parametrize("name", quick(xla_conditionals.typed, next(iter(xla_conditionals.typed))))
 def test_a_branch_of_another_type_than_captured_is_compared_as_the_program_has_it(name, compare):
     report = compare(name, name)
     assert report.ok, report.verdict
@@ -69,7 +70,9 @@ def test_a_branch_of_another_type_than_captured_is_compared_as_the_program_has_i
     assert report.classes[OpClass.GEMM].explained_captured == (0 if chosen else 2 * 8)
 
 
-@pytest.mark.parametrize(("name", "ranks"), [("behind", 8), ("within", 2)])
+@pytest.mark.parametrize(
+    ("name", "ranks"), quick_rows([("behind", 8), ("within", 2)], ("within", 2))
+)
 def test_what_data_chose_of_several_programs_of_one_module_is_told(name, ranks, compare):
     report = compare(name, name)
     assert report.ok, report.verdict

@@ -57,6 +57,7 @@ def test_products_of_vectors_and_outer_products_are_found_as_multiplications(com
     assert gemms.by_name == 8  # and that is no match of sizes
 
 
+@pytest.mark.thorough
 def test_a_product_of_vectors_of_another_number_is_another_one(compare):
     report = compare("sixteen_vectors")
     assert report.ok, named(report)
@@ -67,6 +68,7 @@ def test_a_product_of_vectors_of_another_number_is_another_one(compare):
     assert not compare("one_vector", "four_vectors").ok
 
 
+@pytest.mark.thorough
 def test_a_product_of_vectors_of_another_length_is_no_such_multiplication(compare):
     report = compare("vectors_changed", "vectors")
     assert not report.ok
@@ -91,12 +93,14 @@ def test_a_product_with_a_number_that_is_not_known_before_must_run(compare):
     assert "not executed dot_general 1x1024x1x1 " in named(report)
 
 
+@pytest.mark.thorough
 def test_an_outer_product_with_a_repeated_number_is_one_with_a_number(compare):
     report = compare("mean")
     assert report.ok, named(report)
     assert report.explained[SCALED] == 8
 
 
+@pytest.mark.thorough
 def test_an_outer_product_of_what_is_not_one_number_must_run(compare):
     report = compare("weighted", "mean")
     assert not report.ok
@@ -218,12 +222,14 @@ def test_what_an_all_reduce_reduces_with_is_compared(compare):
     assert "256 bytes f32 maximum among" in named(report)
 
 
+@pytest.mark.thorough
 def test_all_reduces_of_as_many_bytes_are_told_apart_by_type_and_reduction(compare):
     report = compare("four_sums")
     assert report.ok, named(report)
     assert report.classes[OpClass.ALL_REDUCE].matched == 4 * 8
 
 
+@pytest.mark.thorough
 def test_a_ragged_product_runs_as_a_dense_one_of_all_its_groups(compare):
     """Of 32 x 16 by 16 x 24 in 4 groups: sums of 4 * 16 and 4 * 24, and 4 products of 32 rows."""
     report = compare("four_groups")
@@ -234,6 +240,7 @@ def test_a_ragged_product_runs_as_a_dense_one_of_all_its_groups(compare):
     assert RAGGED not in report.explained
 
 
+@pytest.mark.thorough
 def test_two_products_of_the_same_values_over_other_dims_are_two(compare):
     assert compare("both_gradients").explained.keys() <= {SWAPPED}
     report = compare("both_gradients", "one_gradient")
@@ -278,6 +285,7 @@ def test_a_gather_of_what_changes_in_a_loop_must_run_in_each_iteration(compare):
     assert "not executed all_gather" in named(report)
 
 
+@pytest.mark.thorough
 def test_what_leaves_two_loops_runs_once(compare):
     report = compare("loops")
     assert report.ok, named(report)
@@ -300,6 +308,7 @@ def test_a_loop_that_something_leaves_runs_as_often_as_captured(compare):
     assert not compare("six_times", "one_time").ok  # which has no loop
 
 
+@pytest.mark.thorough
 def test_what_changes_in_the_outer_loop_may_leave_the_inner_one_only(compare):
     report = compare("loops_changed", "loops")
     assert not report.ok
@@ -314,6 +323,7 @@ def test_a_branch_that_data_did_not_choose_is_told_and_the_other_one_compared(co
     assert report.classes[OpClass.GEMM].matched == (2 + 2 * 4) * 8  # and x @ x.T @ x
 
 
+@pytest.mark.thorough
 def test_a_step_of_which_only_the_branch_that_was_not_captured_has_products(compare):
     report = compare("alone")  # 4 products in each branch
     assert report.ok, named(report)
@@ -336,6 +346,7 @@ def test_of_three_branches_each_ran_as_often_as_the_trace_says(branch, not_chose
     assert report.explained.get(CHOSEN, 0) == chosen * 8
 
 
+@pytest.mark.thorough
 def test_two_conditionals_of_the_same_branches_are_told_one_by_one(compare):
     report = compare("twice_large", "never_large")
     assert report.ok, named(report)

@@ -38,6 +38,7 @@ from tests.frontends.torch.tiny_models import (
     token_batch,
     trainer,
 )
+from tests.support.shared import quick
 
 
 def adamw(**options):
@@ -128,7 +129,7 @@ def sharded():
 
 
 @pytest.mark.xdist_group("sharded_steps")
-@pytest.mark.parametrize("name", ["fsdp", "hsdp", "tensor parallel"])
+@pytest.mark.parametrize("name", quick(["fsdp", "hsdp", "tensor parallel"]))
 def test_a_parallel_step_on_four_devices_gives_the_whole_batchs_parameters(sharded, name):
     found = sharded[name]
     assert found["compared"] == 4 * found["parameters"]
@@ -147,6 +148,7 @@ def test_parallel_steps_have_the_collectives_of_their_wrapping(sharded):
 
 
 @pytest.mark.xdist_group("sharded_steps")
+@pytest.mark.thorough
 @pytest.mark.parametrize("along", ALONG)
 @pytest.mark.parametrize("name", EXCHANGES)
 def test_a_communication_on_four_devices_does_what_torch_distributed_says(sharded, name, along):

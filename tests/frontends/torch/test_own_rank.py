@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 
 import flint  # noqa: E402
+from tests.support.shared import quick, quick_rows  # noqa: E402
 
 AXES = ("dp", "tp")
 
@@ -66,7 +67,7 @@ def to_rank_one(mesh, x):
     return parts[0] @ x if root else x @ x @ x
 
 
-@pytest.mark.parametrize("shape", [(4,), (4, 2), (64, 64)])
+@pytest.mark.parametrize("shape", quick([(4,), (4, 2), (64, 64)], (4, 2)))
 def test_what_only_rank_one_does_is_seen(shape):
     counts = products(captured(by_rank, shape))
     assert counts == [1, 2] + [1] * (len(counts) - 2)
@@ -99,7 +100,10 @@ def test_a_place_in_a_node_is_a_question_about_the_rank():
     assert [rank for rank, count in enumerate(counts) if count == 2] == list(range(3, 64, 8))
 
 
-@pytest.mark.parametrize(("step", "world", "odd"), [(by_environment, 4, 1), (by_table, 8, 5)])
+@pytest.mark.parametrize(
+    ("step", "world", "odd"),
+    quick_rows([(by_environment, 4, 1), (by_table, 8, 5)], (by_environment, 4, 1)),
+)
 def test_few_ranks_are_all_recorded_where_questions_are_not_seen(step, world, odd):
     counts = products(captured(step, (world,)))
     assert [rank for rank, count in enumerate(counts) if count == 2] == [odd]

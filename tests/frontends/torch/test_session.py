@@ -158,6 +158,7 @@ def test_neighbouring_stages_send_what_the_other_receives(kind, per_rank):
     assert {op.args[0][0].shape for op in messages(both[0], "send", "forward")} == {(2, 16, 32)}
 
 
+@pytest.mark.thorough
 def test_a_stage_names_its_part_of_the_model():
     recording = recorded(small.pipeline_step, pipeline("1F1B"), (2,), ("pp",), 1)
     names = {item.name for item in recording.inputs if item.role == "parameter"}
@@ -165,6 +166,7 @@ def test_a_stage_names_its_part_of_the_model():
     assert {op.module.split(".")[1] for op in recording.ops if "layers" in op.module} == {"2", "3"}
 
 
+@pytest.mark.thorough
 def test_a_sharded_pipeline():
     recording = recorded(small.pipeline_step, pipeline("1F1B", shard=True), (2, 2), ("pp", "dp"), 3)
     assert len(messages(recording, "recv_", "forward", 1)) == 4  # rank 3 = (1, 1), from (0, 1)
@@ -174,6 +176,7 @@ def test_a_sharded_pipeline():
     assert {recording.groups[op.group].ranks for op in scattered} == {(2, 3)}
 
 
+@pytest.mark.thorough
 def test_a_pipeline_of_three_learns_shapes_through_all_stages():
     recording = recorded(small.pipeline_step, pipeline("GPipe"), (3,), ("pp",), 2)
     assert {op.writes[0].shape for op in messages(recording, "recv_", "forward", 1)} == {

@@ -45,13 +45,14 @@ FORMS = [
 CASES = [f"{form}, {capacity}" for capacity in ("nothing dropped", "dropped") for form in FORMS]
 
 
-@pytest.mark.parametrize("case", quick(CASES, "all_to_all, 2-D, dropped", "einsum, 3-D, dropped"))
+@pytest.mark.parametrize("case", quick(CASES, "all_to_all, 2-D, dropped"))
 def test_loss_and_gradients_are_those_of_each_token_going_through_its_experts(case, runs):
     found = runs[case]
     assert len(found) == 1 + 13  # the loss; embedding, head, norm and ten arrays of the blocks
     assert max(found.values()) < 3e-5, found
 
 
+@pytest.mark.thorough
 def test_what_is_dropped_changes_the_loss(runs):
     assert abs(runs["loss, dropped"] / runs["loss, nothing dropped"] - 1) > 1e-3
 

@@ -18,7 +18,7 @@ from flint.passes import apply  # noqa: E402
 from tests.simulation.test_against_consumer import actors_of, consumed, simulated  # noqa: E402
 from tests.support.shared import quick  # noqa: E402
 
-pytestmark = pytest.mark.xdist_group("torch-communication-order")
+pytestmark = [pytest.mark.xdist_group("torch-communication-order"), pytest.mark.thorough]
 
 CASES = {
     "sharded and tensor parallel": (TINY, (2, 2), ("dp", "tp")),

@@ -181,6 +181,7 @@ SENT = TINY.sequences * TINY.sequence * TINY.chosen * TINY.width * BF16
 LOADED, IDLE = 4 * SENT * 10 // 16, 4 * SENT * 2 // 16
 
 
+@pytest.mark.thorough
 def test_an_uneven_exchange_keeps_each_ranks_bytes_and_has_the_largest_on_all_ranks():
     loads = {}
     for program in overloaded().programs:
@@ -204,6 +205,7 @@ def attributes_of(path):
         yield {item.name: getattr(item, item.WhichOneof("value")) for item in found}
 
 
+@pytest.mark.thorough
 def test_an_uneven_exchange_has_one_size_in_the_traces_and_each_ranks_own_beside_it(tmp_path):
     overloaded().save(tmp_path / "out", annotate=True)
     assert not check(tmp_path / "out").findings
@@ -215,6 +217,7 @@ def test_an_uneven_exchange_has_one_size_in_the_traces_and_each_ranks_own_beside
         assert own == {(SENT, got), (got, SENT)}
 
 
+@pytest.mark.thorough
 def test_uneven_exchanges_are_simulated_to_the_end():
     """Members of an exchange meet by its size; another size on one of them waits for ever."""
     assert len(overloaded().simulate("dgx-h100").programs) == 2

@@ -17,7 +17,7 @@ from flint.graph.graph import Phase  # noqa: E402
 from flint.graph.work import Unit  # noqa: E402
 from flint.models.torch.resnet import RESNET50, TINY, ResNet, train_tiny, training  # noqa: E402
 
-pytestmark = pytest.mark.xdist_group("torch-resnet")
+pytestmark = [pytest.mark.xdist_group("torch-resnet"), pytest.mark.thorough]
 
 #: What a real run issued; origin and form: tests/data/kineto/README.md.
 REAL = json.loads((Path(__file__).parents[2] / "data/kineto/resnet50_ddp.json").read_text())

@@ -45,6 +45,7 @@ def fsdp2():
     return apply(program.graph, "kernel")
 
 
+@pytest.mark.thorough
 def test_every_gather_of_fsdp2_is_one_of_weights(fsdp2):
     found = gathers(fsdp2)
     # The embedding once, 4 blocks twice, what is outside them (norm and head) at most twice.
@@ -52,6 +53,7 @@ def test_every_gather_of_fsdp2_is_one_of_weights(fsdp2):
     assert list(weight_gathers(fsdp2, 0)) == found
 
 
+@pytest.mark.thorough
 def test_gathers_of_fsdp2_move_with_what_prepares_them(fsdp2):
     """With the k-th issued in the place of the (k - 2)-th, fewer products stand before each."""
 

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.xdist_group("torch-real")
 real = functools.cache(lambda name: run_really(CASES[name]))
 faked = functools.cache(lambda name: run_faked(CASES[name]))
 preload = pytest.fixture(scope="module", autouse=True)(preload)
-#: One of each family, for every run of the tests.
-FAMILIES = ("plain", "DDP", "FSDP2", "1F1B, 2 stages")
+#: For every run of the tests; tests/validation has DDP, test_session pipelines.
+FAMILIES = ("plain", "FSDP2")
 every_case = pytest.mark.parametrize("name", quick(CASES, *FAMILIES))
 
 
@@ -118,7 +118,7 @@ def _copied(item):
 PIPELINES = [name for name in CASES if "pp" in CASES[name].axes]
 
 
-@pytest.mark.parametrize("name", quick(PIPELINES, "1F1B, 2 stages"))
+@pytest.mark.parametrize("name", quick(PIPELINES))
 def test_every_message_that_is_sent_is_received(name):
     sent, received = Counter(), Counter()
     for rank, seen in faked(name).items():
