@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from flint import registry
+from flint.capturing.donation import donations
 from flint.errors import UsageError
+from flint.graph.graph import WorkloadGraph
 from flint.mesh.mesh import Mesh
 from flint.mesh.ranks import RankSet
 from flint.passes.branches import split_by_rank
@@ -42,6 +44,7 @@ def convert(
     loop_lookahead: int | None = 0,
     fuse: bool = False,
     entry: str | None = None,
+    replicas: bool = False,
 ) -> Workload:
     """Convert a saved per-device program.
 
@@ -62,6 +65,8 @@ def convert(
         fuse: open composites (PyTorch's kernels) as a compiler would, within the recorded order;
             False keeps each a kernel.
         entry: function to start from, where a module has several and no ``@main``.
+        replicas: the mesh may be larger than the module is for: it runs independent copies of the
+            program, which do not communicate with each other.
 
     Raises:
         UsageError: a mesh that does not fit, options that make no sense.
@@ -80,7 +85,7 @@ def convert(
     grid = _mesh(mesh, axes)
     read: Callable[..., Module] = registry.frontend("saved")
     module = read(path, entry=entry)
-    walked = walk(module, grid, options)
+    walked = walk(module, grid, options, replicate=replicas)
     if axes is not None and grid is None:
         walked = _renamed(walked, axes)
     data = path.read_bytes()
@@ -136,14 +141,14 @@ def workload_of(
         listing: the same for people to read.
         inputs: what is known of the entry's parameters; default: what the module says.
     """
-    inputs = program_inputs(module) if inputs is None else inputs
+    inputs = program_inputs(module, walked.graph) if inputs is None else inputs
     world = walked.world
     recorded = bool(module.issues)
     # Ordered before the split: programs of one module must issue what they share in one order.
     graph = walked.graph if recorded else mark_optimizer(walked.graph)
     if not recorded and not module.scheduled:
         graph = issue_order(graph)
-    splits = split_by_rank(graph, world.partitions, world.replicas)
+    splits = split_by_rank(graph, world.partitions, world.replicas, world.copies)
     programs = tuple(
         Program(
             name="main" if len(splits) == 1 else f"main_{number}",
@@ -159,7 +164,7 @@ def workload_of(
     workload = Workload(
         mesh=walked.mesh,
         programs=programs,
-        level=_level(module),
+        level=_level(module, walked.per_device),
         order=_order(module, recorded),
         options={key: _plain(value) for key, value in asdict(options).items()},
         input=source,
@@ -169,10 +174,10 @@ def workload_of(
     return workload
 
 
-def _level(module: Module) -> Level:
+def _level(module: Module, per_device: bool) -> Level:
     if module.optimized:
         return Level.OPTIMIZED
-    return Level.PARTITIONED if module.partitioned else Level.LOGICAL
+    return Level.PARTITIONED if per_device else Level.LOGICAL
 
 
 def _order(module: Module, recorded: bool) -> Order:
@@ -213,7 +218,7 @@ def workload_of_parts(
             name="main" if len(parts) == 1 else f"main_{number}",
             graph=part.walked.graph,
             ranks=part.ranks,
-            inputs=program_inputs(part.module),
+            inputs=program_inputs(part.module, part.walked.graph),
             module=part.saved,
         )
         for number, part in enumerate(parts)
@@ -235,27 +240,37 @@ def workload_of_parts(
 
 def _remarks(walked: Walked) -> dict[str, int]:
     """What a user should know about the whole."""
+    if walked.world.copies > 1:
+        text = (
+            f"the program is for {walked.world.devices} devices and stands {{}} times in the mesh"
+        )
+        return {text.format(walked.world.copies) + "; its copies do not communicate": 1}
     if walked.mesh.size > 1:
         return {}
     return {"the program is for one device, and simulators need at least two ranks": 1}
 
 
-def program_inputs(module: Module) -> tuple[ProgramInput, ...]:
-    """What a module says about its entry parameters."""
-    arguments = module.functions["main"].args
+def program_inputs(module: Module, graph: WorkloadGraph) -> tuple[ProgramInput, ...]:
+    """What a module says about its entry parameters.
+
+    Args:
+        module: op records.
+        graph: of the module: what a rank holds of each parameter and output.
+    """
+    donated = donations(module.donated, module.donors, graph)
 
     def of(values: tuple[str, ...], number: int) -> str:
         return values[number] if number < len(values) else ""
 
     return tuple(
         ProgramInput(
-            type=module.type_of(argument),
+            type=graph.type_of(number),
             role=of(module.input_roles, number) or "unknown",
             name=of(module.input_names, number),
-            donated=module.donated.get(number, -1),
+            donated=donated.get(number, -1),
             sharding=of(module.input_shardings, number),
         )
-        for number, argument in enumerate(arguments)
+        for number in range(graph.inputs)
     )
 
 

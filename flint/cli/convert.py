@@ -19,6 +19,7 @@ from flint.cli.options import (
     MeshOption,
     OutputOption,
     RanksOption,
+    ReplicasOption,
     SystemOption,
     by_name,
     existing,
@@ -46,6 +47,7 @@ def convert_command(
     *,
     mesh: MeshOption = None,
     axes: AxesOption = None,
+    replicas: ReplicasOption = False,
     system: SystemOption = DEFAULT_SYSTEM,
     ranks: RanksOption = "all",
     granularity: GranularityOption = "kernel",
@@ -72,14 +74,14 @@ def convert_command(
     for file in (*files, *(et or ())):
         existing(file)
     if et or step or _recorded(files):
-        of_programs = options.given() | {"--entry": entry is not None}
+        of_programs = options.given() | {"--entry": entry is not None, "--replicas": replicas}
         of_control_flow = {name: of_programs.pop(name) for name in ("--trip-count", "--branch")}
         refuse(of_programs, "for programs: a profile is converted as it ran")
         if not any(map(_is_jax_profile, files)):
             refuse(of_control_flow, "for programs: PyTorch's traces have no loops or branches")
         workload = _convert_traces(files, et or [], step, mesh, axes, options)
     else:
-        workload = convert_file(files[0], mesh, axes, options, entry)
+        workload = convert_file(files[0], mesh, axes, options, entry, replicas=replicas)
     save_and_report(
         workload, output, time.perf_counter() - started, system=system, ranks=ranks,
         granularity=granularity, communication_order=communication_order, annotate=annotate,

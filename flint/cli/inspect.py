@@ -16,6 +16,7 @@ from flint.cli.options import (
     EntryOption,
     JsonOption,
     MeshOption,
+    ReplicasOption,
     existing,
 )
 from flint.cli.program_options import ProgramOptions, convert_file, with_program_options
@@ -82,6 +83,7 @@ def inspect_command(
     ] = None,
     mesh: MeshOption = None,
     axes: AxesOption = None,
+    replicas: ReplicasOption = False,
     options: ProgramOptions,
     entry: EntryOption = None,
     json_output: JsonOption = False,
@@ -91,11 +93,12 @@ def inspect_command(
         of_timeline = {"--rank": rank is not None, "--system": system}
         refuse(of_timeline, "for a timeline: give --perfetto FILE")
     if path.is_dir():
-        of_programs = {"--mesh": mesh, "--axes": axes} | options.given() | {"--entry": entry}
+        of_programs = {"--mesh": mesh, "--axes": axes, "--replicas": replicas}
+        of_programs |= options.given() | {"--entry": entry}
         refuse(of_programs, f"for programs: {path} is a workload folder, converted already")
         workload = load(path)
     else:
-        workload = convert_file(path, mesh, axes, options, entry)
+        workload = convert_file(path, mesh, axes, options, entry, replicas=replicas)
     if (graphml or dot) and program is None and len(workload.programs) > 1:
         names = ", ".join(item.name for item in workload.programs[:8])
         raise UsageError(f"a graph file holds one program: give --program, one of {names}")

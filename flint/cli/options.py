@@ -92,6 +92,13 @@ MeshOption = Annotated[
     str | None,
     typer.Option("--mesh", help="Device grid, for example 64,8 [default: the module's]."),
 ]
+ReplicasOption = Annotated[
+    bool,
+    typer.Option(
+        "--replicas",
+        help="Fill a mesh that is larger than the program is for with independent copies of it.",
+    ),
+]
 AxesOption = Annotated[
     str | None, typer.Option("--axes", help="Names of the mesh axes, for example data,model.")
 ]

@@ -112,13 +112,21 @@ def with_program_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def convert_file(
-    path: Path, mesh: str | None, axes: str | None, options: ProgramOptions, entry: str | None
+    path: Path,
+    mesh: str | None,
+    axes: str | None,
+    options: ProgramOptions,
+    entry: str | None,
+    *,
+    replicas: bool,
 ) -> Workload:
     """``flint.convert`` with the command line's words."""
     from flint.capturing.converting import convert
 
     given, names = grid(mesh, axes)
-    return convert(path, mesh=given, axes=names, entry=entry, **options.decisions())
+    return convert(
+        path, mesh=given, axes=names, entry=entry, replicas=replicas, **options.decisions()
+    )
 
 
 def _lookahead(text: str) -> int | None:

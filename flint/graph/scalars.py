@@ -87,6 +87,13 @@ class Place:
     iterations: dict[int, Any] = field(default_factory=dict)
 
 
+def place_of(
+    ranks: Any, partitions: int, replicas: int, iterations: dict[int, Any] | None = None
+) -> Place:
+    """Ids of ranks: rank = (copy * replicas + replica) * partitions + partition."""
+    return Place(ranks % partitions, ranks // partitions % replicas, iterations or {})
+
+
 def _truncated_divide(a: Any, b: Any) -> Any:
     safe = np.where(b == 0, 1, b)
     floor = np.floor_divide(a, safe)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from flint.errors import FlintError
 from flint.graph.building import GraphBuilder, TableBuilder, with_tables
 from flint.graph.graph import Conditional, Loop, NodeKind, WorkloadGraph
-from flint.graph.scalars import Place, Scalar, evaluate, largest_parts, levels
+from flint.graph.scalars import Place, Scalar, evaluate, largest_parts, levels, place_of
 from flint.graph.work import Role
 from flint.mesh.ranks import RankSet, all_ranks, from_mask
 from flint.passes.copying import Edges, copy_node
@@ -40,24 +40,27 @@ class Split:
     ranks: RankSet
 
 
-def split_by_rank(graph: WorkloadGraph, partitions: int, replicas: int = 1) -> list[Split]:
+def split_by_rank(
+    graph: WorkloadGraph, partitions: int, replicas: int = 1, copies: int = 1
+) -> list[Split]:
     """The programs that the ranks really run, conditionals resolved.
 
     Args:
         graph: may hold conditionals with predicates, at any depth.
-        partitions, replicas: of the module; rank = replica * partitions + partition.
+        partitions, replicas, copies: of the module, as in ``place_of``.
 
     Raises:
         FlintError: more than ``MAX_PROGRAMS`` distinct programs.
     """
-    world = partitions * replicas
+    world = partitions * replicas * copies
     found = list(_conditionals(graph, ()))
     if not found:
         return [Split(graph, all_ranks(world))]
     ranks = np.arange(world, dtype=np.int64)
     behaviour = np.zeros(world, dtype=np.int64)
+    ids = (partitions, replicas)
     for conditional, trips in found:
-        behaviour = _merged(behaviour, _outcomes(conditional, trips, ranks, partitions))
+        behaviour = _merged(behaviour, _outcomes(conditional, trips, ranks, ids))
     classes, first = np.unique(behaviour, return_index=True)
     if len(classes) > MAX_PROGRAMS:
         raise FlintError(
@@ -66,7 +69,7 @@ def split_by_rank(graph: WorkloadGraph, partitions: int, replicas: int = 1) -> l
         )
     splits = []
     for number, representative in zip(classes.tolist(), first.tolist(), strict=True):
-        place = Place(representative % partitions, representative // partitions)
+        place = place_of(representative, *ids)
         tables = TableBuilder(graph.tables)
         resolved = _Resolver(tables, place).graph(graph, 0)
         splits.append(Split(with_tables(resolved, tables.finish()), from_mask(behaviour == number)))
@@ -95,7 +98,10 @@ def _merged(codes: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.i
 
 
 def _outcomes(
-    conditional: Conditional, trips: tuple[int, ...], ranks: NDArray[np.int64], partitions: int
+    conditional: Conditional,
+    trips: tuple[int, ...],
+    ranks: NDArray[np.int64],
+    ids: tuple[int, int],
 ) -> NDArray[np.int64]:
     """A number per rank that is equal for ranks with equal branches in all iterations.
 
@@ -112,7 +118,7 @@ def _outcomes(
             "evaluate"
         )
     alike = np.zeros(len(ranks), dtype=np.int64)
-    everywhere = Place(ranks % partitions, ranks // partitions)
+    everywhere = place_of(ranks, *ids)
     for part in largest_parts(predicate, lambda levels_: not levels_):
         if part.op != "constant":
             alike = _merged(alike, np.broadcast_to(evaluate(part, everywhere), ranks.shape))
@@ -122,7 +128,7 @@ def _outcomes(
     per_chunk = max(1, _CHUNK // max(steps, 1))
     for start in range(0, len(first), per_chunk):
         some = ranks[first[start : start + per_chunk]]
-        taken = _branches(predicate, used, shape, some, partitions)
+        taken = _branches(predicate, used, shape, some, ids)
         codes = [seen.setdefault(row.tobytes(), len(seen)) for row in taken]
         numbers[start : start + per_chunk] = codes
     return numbers[inverse.reshape(-1)]
@@ -133,13 +139,13 @@ def _branches(
     used: list[int],
     shape: list[int],
     ranks: NDArray[np.int64],
-    partitions: int,
+    ids: tuple[int, int],
 ) -> NDArray[np.int64]:
     """Branch by rank and iteration of the loops in ``used``, shape [ranks, iterations]."""
     steps = int(np.prod(shape)) if shape else 1
     grid = np.indices(shape, dtype=np.int64).reshape(len(shape), steps)
     iterations = {level: grid[i][None, :] for i, level in enumerate(used)}
-    place = Place(ranks[:, None] % partitions, ranks[:, None] // partitions, iterations)
+    place = place_of(ranks[:, None], *ids, iterations)
     value = np.asarray(evaluate(predicate, place)).astype(np.int64)
     return np.ascontiguousarray(np.broadcast_to(value, (len(ranks), steps)))
 

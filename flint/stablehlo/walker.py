@@ -24,11 +24,12 @@ from flint.stablehlo.collectives.world import World, mesh_of, world_of
 from flint.stablehlo.handlers import HANDLERS
 from flint.stablehlo.handlers.simple import simple
 from flint.stablehlo.options import WalkOptions
-from flint.stablehlo.read.records import Module
+from flint.stablehlo.read.records import Module, is_sharded
 from flint.stablehlo.recorded.fused_order import issued
 from flint.stablehlo.recorded.scheduled import issued_as_scheduled
 from flint.stablehlo.sources.borrowed_sources import with_borrowed_sources
 from flint.stablehlo.walk.scope import Scope
+from flint.stablehlo.walk.shard_ends import with_shards_at_ends
 from flint.stablehlo.walk.state import WalkState
 
 
@@ -40,6 +41,7 @@ class Walked:
         graph: the program, in text order.
         mesh: the mesh given, or the module's own.
         world: partitions and replicas.
+        per_device: whether all shapes are those of one device; False before partitioning.
         warnings: text -> count.
         ops: ops walked (calls opened, loop bodies once).
     """
@@ -47,30 +49,57 @@ class Walked:
     graph: WorkloadGraph
     mesh: Mesh
     world: World
+    per_device: bool
     warnings: dict[str, int]
     ops: int
 
 
 @uncollected
-def walk(module: Module, mesh: Mesh | None = None, options: WalkOptions | None = None) -> Walked:
+def walk(
+    module: Module,
+    mesh: Mesh | None = None,
+    options: WalkOptions | None = None,
+    *,
+    replicate: bool = False,
+) -> Walked:
     """The workload graph of a module's entry function.
 
     Args:
         module: op records.
         mesh: the mesh of the result; it must have as many devices as the module is for.
         options: the user's choices.
+        replicate: the mesh may hold independent copies of the module, see ``world_of``.
 
     Raises:
         UsageError: a mesh of another size.
         FlintError: a loop without a trip count, a data-dependent conditional whose branches
             communicate differently, groups that do not fit, and with ``strict`` an unknown op.
     """
-    world = world_of(module, mesh)
+    world = world_of(module, mesh, replicate=replicate)
     handlers = defaultdict(lambda: simple, HANDLERS)
     state = WalkState(module, world, options or WalkOptions(), handlers)
     graph = _graph(state)
     _check_options(state)
-    return Walked(graph, mesh or mesh_of(module, world), world, dict(state.warnings), state.ops)
+    graph, complete = with_shards_at_ends(graph)
+    per_device = complete and (module.partitioned or _shards_alone(module, graph))
+    return Walked(
+        graph=graph,
+        mesh=mesh or mesh_of(module, world),
+        world=world,
+        per_device=per_device,
+        warnings=dict(state.warnings),
+        ops=state.ops,
+    )
+
+
+def _shards_alone(module: Module, graph: WorkloadGraph) -> bool:
+    """Whether every parameter with a sharding has the type of its shard in ``graph``."""
+    arguments = module.functions["main"].args
+    return all(
+        graph.type_of(number) != module.type_of(argument)
+        for number, argument in enumerate(arguments)
+        if is_sharded(module.input_shardings[number])
+    )
 
 
 def _graph(state: WalkState) -> WorkloadGraph:

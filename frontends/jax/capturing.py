@@ -15,14 +15,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from flint import registry
-from flint.capturing.converting import workload_of
+from flint.capturing.converting import program_inputs, workload_of
 from flint.capturing.request import Request
 from flint.frontends.jax.compile.target_compiler import Compiled, Optimizer
 from flint.frontends.jax.internals.modules import batch_partitionable
 from flint.frontends.jax.internals.partitioning_rules import answer
 from flint.frontends.jax.lower.listing import MAX_BYTES, listing_of, listing_of_hlo
 from flint.frontends.jax.lower.lowering import ANY_GPU, Lowered, OtherFrameworkError, lower
-from flint.frontends.jax.lower.mlir_interface import inputs_of
+from flint.frontends.jax.lower.mlir_interface import named_inputs
 from flint.frontends.jax.partition.partitioning import Partitioner
 from flint.frontends.jax.partition.remarks import remarks
 from flint.frontends.jax.requests import Compilation
@@ -76,10 +76,11 @@ def capture(request: Request) -> Workload:
             return workload
         program = _program(child, lowered, request)
     module = program.module
-    module.partitioned = request.level is not Level.LOGICAL
+    module.donors = lowered.interface.donated
     module.warnings = module.warnings | lowered.warnings
     options = request.options.walk
-    walked = walk(module, lowered.mesh, options)
+    per_device = request.level is not Level.LOGICAL
+    walked = replace(walk(module, lowered.mesh, options), per_device=per_device)
     workload = workload_of(
         walked,
         module,
@@ -91,7 +92,7 @@ def capture(request: Request) -> Workload:
         },
         saved=program.saved,
         listing=program.listing,
-        inputs=inputs_of(module, lowered.interface),
+        inputs=named_inputs(program_inputs(module, walked.graph), lowered.interface),
     )
     return replace(workload, compiled=program.compiled)
 

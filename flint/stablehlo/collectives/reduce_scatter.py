@@ -17,7 +17,7 @@ from itertools import chain
 import numpy as np
 
 from flint.graph.communication import Communication
-from flint.graph.scalars import Place, Scalar, evaluate, levels
+from flint.graph.scalars import Scalar, evaluate, levels
 from flint.mesh.groups import Groups
 from flint.stablehlo.collectives.world import World
 from flint.stablehlo.read.records import Block, Module, Op
@@ -73,9 +73,7 @@ class Finder:
         self.module = module
         self.uses = Uses(module)
         self.ranks = np.arange(world.size, dtype=np.int64)
-        self.place = Place(
-            partitions=self.ranks % world.partitions, replicas=self.ranks // world.partitions
-        )
+        self.place = world.place(self.ranks)
         self._own: dict[Hashable, bool] = {}
         self._makers: dict[int, dict[int, Op]] = {}
 

@@ -5,6 +5,9 @@ ranks.  With ``replicas`` x ``partitions`` devices the rank is
 ``replica * partitions + partition`` (row-major, as XLA flattens ids).  Groups of either kind of id
 become groups of ranks here, symbolically.
 
+A module may also run several times side by side, as jobs that know nothing of each other:
+``copies``.  Then the ranks of a copy are consecutive and its ids begin at 0 in each.
+
     world = World(partitions=512)
     groups = ReplicaGroups(iota=((8, 64), (64, 8), (1, 0)))
     world.groups(groups, "all_reduce", channel=1, global_ids=True)
@@ -14,12 +17,13 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flint.errors import FlintError, UsageError
+from flint.graph.scalars import Place, place_of
 from flint.mesh.groups import Groups, StridedGroups, canonical, everybody, from_iota, from_table
 from flint.mesh.mesh import Mesh
 from flint.mesh.permutation import Permutation, permutation
@@ -34,6 +38,14 @@ _LISTED_SHARDING = re.compile(r"devices=\[([\d,]+)\]\d")
 PARTITION_IDS = frozenset({"all_to_all", "collective_broadcast", "ragged_all_to_all"})
 
 
+#: What to do about a mesh of another size, by whether copies are allowed.
+_REMEDIES = {
+    False: ": partition the program for this mesh first, or say with --replicas that the mesh runs "
+    "independent copies of it",
+    True: ", which does not divide it",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """The devices of a module.
@@ -41,15 +53,26 @@ class World:
     Attributes:
         partitions: partitions of one replica.
         replicas: replicas.
+        copies: how many independent runs of the module stand side by side.
     """
 
     partitions: int
     replicas: int = 1
+    copies: int = 1
+
+    @property
+    def devices(self) -> int:
+        """Number of ranks of one copy."""
+        return self.partitions * self.replicas
 
     @property
     def size(self) -> int:
         """Number of ranks."""
-        return self.partitions * self.replicas
+        return self.devices * self.copies
+
+    def place(self, ranks: NDArray[np.int64]) -> Place:
+        """Partition and replica ids of ranks, shape and order as given."""
+        return place_of(ranks, self.partitions, self.replicas)
 
     def groups(
         self, written: ReplicaGroups, kind: str, *, channel: int, global_ids: bool
@@ -71,8 +94,14 @@ class World:
         Raises:
             FlintError: ids outside the world or in two groups.
         """
+        one = self._groups_of_a_copy(written, kind, channel=channel, global_ids=global_ids)
+        return one if self.copies == 1 else _repeat(one, self.copies, outside=True)
+
+    def _groups_of_a_copy(
+        self, written: ReplicaGroups, kind: str, *, channel: int, global_ids: bool
+    ) -> Groups:
         if global_ids or written.mesh is not None or _ids_are_ranks(written, self):
-            return _resolve(written, self.size)
+            return _resolve(written, self.devices)
         if channel <= 0:
             return _repeat(_resolve(written, self.replicas), self.partitions, outside=False)
         if kind in PARTITION_IDS:
@@ -82,13 +111,16 @@ class World:
     def permutation(self, pairs: NDArray[np.int64], *, channel: int) -> Permutation:
         """The permutation of ranks for pairs of partition ids (with a channel) or replica ids."""
         if self.replicas == 1 or self.partitions == 1:
-            return permutation(self.size, pairs)
-        if channel > 0:
+            spread = pairs[None]
+        elif channel > 0:
             shifts = np.arange(self.replicas, dtype=np.int64) * self.partitions
             spread = pairs[None, :, :] + shifts[:, None, None]
         else:
             ids = np.arange(self.partitions, dtype=np.int64)
             spread = pairs[None, :, :] * self.partitions + ids[:, None, None]
+        if self.copies > 1:
+            starts = np.arange(self.copies, dtype=np.int64) * self.devices
+            spread = spread.reshape(1, -1, 2) + starts[:, None, None]
         return permutation(self.size, spread.reshape(-1, 2))
 
 
@@ -173,11 +205,17 @@ def _repeat(groups: Groups, times: int, *, outside: bool) -> Groups:
     return from_table(world, spread.reshape(-1, groups.rows.shape[1]))
 
 
-def world_of(module: Module, mesh: Mesh | None) -> World:
+def world_of(module: Module, mesh: Mesh | None, *, replicate: bool = False) -> World:
     """The devices that ``module`` is for.
 
     Taken, in this order, from the module's partition and replica counts, its meshes, its
-    shardings, the ids in its collectives, the given mesh.
+    shardings, the ids in its collectives.  Where those leave it open (a group of all devices,
+    however many there are), the given mesh says it.
+
+    Args:
+        module: op records.
+        mesh: the mesh that the user gives.
+        replicate: the mesh may hold several copies of the module, which know nothing of each other.
 
     Raises:
         UsageError: the given mesh has another number of devices than the module is for.
@@ -185,16 +223,18 @@ def world_of(module: Module, mesh: Mesh | None) -> World:
     stated = World(module.num_partitions, module.num_replicas)
     if stated.size == 1:
         stated = World(_implied_devices(module))
-    if mesh is None:
+    if mesh is None or mesh.size == stated.size:
         return stated
-    if stated.size == 1 or _lower_bound_only(module, stated.size, mesh.size):
-        return World(mesh.size)
-    if stated.size != mesh.size:
-        raise UsageError(
-            f"mesh {mesh} has {mesh.size} devices; the module is for {stated.size}"
-            + (f" ({stated.replicas} replicas)" if stated.replicas > 1 else "")
-        )
-    return stated
+    world = _open_world(module, stated.size, mesh.size)
+    if world is not None:
+        return world
+    if replicate and mesh.size % stated.size == 0:
+        return replace(stated, copies=mesh.size // stated.size)
+    raise UsageError(
+        f"mesh {mesh} has {mesh.size} devices; the module is for {stated.size}"
+        + (f" ({stated.replicas} replicas)" if stated.replicas > 1 else "")
+        + _REMEDIES[replicate]
+    )
 
 
 def mesh_of(module: Module, world: World) -> Mesh:
@@ -227,18 +267,29 @@ def _implied_devices(module: Module) -> int:
     return _devices_in_collectives(module)
 
 
-def _lower_bound_only(module: Module, implied: int, given: int) -> bool:
-    """Whether only permute pairs imply ``implied`` devices, so that more may exist."""
+def _open_world(module: Module, implied: int, given: int) -> World | None:
+    """``given`` devices, where the module names no device but in permute pairs; else None.
+
+    A module for one device, as far as it says, must at least have an op that only makes sense among
+    several.  These are replicas where a collective without a channel, or an id, says so.
+    """
     if module.num_partitions * module.num_replicas > 1 or module.meshes or given < implied:
-        return False
+        return None
     texts = (*module.input_shardings, *module.output_shardings)
     if any("devices=" in text for text in texts):
-        return False
-    return all(
-        op.attr("groups") is None or op.attr("groups").table is None
-        for block in module.blocks()
-        for op in block.ops
+        return None
+    ops = [op for block in module.blocks() for op in block.ops]
+    among = [op for op in ops if op.attrs and op.attr("groups") is not None]
+    if any(op.attr("groups").table is not None and op.attr("groups").table.size for op in among):
+        return None
+    names = {op.name for op in ops}
+    of_replicas = "replica_id" in names or any(
+        op.attr("channel_id", 0) <= 0 and not op.attr("use_global_device_ids", False)
+        for op in among
     )
+    if implied == 1 and not (among or of_replicas or "partition_id" in names):
+        return None
+    return World(1, replicas=given) if of_replicas else World(given)
 
 
 def _devices_in_collectives(module: Module) -> int:

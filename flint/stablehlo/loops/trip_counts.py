@@ -37,6 +37,7 @@ from flint.graph.scalars import (
     evaluate,
     largest_parts,
     levels,
+    place_of,
     take,
 )
 from flint.stablehlo.read.records import Block, Module
@@ -137,12 +138,14 @@ def trip_count(
         return None
     every = np.indices((len(ranks), *shape), dtype=np.int64).reshape(1 + len(used), -1)
     every[0] = ranks[every[0]]
-    found = _place_in_table(fixed, _place(every, used, partitions), every.shape[1])
+    everywhere = _place(every, used, partitions, replicas)
+    found = _place_in_table(fixed, everywhere, every.shape[1])
     if found is None:
         return None
     index, places, size = found
     cells, first = np.unique(places, return_index=True)
-    trips = _first_false(predicate, level, _place(every[:, first, None], used, partitions), cells)
+    some = _place(every[:, first, None], used, partitions, replicas)
+    trips = _first_false(predicate, level, some, cells)
     if trips is None:
         if predicate.op == "constant":
             raise FlintError(f"{describe()} never ends: its condition is always true")
@@ -171,15 +174,14 @@ def _different_ranks(parts: list[Scalar], partitions: int, replicas: int) -> NDA
     if not pieces:
         return np.zeros(1, dtype=np.int64)
     ranks = np.arange(partitions * replicas, dtype=np.int64)
-    everywhere = Place(ranks % partitions, ranks // partitions)
+    everywhere = place_of(ranks, partitions, replicas)
     values = [np.broadcast_to(evaluate(piece, everywhere), ranks.shape) for piece in pieces]
     return np.unique(np.stack(values), axis=1, return_index=True)[1].astype(np.int64)
 
 
-def _place(rows: NDArray[np.int64], used: list[int], partitions: int) -> Place:
+def _place(rows: NDArray[np.int64], used: list[int], partitions: int, replicas: int) -> Place:
     """Ranks (the first row) and iterations of the loops ``used`` as a place."""
-    iterations = dict(zip(used, rows[1:], strict=True))
-    return Place(rows[0] % partitions, rows[0] // partitions, iterations)
+    return place_of(rows[0], partitions, replicas, dict(zip(used, rows[1:], strict=True)))
 
 
 def _place_in_table(

@@ -18,7 +18,7 @@ from flint.errors import FlintError
 KNOWN_VERSIONS = "jaxlib >= 0.10.2, < 0.11"
 
 try:
-    from jaxlib.mlir import ir
+    from jaxlib.mlir import ir, passmanager
     from jaxlib.mlir._mlir_libs import _jax_mlir_ext
     from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 except ImportError as error:  # pragma: no cover - depends on the installation
@@ -40,6 +40,8 @@ __all__ = [
 #: VHLO portable artifacts are MLIR bytecode whose producer string starts with this.
 _VHLO_PRODUCER = b"StableHLO_v"
 _BYTECODE_MAGIC = b"ML\xefR"
+#: A pass that needs the dialect of quantised types; to run one is the only way to load it.
+_LOADS_QUANT = "builtin.module(vhlo-legalize-to-stablehlo)"
 
 
 @functools.cache
@@ -83,6 +85,8 @@ def parse(data: bytes, name: str = "<module>") -> Any:
     """
     context = make_context()
     try:
+        if b"quant" in data:
+            _load_quantised_types(context)
         if data[:4] == _BYTECODE_MAGIC and _VHLO_PRODUCER in data[:64]:
             return stablehlo.deserialize_portable_artifact(context, data)
         source = data if data[:4] == _BYTECODE_MAGIC else data.decode("utf-8")
@@ -96,6 +100,14 @@ def parse(data: bytes, name: str = "<module>") -> Any:
         # Bindings report some malformed bytecode as plain exceptions of several types.
         first = (str(error).splitlines() or ["no message"])[0]
         raise FlintError(f"{name}: the MLIR module cannot be read: {first}") from error
+
+
+def _load_quantised_types(context: Any) -> None:
+    """Let ``!quant.uniform`` be a type of its own: StableHLO's ops refuse one they do not know."""
+    stablehlo.register_stablehlo_passes()
+    with context:
+        passes = passmanager.PassManager.parse(_LOADS_QUANT)
+        passes.run(ir.Module.parse("module {}").operation)
 
 
 def _first_diagnostic(error: Any) -> str:

@@ -32,7 +32,7 @@ from flint.stablehlo.read.issue_attributes import (
 )
 from flint.stablehlo.read.locations import source_info, source_of_attribute
 from flint.stablehlo.read.mlir_types import TypeTable
-from flint.stablehlo.read.records import Block, Issue, Module, Op, ReplicaGroups
+from flint.stablehlo.read.records import Block, Issue, Module, Op, ReplicaGroups, is_sharded
 
 #: Ops that declare something and compute nothing.
 _DECLARATIONS = frozenset({"sdy.mesh", "mhlo.mesh", "stablehlo.mesh"})
@@ -139,6 +139,7 @@ class _Reader:
         attributes = self.module.operation.attributes
         arguments = len(functions["main"].args)
         donated = _module_aliases(attributes)
+        donors: set[int] = set()
         shardings = [""] * arguments
         names = [""] * arguments
         roles = [""] * arguments
@@ -148,6 +149,8 @@ class _Reader:
                 for key in ("mhlo.sharding", "sdy.sharding"):
                     if key in named:
                         shardings[number] = attribute_text(named[key])
+                if "jax.buffer_donor" in named:
+                    donors.add(number)
                 if "tf.aliasing_output" in named:
                     donated[number] = ir.IntegerAttr(named["tf.aliasing_output"]).value
                 roles[number], names[number] = text(named, ROLE), text(named, NAME)
@@ -170,6 +173,7 @@ class _Reader:
             num_replicas=_integer(attributes, "mhlo.num_replicas"),
             meshes=meshes,
             donated=donated,
+            donors=frozenset(donors),
             input_shardings=tuple(shardings),
             output_shardings=tuple(outputs),
             partitioned="mhlo.spmd_parameters_shardings" in attributes
@@ -239,11 +243,6 @@ class _Reader:
                 name = "return"
         self.short_names[full_name] = name
         return name
-
-
-def is_sharded(text: str) -> bool:
-    """Whether a sharding, as XLA or Shardy writes it, spreads a tensor over devices."""
-    return "devices=[" in text or '{"' in text
 
 
 def _listed(functions: dict[str, Any]) -> str:

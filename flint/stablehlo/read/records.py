@@ -173,6 +173,7 @@ class Module:
         num_partitions, num_replicas: as the module states them (1 where it does not).
         meshes: name -> ((axis, size), ...) as the module declares them.
         donated: entry parameter number -> entry output index, for aliased buffers.
+        donors: entry parameters whose buffers any output may take; the compiler chooses.
         input_shardings, output_shardings: XLA's or Shardy's sharding text per entry parameter.
         input_names: names for entry parameters, where the source knows them.
         location: ``Op.loc`` -> ``SourceInfo`` (None: no locations).
@@ -194,6 +195,7 @@ class Module:
     num_replicas: int = 1
     meshes: dict[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     donated: dict[int, int] = field(default_factory=dict)
+    donors: frozenset[int] = frozenset()
     input_shardings: tuple[str, ...] = ()
     output_shardings: tuple[str, ...] = ()
     input_names: tuple[str, ...] = ()
@@ -217,6 +219,11 @@ class Module:
             yield block
             for op in block.ops:
                 blocks.extend(op.regions)
+
+
+def is_sharded(text: str) -> bool:
+    """Whether a sharding, as XLA or Shardy writes it, spreads a tensor over devices."""
+    return "devices=[" in text or '{"' in text
 
 
 def details(op: Op, value_type: list[int]) -> Hashable:

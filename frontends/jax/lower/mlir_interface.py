@@ -1,8 +1,7 @@
 """Inputs and outputs of a lowered module: names, roles, shardings, and which buffers XLA reuses.
 
-The idea: JAX writes names, shardings and donation on the entry function.  A donated buffer that
-JAX has not paired with an output is paired by XLA: largest first, with an output of the same size.
-The partitioned module is too early for that, so the same is done here, on per-device types.
+The idea: JAX writes names, shardings and donation on the entry function.  The partitioned module
+has lost some of it, so it is read before.
 
     interface = interface_of(lowered.compiler_ir("stablehlo"))
 """
@@ -10,14 +9,12 @@ The partitioned module is too early for that, so the same is done here, on per-d
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from flint.capturing.converting import program_inputs
 from flint.stablehlo.read.bindings import ir
 from flint.stablehlo.read.locations import source_info
-from flint.stablehlo.read.reader import is_sharded
-from flint.stablehlo.read.records import Module
+from flint.stablehlo.read.records import is_sharded
 from flint.workload.programs import ProgramInput
 
 _SHARDINGS = ("sdy.sharding", "mhlo.sharding")
@@ -78,25 +75,21 @@ def interface_of(module: Any) -> Interface:
     )
 
 
-def inputs_of(module: Module, interface: Interface) -> tuple[ProgramInput, ...]:
-    """Type, name, role and donation of the inputs of a (partitioned) module.
+def named_inputs(
+    stated: tuple[ProgramInput, ...], interface: Interface
+) -> tuple[ProgramInput, ...]:
+    """The inputs of a (partitioned) module with the names and roles of their arguments.
 
     Args:
-        module: records of the module.
+        stated: what the module says.
         interface: of the lowered module that it comes from, with the same inputs.
     """
-    stated = program_inputs(module)
-    names = interface.names if len(interface.names) == len(stated) else ()
-    paired = donations(module, interface.donated)
+    names = interface.names
+    if len(names) != len(stated):
+        names = tuple(item.name for item in stated)
     return tuple(
-        ProgramInput(
-            type=item.type,
-            role=role_of(names[number] if names else item.name),
-            name=names[number] if names else item.name,
-            donated=paired.get(number, -1),
-            sharding=item.sharding,
-        )
-        for number, item in enumerate(stated)
+        replace(item, name=name, role=role_of(name))
+        for item, name in zip(stated, names, strict=True)
     )
 
 
@@ -110,37 +103,6 @@ def role_of(path: str) -> str:
         if word in _ROLES:
             return _ROLES[word]
     return "unknown"
-
-
-def donations(module: Module, donors: frozenset[int]) -> dict[int, int]:
-    """Entry parameter -> entry output that takes its buffer.
-
-    Those that the module states, and the donors paired as XLA's
-    ``OptimizeInputOutputBufferAlias`` does: both sides by size, largest first, order kept among
-    equals; a pair has one size.
-    """
-    main = module.functions["main"]
-    paired = dict(module.donated)
-    sources = [n for n in sorted(donors) if n not in paired and n < len(main.args)]
-    taken = set(paired.values())
-    targets = [n for n in range(len(main.yields)) if n not in taken]
-
-    def size_in(number: int) -> int:
-        return module.type_of(main.args[number]).bytes
-
-    def size_out(number: int) -> int:
-        return module.type_of(main.yields[number]).bytes
-
-    sources.sort(key=size_in, reverse=True)
-    targets.sort(key=size_out, reverse=True)
-    source = target = 0
-    while source < len(sources) and target < len(targets):
-        larger = size_in(sources[source]) - size_out(targets[target])
-        if larger == 0:
-            paired[sources[source]] = targets[target]
-        source += larger >= 0
-        target += larger <= 0
-    return paired
 
 
 def _attributes(main: Any, key: str, count: int) -> list[Any]:
