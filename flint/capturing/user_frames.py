@@ -1,9 +1,10 @@
-"""Where in a user's own code an exception came from.
+"""Where an exception came from.
 
-The idea: a traceback ends deep in a library; the line to show is the innermost one that is neither
-a library's nor ours.
+The idea: a traceback ends deep in a framework.  The line to show is the innermost one that is
+neither a framework's, nor Python's, nor ours.  Where that is in a library, the user's own line that
+led there is shown beside it.
 
-    user_frame(error)        # "train.py:31", "" when no line of the user took part
+    user_frame(error)        # "train.py:31", "optax/_src/base.py:40, called at train.py:31", ""
 """
 
 from __future__ import annotations
@@ -13,26 +14,56 @@ import sysconfig
 import traceback
 from pathlib import Path
 
-_INSTALLED = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")})
+_STDLIB = sysconfig.get_path("stdlib")
+_INSTALLED = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("purelib", "platlib"))
+#: Packages that a line never stands in for: what they were given was wrong, not they.
+_FRAMEWORKS = ("jax", "jaxlib", "numpy", "scipy", "torch")
 _HERE = Path(__file__).parents[1]
 _OURS = (f"{_HERE}{os.sep}", f"{_HERE.parent / 'frontends'}{os.sep}")
+#: What JAX attaches to an error in code that it has transformed: where that code came from.
+_BEFORE = "JaxStackTraceBeforeTransformation"
 
 
 def user_frame(error: BaseException) -> str:
-    """``file:line`` of the innermost frame that is no library's, "" when there is none.
+    """``file:line`` that raised an error, in the user's code or in a library that it calls.
 
-    A syntax error is where it stands in the text.
+    A syntax error is where it stands in the text.  "" where no such line took part.
     """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{short_path(error.filename)}:{error.lineno}"
-    own = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((*_OURS, *_INSTALLED, "<"))
-    ]
-    if not own:
+    found = [frame for frame in _frames(error) if not _is_silent(frame.filename)]
+    if not found:
         return ""
-    return f"{short_path(own[-1].filename)}:{own[-1].lineno}"
+    raised = _place(found[-1])
+    own = [frame for frame in found if not frame.filename.startswith(_INSTALLED)]
+    return raised if not own or own[-1] is found[-1] else f"{raised}, called at {_place(own[-1])}"
+
+
+def _frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """From the outermost to the innermost.
+
+    Where a framework has raised it over code that JAX has transformed, on to where that came from.
+    """
+    frames = list(traceback.extract_tb(error.__traceback__))
+    cause = error.__cause__
+    if type(cause).__name__ == _BEFORE and frames and _is_silent(frames[-1].filename):
+        frames += traceback.extract_tb(cause.__traceback__ if cause else None)
+    return frames
+
+
+def _is_silent(file: str) -> bool:
+    for folder in _INSTALLED:
+        if file.startswith(folder):
+            return file.removeprefix(folder).partition(os.sep)[0] in _FRAMEWORKS
+    return file.startswith((*_OURS, f"{_STDLIB}{os.sep}", "<"))
+
+
+def _place(frame: traceback.FrameSummary) -> str:
+    file = frame.filename
+    for folder in _INSTALLED:
+        if file.startswith(folder):
+            return f"{file.removeprefix(folder)}:{frame.lineno}"
+    return f"{short_path(file)}:{frame.lineno}"
 
 
 def one_line(error: BaseException, limit: int = 500) -> str:

@@ -20,6 +20,7 @@ from flint.capturing.request import Request
 from flint.frontends.jax.compile.target_compiler import Compiled, Optimizer
 from flint.frontends.jax.internals.modules import batch_partitionable
 from flint.frontends.jax.internals.partitioning_rules import answer
+from flint.frontends.jax.internals.tracing import whole_tracebacks
 from flint.frontends.jax.lower.listing import MAX_BYTES, listing_of, listing_of_hlo
 from flint.frontends.jax.lower.lowering import ANY_GPU, Lowered, OtherFrameworkError, lower
 from flint.frontends.jax.lower.mlir_interface import named_inputs
@@ -60,7 +61,7 @@ def capture(request: Request) -> Workload:
     Raises:
         UsageError, FlintError: as ``flint.capturing.decorator.Capture.capture``.
     """
-    with ExitStack() as stack:
+    with whole_tracebacks(), ExitStack() as stack:
         child = _child(request)
         if child is not None:
             stack.enter_context(child)

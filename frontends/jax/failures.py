@@ -1,6 +1,7 @@
 """What goes wrong while a user's code runs, in one line with the user's own source line.
 
-The idea: the user has to look at the innermost frame that belongs neither to JAX nor to Flint.
+The idea: the user has to look at the innermost line that belongs neither to JAX nor to Flint
+(``user_frame``).
 
     except Exception as error:
         raise explained(error, "train_step") from error
@@ -22,6 +23,8 @@ _MEANINGS = {
 }
 #: Part of JAX's message for a shard_map over another mesh than the one in context.
 OTHER_MESH = "should match the mesh passed to shard_map"
+#: Part of JAX's message for a dim that shard_map cannot divide.
+_INDIVISIBLE = "not evenly divisible by the corresponding mesh axis"
 _ADVICE = "a capture holds for all values: use jax.lax.cond, jax.numpy.where or a static argument"
 
 
@@ -41,7 +44,7 @@ def explained(error: BaseException, step: str, doing: str = "be traced") -> Flin
     if meaning is not None:
         return FlintError(f"{where}: {step} {meaning} ({kind}); {_ADVICE}")
     text = one_line(error)
-    if kind == "IndivisibleError" or "does not evenly divide" in str(error):
+    if kind == "IndivisibleError" or _INDIVISIBLE in str(error):
         return UsageError(f"{where}: the mesh does not divide a dim: {text}")
     if OTHER_MESH in text:
         return UsageError(

@@ -41,6 +41,9 @@ _TRANSFORM = re.compile(
 _WRAPPED = re.compile(r"^(?:jvp|transpose|vmap|checkpoint)\((.*)\)$")
 #: Where the stack of a forward pass begins (anew, inside a backward pass that recomputes).
 _BEGINS = ("jvp(", "transpose(jvp(")
+#: What the stack of a loop's or a branch's body begins behind, and that of recomputed code.
+_BODY = re.compile(r"^(body|closed_call|branch_\d+_fun)$")
+_REMAT = re.compile(r"^(checkpoint|remat\d?)$")
 
 
 def phase_of(path: str) -> Phase:
@@ -56,17 +59,34 @@ def layer_of(path: str) -> str:
 
     >>> layer_of("jit(step)/transpose(jvp(Net))/jvp(Net)/checkpoint/block_0/attn/dot_general")
     'Net/block_0/attn'
+    >>> layer_of("transpose(jvp(Net))/while/body/block/block/checkpoint/attn/dot_general")
+    'Net/block/attn'
     """
     # XLA joins the paths of ops that it has merged by semicolons.
     parts = path.partition(";")[0].rstrip(":").split("/")[:-1]
     begins = [number for number, part in enumerate(parts) if part.startswith(_BEGINS)]
     kept = []
-    for part in parts[begins[-1] if begins else 0 :]:
+    for part in _once(parts[begins[-1] if begins else 0 :]):
         while wrapped := _WRAPPED.match(part):
             part = wrapped.group(1)
         if part and not _TRANSFORM.match(part):
             kept.append(part)
     return "/".join(kept)
+
+
+def _once(parts: list[str]) -> list[str]:
+    """A path without the second stack of a loop's body that a backward pass recomputes.
+
+    There what stands around the checkpoint in the body stands twice, as ``jvp(...)`` shows outside
+    of loops.
+    """
+    end = next((number for number, part in enumerate(parts) if _REMAT.match(part)), 0)
+    begin = max((n + 1 for n, part in enumerate(parts[:end]) if _BODY.match(part)), default=0)
+    half = (end - begin) // 2
+    backward = any("transpose(" in part for part in parts[:begin])
+    if not backward or parts[begin : begin + half] != parts[begin + half : end]:
+        return parts
+    return parts[: begin + half] + parts[end:]
 
 
 def path_inside(call: str, path: str) -> str:

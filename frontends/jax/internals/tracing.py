@@ -11,11 +11,28 @@ mesh into both, so that such code traces for a mesh of any size.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from jax._src import config
 from jax.sharding import AbstractMesh
+
+_constant_folding: Any = config.eager_constant_folding
+
+
+class _WithoutMesh:
+    """What ``jax.ensure_compile_time_eval`` sets, for which there is no mesh.
+
+    Constants are computed while a step is traced, on this machine, and not on devices of the mesh.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_constant_folding, name)
+
+    @contextmanager
+    def __call__(self, on: bool) -> Iterator[None]:
+        with _constant_folding(on), mesh_context(None):
+            yield
 
 
 @contextmanager
@@ -23,11 +40,19 @@ def mesh_context(mesh: AbstractMesh | None) -> Iterator[None]:
     """Make ``mesh``, or none, the mesh in context, whatever ``jax.set_mesh`` has set before."""
     settings: tuple[Any, ...] = (config.abstract_mesh_context_manager, config.device_context)
     before = [setting.swap_local(mesh) for setting in settings]
+    folding, config.eager_constant_folding = config.eager_constant_folding, _WithoutMesh()
     try:
         yield
     finally:
+        config.eager_constant_folding = folding
         for setting, value in zip(settings, before, strict=True):
             setting.set_local(value)
+
+
+def whole_tracebacks() -> AbstractContextManager[None]:
+    """Leave JAX's own frames in tracebacks, which show who has raised an error."""
+    whole: AbstractContextManager[None] = config.traceback_filtering("off")
+    return whole
 
 
 def stated_sharding(leaf: Any) -> Any:

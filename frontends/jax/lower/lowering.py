@@ -31,6 +31,7 @@ from flint.frontends.jax.internals.tracing import mesh_context
 from flint.frontends.jax.lower.arguments import mesh_of, on_mesh
 from flint.frontends.jax.lower.jitting import jitted, parameters_of
 from flint.frontends.jax.lower.mlir_interface import Interface, interface_of
+from flint.frontends.jax.lower.module_scopes import named_modules
 from flint.frontends.jax.lower.own_meshes import in_order, of_devices
 from flint.frontends.jax.lower.shard_map_names import name_bodies
 from flint.frontends.jax.platforms import PLATFORMS, on_first
@@ -106,7 +107,7 @@ def lower(
     def attempt(
         context: AbstractContextManager[None], check: Callable[[Any], None] = lambda traced: None
     ) -> tuple[Any, dict[str, int]]:
-        with context, abstract_devices(asked, capability):
+        with context, abstract_devices(asked, capability), named_modules():
             step, given, named = jitted(request.function, args, kwargs, settings)
             traced = step.trace(*given, **named)
             check(traced)
