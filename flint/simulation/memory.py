@@ -2,13 +2,13 @@
 
 The idea: walk the nodes in issue order.  A program's inputs lie in memory throughout; a result
 takes its bytes from its node to its last reader, a program's output to the end.  No bytes of their
-own take: a view, an update or a PyTorch op in place (its operand's), an elementwise kernel (that of
-an operand of its size that is not read later), a carried value of a loop (that of its first
-operand, likewise, unless the loop reads it beside), an output donated by an input that is no longer
-read.  A kernel that reads its operands more than once (a product, a reduction, a transpose) never
-writes over them, and nothing writes over a constant.  PyTorch's gradients stay until the optimizer
-is through: parameters hold them.  A loop's body adds what one iteration needs beyond what enters
-it.
+own take: a view, of whatever size, an update or a PyTorch op in place (its operand's), an
+elementwise kernel (that of an operand of its size that is not read later), a carried value of a
+loop (that of its first operand, likewise, unless the loop reads it beside), an output donated by an
+input that is no longer read.  A kernel that reads its operands more than once (a product, a
+reduction, a transpose) never writes over them, and nothing writes over a constant.  PyTorch's
+gradients stay until the optimizer is through: parameters hold them.  A loop's body adds what one
+iteration needs beyond what enters it.
 
     peak_memory(program.graph, program.inputs).bytes
 
@@ -183,7 +183,8 @@ def _buffers(
         for result, source in pairs:
             owner = buffer[source]
             free = alias[node] or inside[node] or (last[owner] <= node and owner not in untouched)
-            if buffer[result] == result and free and size[source] == size[result]:
+            fits = alias[node] or size[source] == size[result]
+            if buffer[result] == result and free and fits:
                 buffer[result] = owner
                 last[owner] = max(last[owner], last[result])
         for result in results:

@@ -8,6 +8,9 @@ compare every kernel of compiled modules with it.  Where XLA's stops, this one g
 
     access behind a bitcast, or of an update     XLA: the whole buffer     here: what is accessed
     gather and scatter in a loop fusion          the whole table           rows taken, updates
+    places that a scatter replaces               read and written          written
+    result of an update that is read on          nothing of the buffer     what is accessed
+    several updates of one buffer                the last                  each
     update of a buffer made inside the fusion    the update                the whole result
     parameter that two broadcasts read           twice                     once
 
@@ -26,7 +29,7 @@ CONSTANT = "constant"
 #: Constants of at most so many elements are part of a kernel's code, as in XLA.
 IMMEDIATE_ELEMENTS = 8
 
-#: Ops that read as much of their first operand as they give.
+#: Ops that read as much of their first operand as they give, a gather at most all of it.
 _TAKE = frozenset({"slice", "dynamic_slice", "gather"})
 
 #: Ops whose regions use values that are not among their operands.
@@ -122,11 +125,15 @@ class _Accesses:
         return parts
 
     def written(self, value: int) -> int:
-        """Bytes of a result that are written: of an argument updated in place, the update's."""
-        maker = self._maker(value)
-        if maker is None or not self._in_place(maker):
+        """Bytes of a result that are written: of an argument updated in place, the updates'."""
+        if not self._updated(value):
             return self._bytes(value)
-        return self._bytes(_update(maker))
+        maker = self._maker(value)
+        total = 0
+        while maker is not None:
+            total += self._bytes(_update(maker))
+            maker = self._maker(maker.operands[0])
+        return total
 
     def _read(self, value: int) -> tuple[int, bool]:
         """(bytes of its parts that are read, whether it is read as a whole)."""
@@ -138,23 +145,30 @@ class _Accesses:
         parts, whole = 0, False
         for op in self.uses.get(value, ()):
             first = op.operands[0] == value and op.operands.count(value) == 1
+            more, all_of_it = 0, False
             if first and op.name in _TAKE:
-                parts += self._bytes(op.results[0])
+                more = min(self._bytes(op.results[0]), self._bytes(value))
             elif first and self._in_place(op):
-                parts += self._bytes(_update(op)) if op.name == "scatter" else 0
+                more, all_of_it = self._read(op.results[0])
+                more += self._bytes(_update(op)) if _combines(op) else 0
             elif op.name == VIEW:
                 more, all_of_it = self._read(op.results[0])
-                parts, whole = parts + more, whole or all_of_it
             elif op.name == "fusion" and op.regions:
                 inner = self._inside(op.regions[0])
                 for argument, operand in zip(op.regions[0].args, op.operands, strict=True):
                     if operand == value:
-                        more, all_of_it = inner._read(argument)
-                        parts, whole = parts + more, whole or all_of_it
+                        part, rest = inner._read(argument)
+                        more, all_of_it = more + part, all_of_it or rest
             else:
-                whole = True
-        # A result that is the argument itself is written from it.
-        return parts, whole or value in self.body.yields
+                all_of_it = True
+            parts, whole = parts + more, whole or all_of_it
+        # A result that is the argument itself is written from it; one that was updated is there.
+        return parts, whole or (value in self.body.yields and not self._updated(value))
+
+    def _updated(self, value: int) -> bool:
+        """Whether a value is a buffer from outside that was updated in place."""
+        maker = self._maker(value)
+        return maker is not None and self._in_place(maker)
 
     def _inside(self, body: Block) -> _Accesses:
         found = self.known.get(id(body))
@@ -172,11 +186,7 @@ class _Accesses:
         """Whether an op overwrites part of a buffer that comes from outside."""
         if op.name not in _UPDATES:
             return False
-        buffer = op.operands[0]
-        maker = self.makers.get(buffer)
-        while maker is not None and maker.name == VIEW:
-            buffer = maker.operands[0]
-            maker = self.makers.get(buffer)
+        maker = self._maker(op.operands[0])
         return maker is None or self._in_place(maker)
 
     def _bytes(self, value: int) -> int:
@@ -186,3 +196,13 @@ class _Accesses:
 def _update(op: Op) -> int:
     """The operand that an update writes; a scatter's stands last."""
     return op.operands[1] if op.name == "dynamic_update_slice" else op.operands[-1]
+
+
+def _combines(op: Op) -> bool:
+    """Whether an update reads what stands where it writes: not if its region ignores that."""
+    if op.name != "scatter" or not op.regions:
+        return op.name == "scatter"
+    region = op.regions[0]
+    old = set(region.args[: len(region.args) // 2])
+    used = {value for inner in region.ops for value in inner.operands} | set(region.yields)
+    return not old.isdisjoint(used)

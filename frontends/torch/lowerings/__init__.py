@@ -18,6 +18,7 @@ from flint.frontends.torch.lowerings import (  # noqa: F401
     foreach,
     fourier,
     fsdp,
+    index_writes,
     indexing,
     logic,
     loss,

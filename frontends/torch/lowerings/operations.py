@@ -261,59 +261,71 @@ def dot(
 
 def take(value: Value, index: Value, dim: int = 0) -> Value:
     """Slices of ``value`` along a dim at the places of an integer vector [n]."""
-    shape = shape_of(value)
     count = shape_of(index)[0]
-    sizes = [1 if at == dim else size for at, size in enumerate(shape)]
+    return gather(value, reshape(index, (count, 1)), [dim], dim)
+
+
+def gather(value: Value, index: Value, dims: Sequence[int], first: int = 0) -> Value:
+    """What stands in ``value`` at places along some of its dims.
+
+    Args:
+        value: [d0, ..., dr-1].
+        index: [*places, k]: positions along ``dims``.
+        dims: k dims of ``value``, which the result lacks.
+        first: where the dims of ``places`` stand among the dims that are left.
+    """
+    shape = shape_of(value)
     numbers = hlo.GatherDimensionNumbers.get(
-        offset_dims=[at for at in range(len(shape)) if at != dim],
-        collapsed_slice_dims=[dim],
+        offset_dims=_beside(len(shape) - len(dims), index, first),
+        collapsed_slice_dims=sorted(dims),
         operand_batching_dims=[],
         start_indices_batching_dims=[],
-        start_index_map=[dim],
-        index_vector_dim=1,
+        start_index_map=list(dims),
+        index_vector_dim=len(shape_of(index)) - 1,
     )
-    return hlo.gather(value, reshape(index, (count, 1)), numbers, integers(sizes))
+    sizes = [1 if at in dims else size for at, size in enumerate(shape)]
+    return hlo.gather(value, index, numbers, integers(sizes))
 
 
 def gather_points(value: Value, index: Value) -> Value:
     """Elements of ``value`` [rank r, any size] at places [n, r]; gives [n]."""
-    rank = len(shape_of(value))
-    numbers = hlo.GatherDimensionNumbers.get(
-        offset_dims=[],
-        collapsed_slice_dims=list(range(rank)),
-        operand_batching_dims=[],
-        start_indices_batching_dims=[],
-        start_index_map=list(range(rank)),
-        index_vector_dim=1,
-    )
-    return hlo.gather(value, index, numbers, integers([1] * rank))
+    return gather(value, index, range(len(shape_of(value))))
 
 
 def scatter(
-    value: Value, index: Value, updates: Value, kind: str = "second", unique: bool = False
-) -> Value:
-    """``value`` with rows of ``updates`` combined at places.
+    value: Value, index: Value, updates: Value, kind: str = "second",
+    dims: Sequence[int] | None = None, first: int = 0, unique: bool = False,
+) -> Value:  # fmt: skip
+    """``value`` with updates combined at places along some of its dims.
 
     Args:
         value: [d0, ..., dr-1].
-        index: [n, k]: positions along the first k dims.
-        updates: [n, dk, ..., dr-1].
+        index: [*places, k]: positions along ``dims``.
+        updates: the dims of ``value`` but ``dims``, with the dims of ``places`` among them.
         kind: "add", "maximum", ... or "second", which replaces.
+        dims: k dims of ``value``; default: the first ones.
+        first: where the dims of ``places`` stand in ``updates``.
         unique: no two places are equal.
     """
-    depth = shape_of(index)[1]
-    rank = len(shape_of(value))
+    depth = shape_of(index)[-1]
+    dims = range(depth) if dims is None else dims
     numbers = hlo.ScatterDimensionNumbers.get(
-        update_window_dims=list(range(1, 1 + rank - depth)),
-        inserted_window_dims=list(range(depth)),
+        update_window_dims=_beside(len(shape_of(value)) - depth, index, first),
+        inserted_window_dims=sorted(dims),
         input_batching_dims=[],
         scatter_indices_batching_dims=[],
-        scattered_dims_to_operand_dims=list(range(depth)),
-        index_vector_dim=1,
+        scattered_dims_to_operand_dims=list(dims),
+        index_vector_dim=len(shape_of(index)) - 1,
     )
     op = hlo.ScatterOp([value.type], [value], index, [updates], numbers, unique_indices=unique)
     body_of(op.regions[0], [dtype_of(value)], kind)
     return op.results[0]
+
+
+def _beside(left: int, index: Value, first: int) -> list[int]:
+    """Where ``left`` dims stand when those of the places stand among them, at ``first``."""
+    places = len(shape_of(index)) - 1
+    return [*range(first), *range(first + places, left + places)]
 
 
 def update_slice(value: Value, part: Value, start: Sequence[int]) -> Value:

@@ -249,7 +249,8 @@ def _where(call: Call, condition: Any, self: Any, other: Any, **_: Any) -> Value
 
 @lowers("aten.masked_fill")
 def _masked_fill(call: Call, self: Any, mask: Any, value: Any, **_: Any) -> Value:
-    return op.select(value_at(mask, call.shape, "bool"), *pair(call, value, self, call.dtype))
+    own, new = pair(call, self, value, call.dtype)
+    return op.select(value_at(mask, call.shape, "bool"), new, own)
 
 
 @lowers("aten.clamp", "aten.clamp_min", "aten.clamp_max")

@@ -51,7 +51,6 @@ ELSEWHERE = {
     "aten.batch_norm_elemt": _SYNCHRONISED,
     "aten.batch_norm_gather_stats_with_counts": _SYNCHRONISED,
     "aten.batch_norm_stats": _SYNCHRONISED,
-    "aten.masked_scatter": _DATA,
     "aten.masked_select": _DATA,
     "aten.nonzero": _DATA,
     "aten.unique_consecutive": _DATA,

@@ -100,10 +100,9 @@ def test_an_operand_that_is_only_written_is_not_read():
     "function",
     [
         aten.nonzero.default, lambda x: aten.masked_select.default(x, x > 0),
-        lambda x: aten.masked_scatter.default(x, x > 0, x),
         lambda x: aten._unique2.default(x)[0], lambda x: aten.unique_consecutive.default(x)[0],
     ],
-    ids=["nonzero", "masked_select", "masked_scatter", "_unique2", "unique_consecutive"],
+    ids=["nonzero", "masked_select", "_unique2", "unique_consecutive"],
 )  # fmt: skip
 def test_what_depends_on_data_is_refused_by_name_and_reason(function):
     recording = record(function, normal(5)).recording

@@ -24,6 +24,36 @@ CASES = {
         lambda x, y: aten.index_copy.default(x, 0, torch.tensor([2, 0]), y),
         [normal(3, 5), normal(2, 5)],
     ),
+    "index_add of a scalar": (
+        lambda x, i, y: aten.index_add.default(x, 0, i, y), [normal(), index(1, 1), normal()],
+    ),
+    "index_add bf16": (
+        lambda x, i, y: aten.index_add.default(x, 0, i, y),
+        [half(5, 3), index(5, 4), half(4, 3)],
+    ),
+    "index_copy last dim": (
+        lambda x, y: aten.index_copy.default(x, -1, torch.tensor([4, 1]), y),
+        [normal(2, 3, 5), normal(2, 3, 2)],
+    ),
+    "index_fill": (
+        lambda x, i: aten.index_fill.int_Scalar(x, 1, i, 2.5), [normal(3, 5, 2), index(5, 2)],
+    ),
+    "index_fill tensor": (
+        lambda x, i, v: aten.index_fill.int_Tensor(x, 0, i, v),
+        [normal(3, 5), index(3, 2), normal()],
+    ),
+    "index_reduce amax": (
+        lambda x, i, y: aten.index_reduce.default(x, 1, i, y, "amax"),
+        [normal(3, 5), index(5, 4), normal(3, 4)],
+    ),
+    "index_reduce prod of what comes": (
+        lambda x, i, y: aten.index_reduce.default(x, 0, i, y, "prod", include_self=False),
+        [normal(5, 3), index(5, 4), normal(4, 3)],
+    ),
+    "index_reduce mean": (
+        lambda x, i, y: aten.index_reduce.default(x, 0, i, y, "mean"),
+        [normal(5, 3), index(5, 4), normal(4, 3)],
+    ),
     "gather": (lambda x, i: aten.gather.default(x, 1, i), [normal(3, 5), index(5, 2, 4)]),
     "scatter src": (
         lambda x, y: aten.scatter.src(x, 1, torch.tensor([[0, 2], [1, 3]]), y),
@@ -39,6 +69,21 @@ CASES = {
     "scatter_reduce": (
         lambda x, i, y: aten.scatter_reduce.two(x, 0, i, y, "amax"),
         [normal(3, 5), index(3, 4, 5), normal(4, 5)],
+    ),
+    "scatter_reduce mean of what comes": (
+        lambda x, i, y: aten.scatter_reduce.two(x, 0, i, y, "mean", include_self=False),
+        [normal(3, 5), index(3, 4, 5), normal(4, 5)],
+    ),
+    "scatter_reduce amin of what comes": (
+        lambda x, i, y: aten.scatter_reduce.two(x, 0, i, y, "amin", include_self=False),
+        [normal(3, 5), index(3, 4, 5), normal(4, 5)],
+    ),
+    "scatter_add bf16": (
+        lambda x, i, y: aten.scatter_add.default(x, 0, i, y),
+        [half(3, 5), index(3, 4, 5), half(4, 5)],
+    ),
+    "scatter of a scalar": (
+        lambda x, y: aten.scatter.src(x, 0, torch.tensor([0]), y), [normal(), normal(1)],
     ),
     "index one": (lambda x, i: aten.index.Tensor(x, [i]), [normal(5, 3), index(5, 2, 2) - 5]),
     "index middle": (
@@ -62,6 +107,36 @@ CASES = {
     ),
     "index_put by a mask": (
         lambda x, m: aten.index_put.default(x, [m], torch.tensor(2.0)), [normal(3, 5), mask(3, 5)],
+    ),
+    "index_put two apart": (
+        lambda x, i, j, y: aten.index_put.default(x, [i, None, j], y),
+        [normal(4, 5, 3), torch.tensor([2, 0]), torch.tensor([1, 1]), normal(2, 5)],
+    ),
+    "index_put two neighbours": (
+        lambda x, i, j, y: aten.index_put.default(x, [None, i, j], y),
+        [normal(2, 5, 3), torch.tensor([[2], [0]]), torch.tensor([1, -1]), normal(2, 2)],
+    ),
+    "index_put middle": (
+        lambda x, y: aten.index_put.default(x, [None, torch.tensor([3, 0])], y),
+        [normal(2, 5, 3), normal(2, 2, 3)],
+    ),
+    "index_put bf16 accumulate": (
+        lambda x, i, y: aten.index_put.default(x, [i], y, True),
+        [half(5, 3), index(5, 4), half(4, 3)],
+    ),
+    "index_put of rows by a mask": (
+        lambda x, y: aten.index_put.default(
+            x, [None, torch.tensor([[True, False, True], [False, True, False]])], y
+        ),
+        [normal(2, 2, 3, 4), normal(2, 3, 4)],
+    ),
+    "index_put of one row by a mask": (
+        lambda x, m, y: aten.index_put.default(x, [m], y, True),
+        [normal(3, 5, 2), mask(3, 5), normal(2)],
+    ),
+    "masked_scatter": (
+        lambda x, m, y: aten.masked_scatter.default(x, m, y),
+        [normal(3, 4), mask(4), normal(5, 4)],
     ),
     "sort": (lambda x: aten.sort.default(x, 0, True), [normal(6, 3)]),
     "sort stable": (lambda x: aten.sort.stable(x, stable=True), [index(3, 9)]),
