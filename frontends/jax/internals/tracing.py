@@ -17,7 +17,8 @@ from typing import Any
 from jax._src import config
 from jax.sharding import AbstractMesh
 
-_constant_folding: Any = config.eager_constant_folding
+_config: Any = config  # one of its settings is replaced
+_constant_folding = _config.eager_constant_folding
 
 
 class _WithoutMesh:
@@ -40,11 +41,11 @@ def mesh_context(mesh: AbstractMesh | None) -> Iterator[None]:
     """Make ``mesh``, or none, the mesh in context, whatever ``jax.set_mesh`` has set before."""
     settings: tuple[Any, ...] = (config.abstract_mesh_context_manager, config.device_context)
     before = [setting.swap_local(mesh) for setting in settings]
-    folding, config.eager_constant_folding = config.eager_constant_folding, _WithoutMesh()
+    folding, _config.eager_constant_folding = _config.eager_constant_folding, _WithoutMesh()
     try:
         yield
     finally:
-        config.eager_constant_folding = folding
+        _config.eager_constant_folding = folding
         for setting, value in zip(settings, before, strict=True):
             setting.set_local(value)
 
