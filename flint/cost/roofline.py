@@ -15,7 +15,8 @@ model", CACM 52(4), 2009.  It is a lower bound: no kernel reaches the peaks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,26 +77,67 @@ def rate_table(accelerator: Accelerator) -> Seconds:
     """Operations per second by unit and dtype code, shape [units, dtypes]."""
     table = np.empty((len(Unit), len(DTYPES)))
     for code, dtype in enumerate(DTYPES):
-        vector = rate(accelerator.vector, dtype) or accelerator.vector["f32"]
-        table[Unit.MATMUL, code] = rate(accelerator.matmul, dtype) or vector
-        table[Unit.VECTOR, code] = vector
+        for unit in (Unit.MATMUL, Unit.VECTOR):
+            table[unit, code] = computed_as(accelerator, unit, dtype).rate
         table[Unit.TRANSCENDENTAL, code] = accelerator.transcendental
         table[Unit.MEASURED, code] = np.inf  # no arithmetic
     return table
 
 
-def rate(rates: Mapping[str, float], dtype: str) -> float:
-    """The rate for an element type: its own, else that of the type it is computed in, else 0."""
-    return next((rates[name] for name in (dtype, *_computed_in(dtype)) if name in rates), 0.0)
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """How operations on an element type are computed.
+
+    Attributes:
+        unit: what computes them.
+        dtype: as which type the description lists it.
+        rate: operations per second.
+    """
+
+    unit: Unit
+    dtype: str
+    rate: float
 
 
-def _computed_in(dtype: str) -> tuple[str, ...]:
+def computed_as(accelerator: Accelerator, unit: Unit, dtype: str) -> Computed:
+    """The unit and the listed type that operations on ``dtype`` are computed with.
+
+    A type that is not listed is computed in the next listed one that holds its values: on a matrix
+    unit narrow floats in wider ones and narrow integers in wider ones, else in floats (bf16 and f16
+    hold eight bits exactly, f32 twenty-four).  What matrix units cannot do, vector units do.
+
+    Args:
+        accelerator: the device.
+        unit: ``MATMUL`` or ``VECTOR``.
+        dtype: element type.
+    """
+    if unit == Unit.MATMUL:
+        for name in (dtype, *_wider(dtype), *_FLOATS_FOR_INTEGERS.get(dtype, ())):
+            if name in accelerator.matmul:
+                return Computed(Unit.MATMUL, name, accelerator.matmul[name])
+    rates = accelerator.vector
+    name = next((name for name in (dtype, *_wider(dtype)) if name in rates), "f32")
+    return Computed(Unit.VECTOR, name, rates[name])
+
+
+#: Floats of matrix units that hold all values of an integer type, the narrowest first.
+_FLOATS_FOR_INTEGERS: Final = {
+    **dict.fromkeys(("i1", "i2", "i4", "i8", "ui2", "ui4", "ui8"), ("bf16", "f16", "f32")),
+    **dict.fromkeys(("i16", "ui16"), ("f32",)),
+}
+
+
+def family_of(dtype: str) -> str:
+    """What descriptions call narrow floats of any format (``f8`` for ``f8E4M3FN``), else itself."""
+    return dtype[:2] if dtype[2:3] == "E" else dtype
+
+
+def _wider(dtype: str) -> tuple[str, ...]:
     if dtype.startswith("complex"):
         return ("f64",) if "f64" in dtype else ("f32",)
-    if dtype.startswith("f8"):
-        return ("f8", "bf16", "f16", "f32")
-    if dtype.startswith(("f4", "f6")):
-        return (dtype[:2], "f8", "bf16", "f16", "f32")
+    family = family_of(dtype)
+    if family != dtype:
+        return (*dict.fromkeys((family, "f8")), "bf16", "f16", "f32")
     if dtype.startswith(("i", "ui")):
         bits = DTYPE_BITS[dtype]
         wider = tuple(f"i{width}" for width in (4, 8, 16, 32, 64) if width >= bits)

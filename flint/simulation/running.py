@@ -30,6 +30,7 @@ from flint.simulation.machine import Run, run
 from flint.simulation.memory import peak_memory
 from flint.simulation.preparing import order_of, prepare, setting
 from flint.simulation.result import SimulationResult
+from flint.simulation.unlisted_types import unlisted_types
 from flint.workload.programs import Level
 from flint.workload.workload import Workload
 
@@ -92,6 +93,8 @@ def simulate(
         programs.append(
             program_result(number, workload, everyone, happened, repeated, actors, fitted, memory)
         )
+    figures = whole_figures([program.figures for program in programs], programs)
+    shares = [program.ranks.size / workload.mesh.size for program in workload.programs]
     return SimulationResult(
         system=on.name,
         granularity=granularity,
@@ -100,7 +103,7 @@ def simulate(
         ranks=workload.mesh.size,
         behaviours=len(everyone.columns),
         memory_bytes=fitted.accelerator.memory_bytes,
-        figures=whole_figures([program.figures for program in programs], programs),
+        figures=figures,
         programs=tuple(programs),
         notes=(
             *on.fitting,
@@ -109,6 +112,7 @@ def simulate(
                 for item in chosen
             ),
             *_attention(prepared.written),
+            *unlisted_types(graphs, shares, on.costs.prices, figures.step_seconds),
             *(f"{text} ({count} of them)" for text, count in prepared.left.items()),
             *_remarks(workload),
             *(on.measured.notes() if on.measured else ()),

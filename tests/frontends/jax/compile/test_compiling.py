@@ -240,13 +240,21 @@ def test_the_kept_module_converts_to_the_captured_graph(target, form, compiled, 
 @EVERY
 def test_library_calls_and_calls_of_python_compile(target, compiled):
     """The library factors each device's own matrices: only their sum crosses devices, 4 bytes."""
-    workload = compiled("calls", target, mesh=(8,))
-    nodes = [node for graph, _ in workload.graph.walk() for node in graph]
+    first = compiled("calls", target, mesh=(8,)).programs[0]
+    nodes = [node for graph, _ in first.graph.walk() for node in graph]
     sent = [node.communication for node in nodes if node.communication is not None]
     assert [item.kind for item in sent] == ["all_reduce"]
     names = " ".join(node.op for node in nodes)
     calls = {"h100": ["cusolver_potrf", "python_gpu_callback"], "tpu-v5p": ["send"]}[target]
     assert all(name in names for name in calls), names
+
+
+def test_what_only_the_first_device_prints_is_a_call_of_its_program_alone(compiled):
+    """``jax.debug.print`` of a replicated value: XLA puts the call under ``partition_id == 0``."""
+    programs = compiled("calls", "h100", mesh=(8,)).programs
+    assert [str(program.ranks) for program in programs] == ["0", "1-7"]
+    names = [[node.op for node in program.graph] for program in programs]
+    assert ["xla_ffi_python_gpu_callback" in ops for ops in names] == [True, False]
 
 
 def test_what_the_host_holds_is_copied(compiled):
