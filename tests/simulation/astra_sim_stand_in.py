@@ -1,9 +1,9 @@
 """A stand-in for ASTRA-sim's analytical binary, for tests: its command line, its files, its lines.
 
-It reads and checks every file that its options name, takes the kernels' durations out of the
-traces, and prints what ASTRA-sim prints.  The environment says how it is to end: STAND_IN=ok, old
-(before November 2024), lose, hang, crash, one-dim.  A rank's time is made up: the sum of its
-kernels' durations and ``1000`` cycles for each communication.
+It reads and checks every file that its options name, runs the traces as the reference consumer
+does, with their kernels' durations and with communication as long as ``astra_sim_model`` says, and
+prints what ASTRA-sim prints.  The environment says how it is to end: STAND_IN=ok, old (before
+November 2024), lose, hang, crash, one-dim.
 """
 
 from __future__ import annotations
@@ -15,10 +15,15 @@ import time
 from math import prod
 from pathlib import Path
 
+import numpy as np
 import yaml
 
-from flint.converters.chakra.read.reader import read_trace
-from flint.converters.chakra.schema import NodeType
+from flint.converters.chakra.check.trace_views import Facts
+from flint.converters.chakra.network import Network
+from flint.converters.chakra.read.trace_set import TraceSet, load_trace_set
+from flint.converters.chakra.schema import CollectiveKind, NodeType
+from tests.converters.chakra.consumer import execute
+from tests.simulation.astra_sim_model import Model
 
 EXPECTED = {
     "workload-configuration", "system-configuration", "network-configuration",
@@ -62,18 +67,28 @@ def main() -> None:
     how = os.environ.get("STAND_IN", "ok")
     if how == "one-dim":
         stop("[Error] (network/analytical/congestion_aware) only support 1-dim topology", 255)
-    ranks = prod(network["npus_count"])
-    times = [spent(Path(f"{options['workload-configuration']}.{r}.et")) for r in range(ranks)]
+    prefix = Path(options["workload-configuration"])
+    for rank in range(prod(network["npus_count"])):
+        if not prefix.with_name(f"{prefix.name}.{rank}.et").is_file():
+            stop(f"workload file: {prefix}.{rank}.et does not exist")
+    times = spent(
+        load_trace_set(
+            prefix,
+            comm_groups=None if groups is None else Path(groups),
+            npus_count=tuple(network["npus_count"]),
+        ),
+        Model(system, network),
+    )
     if how == "crash":
         print("AstraSim: Workload.cc:261: Assertion `comm_size > 0' failed.", flush=True)
         os.abort()
     if how == "hang":
         time.sleep(600)
-    for rank, (compute, talk) in enumerate(times):
+    for rank, (done, compute, talk) in enumerate(times):
         if how == "lose" and rank in (1, 2):
             continue
-        exposed = "" if how == "old" else f", exposed communication {talk} cycles."
-        log("info", "workload", f"sys[{rank}] finished, {compute + talk} cycles{exposed}")
+        exposed = "" if how == "old" else f", exposed communication {done - compute} cycles."
+        log("info", "workload", f"sys[{rank}] finished, {done} cycles{exposed}")
         if how != "old":
             log("info", "statistics", f"sys[{rank}], GPU time: {compute}")
             log("info", "statistics", f"sys[{rank}], Comm time: {talk}")
@@ -82,13 +97,46 @@ def main() -> None:
         log("critical", "HardwareResource", "GPU comm node id: 2")
 
 
-def spent(path: Path) -> tuple[int, int]:
-    if not path.is_file():
-        stop(f"workload file: {path} does not exist")
-    columns = read_trace(path)
-    compute = columns.type == NodeType.COMP
-    nanoseconds = [max(1000 * int(micros), 1) for micros in columns.duration[compute]]
-    return sum(nanoseconds), 1000 * int((~compute).sum())
+def spent(traces: TraceSet, model: Model) -> list[tuple[int, int, int]]:
+    """When each rank is done, and the nanoseconds in which it computes and communicates."""
+    ticks = ticks_of(traces, model)
+    done = execute(traces, durations=lambda rank, ids: ticks[rank][0])
+    if not done.finished.all():
+        stop(f"stuck: {done.stuck[0]}", 0)
+    return [
+        (int(time), int(took[computes].sum()), int(took[~computes].sum()))
+        for time, (took, computes) in zip(done.time, ticks, strict=True)
+    ]
+
+
+def ticks_of(traces: TraceSet, model: Model) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Nanoseconds of each node of each rank, and which nodes compute."""
+    facts = Facts(traces)
+    network = Network(tuple(model.count))
+    found: list[tuple[np.ndarray, np.ndarray]] = [(np.zeros(0), np.zeros(0))] * traces.size
+    for view in facts.views:
+        trace = view.trace
+        computes = trace.type == NodeType.COMP
+        own = np.where(computes, np.maximum(1000 * trace.duration.astype(np.int64), 1), 0)
+        communicators, of_row = view.communicators
+        for rank in view.ranks.tolist():
+            took = own.copy()
+            priced: dict[tuple[int, ...], int] = {}
+            for row in np.flatnonzero(trace.type == NodeType.COLL).tolist():
+                group = communicators[of_row[row]]
+                kind, size = CollectiveKind(trace.comm_type[row]), int(trace.comm_size[row])
+                key = (int(of_row[row]), kind, size)
+                if key not in priced:
+                    mask = tuple(map(bool, group.mask)) or (True,) * len(model.count)
+                    listed = traces.groups.members[group.group] if group.group else ()
+                    members = sorted(int(member) for member in listed)
+                    priced[key] = model.collective(kind, size, mask, members)
+                took[row] = priced[key]
+            for row in np.flatnonzero(trace.type == NodeType.SEND).tolist():
+                took[row] = model.message(rank, int(trace.comm_dst[row]), int(trace.comm_size[row]))
+            found[rank] = took, computes
+    assert network.ranks == traces.size
+    return found
 
 
 if __name__ == "__main__":

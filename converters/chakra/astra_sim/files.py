@@ -12,7 +12,8 @@ hierarchy of a dim that is longer than a node.  The simulator's ring of n ranks 
     hops x latency + (S/n) / bandwidth          hops: 2 through a switch, else 1
 
 so the bandwidth is that by which (n - 1)/n S takes as long as the embedded engine's rings, and the
-latency is theirs over n - 1 messages and their hops.
+latency is theirs over n - 1 messages and their hops.  ``_COLLECTIVES`` keeps the simulator from
+adding to that.
 """
 
 from __future__ import annotations
@@ -43,7 +44,19 @@ _IMPLEMENTATION: Final = {
 #: (astra-sim/astra-network-analytical, congestion_unaware/{Ring,Switch,FullyConnected}.cpp).
 _HOPS: Final = {"Ring": 1, "Switch": 2, "FullyConnected": 1}
 
-_SPLITS: Final = 4
+#: Collectives as the embedded engine runs them (astra-sim/astra-sim, astra-sim/system/Sys.cc): in
+#: one piece, because pieces that run one after another wait for every message's latency again;
+#: from dim to dim on what the dim before has left, because "baseline" reduces the whole buffer in
+#: every dim; one nanosecond at the end of each message, because with none it aborts or hangs; and
+#: with local memory so fast that a reduction adds no time to that of its messages.
+_COLLECTIVES: Final = {
+    "scheduling-policy": "FIFO",
+    "endpoint-delay": 1,
+    "active-chunks-per-dimension": 1,
+    "preferred-dataset-splits": 1,
+    "collective-optimization": "localBWAware",
+    "local-mem-bw": 10**8,
+}
 
 
 def write_astra_sim_files(
@@ -51,8 +64,6 @@ def write_astra_sim_files(
     dims: NetworkDims,
     system: System,
     groups: dict[str, list[int]],
-    *,
-    smallest_gather: int,
 ) -> int:
     """Write the four files.
 
@@ -61,15 +72,12 @@ def write_astra_sim_files(
         dims: the network.
         system: the cluster.
         groups: id to ranks.
-        smallest_gather: bytes of the smallest all-gather (0: there is none); it stalls when it is
-            split into more parts than it has bytes.
 
     Returns:
         Bytes written.
     """
-    splits = 1 if 0 < smallest_gather < _SPLITS else _SPLITS
     texts = {
-        "system.json": json.dumps(_system(dims, system, splits), indent=2) + "\n",
+        "system.json": json.dumps(_system(dims, system), indent=2) + "\n",
         "network.yml": network_text(dims, system),
         "remote_memory.json": json.dumps({"memory-type": "NO_MEMORY_EXPANSION"}) + "\n",
         "comm_groups.json": groups_text(groups),
@@ -135,26 +143,21 @@ def link_of(groups: StridedGroups, tier: Tier, system: System) -> tuple[float, f
     return bandwidth, latency
 
 
-def _system(dims: NetworkDims, system: System, splits: int) -> dict[str, object]:
+def _system(dims: NetworkDims, system: System) -> dict[str, object]:
     topologies = [
         system.tier(size * stride).topology
         for size, stride in zip(dims.npus_count, dims.strides, strict=True)
     ]
     reducing = [_IMPLEMENTATION[topology][0] for topology in topologies]
-    accelerator = system.accelerator
+    matmul = system.accelerator.matmul
     return {
-        "scheduling-policy": "FIFO",
-        "endpoint-delay": 10,
-        "active-chunks-per-dimension": 1,
-        "preferred-dataset-splits": splits,
+        **_COLLECTIVES,
         "all-reduce-implementation": reducing,
         "all-gather-implementation": reducing,
         "reduce-scatter-implementation": reducing,
         "all-to-all-implementation": [_IMPLEMENTATION[topology][1] for topology in topologies],
-        "collective-optimization": "baseline",
         "roofline-enabled": 0,
-        "peak-perf": accelerator.matmul.get("bf16", accelerator.matmul["f32"]) / 1e12,
-        "local-mem-bw": accelerator.memory_bandwidth / 1e9,
+        "peak-perf": matmul.get("bf16", matmul["f32"]) / 1e12,
         "replay-only": 0,
         "trace-enabled": 0,
     }

@@ -109,6 +109,21 @@ def implementations(facts: Facts) -> Iterator[Hits]:
             )
 
 
+@SET_RULES.rule("endpoint-delay", ERROR)
+def endpoint_delay(facts: Facts) -> Iterator[Hits]:
+    """With an endpoint delay of 0 the simulator aborts or hangs at the first collective."""
+    delay = facts.set.system.get("endpoint-delay")
+    if isinstance(delay, int | float) and not int(delay) and _collects(facts):
+        yield whole_set(
+            f"endpoint-delay of the system file is {delay}: consumers abort or hang at the first "
+            "collective; write at least 1 (ns)"
+        )
+
+
+def _collects(facts: Facts) -> bool:
+    return any(len(view.rows(NodeType.COLL)) for view in facts.views)
+
+
 def _colls_by_communicator(
     facts: Facts,
 ) -> Iterator[tuple[View, Communicator, NDArray[np.int64]]]:

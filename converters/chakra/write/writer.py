@@ -121,9 +121,7 @@ def write(
             writer.write(item)
         writer.finish()
         (folder / "et/nodes.parquet").write_bytes(table)
-        beside = write_astra_sim_files(
-            folder / "astra-sim", dims, system, groups, smallest_gather=_smallest_gather(plans)
-        )
+        beside = write_astra_sim_files(folder / "astra-sim", dims, system, groups)
     except OSError as error:
         raise FlintError(f"{folder}: cannot be written: {error.strerror or error}") from error
     return Manifest(
@@ -314,13 +312,3 @@ def _check_space(folder: Path, needed: int) -> None:
             f"{human_bytes(free)} free, of which {human_bytes(_RESERVE)} stay free: make room, "
             "choose another folder, a coarser granularity or fewer --ranks"
         )
-
-
-def _smallest_gather(plans: Sequence[_Plan]) -> int:
-    sizes = [
-        plan.communications[index].bytes_in
-        for plan in plans
-        for index in plan.used
-        if plan.communications[index].kind == "all_gather" and plan.communications[index].bytes_in
-    ]
-    return min(sizes, default=0)

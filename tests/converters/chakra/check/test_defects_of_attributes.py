@@ -89,6 +89,18 @@ def test_all_gather_smaller_than_its_chunks(tmp_path):
     assert both(nodes).ok
 
 
+@pytest.mark.parametrize("delay", [0, 0.5])
+def test_collectives_without_an_endpoint_delay(delay):
+    """ASTRA-sim reads it into an integer of nanoseconds."""
+    system = {"endpoint-delay": delay}
+    nodes = [coll(0)]
+    assert errors(check_traces(in_memory([nodes, nodes], system=system))) == {"endpoint-delay"}
+    alone = [comp(0)]
+    assert check_traces(in_memory([alone, alone], system=system)).ok
+    sound = {"endpoint-delay": 1}
+    assert check_traces(in_memory([nodes, nodes], system=sound)).ok
+
+
 @pytest.mark.parametrize("tag", [-1, 500_000_000])
 def test_tag_out_of_range(tag):
     report = check_traces(in_memory([[send(0, 1, tag=tag)], [recv(0, 0, tag=tag)]]))

@@ -116,7 +116,7 @@ def test_group_ids_have_one_number_of_digits():
 def test_configuration_has_one_entry_per_network_dim(tmp_path):
     dims = network_dims(Mesh((4, 16, 8)))
     system = load_system("dgx-h100")
-    write_astra_sim_files(tmp_path, dims, system, {"1": [0, 3]}, smallest_gather=2)
+    write_astra_sim_files(tmp_path, dims, system, {"1": [0, 3]})
     network = yaml.safe_load((tmp_path / "network.yml").read_text())
     assert network["npus_count"] == [8, 16, 4]
     # 78% of NVLink's 450e9 bytes/s within a node of 8, 90% of InfiniBand's 50e9 beyond, in GiB/s;
