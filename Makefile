@@ -36,8 +36,12 @@ demo: $(RUN)
 	$(BIN)/flint inspect $(OUT)
 	$(BIN)/flint simulate $(OUT)
 
-test: lint
-	$(BIN)/python -m pytest -m "not thorough" $(PYTEST)
+# mypy keeps one core busy, so it runs beside the tests. What lint says comes last.
+test: $(DEV)
+	@mkdir -p build; $(MAKE) --no-print-directory lint >build/lint.log 2>&1 & lint=$$!; \
+	$(BIN)/python -m pytest -m "not thorough" $(PYTEST); tests=$$?; \
+	wait $$lint; lint=$$?; cat build/lint.log; \
+	echo "exit status: tests $$tests, lint $$lint"; test "$$tests $$lint" = "0 0"
 
 # Everything, and what was skipped. JAX prints that it finds no GPU; it is right.
 test-all: lint $(EXTRAS) browser

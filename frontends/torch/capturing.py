@@ -15,6 +15,7 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,9 @@ from flint.workload.workload import Workload
 #: Versions of torch whose private parts are known to be as used here.
 KNOWN_VERSIONS = ">=2.13,<2.14"
 
+#: What every child needs, imported once before they are forked.
+_IN_CHILDREN = ("flint.frontends.torch.emission", "flint.frontends.torch.session")
+
 _MODULE, _REPORT = "module.mlirbc", "report.json"
 
 
@@ -53,6 +57,8 @@ def capture(request: Request) -> Workload:
             f"level {request.level!s}: PyTorch runs op by op and has one level, partitioned"
         )
     check_version("torch", KNOWN_VERSIONS)
+    for name in _IN_CHILDREN:
+        import_module(name)
     mesh = Mesh(request.shape, request.axes or ())
     limits = Limits(request.options.time_limit, request.options.memory_limit)
     with scratch() as folder:

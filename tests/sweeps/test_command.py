@@ -16,6 +16,7 @@ import pytest
 
 from flint.cli import main
 from tests.support.children import HUNG
+from tests.support.command_line import flint_here
 
 ROOT = Path(__file__).parents[2]
 STEPS = ROOT / "tests" / "frontends" / "jax" / "steps.py"
@@ -84,7 +85,7 @@ def test_rows_are_what_simulate_says_of_the_same_folder(step):
         ("4,2", "dgx-h100"), ("4,2", "gb200-nvl72"), ("2,2", "dgx-h100"), ("2,2", "gb200-nvl72"),
     ]  # fmt: skip
     for row in (rows[0], rows[3]):
-        done = flint(
+        done = flint_here(
             "simulate", row["workload"], "--system", row["system"], "--json", cwd=step.parent
         )
         alone = json.loads(done.stdout)
@@ -138,20 +139,16 @@ def test_a_change_of_an_imported_file_is_a_new_capture(step):
     assert after[0]["workload"] != before[0]["workload"]
 
 
-def test_a_mesh_that_does_not_divide_is_a_row_with_its_reason(step):
-    rows = rows_of(sweep(step, meshes=("5,3", "2,2"), systems=("dgx-h100",)))
-    assert "data of 5 devices does not divide" in rows[0]["error"]
-    assert rows[0]["step_seconds"] is None and rows[1]["error"] is None
-
-
-def test_a_capture_that_kills_its_process_is_a_row_with_its_reason(step):
+def test_a_capture_that_fails_or_is_killed_is_a_row_with_its_reason(step):
     rows = rows_of(
         flint(
-            "sweep", f"{step}:mlp", "--mesh", "2,2", "--mesh", "4,2", "--setup", "rough_setup",
-            "-o", "out", "--json", cwd=step.parent, HOW="killed",
+            "sweep", f"{step}:mlp", "--mesh", "2,2", "--mesh", "4,2", "--mesh", "5,3",
+            "--setup", "rough_setup", "-o", "out", "--json", cwd=step.parent, HOW="killed",
         )
     )  # fmt: skip
     assert "SIGKILL" in rows[0]["error"] and rows[1]["error"] is None
+    assert "data of 5 devices does not divide" in rows[2]["error"]
+    assert rows[2]["step_seconds"] is None
 
 
 def test_ctrl_c_ends_all_processes_and_keeps_what_is_done(step):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import math
 from collections import Counter
@@ -21,6 +22,8 @@ from flint.validation.rewrites.gemms import CUT, MERGED, PADDED
 from flint.validation.validating import validate
 from tests.validation.xplanes import Plane, Run, field, profile
 
+pytestmark = pytest.mark.xdist_group("validation-gpu")
+
 DATA = Path(__file__).parents[1] / "data/optimized"
 MODELS = {
     "gpu_llama": "flint.models.jax.llama3:train_tiny",
@@ -39,6 +42,13 @@ EXPLAINED = {
     "gpu_resnet": {SIDE_BY_SIDE},
     "gpu_pipeline": {MERGED, CUT, FOLDED, ABSORBED, SIDE_BY_SIDE},
 }
+
+
+@functools.cache
+def captured(name):
+    """The step of which ``name`` is a compiled module."""
+    module, attribute = MODELS[name].split(":")
+    return getattr(importlib.import_module(module), attribute).capture()
 
 
 @pytest.fixture(scope="module")
@@ -72,12 +82,10 @@ def multiply_adds(facts):
 
 def test_what_a_gpu_multiplies_is_what_was_captured(runs, tmp_path):
     # The compiler merges products of the same operand into one; their sum stays.
-    module, attribute = MODELS["gpu_llama"].split(":")
-    step = getattr(importlib.import_module(module), attribute)
-    expected = expected_of(step.capture(), 0)
-    captured = [expected.facts[number] for number in expected.op.tolist()]
+    expected = expected_of(captured("gpu_llama"), 0)
+    wanted = [expected.facts[number] for number in expected.op.tolist()]
     trace = observe_xplane(profile(runs["gpu_llama"], tmp_path / "g.xplane.pb", 8))
-    assert multiply_adds(facts_of(trace, 0, 1)) == multiply_adds(captured) > 0
+    assert multiply_adds(facts_of(trace, 0, 1)) == multiply_adds(wanted) > 0
 
 
 def kinds_of_several_buffers(module):
@@ -99,10 +107,8 @@ def reports(runs, tmp_path_factory):
 
     def get(name):
         if name not in known:
-            module, attribute = MODELS[name].split(":")
-            workload = getattr(importlib.import_module(module), attribute).capture()
             path = profile(runs[name], tmp_path_factory.mktemp(name) / "g.xplane.pb", 2, runs=1)
-            known[name] = validate(workload, [path])
+            known[name] = validate(captured(name), [path])
         return known[name]
 
     return get
@@ -153,15 +159,13 @@ def altered(workload, change):
 )
 @pytest.mark.parametrize("name", ["gpu_llama", "gpu_resnet"])
 def test_a_changed_all_reduce_is_not_explained_away(name, change, runs, tmp_path):
-    module, attribute = MODELS[name].split(":")
-    workload = altered(getattr(importlib.import_module(module), attribute).capture(), change)
+    workload = altered(captured(name), change)
     path = profile(runs[name], tmp_path / "g.xplane.pb", 1, runs=1)
     assert not validate(workload, [path]).ok
 
 
 def test_a_product_that_was_not_captured_is_not_explained_away(runs, tmp_path):
-    module, attribute = MODELS["gpu_decode_cublas"].split(":")
-    workload = getattr(importlib.import_module(module), attribute).capture()
+    workload = captured("gpu_decode_cublas")
     [program] = workload.programs
     tables = program.graph.tables
     body = next(graph for graph, _ in program.graph.walk() if graph is not program.graph)
@@ -201,8 +205,7 @@ ONCE = {
 @pytest.mark.parametrize("more", [False, True], ids=["less", "more"])
 @pytest.mark.parametrize(("name", "begin"), [(n, b) for n, found in ONCE.items() for b in found])
 def test_an_instruction_that_ran_once_less_or_more_differs(name, begin, more, runs, tmp_path):
-    module, attribute = MODELS[name].split(":")
-    workload = getattr(importlib.import_module(module), attribute).capture()
+    workload = captured(name)
     heavy = next(one for one in runs[name].executed() if one.startswith(begin))
     run = Otherwise(DATA / f"{name}.hlo.pb.gz", heavy, more)
     report = validate(workload, [profile(run, tmp_path / "g.xplane.pb", 1, runs=1)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 
 import pytest
@@ -10,6 +11,9 @@ import flint
 from flint.observed.classes import OpClass
 from flint.validation.validating import validate
 from tests.models.jax.names import MODELS
+from tests.support.shared import quick
+
+pytestmark = pytest.mark.xdist_group("validation-own")
 
 PERMUTES = """module @m attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {
   func.func public @main(%arg0: tensor<4x8xf32>) -> tensor<4x8xf32> {
@@ -31,6 +35,13 @@ JAX = ("moe_three_axes", "ring_attention", "pipeline_stage_data", "resnet", "lla
 TORCH = ("ddp_buckets", "fsdp_tp", "pp_fsdp")
 
 
+@functools.cache
+def captured(name):
+    """A step of PyTorch."""
+    pytest.importorskip("torch")
+    return importlib.import_module("tests.validation.torch_steps").STEPS[name].capture()
+
+
 def against_itself(workload, folder, granularity):
     workload.save(folder, ranks=range(min(4, workload.mesh.size)), granularity=granularity)
     return validate(workload, sorted((folder / "et").glob("*.et")))
@@ -48,7 +59,7 @@ def test_what_a_rank_sends_to_itself_is_a_copy(granularity, tmp_path):
     assert gather.captured == gather.matched == 4
 
 
-@pytest.mark.parametrize("name", JAX)
+@pytest.mark.parametrize("name", quick(JAX, "moe_three_axes", "pipeline_stage_data"))
 def test_jax_models_agree(name, tmp_path):
     module, attribute = MODELS[name]
     workload = getattr(importlib.import_module(module), attribute).capture()
@@ -57,11 +68,9 @@ def test_jax_models_agree(name, tmp_path):
         assert report.ok, (report.verdict, report.differences[:4], report.contradictions[:4])
 
 
-@pytest.mark.parametrize("name", TORCH)
+@pytest.mark.parametrize("name", quick(TORCH, "ddp_buckets"))
 def test_torch_models_agree(name, tmp_path):
-    pytest.importorskip("torch")
-    steps = importlib.import_module("tests.validation.torch_steps")
-    workload = steps.STEPS[name].capture()
+    workload = captured(name)
     for granularity in ("op", "kernel"):
         report = against_itself(workload, tmp_path / granularity, granularity)
         assert report.ok, (report.verdict, report.differences[:4], report.contradictions[:4])
@@ -69,9 +78,6 @@ def test_torch_models_agree(name, tmp_path):
 
 def test_a_broadcast_is_a_message_to_every_other_member(tmp_path):
     """DDP's buffers on four ranks: the tree has three messages, of which each is sent once."""
-    pytest.importorskip("torch")
-    steps = importlib.import_module("tests.validation.torch_steps")
-    workload = steps.STEPS["ddp_buckets"].capture()
-    report = against_itself(workload, tmp_path / "out", "kernel")
+    report = against_itself(captured("ddp_buckets"), tmp_path / "out", "kernel")
     assert report.classes[OpClass.SEND].matched == report.classes[OpClass.SEND].executed == 3
     assert OpClass.BROADCAST not in report.classes

@@ -10,12 +10,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.support.shared import quick  # noqa: E402
 from tests.validation.published import PARALLELISMS, counts, plain, tiny  # noqa: E402
 
 LAYERS = 32
 
 
-@pytest.mark.parametrize("name", PARALLELISMS)
+@pytest.mark.parametrize("name", quick(PARALLELISMS, "TP2 x FSDP2 x DP2"))
 def test_kernel_counts_are_those_that_were_published(name):
     """Of 32 layers of 9 parameters each, 7 of them in products, and 3 parameters at the ends.
 

@@ -70,7 +70,9 @@ def observed(step, rank, folder):
 
 def main(folder, place):
     world = math.prod(step_of(place)[0]._flint[0])
-    mp.spawn(run, args=(str(Path(folder).absolute()), place), nprocs=world)
+    # Forked: a rank that imports PyTorch for itself costs more than the step.
+    arguments = str(Path(folder).absolute()), place
+    mp.start_processes(run, args=arguments, nprocs=world, start_method="fork")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from flint.frontends.jax.targets.table import plugin
 from flint.hlo.messages import parse_module
 from flint.hlo.reader import read_hlo
 from flint.host import child_processes
+from tests.support.shared import quick
 
 LIMITS = child_processes.Limits(300.0, 2**35)
 
@@ -101,7 +102,7 @@ def test_the_memory_of_a_process_is_seen():
     assert child_processes.resident_bytes(os.getpid()) > 2**20
 
 
-@pytest.mark.parametrize("devices", [8, 512, 2048, 4096])
+@pytest.mark.parametrize("devices", quick([8, 512, 2048, 4096], 8, 512))
 def test_devices_of_another_process_partition_as_own_devices_do(devices):
     module = lowered(AbstractMesh((devices // 8, 8), ("data", "model")))
     with Partitioner(devices, LIMITS, engine="cpu, own devices") as partitioner:

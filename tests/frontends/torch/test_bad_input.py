@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
-from tests.support.children import HUNG
+from flint.frontends.torch import capturing
+from tests.support.command_line import flint_here
 from tests.support.shared import quick, quick_rows
 
 pytest.importorskip("torch")
@@ -74,13 +72,6 @@ def folder(tmp_path_factory):
     return path
 
 
-def flint(*arguments, cwd):
-    return subprocess.run(
-        [sys.executable, "-m", "flint", "capture", *map(str, arguments)],
-        capture_output=True, text=True, cwd=cwd, timeout=HUNG, check=False,
-    )  # fmt: skip
-
-
 #: What is wrong, and what is said of it.
 BAD = [
     (("train.py:reads_an_integer", *COMMON), "train.py:14"),
@@ -103,7 +94,7 @@ BAD = [
 
 @pytest.mark.parametrize(("arguments", "said"), quick_rows(BAD, BAD[0], BAD[5]))
 def test_bad_input_is_one_line(arguments, said, folder, tmp_path):
-    run = flint(*arguments, "-o", tmp_path / "out", cwd=folder)
+    run = flint_here("capture", *arguments, "-o", tmp_path / "out", cwd=folder)
     assert run.returncode == 1, run.stderr
     lines = run.stderr.strip().splitlines()
     assert len(lines) == 1, run.stderr
@@ -114,25 +105,17 @@ def test_bad_input_is_one_line(arguments, said, folder, tmp_path):
 
 @pytest.mark.parametrize("level", quick(["logical", "optimized"], "optimized"))
 def test_eager_pytorch_has_one_level(level, folder, tmp_path):
-    run = flint("train.py:good", *COMMON, "--level", level, "-o", tmp_path / "out", cwd=folder)
+    run = flint_here(
+        "capture", "train.py:good", *COMMON, "--level", level, "-o", tmp_path / "out", cwd=folder
+    )
     assert run.returncode == 2
     assert "partitioned" in run.stderr
     assert len(run.stderr.strip().splitlines()) == 1
 
 
-def test_another_version_of_torch_is_named(folder, tmp_path):
-    """The version check comes first, whatever is installed."""
-    code = (
-        "import sys\n"
-        "from flint.frontends.torch import capturing\n"
-        "capturing.KNOWN_VERSIONS = '>=9.9,<10'\n"
-        "from flint.cli import main\n"
-        f"main(['capture', 'train.py:good', *{COMMON!r}, '-o', {str(tmp_path / 'out')!r}])\n"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True, text=True, cwd=folder, timeout=HUNG, check=False,
-    )  # fmt: skip
+def test_another_version_of_torch_is_named(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(capturing, "KNOWN_VERSIONS", ">=9.9,<10")
+    run = flint_here("capture", "train.py:good", *COMMON, "-o", tmp_path / "out", cwd=folder)
     assert run.returncode == 1
     assert "torch 2." in run.stderr
     assert ">=9.9,<10" in run.stderr

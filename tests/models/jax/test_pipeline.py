@@ -75,7 +75,7 @@ STEPS = {
 }
 
 
-@pytest.fixture(scope="module", params=STEPS)
+@pytest.fixture(scope="module", params=quick(STEPS, "tiny 4x2", "70B 8x8x8"))
 def case(request):
     """Workload, config, microbatches, stages, parts of the tensor axis."""
     step, config, microbatches = STEPS[request.param]

@@ -162,7 +162,7 @@ STEPS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=quick(STEPS, "tiny", "resnet50"))
+@pytest.fixture(scope="module", params=quick(STEPS, "tiny"))
 def case(request):
     step, config = STEPS[request.param]
     return step.capture(), config

@@ -85,4 +85,4 @@ def work(rank, folder):
 
 
 if __name__ == "__main__":
-    mp.spawn(work, (sys.argv[1],), RANKS)
+    mp.start_processes(work, (sys.argv[1],), RANKS, start_method="fork")

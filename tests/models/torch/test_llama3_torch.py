@@ -61,7 +61,7 @@ def test_parameters_are_as_many_as_published(config, published):
 
 
 @pytest.mark.parametrize(
-    "capture", quick([PLAIN, FSDP, HSDP, TP], FSDP), ids=["plain", "FSDP", "HSDP", "TP8"]
+    "capture", quick([PLAIN, FSDP, HSDP, TP]), ids=["plain", "FSDP", "HSDP", "TP8"]
 )
 def test_gemms_and_attention_kernels_of_8b(capture):
     """Seven linear layers per block (q, k, v, o, gate, up, down) and the head, each one product in
@@ -93,6 +93,7 @@ def sharded(ranks):
     }
 
 
+@pytest.mark.thorough
 def test_exchanges_of_8b_under_fsdp():
     """67 all-gathers, 34 reduce-scatters; the norms of all gradients' shards, squared and summed
     over the ranks as one float32 vector, are one all-reduce."""

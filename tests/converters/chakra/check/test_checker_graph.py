@@ -16,12 +16,13 @@ from flint.converters.chakra.check.partner_rules import group_sequence
 from flint.converters.chakra.check.trace_views import Facts
 from tests.converters.chakra.check.test_checker_against_consumer import random_set
 from tests.converters.chakra.check.traces import coll, comp, in_memory, recv, send
+from tests.support.shared import examples
 
 
 def test_three_ways_agree_on_random_sets():
     generator = np.random.default_rng(5)
     decided = cyclic = by_levels = 0
-    for number in range(600):
+    for number in range(examples(900)):
         traces = random_set(generator, thorough=1.0, orderly=0.5 if number % 2 else 1.0)
         facts = Facts(traces)
         matching = match(facts)
@@ -36,7 +37,7 @@ def test_three_ways_agree_on_random_sets():
             assert not cycle
             by_levels += 1
         cyclic += bool(cycle)
-    assert decided > 100 and cyclic > 10 and by_levels > 10
+    assert decided > 30 and cyclic > 3 and by_levels > 3
 
 
 def test_cycle_names_the_nodes_on_it():
