@@ -110,10 +110,10 @@ def _summary(result: SimulationResult) -> Iterator[Markup]:
             *((name, human_seconds(value), percentage(value, step)) for name, value in parts),
             ("peak memory per rank", f"{need} of {have}", ""),
             ("FLOPs of all ranks", human_flops(figures.flops), ""),
-            ("model FLOPs utilisation", f"{100 * figures.mfu:.1f}%", ""),
+            ("model FLOPs utilisation", percentage(figures.mfu, 1), ""),
         ],
     )
-    if not result.fits:
+    if result.fits is False:
         yield paragraph(f"The step does not fit: a rank needs {need} and has {have}.", "warn")
     if len(result.programs) > 1:
         yield heading("Programs")
@@ -125,7 +125,7 @@ def _summary(result: SimulationResult) -> Iterator[Markup]:
                  human_seconds(f.communication_seconds),
                  human_seconds(f.exposed_communication_seconds),
                  human_seconds(f.idle_seconds), human_bytes(f.peak_memory_bytes),
-                 f"{100 * f.mfu:.1f}%")
+                 percentage(f.mfu, 1))
                 for p in result.programs
                 for f in (p.figures,)
             ],
@@ -169,6 +169,9 @@ def _program(
     yield from _axes(program)
     yield from layers(record)
     yield from _roofline(record, system)
+    if not program.memory:
+        yield paragraph("Memory: unknown; the profile has no tensors.")
+        return
     yield from _memory(record)
     yield heading("Memory at the peak, per rank")
     parts = sorted(program.memory.items(), key=lambda item: -item[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -12,7 +13,7 @@ from flint.cli.options import FolderArgument, JsonOption
 from flint.cli.shared import print_json
 from flint.cli.tables import Printer, Table
 from flint.host.readable import human_bytes, human_flops
-from flint.workload.differences import Calls, CollectiveDifference, Differences, Side, differences
+from flint.workload.differences import Calls, CollectiveDifference, Differences, differences
 from flint.workload.loading import load
 
 #: Rows of the table of kernels.
@@ -46,8 +47,8 @@ def diff_command(
     kernels = [
         (
             row.op,
-            _count(row.before, found.before),
-            _count(row.after, found.after),
+            _count(row.before, found.before.traced),
+            _count(row.after, found.after.traced),
         )
         for row in changed[:top]
     ]
@@ -66,7 +67,7 @@ def _row(row: CollectiveDifference, found: Differences) -> Sequence[str]:
     sides = ((row.before, found.before), (row.after, found.after))
     cells = [row.kind]
     for name in ("calls", "tensors", "asynchronous"):
-        cells += [_count(getattr(calls, name), side) for calls, side in sides]
+        cells += [_count(getattr(calls, name), side.ranks) for calls, side in sides]
     cells += [human_bytes(calls.payload / side.ranks) for calls, side in sides]
     return (*cells, what_happened(row.before, row.after, found.before.ranks, found.after.ranks))
 
@@ -96,10 +97,10 @@ def what_happened(before: Calls, after: Calls, ranks_before: int, ranks_after: i
     return ", ".join(words)
 
 
-def _count(number: int, side: Side) -> str:
-    """A number over all ranks, per rank."""
-    whole, rest = divmod(number, side.ranks)
-    return f"{number / side.ranks:,.2f}" if rest else f"{whole:,}"
+def _count(number: int, ranks: int) -> str:
+    """A number over some ranks, per rank."""
+    whole, rest = divmod(number, max(ranks, 1))
+    return f"{number / ranks:,.2f}" if rest else f"{whole:,}"
 
 
 def _totals(found: Differences) -> list[Sequence[str]]:
@@ -114,12 +115,17 @@ def _totals(found: Differences) -> list[Sequence[str]]:
     ):
         old, new = (getattr(side, key) for side in (found.before, found.after))
         shown = [
-            human(number / side.ranks) if human else _count(number, side)
+            human(number / side.traced) if human else _count(number, side.traced)
             for number, side in ((old, found.before), (new, found.after))
         ]
-        old, new = old * found.after.ranks, new * found.before.ranks
-        rows.append((name, *shown, "-" if not old else f"{(new - old) / old:+.1%}"))
+        old, new = old * found.after.traced, new * found.before.traced
+        rows.append((name, *shown, _change(old, new)))
     return rows
+
+
+def _change(old: float, new: float) -> str:
+    """A change of a total, where both are known and there is one."""
+    return "-" if not old or math.isnan(old + new) else f"{(new - old) / old:+.1%}"
 
 
 def register(app: typer.Typer) -> None:

@@ -6,13 +6,14 @@ that a person reads (binary for bytes, decimal for FLOPs), exact ones are in ``-
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TextIO
 
 from flint.cli.tables import Printer, Table
-from flint.host.readable import human_bytes, human_flops
+from flint.host.readable import UNKNOWN, human_bytes, human_flops, percentage
 from flint.workload.compiler_report import CompilerReport
 from flint.workload.summary import (
     CollectiveRow,
@@ -104,6 +105,8 @@ def _headline(program: ProgramSummary) -> list[str]:
         f"{human_bytes(program.bytes_written)} written",
         "intensity": "no bytes moved"
         if intensity is None
+        else UNKNOWN
+        if math.isnan(intensity)
         else f"{intensity:.3g} FLOP per byte read or written",
         "communication": f"{human_bytes(program.communication_bytes)} of operands "
         f"in {calls:,} call{'s' * (calls != 1)}",
@@ -149,11 +152,11 @@ _OPS = (
 )  # fmt: skip
 
 
-def _op(row: OpRow, flops: int, moved: int) -> Sequence[str]:
+def _op(row: OpRow, flops: float, moved: float) -> Sequence[str]:
     return (
         row.op, row.category, f"{row.count:,}", human_flops(row.flops) if row.flops else "-",
-        f"{row.flops / flops:.1%}" if row.flops else "-", human_bytes(row.bytes_read),
-        human_bytes(row.bytes_written), f"{row.traffic / moved:.1%}", _kinds(row.work),
+        percentage(row.flops, flops) if row.flops else "-", human_bytes(row.bytes_read),
+        human_bytes(row.bytes_written), percentage(row.traffic, moved), _kinds(row.work),
     )  # fmt: skip
 
 

@@ -6,7 +6,14 @@ import math
 import sys
 
 from flint.cli.tables import Printer, Table
-from flint.host.readable import human_bytes, human_flops, human_seconds, percentage
+from flint.host.readable import (
+    UNKNOWN,
+    counted,
+    human_bytes,
+    human_flops,
+    human_seconds,
+    percentage,
+)
 from flint.simulation.result import Figures, ProgramResult, SimulationResult
 
 
@@ -35,20 +42,23 @@ def _lines(figures: Figures, result: SimulationResult) -> list[tuple[str, str]]:
 
     def part(seconds: float) -> str:
         if math.isnan(seconds):
-            return "unknown"
+            return UNKNOWN
         return f"{human_seconds(seconds)}  ({percentage(seconds, step)} of the step)"
 
     need, have = human_bytes(figures.peak_memory_bytes), human_bytes(result.memory_bytes)
-    verdict = "fits into" if result.fits else "DOES NOT FIT into"
+    computing = sum(p.rank_count for p in result.programs if p.figures.compute_seconds > 0)
+    ranks = counted(computing, "rank") if 0 < computing < result.ranks else "all ranks"
+    verdicts = {True: f", which fits into {have}", False: f", which DOES NOT FIT into {have}"}
+    verdict = verdicts[result.fits] if result.fits is not None else ""
     return [
         ("step", human_seconds(step)),
         ("compute", part(figures.compute_seconds)),
         ("communication", part(figures.communication_seconds)),
         ("exposed communication", part(figures.exposed_communication_seconds)),
         ("idle", part(figures.idle_seconds)),
-        ("peak memory per rank", f"{need}, which {verdict} {have}"),
-        ("FLOPs of all ranks", human_flops(figures.flops)),
-        ("model FLOPs utilisation", f"{100 * figures.mfu:.1f}%"),
+        ("peak memory per rank", need + verdict),
+        (f"FLOPs of {ranks}", human_flops(figures.flops)),
+        ("model FLOPs utilisation", percentage(figures.mfu, 1)),
     ]
 
 
@@ -70,7 +80,7 @@ def _program_table(result: SimulationResult) -> Table:
                 human_seconds(figures.exposed_communication_seconds),
                 human_seconds(figures.idle_seconds),
                 human_bytes(figures.peak_memory_bytes),
-                f"{100 * figures.mfu:.1f}%",
+                percentage(figures.mfu, 1),
             )
         )
     return Table("programs (means over their ranks)", columns, rows)

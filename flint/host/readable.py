@@ -1,6 +1,7 @@
 """Quantities for people: bytes, FLOPs, seconds and parts of a whole, the same on screen and pages.
 
 The idea: four digits at most and the unit that fits; JSON, CSV and Parquet have the plain numbers.
+What is not a number is unknown, and that is the word.
 
     human_bytes(3 * 2**30), human_flops(3.411e16), human_seconds(0.263)   # 3.0 GiB, 34.1 PFLOP, ...
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+UNKNOWN = "unknown"
 #: Units, the largest first.
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 #: Units, the smallest first.
@@ -28,6 +30,8 @@ def human_flops(number: float) -> str:
 
 
 def _in_units(number: float, base: int, units: tuple[str, ...]) -> str:
+    if math.isnan(number):
+        return UNKNOWN
     for unit in units[:-1]:
         if number < base:
             return f"{number:.0f} {unit}" if unit == units[0] else f"{number:.1f} {unit}"
@@ -51,9 +55,9 @@ def _unit(largest: float, units: Sequence[tuple[float, str]]) -> tuple[float, st
 
 
 def human_seconds(number: float) -> str:
-    """Seconds in the unit that fits; not a number is what an engine does not say."""
+    """Seconds in the unit that fits."""
     if math.isnan(number):
-        return "unknown"
+        return UNKNOWN
     for size, unit in _SECONDS[:3]:
         if number >= size:
             return f"{number / size:.4g} {unit}"
@@ -67,4 +71,6 @@ def counted(number: int, noun: str) -> str:
 
 def percentage(part: float, whole: float) -> str:
     """A part of a whole; ``-`` where there is no whole."""
+    if math.isnan(part) or math.isnan(whole):
+        return UNKNOWN
     return f"{100 * part / whole:.1f}%" if whole else "-"

@@ -22,7 +22,7 @@ from flint.mesh.ranks import from_mask
 from flint.post_execution.communications import Communications
 from flint.post_execution.exchanges import Exchange
 from flint.post_execution.meetings import Meetings
-from flint.workload.programs import Program
+from flint.workload.programs import UNTRACED, Program
 
 
 def answering(
@@ -60,7 +60,7 @@ def answering(
         ]
         mask = np.zeros(world, bool)
         mask[ranks] = True
-        name = "untraced" if len(alike) == 1 else f"untraced_{len(programs)}"
+        name = UNTRACED if len(alike) == 1 else f"{UNTRACED}_{len(programs)}"
         graph = _answer(sequence, ranks[0], world)
         programs.append(Program(name, graph, from_mask(mask), ()))
     text = (

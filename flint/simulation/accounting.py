@@ -8,6 +8,7 @@ loop left out is counted as often as it happens again.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from typing import Any
 
@@ -21,6 +22,7 @@ from flint.execution.node_types import NodeType
 from flint.graph.distinct import distinct
 from flint.graph.graph import Ints, Phase
 from flint.graph.partners import partners
+from flint.graph.stated import UNKNOWN, unstated_traffic, unstated_work
 from flint.graph.work import Unit
 from flint.simulation.actors import ActorInfo, Actors
 from flint.simulation.classes import KERNELS, kernel_classes
@@ -31,6 +33,9 @@ from flint.simulation.memory import Memory
 from flint.simulation.result import ClassRow, Figures, ProgramResult
 from flint.simulation.spans import overlap, parts
 from flint.workload.workload import Workload
+
+#: Classes of kernels that may hold matrix products.
+_MAY_MULTIPLY = {"matmul", "attention", "other"}
 
 
 def program_result(
@@ -60,7 +65,8 @@ def program_result(
     step = max((_over(happened.end[actor], repeated) for actor in actors), default=0)
     times: dict[str, float] = defaultdict(float)
     rows: dict[tuple[str, bool], np.ndarray] = defaultdict(lambda: np.zeros(5))
-    flops = model_flops = 0
+    flops: float = 0
+    model_flops: float = 0
     ideal = 0.0
     for actor in actors:
         info = everyone.info[actor]
@@ -79,13 +85,22 @@ def program_result(
         model_flops += info.ranks * work[1]
         ideal += share[actor] * work[2]
     seconds = step / TICKS_PER_SECOND
+    blocks = [block for block, _ in program.graph.walk()]
+    unstated = {KERNELS[i] for block in blocks for i in kernel_classes(block)[unstated_work(block)]}
+    flops = UNKNOWN if unstated else flops
+    if unstated & _MAY_MULTIPLY:
+        model_flops = ideal = UNKNOWN
+    traffic_known = not any(unstated_traffic(block).any() for block in blocks)
+    if not program.traced:
+        flops = model_flops = ideal = times["compute"] = times["idle"] = times["exposed"] = UNKNOWN
+        traffic_known = False
     figures = Figures(
         step_seconds=seconds,
         compute_seconds=times["compute"],
         communication_seconds=times["communication"],
         exposed_communication_seconds=times["exposed"],
         idle_seconds=times["idle"],
-        peak_memory_bytes=memory.bytes,
+        peak_memory_bytes=memory.bytes if traffic_known else UNKNOWN,
         flops=flops,
         model_flops=model_flops,
         mfu=ideal / seconds if seconds else 0.0,
@@ -95,7 +110,7 @@ def program_result(
         ranks=str(program.ranks),
         rank_count=program.ranks.size,
         figures=figures,
-        memory={**memory.inputs, "temporaries": memory.peak},
+        memory={**memory.inputs, "temporaries": memory.peak} if traffic_known else {},
         classes=tuple(
             sorted(
                 (
@@ -118,7 +133,13 @@ def _over(end: Ints, repeated: list[Repeat]) -> int:
 
 
 def whole_figures(figures: list[Figures], programs: list[ProgramResult]) -> Figures:
-    """The workload's figures: means by number of ranks, sums and maxima where they are."""
+    """The workload's figures: means by number of ranks, sums and maxima where they are.
+
+    Ranks that run no kernels, because they were not traced or have nothing to do, are left out.
+    """
+    busy = [i for i, item in enumerate(figures) if item.compute_seconds > 0]
+    busy = busy or list(range(len(figures)))
+    figures, programs = [figures[i] for i in busy], [programs[i] for i in busy]
     ranks = sum(program.rank_count for program in programs)
     step = max(item.step_seconds for item in figures)
 
@@ -136,11 +157,16 @@ def whole_figures(figures: list[Figures], programs: list[ProgramResult]) -> Figu
         communication_seconds=mean([item.communication_seconds for item in figures]),
         exposed_communication_seconds=exposed,
         idle_seconds=idle,
-        peak_memory_bytes=max(item.peak_memory_bytes for item in figures),
+        peak_memory_bytes=_largest([item.peak_memory_bytes for item in figures]),
         flops=sum(item.flops for item in figures),
         model_flops=sum(item.model_flops for item in figures),
         mfu=ideal / step if step else 0.0,
     )
+
+
+def _largest(values: list[float]) -> float:
+    """The maximum, unknown where one of them is."""
+    return UNKNOWN if any(map(math.isnan, values)) else max(values)
 
 
 class _Spent:
@@ -233,6 +259,10 @@ class _Spent:
         talks = detail >= 0
         number = np.where(talks, of_detail[detail], kinds[template])
         counted = (emission.type != NodeType.RECV) & ~(self.computes & talks & (self.ticks == 0))
+        unstated = np.concatenate([unstated_work(graph) for graph in unrolled.graphs])
+        flops = np.where(unstated, UNKNOWN, flops)
+        unstated = np.concatenate([unstated_traffic(graph) for graph in unrolled.graphs])
+        moved = np.where(unstated, UNKNOWN, moved)
         columns: list[NDArray[Any]] = [
             counted * self.times,
             self.spent,

@@ -2,8 +2,8 @@
 
 The idea: every rank's time is compute, exposed communication (it communicates and does not compute)
 or idle (it waits for other ranks or for nothing); the three add up to the step.  Numbers of a
-program are means over its ranks, numbers of the workload means over all ranks; only memory is the
-maximum and FLOPs are the sum.
+program are means over its ranks, numbers of the workload means over all ranks that run kernels;
+only memory is the maximum and FLOPs are the sum.
 
     result.step_seconds, result.programs[0].classes[0].name
 """
@@ -13,6 +13,8 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from flint.graph.stated import without_unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class ClassRow:
 class Figures:
     """Results for a workload and for each of its programs.
 
-    What an engine does not say is not a number here, and null in JSON.
+    What an engine or a profile does not say is not a number here, and null in JSON.
 
     Attributes:
         step_seconds: from the start to when the last rank is done.
@@ -64,9 +66,9 @@ class Figures:
     communication_seconds: float
     exposed_communication_seconds: float
     idle_seconds: float
-    peak_memory_bytes: int
-    flops: int
-    model_flops: int
+    peak_memory_bytes: float
+    flops: float
+    model_flops: float
     mfu: float
 
 
@@ -135,12 +137,12 @@ class SimulationResult:
         return self.figures.exposed_communication_seconds
 
     @property
-    def peak_memory_bytes(self) -> int:
+    def peak_memory_bytes(self) -> float:
         """The most bytes that any rank needs."""
         return self.figures.peak_memory_bytes
 
     @property
-    def flops(self) -> int:
+    def flops(self) -> float:
         """FLOPs of all ranks together."""
         return self.figures.flops
 
@@ -150,23 +152,16 @@ class SimulationResult:
         return self.figures.mfu
 
     @property
-    def fits(self) -> bool:
-        """Whether every rank's peak fits into its device."""
-        return self.figures.peak_memory_bytes <= self.memory_bytes
+    def fits(self) -> bool | None:
+        """Whether every rank's peak fits into its device; None where the peak is unknown."""
+        peak = self.figures.peak_memory_bytes
+        return None if math.isnan(peak) else peak <= self.memory_bytes
 
     def to_json(self) -> dict[str, Any]:
         """As plain types; the workload's figures stand at the top."""
-        document = asdict(self, dict_factory=_said)
+        document = asdict(self, dict_factory=without_unknown)
         document = {**document.pop("figures"), "fits": self.fits, **document}
         document["programs"] = [
             {**program.pop("figures"), **program} for program in document["programs"]
         ]
         return document
-
-
-def _said(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A dictionary with None for what is not a number."""
-    return {
-        key: None if isinstance(value, float) and math.isnan(value) else value
-        for key, value in items
-    }

@@ -29,7 +29,7 @@ from flint.simulation.loop_shortening import Cut, Repeat, repeats, shorten
 from flint.simulation.machine import Run, run
 from flint.simulation.memory import peak_memory
 from flint.simulation.preparing import order_of, prepare, setting
-from flint.simulation.result import SimulationResult
+from flint.simulation.result import ProgramResult, SimulationResult
 from flint.simulation.unlisted_types import unlisted_types
 from flint.workload.programs import Level
 from flint.workload.workload import Workload
@@ -115,6 +115,7 @@ def simulate(
             *unlisted_types(graphs, shares, on.costs.prices, figures.step_seconds),
             *(f"{text} ({count} of them)" for text, count in prepared.left.items()),
             *_remarks(workload),
+            *_without_kernels(programs),
             *(on.measured.notes() if on.measured else ()),
         ),
     )
@@ -127,6 +128,16 @@ def _attention(graphs: Sequence[WorkloadGraph]) -> list[str]:
         return []
     kernels = f"{counted(made, 'fused kernel')} (loop bodies counted once)"
     return [f"attention is timed as {kernels}, not op by op as written"]
+
+
+def _without_kernels(programs: Sequence[ProgramResult]) -> list[str]:
+    """Whom the means leave out."""
+    idle = [program for program in programs if not program.figures.compute_seconds > 0]
+    if not idle or len(idle) == len(programs):
+        return []
+    names = ", ".join(program.name for program in idle)
+    ranks = counted(sum(program.rank_count for program in idle), "rank")
+    return [f"means leave out {ranks} without kernels ({names})"]
 
 
 def _remarks(workload: Workload) -> list[str]:

@@ -25,6 +25,7 @@ import numpy as np
 from flint.graph.communication import Communication
 from flint.graph.graph import Ints, NodeKind, WorkloadGraph
 from flint.graph.nesting import blocks
+from flint.graph.stated import without_unknown
 from flint.workload.inspection import at_granularity, summarise
 from flint.workload.summary import Summary
 from flint.workload.workload import Workload
@@ -87,6 +88,7 @@ class Side:
     Attributes:
         level, order, target: as the workload says; target "" where there is none.
         ranks: of the mesh.
+        traced: of these, the ranks whose kernels are known.
         kernels: compute and movement nodes at kernel granularity.
         flops, matmul_flops, transcendentals: work.
         bytes_read, bytes_written: memory traffic.
@@ -96,12 +98,13 @@ class Side:
     order: str
     target: str
     ranks: int
+    traced: int
     kernels: int
-    flops: int
-    matmul_flops: int
-    transcendentals: int
-    bytes_read: int
-    bytes_written: int
+    flops: float
+    matmul_flops: float
+    transcendentals: float
+    bytes_read: float
+    bytes_written: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +125,8 @@ class Differences:
     kernels: tuple[KernelDifference, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The record in JSON's types; integers are exact."""
-        return asdict(self)
+        """The record in JSON's types; integers are exact, what is unknown is null."""
+        return asdict(self, dict_factory=without_unknown)
 
 
 def differences(before: Workload, after: Workload) -> Differences:
@@ -162,6 +165,7 @@ def _side(workload: Workload, summary: Summary) -> Side:
         order=summary.order,
         target=workload.compiled.target if workload.compiled else "",
         ranks=workload.mesh.size,
+        traced=sum(ranks for item, ranks in programs if item.traced),
         kernels=sum(_kernels_of(summary).values()),
         flops=summary.cluster_flops,
         matmul_flops=sum(item.matmul_flops * ranks for item, ranks in programs),

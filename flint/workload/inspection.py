@@ -23,6 +23,7 @@ from flint.graph import exact_sums
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.nesting import ProgramBlock, blocks
 from flint.graph.partners import partners
+from flint.graph.stated import UNKNOWN
 from flint.mesh.mesh import Mesh
 from flint.passes import apply
 from flint.workload.programs import Program
@@ -102,8 +103,8 @@ def _summarise_program(program: Program, mesh: Mesh) -> ProgramSummary:
         nodes=sum(row.count for row in ops),
         stablehlo_ops=sum(row.stablehlo_ops for row in ops),
         work=total_work(ops),
-        bytes_read=sum(row.bytes_read for row in ops),
-        bytes_written=sum(row.bytes_written for row in ops),
+        bytes_read=sum(row.bytes_read for row in ops) if program.traced else UNKNOWN,
+        bytes_written=sum(row.bytes_written for row in ops) if program.traced else UNKNOWN,
         bytes_aliased=sum(
             block.times * exact_sums.total(block.graph.bytes_aliased) for block in taken
         ),
@@ -117,6 +118,7 @@ def _summarise_program(program: Program, mesh: Mesh) -> ProgramSummary:
         loops=_loops(taken),
         phases=phase_rows(taken),
         layers=layer_rows(taken),
+        traced=program.traced,
     )
 
 

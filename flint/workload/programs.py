@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 from flint.graph.building import with_tables
 from flint.graph.communication import Communication
@@ -51,6 +52,10 @@ class ProgramInput:
     sharding: str = ""
 
 
+#: How the names of programs begin that stand for ranks without a trace.
+UNTRACED: Final = "untraced"
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """One per-device program.
@@ -70,6 +75,11 @@ class Program:
     inputs: tuple[ProgramInput, ...]
     module: tuple[bytes, str] | None = None
     listing: tuple[bytes, str] | None = None
+
+    @property
+    def traced(self) -> bool:
+        """False for a stand-in of ranks without a trace: it says nothing of their work."""
+        return not self.name.startswith(UNTRACED)
 
     def __repr__(self) -> str:
         return f"Program({self.name!r} on {self.ranks.size:,} ranks, {self.graph})"

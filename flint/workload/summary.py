@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from flint.graph.stated import UNKNOWN, without_unknown
 from flint.mesh.mesh import Mesh
 from flint.workload.compiler_report import CompilerReport
 
@@ -35,6 +36,9 @@ class OpRow:
         work: FLOPs and transcendentals by unit and element type.
         bytes_read, bytes_written: memory traffic; 0 for communications.
         measured: nanoseconds that they took in a measured run; None where nothing was measured.
+        work_stated: False where ``work`` is unknown.
+
+    What is unknown is not a number, and null in JSON.
     """
 
     op: str
@@ -42,24 +46,25 @@ class OpRow:
     count: int
     stablehlo_ops: int
     work: tuple[WorkRow, ...]
-    bytes_read: int
-    bytes_written: int
+    bytes_read: float
+    bytes_written: float
     measured: int | None = None
+    work_stated: bool = True
 
     @property
-    def traffic(self) -> int:
+    def traffic(self) -> float:
         """Bytes read and written."""
         return self.bytes_read + self.bytes_written
 
     @property
-    def flops(self) -> int:
+    def flops(self) -> float:
         """FLOPs without transcendentals."""
-        return _flops(self.work)
+        return _flops(self.work) if self.work_stated else UNKNOWN
 
     @property
-    def transcendentals(self) -> int:
+    def transcendentals(self) -> float:
         """Transcendental evaluations."""
-        return _transcendentals(self.work)
+        return _transcendentals(self.work) if self.work_stated else UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +171,8 @@ class PhaseRow:
 
     phase: str
     nodes: int
-    flops: int
-    bytes: int
+    flops: float
+    bytes: float
     communications: int
     communication_bytes: int
 
@@ -178,8 +183,8 @@ class LayerRow:
 
     layer: str
     nodes: int
-    flops: int
-    bytes: int
+    flops: float
+    bytes: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +206,7 @@ class ProgramSummary:
         collectives_by_kind: the same added up, sorted by kind.
         inputs, output_count, output_bytes: what goes in and comes out.
         loops: in program order, those that never run left out.
+        traced: False for ranks of which there is no trace: their work is unknown.
     """
 
     name: str
@@ -210,8 +216,8 @@ class ProgramSummary:
     nodes: int
     stablehlo_ops: int
     work: tuple[WorkRow, ...]
-    bytes_read: int
-    bytes_written: int
+    bytes_read: float
+    bytes_written: float
     bytes_aliased: int
     ops: tuple[OpRow, ...]
     gemms: tuple[GemmRow, ...]
@@ -223,21 +229,23 @@ class ProgramSummary:
     loops: tuple[LoopRow, ...]
     phases: tuple[PhaseRow, ...]
     layers: tuple[LayerRow, ...]
+    traced: bool = True
 
     @property
-    def flops(self) -> int:
+    def flops(self) -> float:
         """FLOPs without transcendentals."""
-        return _flops(self.work)
+        return sum(row.flops for row in self.ops) if self.traced else UNKNOWN
 
     @property
-    def matmul_flops(self) -> int:
+    def matmul_flops(self) -> float:
         """FLOPs of contractions and convolutions."""
-        return sum(row.flops for row in self.work if row.unit == "matmul")
+        stated = self.traced and all(row.work_stated for row in self.ops)
+        return sum(row.flops for row in self.work if row.unit == "matmul") if stated else UNKNOWN
 
     @property
-    def transcendentals(self) -> int:
+    def transcendentals(self) -> float:
         """Transcendental evaluations."""
-        return _transcendentals(self.work)
+        return sum(row.transcendentals for row in self.ops) if self.traced else UNKNOWN
 
     @property
     def arithmetic_intensity(self) -> float | None:
@@ -245,7 +253,7 @@ class ProgramSummary:
         return self.flops / self.traffic if self.traffic else None
 
     @property
-    def traffic(self) -> int:
+    def traffic(self) -> float:
         """Bytes read and written."""
         return self.bytes_read + self.bytes_written
 
@@ -256,18 +264,23 @@ class ProgramSummary:
 
     def to_json(self) -> dict[str, Any]:
         """The record with its derived numbers, in JSON's types."""
-        found = asdict(self)
+        found = asdict(self, dict_factory=without_unknown)
         for row, op in zip(found["ops"], self.ops, strict=True):
-            row |= {"flops": op.flops, "transcendentals": op.transcendentals}
-            row["flops_share"] = op.flops / self.flops if self.flops else 0.0
-            row["traffic_share"] = op.traffic / self.traffic if self.traffic else 0.0
-        return found | {
+            derived: dict[str, float | None] = {
+                "flops": op.flops,
+                "transcendentals": op.transcendentals,
+                "flops_share": op.flops / self.flops if self.flops else 0.0,
+                "traffic_share": op.traffic / self.traffic if self.traffic else 0.0,
+            }
+            row |= without_unknown([*derived.items()])
+        derived = {
             "flops": self.flops,
             "matmul_flops": self.matmul_flops,
             "transcendentals": self.transcendentals,
             "arithmetic_intensity": self.arithmetic_intensity,
             "communication_bytes": self.communication_bytes,
         }
+        return found | without_unknown([*derived.items()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +305,7 @@ class Summary:
     compiled: CompilerReport | None = None
 
     @property
-    def cluster_flops(self) -> int:
+    def cluster_flops(self) -> float:
         """FLOPs of all ranks together."""
         return sum(program.flops * program.rank_count for program in self.programs)
 
@@ -304,7 +317,7 @@ class Summary:
             "level": self.level,
             "order": self.order,
             "input": self.input,
-            "cluster_flops": self.cluster_flops,
+            **without_unknown([("cluster_flops", self.cluster_flops)]),
             "programs": [program.to_json() for program in self.programs],
             "warnings": self.warnings,
             "compiled": self.compiled.to_json() if self.compiled else None,

@@ -15,11 +15,15 @@ from numpy.typing import NDArray
 from flint.graph import exact_sums
 from flint.graph.graph import Ints, NodeKind, Phase, WorkloadGraph
 from flint.graph.nesting import ProgramBlock
+from flint.graph.stated import UNKNOWN, unstated_traffic, unstated_work
 from flint.graph.tensor_types import DTYPES
 from flint.graph.work import Role, Unit
 from flint.workload.summary import GemmRow, LayerRow, OpRow, PhaseRow, WorkRow
 
-COLUMNS = ("nodes", "ops", "flops", "transcendentals", "bytes_read", "bytes_written")
+COLUMNS = (
+    "nodes", "ops", "flops", "transcendentals", "bytes_read", "bytes_written", "without_work",
+    "without_traffic",
+)  # fmt: skip
 
 
 def is_plain(graph: WorkloadGraph) -> NDArray[np.bool_]:
@@ -57,20 +61,21 @@ def op_rows(every: list[ProgramBlock], names: tuple[str, ...]) -> tuple[OpRow, .
             count=row["nodes"],
             stablehlo_ops=row["ops"],
             work=_work_rows(work[op]),
-            bytes_read=row["bytes_read"],
-            bytes_written=row["bytes_written"],
+            bytes_read=_stated(row, "bytes_read", unless="without_traffic"),
+            bytes_written=_stated(row, "bytes_written", unless="without_traffic"),
             measured=_measured(work[op]),
+            work_stated=not row["without_work"],
         )
         for op, row in found.items()
     ]
-    flops = sum(row.flops for row in rows) or 1
-    moved = sum(row.traffic for row in rows) or 1
+    computed: float = sum(row.flops for row in rows) or 1
+    moved: float = sum(row.traffic for row in rows) or 1
     spent = sum(row.measured or 0 for row in rows)
 
     def share(row: OpRow) -> float:
         if spent:
             return (row.measured or 0) / spent
-        return max(row.flops / flops, row.traffic / moved)
+        return max(row.flops / computed, row.traffic / moved)
 
     return tuple(sorted(rows, key=lambda row: (-share(row), row.op)))
 
@@ -138,8 +143,8 @@ def phase_rows(every: list[ProgramBlock]) -> tuple[PhaseRow, ...]:
         PhaseRow(
             phase=Phase(code).name.lower(),
             nodes=row["nodes"],
-            flops=row["flops"],
-            bytes=row["bytes_read"] + row["bytes_written"],
+            flops=_stated(row, "flops", unless="without_work"),
+            bytes=_stated(row, "bytes_read", "bytes_written", unless="without_traffic"),
             communications=row["communications"],
             communication_bytes=row["communication_bytes"],
         )
@@ -161,10 +166,20 @@ def layer_rows(every: list[ProgramBlock]) -> tuple[LayerRow, ...]:
         _add_columns(found, layer[block.graph.source], is_plain(block.graph), block)
     known = list(names)
     rows = [
-        LayerRow(known[code], row["nodes"], row["flops"], row["bytes_read"] + row["bytes_written"])
+        LayerRow(
+            layer=known[code],
+            nodes=row["nodes"],
+            flops=_stated(row, "flops", unless="without_work"),
+            bytes=_stated(row, "bytes_read", "bytes_written", unless="without_traffic"),
+        )
         for code, row in found.items()
     ]
     return tuple(sorted(rows, key=lambda row: (-row.flops, -row.bytes, row.layer)))
+
+
+def _stated(row: Counter[str], *names: str, unless: str) -> float:
+    """The sum of some columns; unknown where some node of the row does not state them."""
+    return UNKNOWN if row[unless] else sum(row[name] for name in names)
 
 
 def _add_columns(
@@ -179,6 +194,8 @@ def _add_columns(
         graph.transcendentals_by_node(),
         graph.bytes_read,
         graph.bytes_written,
+        unstated_work(graph).astype(np.int64),
+        unstated_traffic(graph).astype(np.int64),
     )
     for name, column in zip(COLUMNS, columns, strict=True):
         for code, number in exact_sums.sums(key[chosen], column[chosen]).items():

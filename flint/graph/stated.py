@@ -1,0 +1,62 @@
+"""What a graph does not state: work and traffic of kernels that were only measured.
+
+The idea: a profiler says how long a kernel took.  What it computed and moved is known where shapes
+were recorded as well; elsewhere it is unknown, which is not zero.  Copies compute nothing.
+
+    unstated_work(graph), unstated_traffic(graph)      # masks, shape [nodes]
+    UNKNOWN + 1                                        # unknown: not a number
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.work import Unit
+
+#: In the place of a number that nobody knows; null in JSON.
+UNKNOWN: Final = math.nan
+#: What device copies are called in profiles.
+_COPIES: Final = ("memcpy", "memset")
+
+
+def is_copy(op: str) -> bool:
+    """Whether a measured kernel of this name is a device copy."""
+    return any(word in op.lower() for word in _COPIES)
+
+
+def unstated_work(graph: WorkloadGraph) -> NDArray[np.bool_]:
+    """Measured kernels of which the graph has no FLOPs, shape [nodes]."""
+    measured = _measured(graph)
+    if not measured.any():
+        return measured
+    owner = np.repeat(np.arange(len(graph)), np.diff(graph.work_ptr))
+    measured[owner[graph.work_unit != Unit.MEASURED]] = False
+    copies = np.array([is_copy(name) for name in graph.tables.ops], np.bool_)
+    unstated: NDArray[np.bool_] = measured & ~copies[graph.op]
+    return unstated
+
+
+def unstated_traffic(graph: WorkloadGraph) -> NDArray[np.bool_]:
+    """Measured kernels of which the graph has no bytes, shape [nodes]."""
+    unstated: NDArray[np.bool_] = _measured(graph) & (graph.bytes_read + graph.bytes_written == 0)
+    return unstated
+
+
+def _measured(graph: WorkloadGraph) -> NDArray[np.bool_]:
+    if not (graph.work_unit == Unit.MEASURED).any():
+        return np.zeros(len(graph), np.bool_)
+    measured: NDArray[np.bool_] = (graph.measured_by_node() >= 0) & (graph.kind == NodeKind.COMPUTE)
+    return measured
+
+
+def without_unknown(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A dictionary for JSON: None for what is unknown (a ``dict_factory`` of ``asdict``)."""
+    return {
+        key: None if isinstance(value, float) and math.isnan(value) else value
+        for key, value in items
+    }
