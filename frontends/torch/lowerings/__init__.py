@@ -32,7 +32,6 @@ from flint.frontends.torch.lowerings import (  # noqa: F401
     reduction,
     resampling,
     scaling,
-    softmax,
     sorting,
     synchronised,
 )

@@ -13,10 +13,9 @@ from typing import Any
 
 from flint.frontends.torch.lowerings import dtypes
 from flint.frontends.torch.lowerings import operations as op
-from flint.frontends.torch.lowerings.calls import Call, Operand, Unsupported, value_at
+from flint.frontends.torch.lowerings.calls import Call, Operand, Unsupported, axis, value_at
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.random import kept_values
-from flint.frontends.torch.lowerings.softmax import softmax_parts
 from flint.frontends.torch.lowerings.table import lowers
 
 _HEADS = ((0, 1), (0, 1))
@@ -66,7 +65,7 @@ def _forward(
     k, v = _grouped(key.value, heads), _grouped(value.value, heads)
     scale = 1 / math.sqrt(query.shape[3]) if scale is None else scale
     scores = _scores(q, k, scale, is_causal, bias)
-    weights, best, total = softmax_parts(scores, 3)
+    weights, best, total = _softmax(scores, 3)
     dtype = op.dtype_of(scores)
     weights = _dropped(weights, dropout_p)
     out = op.dot(op.convert(weights, op.dtype_of(v)), v, ([3], [2]), _HEADS, dtype)
@@ -82,6 +81,25 @@ def _forward(
     for spec in call.targets[len(results) :]:
         results.append(op.constant(0, spec.shape, spec.dtype))
     return results
+
+
+def _softmax(value: Value, along: int) -> tuple[Value, Value, Value]:
+    """Softmax along a dim, the maximum and the sum of exponentials (without the dim)."""
+    shape = op.shape_of(value)
+    best = op.reduce(value, [along], "maximum")
+    shifted = op.exponential(op.subtract(value, op.keep(best, shape, [along])))
+    total = op.reduce(shifted, [along])
+    return op.divide(shifted, op.keep(total, shape, [along])), best, total
+
+
+@lowers("aten._safe_softmax")
+def _safe_softmax(call: Call, self: Any, dim: int, *_: Any, **__: Any) -> Value:
+    """Zeros where everything is masked."""
+    along = axis(dim, self.rank)
+    result, best, _total = _softmax(value_at(self, self.shape, call.compute), along)
+    empty = op.compare("EQ", best, op.like(-math.inf, best))
+    none = op.keep(empty, self.shape, [along])
+    return op.select(none, op.like(0, result), result)
 
 
 def _dropped(value: Value, probability: float) -> Value:

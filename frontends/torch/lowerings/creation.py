@@ -21,16 +21,9 @@ def _ones(call: Call, *_: Any, **__: Any) -> Value:
     return op.constant(1, call.shape, call.dtype)
 
 
-@lowers("aten.full")
-def _full(call: Call, _size: Any, fill_value: Any, **_: Any) -> Value:
+@lowers("aten.full", "aten.full_like")
+def _full(call: Call, _size_or_self: Any, fill_value: Any, **_: Any) -> Value:
     return value_at(fill_value, call.shape, call.dtype)
-
-
-@lowers("aten.full_like", "aten.fill")
-def _full_like(
-    call: Call, _self: Any, fill_value: Any = None, *, value: Any = None, **_: Any
-) -> Value:
-    return value_at(value if fill_value is None else fill_value, call.shape, call.dtype)
 
 
 @lowers("aten.scalar_tensor")

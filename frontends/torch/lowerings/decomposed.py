@@ -38,9 +38,13 @@ def decomposition_of(name: str, find: Find) -> Callable[..., Any] | None:
     return None if function is None else functools.partial(_lowered, function, find)
 
 
+#: Kernels of FSDP2's that are copies of ATen's.
+_COPIES = {"fsdp.chunk_cat.default": "aten._chunk_cat.default"}
+
+
 @functools.cache
 def _decomposition(name: str) -> Callable[..., Any] | None:
-    namespace, base, *rest = name.split(".")
+    namespace, base, *rest = _COPIES.get(name, name).split(".")
     if namespace != "aten" or not rest:
         return None
     plain = base[:-1] if base.endswith("_") and not base.endswith("__") else base

@@ -13,12 +13,10 @@ from flint.frontends.torch.lowerings.table import lowers
 from flint.stablehlo.read.bindings import stablehlo as hlo
 
 
-@lowers("aten.div", "aten.floor_divide")
+@lowers("aten.div")
 def _divide(
     call: Call, self: Any, other: Any, *, rounding_mode: str | None = None, **_: Any
 ) -> Value:
-    if call.base == "floor_divide":
-        rounding_mode = "floor"
     x, y = pair(call, self, other)
     quotient = op.divide(x, y)
     if rounding_mode is None:

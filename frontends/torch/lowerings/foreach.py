@@ -47,14 +47,6 @@ def _foreach(call: Call, *args: Any, **kwargs: Any) -> list[Value]:
 TABLE.update({f"aten._foreach_{name}": _foreach for name in _PLAIN})
 
 
-@lowers("aten._foreach_pow.ScalarAndTensor")
-def _power_of_scalar(call: Call, self: Any, exponent: Any) -> list[Value]:
-    return [
-        op.power(op.constant(self, spec.shape, spec.dtype), value_at(item, spec.shape, spec.dtype))
-        for item, spec in zip(exponent, call.targets, strict=True)
-    ]
-
-
 @lowers("aten._foreach_addcmul", "aten._foreach_addcdiv")
 def _add_scaled(
     call: Call, self: Any, tensor1: Any, tensor2: Any, scalars: Any = None, *, value: Any = 1,

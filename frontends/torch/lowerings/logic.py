@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 from flint.frontends.torch.lowerings import dtypes
 from flint.frontends.torch.lowerings import operations as op
-from flint.frontends.torch.lowerings.calls import Call, Unsupported, common_dtype, value_at
+from flint.frontends.torch.lowerings.calls import Call, common_dtype, value_at
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.pointwise import is_nan, pair
 from flint.frontends.torch.lowerings.table import lowers
@@ -53,16 +52,3 @@ def _bits(call: Call, self: Any, other: Any, **_: Any) -> Value:
 @lowers("aten.isnan")
 def _isnan(call: Call, self: Any) -> Value:
     return is_nan(self.value)
-
-
-@lowers("aten.isinf")
-def _isinf(call: Call, self: Any) -> Value:
-    if not dtypes.is_float(self.dtype):
-        return _of_whole_numbers(call, self, False)
-    return op.compare("EQ", hlo.abs(self.value), op.like(math.inf, self.value))
-
-
-def _of_whole_numbers(call: Call, self: Any, answer: bool) -> Value:
-    if dtypes.is_complex(self.dtype):
-        raise Unsupported(f"{call.name} of a complex tensor")
-    return op.constant(answer, call.shape, "bool")

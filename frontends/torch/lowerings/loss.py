@@ -80,17 +80,6 @@ def _nll_loss_backward(
     return op.scatter(empty, found.places, updates, "add")
 
 
-@lowers("aten.mse_loss_backward")
-def _mse_loss_backward(
-    call: Call, grad_output: Any, self: Any, target: Any, reduction: int, **_: Any
-) -> Value:
-    dtype = call.compute
-    difference = op.subtract(*(value_at(item, self.shape, dtype) for item in (self, target)))
-    factor = 2 / self.spec.elements if reduction == _MEAN else 2
-    scaled = op.multiply(difference, op.like(factor, difference))
-    return op.multiply(scaled, value_at(grad_output, self.shape, dtype))
-
-
 @lowers("aten.binary_cross_entropy_with_logits")
 def _bce_with_logits(
     call: Call, self: Any, target: Any, weight: Any = None, pos_weight: Any = None,

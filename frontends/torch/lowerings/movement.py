@@ -24,16 +24,6 @@ def _cat(call: Call, tensors: Any, dim: int = 0, **_: Any) -> Value:
     return op.concatenate([value_at(item, item.shape, call.dtype) for item in filled], along)
 
 
-@lowers("aten.stack")
-def _stack(call: Call, tensors: Any, dim: int = 0, **_: Any) -> Value:
-    along = axis(dim, len(call.shape))
-    rows = []
-    for item in tensors:
-        value = value_at(item, item.shape, call.dtype)
-        rows.append(op.reshape(value, (*item.shape[:along], 1, *item.shape[along:])))
-    return op.concatenate(rows, along)
-
-
 @lowers("aten.constant_pad_nd")
 def _constant_pad(call: Call, self: Any, pad: Any, value: Any = 0, **_: Any) -> Value:
     low, high = [0] * self.rank, [0] * self.rank
@@ -114,14 +104,6 @@ def _roll(call: Call, self: Any, shifts: Any, dims: Any = (), **_: Any) -> Value
     return op.reshape(value, shape)
 
 
-@lowers("aten.repeat")
-def _repeat(call: Call, self: Any, repeats: Any, **_: Any) -> Value:
-    own = (1,) * (len(repeats) - self.rank) + self.shape
-    pairs = [size for pair in zip(repeats, own, strict=True) for size in pair]
-    places = [2 * at + 1 for at in range(len(own))]
-    return op.reshape(op.broadcast(op.reshape(self.value, own), pairs, places), call.shape)
-
-
 @lowers("aten.repeat_interleave")
 def _repeat_interleave(
     call: Call, self: Any, repeats: Any = None, dim: Any = None, **_: Any
@@ -165,25 +147,6 @@ def _split_along(call: Call, self: Any, sizes: Any = None, dim: int = 0, **_: An
         parts.append(op.reshape(part, spec.shape))
         start += size
     return parts
-
-
-@lowers("aten._chunk_cat", "fsdp.chunk_cat")
-def _chunk_cat(call: Call, tensors: Any, dim: int, num_chunks: int, **_: Any) -> Value:
-    """Each tensor padded to whole chunks along ``dim``, the chunks side by side."""
-    rows = []
-    for item in tensors:
-        along = axis(dim, item.rank)
-        value = value_at(item, item.shape, call.dtype)
-        size = -(-item.shape[along] // num_chunks)
-        high = [0] * item.rank
-        high[along] = size * num_chunks - item.shape[along]
-        value = op.pad(value, [0] * item.rank, high)
-        shape = op.shape_of(value)
-        leading = shape[:along]
-        rest = math.prod(shape[along:]) // num_chunks
-        rows.append(op.reshape(value, (*leading, num_chunks, rest)))
-    joined = op.concatenate(rows, len(op.shape_of(rows[0])) - 1)
-    return op.reshape(joined, call.shape)
 
 
 @lowers("aten.upsample_nearest2d")

@@ -10,8 +10,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from flint.frontends.torch.lowerings import dtypes
 from flint.frontends.torch.lowerings import operations as op
 from flint.frontends.torch.lowerings.calls import Call, Unsupported, value_at
@@ -75,22 +73,6 @@ def scaled_and_moved(y: Value, weight: Any, bias: Any, spread: Callable[[Any], V
 
 def _trailing(rank: int, normalized: Any) -> list[int]:
     return list(range(rank - len(normalized), rank))
-
-
-@lowers("aten._fused_rms_norm")
-def _rms_norm(
-    call: Call, input: Any, normalized_shape: Any, weight: Any, eps: Any = None
-) -> list[Value]:
-    dims = _trailing(input.rank, normalized_shape)
-    dtype = call.compute
-    x = value_at(input, input.shape, dtype)
-    eps = torch.finfo(dtypes.torch_dtype(input.dtype)).eps if eps is None else eps
-    square = _mean(op.multiply(x, x), dims)
-    scale = inverse_deviation(square, eps)
-    y = op.multiply(x, op.keep(scale, input.shape, dims))
-    if weight is not None:
-        y = op.multiply(y, value_at(weight, input.shape, dtype))
-    return [y, op.reshape(scale, call.targets[1].shape)]
 
 
 @lowers("aten._fused_rms_norm_backward")

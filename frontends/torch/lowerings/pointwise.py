@@ -182,12 +182,6 @@ def _subtract(call: Call, self: Any, other: Any, *, alpha: Any = 1, **_: Any) ->
     return op.subtract(x, y if alpha == 1 else op.multiply(y, op.like(alpha, y)))
 
 
-@lowers("aten.rsub")
-def _reverse_subtract(call: Call, self: Any, other: Any, alpha: Any = 1, **_: Any) -> Value:
-    x, y = pair(call, self, other)
-    return op.subtract(y, x if alpha == 1 else op.multiply(x, op.like(alpha, x)))
-
-
 @lowers("aten.pow")
 def _power(call: Call, self: Any, exponent: Any, **_: Any) -> Value:
     base = promoted(call, self)
@@ -231,15 +225,6 @@ def _lerp(call: Call, self: Any, end: Any, weight: Any, **_: Any) -> Value:
     if not isinstance(weight, int | float):
         weight = promoted(call, weight)
     return interpolated(x, y, weight)
-
-
-@lowers("aten.addcmul", "aten.addcdiv")
-def _add_scaled(
-    call: Call, self: Any, tensor1: Any, tensor2: Any, *, value: Any = 1, **_: Any
-) -> Value:
-    x, a, b = (promoted(call, item) for item in (self, tensor1, tensor2))
-    both = op.multiply(a, b) if call.base == "addcmul" else op.divide(a, b)
-    return op.add(x, op.multiply(op.like(value, both), both))
 
 
 @lowers("aten.where")

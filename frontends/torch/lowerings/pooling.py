@@ -62,7 +62,7 @@ def _max_pool(
     return _best(call, self, size, pitch, pads, reach, 2)
 
 
-@lowers("aten.adaptive_max_pool2d", "aten.adaptive_max_pool3d")
+@lowers("aten.adaptive_max_pool3d")
 def _adaptive_max_pool(call: Call, self: Any, output_size: Any) -> list[Value]:
     """As ``max_pool`` over windows that lie side by side."""
     dims = _spatial(call)

@@ -112,16 +112,6 @@ def _exponential(call: Call, self: Any, lambd: float = 1.0, **_: Any) -> Value:
     return op.divide(logarithm, op.like(-lambd, value))
 
 
-@lowers("aten.native_dropout")
-def _dropout(call: Call, input: Any, p: float, train: Any = None) -> list[Value]:
-    value = value_at(input, call.shape, call.compute)
-    if train is False or p == 0:
-        return [value, op.constant(True, call.shape, "bool")]
-    kept = kept_values(call.shape, p)
-    scaled = op.multiply(value, op.like(1 / (1 - p) if p < 1 else 0.0, value))
-    return [op.select(kept, scaled, op.like(0, scaled)), kept]
-
-
 @lowers("aten.native_dropout_backward")
 def _dropout_backward(call: Call, grad_output: Any, mask: Any, scale: float) -> Value:
     grad = value_at(grad_output, call.shape, call.compute)

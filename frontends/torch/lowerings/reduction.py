@@ -18,12 +18,10 @@ def _count(shape: tuple[int, ...], dims: list[int]) -> int:
     return math.prod(shape[dim] for dim in dims)
 
 
-@lowers("aten.sum", "aten.mean", "aten.nansum")
+@lowers("aten.sum", "aten.mean")
 def _total(call: Call, self: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Value:
     dims = axes(dim, self.rank)
     value = value_at(self, self.shape, call.compute)
-    if call.base == "nansum" and dtypes.is_float(call.compute):
-        value = op.select(is_nan(value), op.like(0, value), value)
     value = op.reduce(value, dims)
     if call.base == "mean":
         value = op.divide(value, op.like(_count(self.shape, dims), value))
@@ -105,7 +103,7 @@ def _vector_norm(
     return op.reshape(norm(value, ord, axes(dim, self.rank)), call.shape)
 
 
-@lowers("aten.var", "aten.std", "aten.var_mean", "aten.std_mean")
+@lowers("aten.var", "aten.var_mean")
 def _variance(
     call: Call, self: Any, dim: Any = None, unbiased: Any = True, keepdim: Any = False, *,
     correction: Any = 1, **_: Any,
@@ -123,8 +121,6 @@ def _variance(
     spread = op.reduce(op.multiply(centred, centred), dims)
     free = count - (1 if correction is None else correction)
     spread = op.divide(spread, op.like(max(free, 0), spread))
-    if call.base.startswith("std"):
-        spread = op.sqrt(spread)
     both = [op.reshape(item, call.shape) for item in (spread, mean)]
     return both if call.base.endswith("_mean") else both[0]
 

@@ -38,7 +38,6 @@ _DATA = "refused, since its size depends on data: test_substitutes"
 ELSEWHERE = {
     "aten._copy_from": _BY_HAND,
     "aten._efficientzerotensor": _BY_HAND,
-    "aten._fused_rms_norm": _BY_HAND,
     "aten._fused_rms_norm_backward": _BY_HAND,
     "aten._grouped_mm": _BY_HAND,
     "aten._scaled_dot_product_efficient_attention": _BY_HAND,
