@@ -95,11 +95,13 @@ def _softmax(value: Value, along: int) -> tuple[Value, Value, Value]:
 @lowers("aten._safe_softmax")
 def _safe_softmax(call: Call, self: Any, dim: int, *_: Any, **__: Any) -> Value:
     """Zeros where everything is masked."""
-    along = axis(dim, self.rank)
-    result, best, _total = _softmax(value_at(self, self.shape, call.compute), along)
+    shape = self.shape or (1,)
+    along = axis(dim, len(shape))
+    value = op.reshape(value_at(self, self.shape, call.compute), shape)
+    result, best, _total = _softmax(value, along)
     empty = op.compare("EQ", best, op.like(-math.inf, best))
-    none = op.keep(empty, self.shape, [along])
-    return op.select(none, op.like(0, result), result)
+    none = op.keep(empty, shape, [along])
+    return op.reshape(op.select(none, op.like(0, result), result), self.shape)
 
 
 def _dropped(value: Value, probability: float) -> Value:

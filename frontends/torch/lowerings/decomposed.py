@@ -7,6 +7,8 @@ what is known of those holds for all that are made of them.  It stays one kernel
 one.
 
     decomposition_of("aten.glu_backward.default")(call, grad, x, -1)
+
+Lowerings of our own may be written so, too (``@in_torch`` of ``table.py``).
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ def decomposition_of(name: str, find: Find) -> Callable[..., Any] | None:
         find: the lowering of what it is made of.
     """
     function = _decomposition(name)
-    return None if function is None else functools.partial(_lowered, function, find)
+    return None if function is None else functools.partial(lowered_in_torch, function, find)
 
 
 #: Kernels of FSDP2's that are copies of ATen's.
@@ -57,10 +59,19 @@ def _decomposition(name: str) -> Callable[..., Any] | None:
     return None
 
 
-def _lowered(
-    function: Callable[..., Any], find: Find, call: Call, *args: Any, **kwargs: Any
-) -> list[Value]:
-    parts = _Parts(find)
+def lowered_in_torch(
+    function: Callable[..., Any], find: Find, call: Call, *args: Any, widened: bool = False,
+    **kwargs: Any,
+) -> list[Value]:  # fmt: skip
+    """The values of a call by a function of tensors.
+
+    Args:
+        function: of the call's arguments.
+        find: the lowering of what it is made of.
+        call, args, kwargs: as a lowering has them.
+        widened: the function is given its tensors in the types that kernels compute in.
+    """
+    parts = _Parts(find, widened)
     given = [parts.opened(item) for item in args]
     named = {name: parts.opened(item) for name, item in kwargs.items() if name != "out"}
     with torch.no_grad(), dispatch_mode(parts.see):
@@ -78,15 +89,17 @@ def _lowered(
 class _Parts:
     """Meta tensors and the values that stand for them."""
 
-    def __init__(self, find: Find) -> None:
+    def __init__(self, find: Find, widened: bool) -> None:
         self._find = find
+        self._widened = widened
         self._known: dict[int, tuple[Any, Callable[[], Value]]] = {}
 
     def opened(self, item: Any) -> Any:
         """An argument with meta tensors for operands, and dtypes for their names."""
         if isinstance(item, Operand):
-            made = torch.empty(item.shape, dtype=dtypes.torch_dtype(item.dtype), device="meta")
-            self._known[id(made)] = made, lambda: item.value
+            dtype = dtypes.compute_dtype(item.dtype) if self._widened else item.dtype
+            made = torch.empty(item.shape, dtype=dtypes.torch_dtype(dtype), device="meta")
+            self._known[id(made)] = made, functools.cache(lambda: op.convert(item.value, dtype))
             return made
         if isinstance(item, tuple | list):
             return [self.opened(part) for part in item]

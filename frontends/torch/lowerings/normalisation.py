@@ -6,142 +6,123 @@ they have in common is here once, also for batch norm over several ranks (``sync
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any
 
-from flint.frontends.torch.lowerings import dtypes
-from flint.frontends.torch.lowerings import operations as op
-from flint.frontends.torch.lowerings.calls import Call, Unsupported, value_at
-from flint.frontends.torch.lowerings.operations import Value
-from flint.frontends.torch.lowerings.table import lowers
+import torch
+from torch import Tensor
+
+from flint.frontends.torch.lowerings.calls import Call, Unsupported
+from flint.frontends.torch.lowerings.table import in_torch
 
 
-def _mean(value: Value, dims: list[int]) -> Value:
-    count = math.prod(op.shape_of(value)[dim] for dim in dims)
-    sums = op.reduce(value, dims)
-    return op.divide(sums, op.like(count, sums))
-
-
-def _centred(x: Value, dims: list[int]) -> tuple[Value, Value, Value]:
-    """The mean over dims, what is left without it, and the variance."""
-    mean = _mean(x, dims)
-    centred = op.subtract(x, op.keep(mean, op.shape_of(x), dims))
-    return mean, centred, _mean(op.multiply(centred, centred), dims)
-
-
-def inverse_deviation(variance: Value, eps: float) -> Value:
-    """One over the root of a variance and ``eps``."""
-    return op.rsqrt(op.add(variance, op.like(eps, variance)))
+def centred(x: Tensor, dims: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+    """The mean over dims, which stay, what is left without it, and the variance."""
+    mean = x.mean(dims, keepdim=True)
+    rest = x - mean
+    return mean, rest, (rest * rest).mean(dims, keepdim=True)
 
 
 def updated(
-    running: tuple[Any, Any], new: tuple[Value, Value], momentum: float, dtype: str
-) -> list[Value]:
+    running: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor], momentum: float
+) -> list[Tensor]:
     """Running mean and variance, moved by the momentum towards the new ones."""
-    values = []
-    for old, value in zip(running, new, strict=True):
-        before = op.convert(old.value, dtype)
-        kept = op.multiply(before, op.like(1 - momentum, before))
-        values.append(op.add(kept, op.multiply(value, op.like(momentum, value))))
-    return values
+    pairs = zip(running, new, strict=True)
+    return [old * (1 - momentum) + value * momentum for old, value in pairs]
 
 
-def _input_gradient(weighted: Value, normal: Value, scale: Value, dims: list[int]) -> Value:
+def _input_gradient(weighted: Tensor, normal: Tensor, scale: Tensor, dims: list[int]) -> Tensor:
     """Of a norm's input: the gradient without what changes neither mean nor variance.
 
     Args:
         weighted: the gradient of the normal values.
         normal: centred, divided by the standard deviation.
-        scale: one over the standard deviation, in the input's shape.
+        scale: one over the standard deviation.
         dims: of the statistics.
     """
-    shape = op.shape_of(weighted)
-    along = op.keep(_mean(op.multiply(weighted, normal), dims), shape, dims)
-    level = op.keep(_mean(weighted, dims), shape, dims)
-    rest = op.subtract(op.subtract(weighted, level), op.multiply(normal, along))
-    return op.multiply(rest, scale)
+    along = (weighted * normal).mean(dims, keepdim=True)
+    level = weighted.mean(dims, keepdim=True)
+    return (weighted - level - normal * along) * scale
 
 
-def scaled_and_moved(y: Value, weight: Any, bias: Any, spread: Callable[[Any], Value]) -> Value:
-    """Times weight, plus bias, where there are any; ``spread`` gives them the shape of ``y``."""
-    for item, combine in ((weight, op.multiply), (bias, op.add)):
-        if item is not None:
-            y = combine(y, spread(item))
-    return y
+def scaled_and_moved(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """Times weight, plus bias, where there are any."""
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
 
 
-def _trailing(rank: int, normalized: Any) -> list[int]:
-    return list(range(rank - len(normalized), rank))
+def _dims(input: Tensor, normalized_shape: Any) -> tuple[list[int], list[int]]:
+    """The last dims, over which is normalised, and those before them."""
+    first = input.dim() - len(normalized_shape)
+    return list(range(first, input.dim())), list(range(first))
 
 
-@lowers("aten._fused_rms_norm_backward")
+def _summed(x: Tensor, dims: list[int]) -> Tensor:
+    return x.sum(dims) if dims else x
+
+
+@in_torch("aten._fused_rms_norm_backward")
 def _rms_norm_backward(
-    call: Call, grad_out: Any, input: Any, normalized_shape: Any, rstd: Any, weight: Any,
-    output_mask: Any,
-) -> list[Value]:  # fmt: skip
-    dims = _trailing(input.rank, normalized_shape)
-    dtype = dtypes.compute_dtype(input.dtype)
-    shape = input.shape
-    grad, x = value_at(grad_out, shape, dtype), value_at(input, shape, dtype)
-    scale = value_at(rstd, shape, dtype)
-    normal = op.multiply(x, scale)
-    weighted = grad if weight is None else op.multiply(grad, value_at(weight, shape, dtype))
+    call: Call, grad: Tensor, input: Tensor, normalized_shape: Any, rstd: Tensor,
+    weight: Tensor | None, output_mask: Any,
+) -> list[Tensor]:  # fmt: skip
+    dims, outer = _dims(input, normalized_shape)
+    normal = input * rstd
+    weighted = grad if weight is None else grad * weight
     results = []
     if output_mask[0]:
-        mean = op.keep(_mean(op.multiply(weighted, normal), dims), shape, dims)
-        results.append(op.multiply(op.subtract(weighted, op.multiply(normal, mean)), scale))
+        mean = (weighted * normal).mean(dims, keepdim=True)
+        results.append((weighted - normal * mean) * rstd)
     if output_mask[1] and weight is not None:
-        outer = [dim for dim in range(input.rank) if dim not in dims]
-        results.append(op.reduce(op.multiply(grad, normal), outer))
+        results.append(_summed(grad * normal, outer))
     return results
 
 
-@lowers("aten.native_layer_norm")
+@in_torch("aten.native_layer_norm")
 def _layer_norm(
-    call: Call, input: Any, normalized_shape: Any, weight: Any, bias: Any, eps: float
-) -> list[Value]:
-    dims = _trailing(input.rank, normalized_shape)
-    shape, dtype = input.shape, call.compute
-    x = value_at(input, shape, dtype)
-    mean, centred, variance = _centred(x, dims)
-    scale = inverse_deviation(variance, eps)
-    y = op.multiply(centred, op.keep(scale, shape, dims))
-    y = scaled_and_moved(y, weight, bias, lambda item: value_at(item, shape, dtype))
-    statistics = zip((mean, scale), call.targets[1:], strict=True)
-    return [y, *(op.reshape(value, spec.shape) for value, spec in statistics)]
+    call: Call, input: Tensor, normalized_shape: Any, weight: Tensor | None, bias: Tensor | None,
+    eps: float,
+) -> list[Tensor]:  # fmt: skip
+    mean, rest, variance = centred(input, _dims(input, normalized_shape)[0])
+    scale = torch.rsqrt(variance + eps)
+    return [scaled_and_moved(rest * scale, weight, bias), mean, scale]
 
 
-@lowers("aten.native_layer_norm_backward")
+@in_torch("aten.native_layer_norm_backward")
 def _layer_norm_backward(
-    call: Call, grad_out: Any, input: Any, normalized_shape: Any, mean: Any, rstd: Any,
-    weight: Any, bias: Any, output_mask: Any,
-) -> list[Value]:  # fmt: skip
-    dims = _trailing(input.rank, normalized_shape)
-    outer = [dim for dim in range(input.rank) if dim not in dims]
-    shape, dtype = input.shape, dtypes.compute_dtype(input.dtype)
-    grad, x = value_at(grad_out, shape, dtype), value_at(input, shape, dtype)
-    scale = value_at(rstd, shape, dtype)
-    normal = op.multiply(op.subtract(x, value_at(mean, shape, dtype)), scale)
-    weighted = grad if weight is None else op.multiply(grad, value_at(weight, shape, dtype))
+    call: Call, grad: Tensor, input: Tensor, normalized_shape: Any, mean: Tensor, rstd: Tensor,
+    weight: Tensor | None, bias: Tensor | None, output_mask: Any,
+) -> list[Tensor]:  # fmt: skip
+    dims, outer = _dims(input, normalized_shape)
+    normal = (input - mean) * rstd
+    weighted = grad if weight is None else grad * weight
     results = []
     if output_mask[0]:
-        results.append(_input_gradient(weighted, normal, scale, dims))
+        results.append(_input_gradient(weighted, normal, rstd, dims))
     if output_mask[1] and weight is not None:
-        results.append(op.reduce(op.multiply(grad, normal), outer))
+        results.append(_summed(grad * normal, outer))
     if output_mask[2] and bias is not None:
-        results.append(op.reduce(grad, outer))
+        results.append(_summed(grad, outer))
     return results
 
 
-@lowers(
+def beside_channels(input: Tensor) -> list[int]:
+    """The dims of a batch norm's statistics: all but that of the channels."""
+    return [dim for dim in range(input.dim()) if dim != 1]
+
+
+def per_channel(item: Any, input: Tensor) -> Any:
+    """A vector [channels] that lies along an input's channels; None stays."""
+    return None if item is None else item.view([-1, *[1] * (input.dim() - 2)])
+
+
+@in_torch(
     "aten.native_batch_norm", "aten._native_batch_norm_legit",
     "aten._batch_norm_with_update", "aten._native_batch_norm_legit_no_training",
 )  # fmt: skip
 def _batch_norm(
-    call: Call, input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any,
-    *rest: Any,
-) -> list[Value | None]:  # fmt: skip
+    call: Call, input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Any,
+    running_var: Any, *rest: Any,
+) -> list[Tensor]:  # fmt: skip
     """The running statistics are the first two targets when it trains with them."""
     if call.base == "_batch_norm_with_update":
         training, (momentum, eps) = True, rest
@@ -151,61 +132,46 @@ def _batch_norm(
         training, momentum, eps = rest
     if call.overload == "no_stats":
         raise Unsupported(call.name)
-    shape = input.shape
-    dtype = dtypes.compute_dtype(input.dtype)
-    dims = [dim for dim in range(input.rank) if dim != 1]
-    x = value_at(input, shape, dtype)
-    written: list[Value | None] = []
+    results = []
     if training:
-        mean, centred, variance = _centred(x, dims)
+        mean, left, variance = centred(input, beside_channels(input))
         if running_mean is not None:
-            count = math.prod(shape[dim] for dim in dims)
-            unbiased = op.multiply(variance, op.like(count / max(count - 1, 1), variance))
-            written += updated((running_mean, running_var), (mean, unbiased), momentum, dtype)
+            count = input.numel() / input.shape[1]
+            new = mean.flatten(), variance.flatten() * (count / max(count - 1, 1))
+            results = updated((running_mean, running_var), new, momentum)
     else:
-        mean, variance = (op.convert(item.value, dtype) for item in (running_mean, running_var))
-        centred = op.subtract(x, op.keep(mean, shape, dims))
-    scale = inverse_deviation(variance, eps)
-    y = op.multiply(centred, op.keep(scale, shape, dims))
-    y = scaled_and_moved(
-        y, weight, bias, lambda item: op.keep(op.convert(item.value, dtype), shape, dims)
-    )
-    results: list[Value | None] = [*written, y]
-    for spec, value in zip(call.targets[len(results) :], (mean, scale, None), strict=False):
-        fits = value is not None and spec.shape == op.shape_of(value)
-        results.append(value if fits else op.constant(0, spec.shape, spec.dtype))
+        mean, variance = (per_channel(item, input) for item in (running_mean, running_var))
+        left = input - mean
+    scale = torch.rsqrt(variance + eps)
+    spread = (per_channel(item, input) for item in (weight, bias))
+    results.append(scaled_and_moved(left * scale, *spread))
+    made = [mean.flatten(), scale.flatten()]
+    for at, spec in enumerate(call.targets[len(results) :]):
+        fits = at < len(made) and made[at].shape == spec.shape
+        results.append(made[at] if fits else input.new_zeros(spec.shape))
     return results
 
 
-@lowers("aten.native_batch_norm_backward")
-def _batch_norm_backward(call: Call, *args: Any) -> list[Value]:
-    (
-        grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps,
-        output_mask,
-    ) = args  # fmt: skip
-    shape = input.shape
-    dtype = dtypes.compute_dtype(input.dtype)
-    dims = [dim for dim in range(input.rank) if dim != 1]
-    grad, x = value_at(grad_out, shape, dtype), value_at(input, shape, dtype)
-    if train:
-        mean, scale = (op.convert(item.value, dtype) for item in (save_mean, save_invstd))
-    else:
-        mean, variance = (op.convert(item.value, dtype) for item in (running_mean, running_var))
-        scale = inverse_deviation(variance, eps)
-    normal = op.multiply(op.subtract(x, op.keep(mean, shape, dims)), op.keep(scale, shape, dims))
-    along = op.reduce(op.multiply(grad, normal), dims)
-    level = op.reduce(grad, dims)
+@in_torch("aten.native_batch_norm_backward")
+def _batch_norm_backward(
+    call: Call, grad: Tensor, input: Tensor, weight: Tensor | None, running_mean: Any,
+    running_var: Any, save_mean: Any, save_invstd: Any, train: bool, eps: float, output_mask: Any,
+) -> list[Tensor]:  # fmt: skip
+    dims = beside_channels(input)
+    mean, scale = save_mean, save_invstd
+    if not train:
+        mean, scale = running_mean, torch.rsqrt(running_var + eps)
+    normal = (input - per_channel(mean, input)) * per_channel(scale, input)
+    along, level = (grad * normal).sum(dims), grad.sum(dims)
     results = []
     if output_mask[0]:
-        count = math.prod(shape[dim] for dim in dims)
+        share = input.shape[1] / input.numel()
         rest = grad
         if train:
-            share = op.like(1 / count, along)
-            rest = op.subtract(rest, op.keep(op.multiply(level, share), shape, dims))
-            pulled = op.keep(op.multiply(along, share), shape, dims)
-            rest = op.subtract(rest, op.multiply(normal, pulled))
-        factor = scale if weight is None else op.multiply(scale, op.convert(weight.value, dtype))
-        results.append(op.multiply(rest, op.keep(factor, shape, dims)))
+            rest = rest - per_channel(level * share, input)
+            rest = rest - normal * per_channel(along * share, input)
+        factor = scale if weight is None else scale * weight
+        results.append(rest * per_channel(factor, input))
     if output_mask[1]:
         results.append(along)
     if output_mask[2]:
@@ -213,49 +179,37 @@ def _batch_norm_backward(call: Call, *args: Any) -> list[Value]:
     return results
 
 
-def _in_groups(count: int, channels: int, space: int, groups: int) -> tuple[int, ...]:
-    """[batch, groups, channels per group, places]."""
-    return count, groups, channels // groups, space
+def _in_groups(item: Tensor | None, group: int) -> Tensor | None:
+    """A vector [channels] over groups and channels [groups, channels per group, 1]."""
+    return None if item is None else item.view(group, -1, 1)
 
 
-def _by_group(item: Any, shape: tuple[int, ...], dtype: str) -> Value:
-    """A vector [channels] over groups and channels."""
-    channels = op.reshape(op.convert(item.value, dtype), shape[1:3])
-    return op.broadcast(channels, shape, [1, 2])
-
-
-@lowers("aten.native_group_norm")
+@in_torch("aten.native_group_norm")
 def _group_norm(
-    call: Call, input: Any, weight: Any, bias: Any, N: int, C: int, HxW: int, group: int,
-    eps: float,
-) -> list[Value]:  # fmt: skip
-    shape = _in_groups(N, C, HxW, group)
-    x = op.reshape(value_at(input, input.shape, call.compute), shape)
-    mean, centred, variance = _centred(x, [2, 3])
-    scale = inverse_deviation(variance, eps)
-    y = op.multiply(centred, op.keep(scale, shape, [2, 3]))
-    y = scaled_and_moved(y, weight, bias, lambda item: _by_group(item, shape, call.compute))
-    return [op.reshape(y, call.shape), mean, scale]
+    call: Call, input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int,
+    HxW: int, group: int, eps: float,
+) -> list[Tensor]:  # fmt: skip
+    mean, rest, variance = centred(input.view(N, group, C // group, HxW), [2, 3])
+    scale = torch.rsqrt(variance + eps)
+    y = scaled_and_moved(rest * scale, _in_groups(weight, group), _in_groups(bias, group))
+    return [y.view(call.shape), mean.view(N, group), scale.view(N, group)]
 
 
-@lowers("aten.native_group_norm_backward")
+@in_torch("aten.native_group_norm_backward")
 def _group_norm_backward(
-    call: Call, grad_out: Any, input: Any, mean: Any, rstd: Any, weight: Any, N: int, C: int,
-    HxW: int, group: int, output_mask: Any,
-) -> list[Value]:  # fmt: skip
-    shape = _in_groups(N, C, HxW, group)
-    dtype = dtypes.compute_dtype(input.dtype)
-    grad, x = (op.reshape(value_at(item, input.shape, dtype), shape) for item in (grad_out, input))
-    level, scale = (op.keep(op.convert(item.value, dtype), shape, [2, 3]) for item in (mean, rstd))
-    normal = op.multiply(op.subtract(x, level), scale)
+    call: Call, grad_out: Tensor, input: Tensor, mean: Tensor, rstd: Tensor,
+    weight: Tensor | None, N: int, C: int, HxW: int, group: int, output_mask: Any,
+) -> list[Tensor]:  # fmt: skip
+    grad, x = (item.view(N, group, C // group, HxW) for item in (grad_out, input))
+    level, scale = (item.view(N, group, 1, 1) for item in (mean, rstd))
+    normal = (x - level) * scale
     results = []
     if output_mask[0]:
-        weighted = grad
-        if weight is not None:
-            weighted = op.multiply(grad, _by_group(weight, shape, dtype))
-        rest = _input_gradient(weighted, normal, scale, [2, 3])
-        results.append(op.reshape(rest, input.shape))
-    for wanted, value in zip(output_mask[1:], (op.multiply(grad, normal), grad), strict=True):
-        if wanted:
-            results.append(op.reshape(op.reduce(value, [0, 3]), (C,)))
+        spread = _in_groups(weight, group)
+        weighted = grad if spread is None else grad * spread
+        results.append(_input_gradient(weighted, normal, scale, [2, 3]).view(input.shape))
+    if output_mask[1]:
+        results.append((grad * normal).sum([0, 3]).view(C))
+    if output_mask[2]:
+        results.append(grad.sum([0, 3]).view(C))
     return results

@@ -11,10 +11,12 @@ written is not the lowering's business.  What the table lacks is taken apart as 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
-from flint.frontends.torch.lowerings.decomposed import decomposition_of
+from flint.frontends.torch.lowerings.calls import Call
+from flint.frontends.torch.lowerings.decomposed import decomposition_of, lowered_in_torch
 
 Lowering = Callable[..., Any]
 
@@ -29,6 +31,23 @@ def lowers(*names: str) -> Callable[[Lowering], Lowering]:
             if name in TABLE:
                 raise ValueError(f"{name} has a lowering")
             TABLE[name] = function
+        return function
+
+    return enter
+
+
+def in_torch(*names: str) -> Callable[[Lowering], Lowering]:
+    """Enter a function of the call and tensors, computed by PyTorch's ops, as the lowering of ops.
+
+    Tensors of half types come as float32, which their kernels compute in.
+    """
+
+    def enter(function: Lowering) -> Lowering:
+        def lower(call: Call, *args: Any, **kwargs: Any) -> Any:
+            with_call = functools.partial(function, call)
+            return lowered_in_torch(with_call, lowering_of, call, *args, widened=True, **kwargs)
+
+        lowers(*names)(lower)
         return function
 
     return enter
