@@ -78,4 +78,5 @@ def _backward(
     rest = grad - per_channel(sum_dy / total, input)
     rest = rest - (input - per_channel(mean, input)) * per_channel(slope, input)
     factor = invstd if weight is None else invstd * weight
-    return rest * per_channel(factor, input)
+    gradient: Tensor = rest * per_channel(factor, input)
+    return gradient
