@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from flint.errors import FlintError
-from flint.frontends.torch.emission import exchanges, group_collectives, rooted
+from flint.frontends.torch.emission import exchanges, group_collectives
 from flint.frontends.torch.emission.emitter import Emitter
 from flint.frontends.torch.emission.storages import Storages
 from flint.frontends.torch.ranks.replica_groups import Table, evenly, full_groups, full_pairs
@@ -136,9 +136,9 @@ _HANDLERS: dict[tuple[str, str], Callable[[Emitter, list[View], list[View]], Non
     ("all_to_all", "rows"): exchanges.all_to_all,
     ("all_to_all", "list"): exchanges.all_to_all_list,
     ("shard_dim_all_to_all", "tensor"): exchanges.shard_dim_all_to_all,
-    ("gather", "list"): rooted.gather,
-    ("scatter", "list"): rooted.scatter,
+    ("gather", "list"): group_collectives.gather,
+    ("scatter", "list"): group_collectives.scatter,
     ("send", "tensor"): exchanges.send,
     ("receive", "tensor"): exchanges.receive,
-    ("barrier", "tensor"): rooted.barrier,
+    ("barrier", "tensor"): group_collectives.barrier,
 }

@@ -22,50 +22,23 @@ from flint.frontends.torch.lowerings.calls import Call
 Formula = Callable[[Call, list[Any]], float]
 
 
-def _matrices(item: Any) -> tuple[int, int, int]:
-    """How many matrices, their longer and their shorter side."""
-    *lead, rows, columns = item.shape
-    return math.prod(lead), max(rows, columns), min(rows, columns)
+def _of_matrices(formula: Callable[[int, int], float]) -> Formula:
+    """FLOPs of all matrices, by those of one with a longer side m and a shorter side n."""
 
+    def flops(call: Call, args: list[Any]) -> float:
+        *lead, rows, columns = args[0].shape
+        return float(math.prod(lead) * formula(max(rows, columns), min(rows, columns)))
 
-def _cholesky(call: Call, args: list[Any]) -> float:
-    count, n, _ = _matrices(args[0])
-    return float(count * n**3 / 3)
-
-
-def _inverse(call: Call, args: list[Any]) -> float:
-    count, n, _ = _matrices(args[0])
-    return float(count * 2 * n**3)
-
-
-def _lu(call: Call, args: list[Any]) -> float:
-    count, m, n = _matrices(args[0])
-    return float(count * (m * n**2 - n**3 / 3))
+    return flops
 
 
 def _solve(call: Call, args: list[Any]) -> float:
-    count, n, _ = _matrices(args[0])
-    return float(count * 2 * n**3 / 3 + 2 * n * math.prod(args[1].shape))
+    *_, n = args[0].shape
+    return float(FORMULAS["linalg_lu_factor_ex"](call, args) + 2 * n * math.prod(args[1].shape))
 
 
 def _triangular(call: Call, args: list[Any]) -> float:
     return float(args[1].shape[-1] * math.prod(args[0].shape))
-
-
-def _qr(call: Call, args: list[Any]) -> float:
-    """The factor R, and as much again for the columns of Q."""
-    count, m, n = _matrices(args[0])
-    return float(count * 2 * (2 * m * n**2 - 2 * n**3 / 3))
-
-
-def _symmetric(call: Call, args: list[Any]) -> float:
-    count, n, _ = _matrices(args[0])
-    return float(count * 9 * n**3)
-
-
-def _svd(call: Call, args: list[Any]) -> float:
-    count, m, n = _matrices(args[0])
-    return float(count * (6 * m * n**2 + 20 * n**3))
 
 
 def _adaptive(call: Call, args: list[Any]) -> float:
@@ -98,22 +71,24 @@ def _ctc_backward(call: Call, args: list[Any]) -> float:
 
 
 FORMULAS: dict[str, Formula] = {
-    "linalg_cholesky_ex": _cholesky,
-    "linalg_inv_ex": _inverse,
-    "linalg_lu_factor_ex": _lu,
+    "linalg_cholesky_ex": _of_matrices(lambda _, n: n**3 / 3),
+    "linalg_inv_ex": _of_matrices(lambda _, n: 2 * n**3),
+    "linalg_lu_factor_ex": _of_matrices(lambda m, n: m * n**2 - n**3 / 3),
     "_linalg_solve_ex": _solve,
     "linalg_solve_triangular": _triangular,
-    "linalg_qr": _qr,
-    "_linalg_eigh": _symmetric,
-    "_linalg_svd": _svd,
-    "_adaptive_avg_pool2d": _adaptive,
-    "_adaptive_avg_pool3d": _adaptive,
-    "_adaptive_avg_pool2d_backward": _adaptive,
-    "_adaptive_avg_pool3d_backward": _adaptive,
-    "adaptive_max_pool2d": _adaptive,
-    "adaptive_max_pool3d": _adaptive,
+    # The factor R, and as much again for the columns of Q.
+    "linalg_qr": _of_matrices(lambda m, n: 2 * (2 * m * n**2 - 2 * n**3 / 3)),
+    "_linalg_eigh": _of_matrices(lambda _, n: 9 * n**3),
+    "_linalg_svd": _of_matrices(lambda m, n: 6 * m * n**2 + 20 * n**3),
+    **dict.fromkeys(
+        (
+            "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "_adaptive_avg_pool2d_backward",
+            "_adaptive_avg_pool3d_backward", "adaptive_max_pool2d", "adaptive_max_pool3d",
+        ),
+        _adaptive,
+    ),
     "grid_sampler_2d_backward": _sampled,
     "grid_sampler_3d_backward": _sampled,
     "_ctc_loss": _ctc,
     "_ctc_loss_backward": _ctc_backward,
-}
+}  # fmt: skip

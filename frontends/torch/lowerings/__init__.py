@@ -17,7 +17,6 @@ from flint.frontends.torch.lowerings import (  # noqa: F401
     division,
     foreach,
     fourier,
-    fsdp,
     index_writes,
     indexing,
     logic,
@@ -31,7 +30,6 @@ from flint.frontends.torch.lowerings import (  # noqa: F401
     random,
     reduction,
     resampling,
-    scaling,
     sorting,
     synchronised,
 )

@@ -9,6 +9,7 @@ in both passes, as the saved random state makes it in torch.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from flint.frontends.torch.lowerings import dtypes
@@ -19,6 +20,16 @@ from flint.frontends.torch.lowerings.random import kept_values
 from flint.frontends.torch.lowerings.table import lowers
 
 _HEADS = ((0, 1), (0, 1))
+
+_KERNELS = tuple(
+    f"aten._scaled_dot_product_{name}"
+    for name in ("flash_attention", "flash_attention_for_cpu", "efficient_attention")
+)
+
+
+def _bias(given: Mapping[str, Any]) -> Any:
+    """What is added to scores, or says which ones count; None: nothing."""
+    return given.get("attn_mask", given.get("attn_bias"))
 
 
 def _grouped(value: Value, heads: int) -> Value:
@@ -57,20 +68,21 @@ def _scores(q: Value, k: Value, scale: float, causal: bool, bias: Any) -> Value:
     return scores
 
 
-def _forward(
-    call: Call, query: Operand, key: Operand, value: Operand, bias: Any, dropout_p: float,
-    is_causal: bool, scale: float | None, lse: bool = True,
-) -> list[Value]:  # fmt: skip
+@lowers(*_KERNELS)
+def _forward(call: Call, *args: Any, **kwargs: Any) -> list[Value]:
+    given = call.arguments(args, kwargs)
+    query, key, value = (given[name] for name in ("query", "key", "value"))
+    scale, dropout_p, bias = given["scale"], given["dropout_p"], _bias(given)
     q, heads = query.value, query.shape[1]
     k, v = _grouped(key.value, heads), _grouped(value.value, heads)
     scale = 1 / math.sqrt(query.shape[3]) if scale is None else scale
-    scores = _scores(q, k, scale, is_causal, bias)
+    scores = _scores(q, k, scale, given["is_causal"], bias)
     weights, best, total = _softmax(scores, 3)
     dtype = op.dtype_of(scores)
     weights = _dropped(weights, dropout_p)
     out = op.dot(op.convert(weights, op.dtype_of(v)), v, ([3], [2]), _HEADS, dtype)
     results = [out]
-    if lse and len(call.targets) > 1:
+    if len(call.targets) > 1:
         level = op.add(best, op.log(total))
         wanted = call.targets[1].shape
         if op.shape_of(level) != wanted and math.prod(wanted) > math.prod(op.shape_of(level)):
@@ -113,17 +125,18 @@ def _dropped(value: Value, probability: float) -> Value:
     return op.select(kept, scaled, op.like(0, scaled))
 
 
-def _backward(
-    call: Call, grad_out: Operand, query: Operand, key: Operand, value: Operand, out: Operand,
-    logsumexp: Operand, bias: Any, dropout_p: float, is_causal: bool, scale: float | None,
-) -> list[Value]:  # fmt: skip
+@lowers(*(f"{name}_backward" for name in _KERNELS))
+def _backward(call: Call, grad_out: Operand, *args: Any, **kwargs: Any) -> list[Value]:
+    given = call.arguments((grad_out, *args), kwargs)
+    query, key, value, out = (given[name] for name in ("query", "key", "value", "out"))
+    scale, dropout_p, bias = given["scale"], given["dropout_p"], _bias(given)
     q, heads = query.value, query.shape[1]
     k, v = _grouped(key.value, heads), _grouped(value.value, heads)
     grad = value_at(grad_out, out.shape, query.dtype)
     scale = 1 / math.sqrt(query.shape[3]) if scale is None else scale
-    scores = _scores(q, k, scale, is_causal, bias)
+    scores = _scores(q, k, scale, given["is_causal"], bias)
     shape, dtype = op.shape_of(scores), op.dtype_of(scores)
-    level = op.convert(logsumexp.value, dtype)
+    level = op.convert(given["logsumexp"].value, dtype)
     if op.shape_of(level) != shape[:3]:
         level = op.slice_(level, [0, 0, 0], shape[:3])
     weights = op.exponential(op.subtract(scores, op.keep(level, shape, [3])))
@@ -145,59 +158,3 @@ def _backward(
             lone = [at for at in range(4) if call.targets[3].shape[at] == 1 < shape[at]]
             grads.append(op.reshape(op.reduce(grad_scores, lone), call.targets[3].shape))
     return grads
-
-
-@lowers("aten._scaled_dot_product_flash_attention")
-def _flash(
-    call: Call, query: Any, key: Any, value: Any, dropout_p: float = 0.0,
-    is_causal: bool = False, return_debug_mask: bool = False, *, scale: float | None = None,
-) -> list[Value]:  # fmt: skip
-    return _forward(call, query, key, value, None, dropout_p, is_causal, scale)
-
-
-@lowers("aten._scaled_dot_product_flash_attention_backward")
-def _flash_backward(
-    call: Call, grad_out: Any, query: Any, key: Any, value: Any, out: Any, logsumexp: Any,
-    _cum_seq_q: Any, _cum_seq_k: Any, _max_q: Any, _max_k: Any, dropout_p: float,
-    is_causal: bool, *_: Any, scale: float | None = None,
-) -> list[Value]:  # fmt: skip
-    return _backward(
-        call, grad_out, query, key, value, out, logsumexp, None, dropout_p, is_causal, scale
-    )
-
-
-@lowers("aten._scaled_dot_product_flash_attention_for_cpu")
-def _flash_for_cpu(
-    call: Call, query: Any, key: Any, value: Any, dropout_p: float = 0.0,
-    is_causal: bool = False, *, attn_mask: Any = None, scale: float | None = None,
-) -> list[Value]:  # fmt: skip
-    return _forward(call, query, key, value, attn_mask, dropout_p, is_causal, scale)
-
-
-@lowers("aten._scaled_dot_product_flash_attention_for_cpu_backward")
-def _flash_for_cpu_backward(
-    call: Call, grad_out: Any, query: Any, key: Any, value: Any, out: Any, logsumexp: Any,
-    dropout_p: float, is_causal: bool, *, attn_mask: Any = None, scale: float | None = None,
-) -> list[Value]:  # fmt: skip
-    return _backward(
-        call, grad_out, query, key, value, out, logsumexp, attn_mask, dropout_p, is_causal, scale
-    )
-
-
-@lowers("aten._scaled_dot_product_efficient_attention")
-def _efficient(
-    call: Call, query: Any, key: Any, value: Any, attn_bias: Any, compute_log_sumexp: bool,
-    dropout_p: float = 0.0, is_causal: bool = False, *, scale: float | None = None,
-) -> list[Value]:  # fmt: skip
-    return _forward(call, query, key, value, attn_bias, dropout_p, is_causal, scale)
-
-
-@lowers("aten._scaled_dot_product_efficient_attention_backward")
-def _efficient_backward(
-    call: Call, grad_out: Any, query: Any, key: Any, value: Any, attn_bias: Any, out: Any,
-    logsumexp: Any, _seed: Any, _offset: Any, dropout_p: float, _mask: Any,
-    is_causal: bool = False, *, scale: float | None = None,
-) -> list[Value]:  # fmt: skip
-    return _backward(
-        call, grad_out, query, key, value, out, logsumexp, attn_bias, dropout_p, is_causal, scale
-    )

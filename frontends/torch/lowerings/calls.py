@@ -14,7 +14,7 @@ read.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -103,6 +103,13 @@ class Call:
         """The op's name without namespace, overload and the underscore of in-place ops."""
         name = self.name.split(".")[1]
         return name[:-1] if name.endswith("_") and not name.endswith("__") else name
+
+    def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """All arguments by the names of the op's schema, with its defaults."""
+        namespace, base, overload = self.name.split(".")
+        op: Any = getattr(getattr(getattr(torch.ops, namespace), base), overload)
+        named = {item.name: item.default_value for item in op._schema.arguments}
+        return named | dict(zip(named, args, strict=False)) | dict(kwargs)
 
     @property
     def shape(self) -> tuple[int, ...]:

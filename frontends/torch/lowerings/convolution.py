@@ -7,7 +7,7 @@ each other's place (Dumoulin and Visin, "A guide to convolution arithmetic", arX
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -54,8 +54,29 @@ def _convolve(
     )
 
 
-def _per_dim(values: Any, count: int) -> list[int]:
-    return list(values) * (count if len(values) == 1 else 1)
+class _Window(NamedTuple):
+    """Where a kernel is put: stride, padding and dilation per spatial dim; and groups."""
+
+    stride: list[int]
+    padding: list[int]
+    dilation: list[int]
+    groups: int
+
+
+def _window(input: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> _Window:
+    """Options per dim, of which PyTorch takes one for all, too."""
+    count = input.rank - 2
+    stride, padding, dilation = (
+        list(item) * (count if len(item) == 1 else 1) for item in (stride, padding, dilation)
+    )
+    return _Window(stride, padding, dilation, groups)
+
+
+def _output(input: Value, weight: Value, shape: tuple[int, ...], window: _Window) -> Value:
+    """Of a convolution; also a transposed convolution's input gradient."""
+    stride, padding, dilation, groups = window
+    pads = [(size, size) for size in padding]
+    return _convolve(input, weight, shape, stride, pads, [1] * len(stride), dilation, groups=groups)
 
 
 def _grouped_kernel(weight: Value, groups: int) -> Value:
@@ -67,11 +88,9 @@ def _grouped_kernel(weight: Value, groups: int) -> Value:
     return op.reshape(swapped, (groups * shape[1], shape[0] // groups, *shape[2:]))
 
 
-def _input_gradient(
-    grad: Value, weight: Value, shape: tuple[int, ...], stride: list[int], padding: list[int],
-    dilation: list[int], groups: int,
-) -> Value:  # fmt: skip
-    """Of a convolution's input of a given shape; also a transposed convolution."""
+def _input_gradient(grad: Value, weight: Value, shape: tuple[int, ...], window: _Window) -> Value:
+    """Of a convolution's input of a given shape; also a transposed convolution's output."""
+    stride, padding, dilation, groups = window
     space = range(len(stride))
     kernel, sizes = op.shape_of(weight)[2:], op.shape_of(grad)[2:]
     mirrored = op.reverse(_grouped_kernel(weight, groups), [2 + at for at in space])
@@ -85,10 +104,8 @@ def _input_gradient(
     return _convolve(grad, mirrored, shape, ones, pads, stride, dilation, groups=groups)
 
 
-def _kernel_gradient(
-    input: Value, grad: Value, shape: tuple[int, ...], stride: list[int], padding: list[int],
-    dilation: list[int], groups: int,
-) -> Value:  # fmt: skip
+def _kernel_gradient(input: Value, grad: Value, shape: tuple[int, ...], window: _Window) -> Value:
+    stride, padding, dilation, groups = window
     space = range(len(stride))
     kernel, sizes = shape[2:], op.shape_of(grad)[2:]
     own = op.shape_of(input)[2:]
@@ -109,18 +126,9 @@ def _convolution(
     call: Call, input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any,
     transposed: bool, output_padding: Any, groups: int, *_: Any,
 ) -> Value:  # fmt: skip
-    count = input.rank - 2
-    stride, padding, dilation = (_per_dim(item, count) for item in (stride, padding, dilation))
-    if transposed:
-        y = _input_gradient(
-            input.value, weight.value, call.shape, stride, padding, dilation, groups
-        )
-    else:
-        pads = [(size, size) for size in padding]
-        ones = [1] * count
-        y = _convolve(
-            input.value, weight.value, call.shape, stride, pads, ones, dilation, groups=groups
-        )
+    made = _input_gradient if transposed else _output
+    window = _window(input, stride, padding, dilation, groups)
+    y = made(input.value, weight.value, call.shape, window)
     if bias is not None:
         y = op.add(y, op.broadcast(op.convert(bias.value, op.dtype_of(y)), call.shape, [1]))
     return y
@@ -132,32 +140,15 @@ def _convolution_backward(
     padding: Any, dilation: Any, transposed: bool, output_padding: Any, groups: int,
     output_mask: Any,
 ) -> list[Value]:  # fmt: skip
-    count = input.rank - 2
-    stride, padding, dilation = (_per_dim(item, count) for item in (stride, padding, dilation))
+    window = _window(input, stride, padding, dilation, groups)
     results = []
     if output_mask[0]:
-        if transposed:
-            pads = [(size, size) for size in padding]
-            results.append(
-                _convolve(
-                    grad_output.value, weight.value, input.shape, stride, pads, [1] * count,
-                    dilation, groups=groups,
-                )
-            )  # fmt: skip
-        else:
-            results.append(
-                _input_gradient(
-                    grad_output.value, weight.value, input.shape, stride, padding, dilation, groups
-                )
-            )
+        made = _output if transposed else _input_gradient
+        results.append(made(grad_output.value, weight.value, input.shape, window))
     if output_mask[1]:
         # In a transposed convolution input and output change places.
         ends = (grad_output, input) if transposed else (input, grad_output)
-        results.append(
-            _kernel_gradient(
-                ends[0].value, ends[1].value, weight.shape, stride, padding, dilation, groups
-            )
-        )
+        results.append(_kernel_gradient(ends[0].value, ends[1].value, weight.shape, window))
     if output_mask[2]:
         dims = [0, *range(2, input.rank)]
         whole = op.convert(grad_output.value, dtypes.compute_dtype(grad_output.dtype))

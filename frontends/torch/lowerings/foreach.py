@@ -20,6 +20,7 @@ _PLAIN = (
     "add", "sub", "mul", "div", "maximum", "minimum", "clamp_min", "clamp_max", "pow", "lerp",
     "abs", "acos", "ceil", "cos", "erf", "exp", "expm1", "floor", "log", "log1p", "log2", "neg",
     "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sqrt", "tan", "tanh", "trunc",
+    "copy", "max", "zero",
 )  # fmt: skip
 
 
@@ -76,20 +77,3 @@ def _norms(call: Call, self: Any, ord: Any = 2, dtype: Any = None) -> list[Value
         value = value_at(item, item.shape, Call(call.name, (spec,)).compute)
         values.append(norm(value, ord, list(range(item.rank))))
     return values
-
-
-@lowers("aten._foreach_max")
-def _maxima(call: Call, self: Any) -> list[Value]:
-    return [op.reduce(item.value, list(range(item.rank)), "maximum") for item in self]
-
-
-@lowers("aten._foreach_zero")
-def _zeros(call: Call, self: Any) -> list[Value]:
-    return [op.constant(0, spec.shape, spec.dtype) for spec in call.targets]
-
-
-@lowers("aten._foreach_copy")
-def _copy(call: Call, self: Any, src: Any, non_blocking: bool = False) -> list[Value]:
-    return [
-        value_at(item, spec.shape, spec.dtype) for item, spec in zip(src, call.targets, strict=True)
-    ]

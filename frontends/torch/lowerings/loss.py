@@ -6,7 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 from flint.frontends.torch.lowerings import operations as op
-from flint.frontends.torch.lowerings.calls import Call, Unsupported, value_at
+from flint.frontends.torch.lowerings.calls import Call
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.table import lowers
 
@@ -78,20 +78,3 @@ def _nll_loss_backward(
     counts = op.compare("NE", found.weights, nothing)
     updates = op.select(counts, op.multiply(each, found.weights), nothing)
     return op.scatter(empty, found.places, updates, "add")
-
-
-@lowers("aten.binary_cross_entropy_with_logits")
-def _bce_with_logits(
-    call: Call, self: Any, target: Any, weight: Any = None, pos_weight: Any = None,
-    reduction: int = _MEAN,
-) -> Value:  # fmt: skip
-    if weight is not None or pos_weight is not None:
-        raise Unsupported(f"{call.name} with weights")
-    dtype = call.compute
-    x, y = (value_at(item, self.shape, dtype) for item in (self, target))
-    one = op.like(1, x)
-    loss = op.subtract(op.multiply(op.subtract(one, y), x), op.log(op.logistic(x)))
-    if reduction == _NONE:
-        return loss
-    total = op.reduce(loss, list(range(self.rank)))
-    return op.divide(total, op.like(self.spec.elements, total)) if reduction == _MEAN else total

@@ -53,9 +53,8 @@ def _select_backward(call: Call, grad_output: Any, input_sizes: Any, dim: int, i
     along = axis(dim, len(input_sizes))
     size = input_sizes[along]
     shape = tuple(1 if at == along else n for at, n in enumerate(input_sizes))
-    low, high = [0] * len(shape), [0] * len(shape)
-    low[along] = index % size
-    high[along] = size - 1 - low[along]
+    low = [index % size if at == along else 0 for at in range(len(shape))]
+    high = [size - 1 - low[at] if at == along else 0 for at in range(len(shape))]
     return op.pad(op.reshape(grad_output.value, shape), low, high)
 
 
@@ -163,3 +162,17 @@ def _upsample_nearest(call: Call, self: Any, *rest: Any, **named: Any) -> Any:
     spread = (*lead, rows, int(factors[0]), columns, int(factors[1]))
     value = op.broadcast(self.value, spread, [*range(at), at, at + 2])
     return op.reshape(value, call.shape)
+
+
+@lowers("fsdp.all_gather_copy_in")
+def _all_gather_copy_in(call: Call, all_gather_inputs: Any, *_: Any, **__: Any) -> list[Any]:
+    """This rank's shards one after another into its part of the gathered buffer.
+
+    The first target is that part; others (the buffer) hold it already.
+    """
+    parts = [
+        op.reshape(value_at(item, item.shape, call.dtype), (math.prod(item.shape),))
+        for item in all_gather_inputs
+    ]
+    joined = op.reshape(op.concatenate(parts, 0), call.shape)
+    return [joined] + [None] * (len(call.targets) - 1)

@@ -204,12 +204,7 @@ def _bins(shape: tuple[int, ...], out: tuple[int, ...], dims: int) -> list[int]:
 
 @lowers("aten._adaptive_avg_pool2d", "aten._adaptive_avg_pool3d")
 def _adaptive_avg_pool(call: Call, self: Any, output_size: Any) -> Value:
-    kernel = _bins(self.shape, call.shape, _spatial(call))
-    value = value_at(self, self.shape, call.compute)
-    lead = self.rank - len(kernel)
-    size = [1] * lead + kernel
-    sums = window(value, size, size, [(0, 0)] * self.rank, "add")
-    return op.divide(sums, op.like(math.prod(kernel), sums))
+    return _avg_pool(call, self, _bins(self.shape, call.shape, _spatial(call)))
 
 
 @lowers("aten._adaptive_avg_pool2d_backward", "aten._adaptive_avg_pool3d_backward")
