@@ -12,20 +12,17 @@ import torch
 from flint.errors import FlintError
 from flint.stablehlo.read.bindings import ir
 
-_FLOATS = {
-    "float8_e4m3fn": "Float8E4M3FNType",
-    "float8_e5m2": "Float8E5M2Type",
-    "float16": "F16Type",
-    "bfloat16": "BF16Type",
-    "float32": "F32Type",
-    "float64": "F64Type",
-}
+#: MLIR's name of an element type -> PyTorch's.
+_NAMES = {
+    "f8E4M3FN": "float8_e4m3fn", "f8E5M2": "float8_e5m2", "f16": "float16", "bf16": "bfloat16",
+    "f32": "float32", "f64": "float64", "i1": "bool", "i8": "int8", "i16": "int16",
+    "i32": "int32", "i64": "int64", "ui8": "uint8", "ui16": "uint16", "ui32": "uint32",
+    "ui64": "uint64", "complex<f32>": "complex64", "complex<f64>": "complex128",
+}  # fmt: skip
+_ELEMENTS = {name: element for element, name in _NAMES.items()}
 
 #: Complex type -> that of its parts.
 PARTS = {"complex64": "float32", "complex128": "float64"}
-
-#: Kernels of these types compute in another one (torch's ``opmath``).
-_COMPUTE = dict.fromkeys(("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"), "float32")
 
 
 def size(dtype: str) -> int:
@@ -34,14 +31,14 @@ def size(dtype: str) -> int:
     Raises:
         FlintError: no StableHLO type stands for it.
     """
-    if dtype not in _NAMES.values():
+    if dtype not in _ELEMENTS:
         raise FlintError(f"dtype torch.{dtype} has no StableHLO type here")
     return torch_dtype(dtype).itemsize
 
 
 def is_float(dtype: str) -> bool:
     """Whether it is a real floating-point type."""
-    return dtype in _FLOATS
+    return torch_dtype(dtype).is_floating_point
 
 
 def is_unsigned(dtype: str) -> bool:
@@ -62,24 +59,7 @@ def is_complex(dtype: str) -> bool:
 def element(dtype: str) -> Any:
     """The MLIR element type, in the current context."""
     size(dtype)
-    if dtype in _FLOATS:
-        return getattr(ir, _FLOATS[dtype]).get()
-    if dtype in PARTS:
-        return ir.ComplexType.get(element(PARTS[dtype]))
-    if dtype == "bool":
-        return ir.IntegerType.get_signless(1)
-    bits = 8 * size(dtype)
-    if dtype.startswith("u"):
-        return ir.IntegerType.get_unsigned(bits)
-    return ir.IntegerType.get_signless(bits)
-
-
-_NAMES = {
-    "f8E4M3FN": "float8_e4m3fn", "f8E5M2": "float8_e5m2", "f16": "float16", "bf16": "bfloat16",
-    "f32": "float32", "f64": "float64", "i1": "bool", "i8": "int8", "i16": "int16",
-    "i32": "int32", "i64": "int64", "ui8": "uint8", "ui16": "uint16", "ui32": "uint32",
-    "ui64": "uint64", "complex<f32>": "complex64", "complex<f64>": "complex128",
-}  # fmt: skip
+    return ir.Type.parse(_ELEMENTS[dtype])
 
 
 def name_of(element_type: Any) -> str:
@@ -89,7 +69,7 @@ def name_of(element_type: Any) -> str:
 
 def compute_dtype(dtype: str) -> str:
     """What a pointwise or reducing kernel computes in: float32 for the half types."""
-    return _COMPUTE.get(dtype, dtype)
+    return "float32" if is_float(dtype) and size(dtype) < 4 else dtype
 
 
 def promote(first: str, second: str) -> str:

@@ -23,54 +23,24 @@ def _with_bias(call: Call, bias: Any, product: Value, beta: Any, alpha: Any) -> 
     return op.add(_scaled(added, beta), _scaled(product, alpha))
 
 
-def _accumulated(dtype: str) -> str:
-    return dtypes.compute_dtype(dtype)
+def _product(left: Any, right: Any) -> Value:
+    """Of vectors, matrices or rows of matrices: the last dim on the left with the next to last."""
+    batch = [0] if left.rank == 3 else []
+    dtype = dtypes.compute_dtype(left.dtype)
+    dims = [left.rank - 1], [len(batch)]
+    return op.dot(left.value, right.value, dims, (batch, batch), dtype)
 
 
-@lowers("aten.mm")
-def _mm(call: Call, self: Any, mat2: Any, *_: Any, **__: Any) -> Value:
-    return op.dot(self.value, mat2.value, ([1], [0]), dtype=_accumulated(self.dtype))
+@lowers("aten.mm", "aten.bmm", "aten.mv", "aten.dot", "aten.vdot")
+def _plain(call: Call, self: Any, other: Any, *_: Any, **__: Any) -> Value:
+    return _product(self, other)
 
 
-@lowers("aten.bmm")
-def _bmm(call: Call, self: Any, mat2: Any, *_: Any, **__: Any) -> Value:
-    return op.dot(self.value, mat2.value, ([2], [1]), ([0], [0]), dtype=_accumulated(self.dtype))
-
-
-@lowers("aten.addmm")
-def _addmm(
-    call: Call, self: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1, **_: Any
+@lowers("aten.addmm", "aten.baddbmm", "aten.addmv")
+def _added(
+    call: Call, self: Any, left: Any, right: Any, *, beta: Any = 1, alpha: Any = 1, **_: Any
 ) -> Value:
-    product = op.dot(mat1.value, mat2.value, ([1], [0]), dtype=_accumulated(mat1.dtype))
-    return _with_bias(call, self, product, beta, alpha)
-
-
-@lowers("aten.baddbmm")
-def _baddbmm(
-    call: Call, self: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1, **_: Any
-) -> Value:
-    product = op.dot(
-        batch1.value, batch2.value, ([2], [1]), ([0], [0]), dtype=_accumulated(batch1.dtype)
-    )
-    return _with_bias(call, self, product, beta, alpha)
-
-
-@lowers("aten.mv")
-def _mv(call: Call, self: Any, vec: Any, **_: Any) -> Value:
-    return op.dot(self.value, vec.value, ([1], [0]), dtype=_accumulated(self.dtype))
-
-
-@lowers("aten.addmv")
-def _addmv(
-    call: Call, self: Any, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1, **_: Any
-) -> Value:
-    product = op.dot(mat.value, vec.value, ([1], [0]), dtype=_accumulated(mat.dtype))
-    return _with_bias(call, self, product, beta, alpha)
-
-
-@lowers("aten.dot", "aten.vdot")
-def _dot(call: Call, self: Any, tensor: Any, **_: Any) -> Value:
-    return op.dot(self.value, tensor.value, ([0], [0]), dtype=_accumulated(self.dtype))
+    return _with_bias(call, self, _product(left, right), beta, alpha)
 
 
 @lowers("aten._grouped_mm")
@@ -85,9 +55,7 @@ def _grouped_mm(
     if bias is not None:
         raise Unsupported("aten._grouped_mm with a bias")
     if offs is None:
-        return op.dot(
-            self.value, mat2.value, ([2], [1]), ([0], [0]), dtype=_accumulated(self.dtype)
-        )
+        return _product(self, mat2)
     sizes = _sizes(offs.value)
     if self.rank == 2 and mat2.rank == 3:
         numbers = chlo.RaggedDotDimensionNumbers.get([], [], [1], [1], [0], [0])
@@ -96,12 +64,9 @@ def _grouped_mm(
     else:
         raise Unsupported(f"aten._grouped_mm of ranks {self.rank} and {mat2.rank}")
     return chlo.ragged_dot(
-        op.tensor(call.shape, _accumulated(self.dtype)),
-        self.value,
-        mat2.value,
-        sizes,
+        op.tensor(call.shape, dtypes.compute_dtype(self.dtype)), self.value, mat2.value, sizes,
         numbers,
-    )
+    )  # fmt: skip
 
 
 def _sizes(offsets: Value) -> Value:

@@ -8,6 +8,7 @@ Which neighbours and weights: aten/src/ATen/native/UpSample.h.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from typing import Any
@@ -27,7 +28,9 @@ _Neighbours = tuple[NDArray[np.int64], NDArray[np.float32]]
 _CUBIC = -0.75
 
 
-def _nearest(size: int, out: int, scale: float | None, centred: bool) -> _Neighbours:
+def _nearest(
+    size: int, out: int, scale: float | None, _: bool = False, *, centred: bool = False
+) -> _Neighbours:
     step = np.float32(1 / scale if scale else size / out)
     at = np.arange(out, dtype=np.float32)
     place = np.floor((at + np.float32(0.5)) * step if centred else at * step)
@@ -65,23 +68,28 @@ def _cubic(size: int, out: int, scale: float | None, corners: bool) -> _Neighbou
     return np.stack(places, 1), np.stack(weights, 1)
 
 
-@lowers(
-    "aten.upsample_nearest1d_backward",
-    "aten.upsample_nearest2d_backward",
-    "aten.upsample_nearest3d_backward",
-    "aten._upsample_nearest_exact1d_backward",
-    "aten._upsample_nearest_exact2d_backward",
-    "aten._upsample_nearest_exact3d_backward",
-)
-def _nearest_backward(
-    call: Call, grad_output: Any, output_size: Any, input_size: Any, *scales: Any, **named: Any
-) -> Value:
-    centred = "exact" in call.base
-    dims = _dims(call, grad_output, (*scales, *named.values()))
-    if all(out % size == 0 and scale in (None, out / size) for size, out, scale in dims):
+#: Ops -> what finds a result's neighbours: of a size, the result's, the scale, and whether corners
+#: are aligned.
+_KINDS = {
+    **{f"upsample_nearest{dims}d": _nearest for dims in (1, 2, 3)},
+    **{f"_upsample_nearest_exact{dims}d": functools.partial(_nearest, centred=True)
+       for dims in (1, 2, 3)},
+    **dict.fromkeys(("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"), _linear),
+    "upsample_bicubic2d": _cubic,
+}  # fmt: skip
+
+
+@lowers(*(f"aten.{name}_backward" for name in _KINDS))
+def _backward(call: Call, grad_output: Any, *args: Any, **kwargs: Any) -> Value:
+    given = call.arguments((grad_output, *args), kwargs)
+    scales = [item for name, item in given.items() if name.startswith("scales")]
+    dims = list(zip(call.shape[2:], grad_output.shape[2:], scales, strict=True))
+    whole = all(out % size == 0 and scale in (None, out / size) for size, out, scale in dims)
+    if whole and "nearest" in call.base:
         return _summed(call, grad_output)
-    found = [_nearest(size, out, scale, centred) for size, out, scale in dims]
-    return _spread(call, grad_output, found)
+    kind = _KINDS[call.base.removesuffix("_backward")]
+    corners = given.get("align_corners", False)
+    return _spread(call, grad_output, [kind(*each, corners) for each in dims])
 
 
 def _summed(call: Call, grad_output: Any) -> Value:
@@ -91,33 +99,6 @@ def _summed(call: Call, grad_output: Any) -> Value:
         split += [size, out // size]
     grad = value_at(grad_output, grad_output.shape, call.compute)
     return op.reduce(op.reshape(grad, split), list(range(3, len(split), 2)))
-
-
-@lowers(
-    "aten.upsample_linear1d_backward",
-    "aten.upsample_bilinear2d_backward",
-    "aten.upsample_trilinear3d_backward",
-    "aten.upsample_bicubic2d_backward",
-)
-def _linear_backward(
-    call: Call, grad_output: Any, output_size: Any, input_size: Any, align_corners: bool,
-    *scales: Any, **named: Any,
-) -> Value:  # fmt: skip
-    kind = _cubic if "cubic" in call.base else _linear
-    found = [
-        kind(size, out, scale, align_corners)
-        for size, out, scale in _dims(call, grad_output, (*scales, *named.values()))
-    ]
-    return _spread(call, grad_output, found)
-
-
-def _dims(
-    call: Call, grad_output: Any, scales: tuple[Any, ...]
-) -> list[tuple[int, int, float | None]]:
-    """Size, size of the result and scale, which may be None, along each dim."""
-    count = len(call.shape) - 2
-    given = [*scales, *[None] * (count - len(scales))]
-    return list(zip(call.shape[2:], grad_output.shape[2:], given, strict=True))
 
 
 def _spread(call: Call, grad_output: Any, found: list[_Neighbours]) -> Value:
