@@ -16,6 +16,7 @@ import bisect
 import contextlib
 import sys
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -67,10 +68,8 @@ class Tracker:
         self._stack: list[tuple[str, bool]] = []  # path, whether entered during a backward pass
         self._owners: list[str] = []
         self._gradients: dict[int, Any] = {}  # storages of gradients that pipeline stages exchange
-        self._backward = 0
+        self._running: Counter[str] = Counter()
         self._ran_backward = False
-        self._optimizer = 0
-        self._recompute = 0
         self._nodes: dict[int, tuple[str, str, int]] = {}  # node -> module, file, line
         self._marks: list[int] = []  # the node that came next when the module changed ...
         self._paths: list[str] = []  # ... and what it changed to
@@ -82,7 +81,7 @@ class Tracker:
         """A module's code runs; None: one that has no name of its own."""
         if path is None:
             path = self._stack[-1][0] if self._stack else ""
-        self._stack.append((path, self._backward > 0))
+        self._stack.append((path, self._running["backward"] > 0))
         self._mark(path)
         try:
             yield
@@ -91,32 +90,15 @@ class Tracker:
             self._mark(self._stack[-1][0] if self._stack else "")
 
     @contextlib.contextmanager
-    def backward(self) -> Iterator[None]:
-        """The autograd engine runs."""
-        self._backward += 1
+    def during(self, what: str) -> Iterator[None]:
+        """The autograd engine ("backward") or an optimizer's step ("optimizer") runs, or a
+        checkpointed part of the forward pass again ("recompute")."""
+        self._running[what] += 1
         try:
             yield
         finally:
-            self._backward -= 1
-            self._ran_backward = True
-
-    @contextlib.contextmanager
-    def optimizer(self) -> Iterator[None]:
-        """An optimizer's step runs."""
-        self._optimizer += 1
-        try:
-            yield
-        finally:
-            self._optimizer -= 1
-
-    @contextlib.contextmanager
-    def recompute(self) -> Iterator[None]:
-        """A checkpointed part of the forward pass runs again."""
-        self._recompute += 1
-        try:
-            yield
-        finally:
-            self._recompute -= 1
+            self._running[what] -= 1
+            self._ran_backward |= what == "backward"
 
     @contextlib.contextmanager
     def owner(self, path: str | None) -> Iterator[None]:
@@ -167,7 +149,7 @@ class Tracker:
     def place(self) -> Place:
         """Whose work an op is that is being dispatched now."""
         phase = self._phase()
-        node = torch._C._current_autograd_node() if self._backward else None
+        node = torch._C._current_autograd_node() if self._running["backward"] else None
         if node is not None and phase == "backward":
             module, file, line = self._of_node(node)
         else:
@@ -184,10 +166,10 @@ class Tracker:
             self._nodes.setdefault(number, (place.module, place.file, place.line))
 
     def _phase(self) -> str:
-        if self._optimizer:
+        if self._running["optimizer"]:
             return "optimizer"
-        if self._backward:
-            again = self._recompute or (self._stack and self._stack[-1][1])
+        if self._running["backward"]:
+            again = self._running["recompute"] or (self._stack and self._stack[-1][1])
             return "recompute" if again else "backward"
         if not self._stack and self._ran_backward and not torch.is_grad_enabled():
             return "optimizer"  # between backward pass and step: clipping, scaling, zeroing

@@ -28,7 +28,7 @@ def watching(tracker: Tracker) -> Iterator[Tracker]:
         if not any(optimizer is item for item in tracker.optimizers):
             tracker.optimizers.append(optimizer)
         running.append(contextlib.ExitStack())
-        running[-1].enter_context(tracker.optimizer())
+        running[-1].enter_context(tracker.during("optimizer"))
 
     def ends(*_: Any) -> None:
         running.pop().close()
@@ -56,7 +56,7 @@ def _watched(tracker: Tracker) -> Iterator[tuple[Any, str, _Watched]]:
             return original(module, *args, **kwargs)
 
     def backward(original: Any, *args: Any, **kwargs: Any) -> Any:
-        with tracker.backward():
+        with tracker.during("backward"):
             return original(*args, **kwargs)
 
     def exchanged(original: Any, stage: Any, *args: Any, **kwargs: Any) -> Any:
@@ -65,7 +65,7 @@ def _watched(tracker: Tracker) -> Iterator[tuple[Any, str, _Watched]]:
         return messages
 
     def recompute_begins(original: Any, hook: Any) -> Any:
-        hook.flint_recompute = tracker.recompute()
+        hook.flint_recompute = tracker.during("recompute")
         hook.flint_recompute.__enter__()
         return original(hook)
 
@@ -80,7 +80,7 @@ def _watched(tracker: Tracker) -> Iterator[tuple[Any, str, _Watched]]:
 
     def group_ends_backward(original: Any, group: Any, *args: Any, **kwargs: Any) -> Any:
         """Pipeline schedules reduce gradients themselves, after the engine's last run."""
-        with tracker.backward():
+        with tracker.during("backward"):
             return for_group(original, group, *args, **kwargs)
 
     for name in ("get_bwd_send_ops", "get_bwd_recv_ops"):

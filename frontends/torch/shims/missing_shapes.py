@@ -40,11 +40,7 @@ def _per_channel(input: torch.Tensor, dtype: torch.dtype | None = None) -> torch
     return input.new_empty(input.shape[1], dtype=dtype)
 
 
-def _stats(input: torch.Tensor, eps: float) -> Any:
-    return _per_channel(input), _per_channel(input)
-
-
-def _gathered(input: torch.Tensor, *_: Any) -> Any:
+def _stats(input: torch.Tensor, *_: Any) -> Any:
     return _per_channel(input), _per_channel(input)
 
 
@@ -89,7 +85,7 @@ _SHAPES = {
     "_fused_adagrad_": _nothing,
     "_fused_adagrad_.tensor_lr": _nothing,
     "batch_norm_stats": _stats,
-    "batch_norm_gather_stats_with_counts": _gathered,
+    "batch_norm_gather_stats_with_counts": _stats,
     "batch_norm_elemt": _like,
     "batch_norm_backward_reduce": _reduced,
     "batch_norm_backward_elemt": _like,
