@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ def _cubic(size: int, out: int, scale: float | None, corners: bool) -> _Neighbou
 
 #: Ops -> what finds a result's neighbours: of a size, the result's, the scale, and whether corners
 #: are aligned.
-_KINDS = {
+_KINDS: dict[str, Callable[..., _Neighbours]] = {
     **{f"upsample_nearest{dims}d": _nearest for dims in (1, 2, 3)},
     **{f"_upsample_nearest_exact{dims}d": functools.partial(_nearest, centred=True)
        for dims in (1, 2, 3)},
