@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from torch import Tensor
+
 from flint.frontends.torch.lowerings import dtypes
 from flint.frontends.torch.lowerings import operations as op
 from flint.frontends.torch.lowerings.calls import Call, axes, axis, value_at
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.pointwise import is_nan
-from flint.frontends.torch.lowerings.table import lowers
+from flint.frontends.torch.lowerings.table import in_torch, lowers
 from flint.stablehlo.read.bindings import stablehlo as hlo
 
 
@@ -103,26 +105,17 @@ def _vector_norm(
     return op.reshape(norm(value, ord, axes(dim, self.rank)), call.shape)
 
 
-@lowers("aten.var", "aten.var_mean")
-def _variance(
-    call: Call, self: Any, dim: Any = None, unbiased: Any = True, keepdim: Any = False, *,
-    correction: Any = 1, **_: Any,
-) -> Any:  # fmt: skip
-    if call.overload != "correction":
-        if isinstance(dim, bool):
-            dim, unbiased = None, dim
-        correction = int(bool(unbiased))
-    dims = axes(dim, self.rank)
-    count = _count(self.shape, dims)
-    value = value_at(self, self.shape, call.compute)
-    mean = op.reduce(value, dims)
-    mean = op.divide(mean, op.like(count, mean))
-    centred = op.subtract(value, op.keep(mean, self.shape, dims))
-    spread = op.reduce(op.multiply(centred, centred), dims)
-    free = count - (1 if correction is None else correction)
-    spread = op.divide(spread, op.like(max(free, 0), spread))
-    both = [op.reshape(item, call.shape) for item in (spread, mean)]
-    return both if call.base.endswith("_mean") else both[0]
+@in_torch("aten.var", "aten.var_mean")
+def _variance(call: Call, *args: Any, **kwargs: Any) -> list[Tensor]:
+    given = call.arguments(args, kwargs)
+    x: Tensor = given["self"]
+    dims = axes(given.get("dim"), x.dim())
+    correction = given.get("correction", int(given.get("unbiased", True)))
+    free = _count(tuple(x.shape), dims) - (1 if correction is None else correction)
+    mean = x.mean(dims, keepdim=True)
+    rest = x - mean
+    found = [(rest * rest).sum(dims) / max(free, 0), mean]
+    return [item.view(call.shape) for item in found[: len(call.targets)]]
 
 
 @lowers("aten.logsumexp")
