@@ -1,6 +1,7 @@
 # make demo    set up, capture Llama-3 8B's training step on 64x8 devices, check, look at it, simulate
 # make test    set up with the development tools; lint, types, a test of every behaviour
 # make test-all   install all extras and a headless browser too; all tests, and a list of the skipped
+# make coverage  which lines and branches make test runs
 # make lint    ruff and mypy alone              make format  let ruff rewrite the layout
 # make bench   time and memory, as tables and plots
 # make validate  run the tiny models for real, compare with their captures: docs/validation.md
@@ -26,7 +27,7 @@ PIP     := --quiet --disable-pip-version-check --no-compile
 STEP    := models/jax/llama3.py:train_8b
 OUT     := out/llama3-8b
 
-.PHONY: demo test test-all browser lint format types imports bench validate clean
+.PHONY: demo test test-all coverage browser lint format types imports bench validate clean
 .DELETE_ON_ERROR:
 
 demo: $(RUN)
@@ -42,6 +43,14 @@ test: $(DEV)
 	$(BIN)/python -m pytest -m "not thorough" $(PYTEST); tests=$$?; \
 	wait $$lint; lint=$$?; cat build/lint.log; \
 	echo "exit status: tests $$tests, lint $$lint"; test "$$tests $$lint" = "0 0"
+
+# Lines and branches that the tests of `make test` run, in child processes too.
+coverage: $(DEV)
+	$(BIN)/python -m coverage erase
+	$(BIN)/python -m coverage run --source=$(CURDIR)/flint,$(CURDIR)/frontends,$(CURDIR)/converters \
+	    -m pytest -m "not thorough" $(PYTEST)
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report
 
 # Everything, and what was skipped. JAX prints that it finds no GPU; it is right.
 test-all: lint $(EXTRAS) browser
@@ -85,7 +94,7 @@ validate: $(DEV)
 	$(BIN)/python -m tests.validation.table docs/validation.md
 
 clean:
-	rm -rf $(VENV) build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps: pip runs once, and again when pyproject.toml changes.

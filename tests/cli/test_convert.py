@@ -32,7 +32,7 @@ def test_every_rank_has_a_trace_and_the_simulator_its_files(converted: Path) -> 
 
 
 def test_what_convert_writes_passes_the_check(converted: Path) -> None:
-    run = flint("check", converted)
+    run = flint_here("check", converted, cwd=converted)
     assert run.returncode == 0, run.stdout
     assert "consumers can run it" in run.stdout
 
@@ -45,21 +45,23 @@ def test_json_is_the_only_thing_on_stdout(tmp_path: Path) -> None:
 
 
 def test_some_ranks_make_a_partial_folder(tmp_path: Path) -> None:
-    run = flint("convert", TINY, "-o", tmp_path / "out", "--ranks", "0,6-7")
+    run = flint_here("convert", TINY, "-o", tmp_path / "out", "--ranks", "0,6-7", cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     assert sorted(path.name for path in (tmp_path / "out/et").glob("*.et")) == [
         "trace.0.et",
         "trace.6.et",
         "trace.7.et",
     ]
-    check = flint("check", tmp_path / "out")
+    check = flint_here("check", tmp_path / "out", cwd=tmp_path)
     assert check.returncode == 0
     assert "not checked" in check.stdout
 
 
 def test_a_second_run_replaces_the_folder(tmp_path: Path) -> None:
     for granularity in ("op", "region"):
-        run = flint("convert", TINY, "-o", tmp_path / "out", "--granularity", granularity)
+        run = flint_here(
+            "convert", TINY, "-o", tmp_path / "out", "--granularity", granularity, cwd=tmp_path
+        )
         assert run.returncode == 0, run.stderr
     assert json.loads((tmp_path / "out/workload.json").read_text())["granularity"] == "region"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 
+import flint.frontends.torch.emission  # noqa: F401  # here, not in every child
 from flint.frontends.torch.children import run_all, scratch
 from flint.frontends.torch.recording.recording import Group, Input, Op, Recording, View
 from flint.host.child_processes import Limits
