@@ -39,7 +39,7 @@ def convert(
     trip_count: int | Mapping[str, int] | None = None,
     branch: int | Mapping[str, int] | None = None,
     reduce_scatter: bool = True,
-    keep_barriers: bool = False,
+    drop_barriers: bool = False,
     strict: bool = False,
     loop_lookahead: int | None = 0,
     fuse: bool = False,
@@ -59,7 +59,8 @@ def convert(
         branch: branch of conditionals that data decides: one number, or by name
             (``{"case_0": 1}``).
         reduce_scatter: recognise all-reduce + own slice as reduce-scatter; False keeps it as it is.
-        keep_barriers: optimization barriers join their operands.
+        drop_barriers: optimization barriers pass each operand through; else their results exist
+            when all of their operands do.
         strict: unknown ops and custom calls are errors.
         loop_lookahead: loop iterations that may overlap; None for no limit.
         fuse: open composites (PyTorch's kernels) as a compiler would, within the recorded order;
@@ -77,7 +78,7 @@ def convert(
         trip_count=trip_count,
         branch=branch,
         reduce_scatter=reduce_scatter,
-        keep_barriers=keep_barriers,
+        drop_barriers=drop_barriers,
         strict=strict,
         loop_lookahead=loop_lookahead,
         fuse=fuse,
@@ -103,7 +104,7 @@ def walk_options(
     trip_count: int | Mapping[str, int] | None = None,
     branch: int | Mapping[str, int] | None = None,
     reduce_scatter: bool = True,
-    keep_barriers: bool = False,
+    drop_barriers: bool = False,
     strict: bool = False,
     loop_lookahead: int | None = 0,
     fuse: bool = False,
@@ -113,7 +114,7 @@ def walk_options(
         trip_counts=_by_name(trip_count),
         branches=_by_name(branch),
         reduce_scatter=reduce_scatter,
-        keep_barriers=keep_barriers,
+        drop_barriers=drop_barriers,
         strict=strict,
         lookahead=loop_lookahead,
         fuse=fuse,

@@ -16,7 +16,7 @@ TIME_LIMIT = 1800.0
 MEMORY_LIMIT = 32 * 2**30
 
 _WALK_WORDS = (
-    "trip_count", "branch", "reduce_scatter", "keep_barriers", "strict", "loop_lookahead", "fuse",
+    "trip_count", "branch", "reduce_scatter", "drop_barriers", "strict", "loop_lookahead", "fuse",
 )  # fmt: skip
 
 #: Positional and keyword arguments of a step.

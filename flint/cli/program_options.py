@@ -40,10 +40,12 @@ class ProgramOptions:
             "a reduce-scatter.",
         ),
     ] = False
-    keep_barriers: Annotated[
+    drop_barriers: Annotated[
         bool,
         typer.Option(
-            "--keep-barriers", help="Make optimization barriers wait for all their operands."
+            "--drop-barriers",
+            help="Let optimization barriers pass each operand through, instead of waiting for all "
+            "of them.",
         ),
     ] = False
     strict: Annotated[
@@ -71,7 +73,7 @@ class ProgramOptions:
             "trip_count": by_name("--trip-count", self.trip_count),
             "branch": by_name("--branch", self.branch),
             "reduce_scatter": not self.no_reduce_scatter,
-            "keep_barriers": self.keep_barriers,
+            "drop_barriers": self.drop_barriers,
             "strict": self.strict,
             "loop_lookahead": _lookahead(self.loop_lookahead),
             "fuse": self.fuse,

@@ -24,11 +24,15 @@ from flint.execution.node_types import NodeType
 from flint.graph.communication import Communication
 from flint.graph.distinct import distinct
 from flint.graph.graph import EdgeKind, Ints, NodeKind
+from flint.graph.joins import joins
 from flint.graph.unrolling import ABSENT, CHAINED, UNCHAINED, Unrolled
 from flint.graph.work import Role
 from flint.mesh.ragged import segments
 
 _CHAINED = (NodeType.COLL, NodeType.SEND)
+
+_CONSTANT = "a constant, in memory from the start"
+_NEEDLESS = "a barrier whose users wait for what it waits for"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -84,6 +88,8 @@ def emit(
     forms.append(NO_NODES)
     form = np.where(constant, len(forms) - 1, 0)
     form[is_communication] = of_communication[unrolled.detail[is_communication]]
+    needless = _needless_joins(unrolled, constant)
+    form[needless] = len(forms) - 1
     table = _FormTable(forms)
     count = table.count[form]
     first = np.cumsum(count) - count
@@ -103,8 +109,9 @@ def emit(
     reasons = Counter(
         parts[index].removed for index in unrolled.detail[is_communication & (count == 0)].tolist()
     )
-    if constant.any():
-        reasons["a constant, in memory from the start"] = int(constant.sum())
+    for chosen, reason in ((constant, _CONSTANT), (needless, _NEEDLESS)):
+        if chosen.any():
+            reasons[reason] = int(chosen.sum())
     return Emission(instance, part, kinds, ptr, deps, dict(reasons))
 
 
@@ -115,6 +122,31 @@ def _constants(unrolled: Unrolled) -> NDArray[np.bool_]:
     generated = unrolled.column("role")[unrolled.template] == Role.GENERATE
     constant: NDArray[np.bool_] = (unrolled.kind == NodeKind.COMPUTE) & generated & (moved == 0)
     return constant
+
+
+def _needless_joins(unrolled: Unrolled, gone: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Joins whose users wait for no more edges if they wait for what the join waits for.
+
+    A join of n values with m users stands for n x m edges by n + m of them; a barrier behind one
+    value, or in front of one kernel, stands for no fewer.
+
+    Args:
+        unrolled: the program.
+        gone: instances without a node, shape [instances].
+    """
+    is_join = np.concatenate([joins(graph) for graph in unrolled.graphs])[unrolled.template]
+    places = np.flatnonzero(is_join).tolist()
+    users = np.bincount(unrolled.deps, minlength=len(unrolled))
+    stands_for: dict[int, int] = {}
+    for place in places:
+        before = unrolled.deps[unrolled.ptr[place] : unrolled.ptr[place + 1]]
+        # In issue order: what stands in for an earlier join is known.
+        waits = sum(stands_for.get(other, 1) for other in before[~gone[before]].tolist())
+        if waits * int(users[place]) <= waits + int(users[place]):
+            stands_for[place] = waits
+    needless = np.zeros(len(unrolled), np.bool_)
+    needless[list(stands_for)] = True
+    return needless
 
 
 class _FormTable:

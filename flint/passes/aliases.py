@@ -1,14 +1,14 @@
 """Removing ops that are only other names of a buffer.
 
-The idea: reshape, bitcast, copies that MHLO inserts, the plumbing of tuples and optimization
-barriers compute and move nothing, so that no kernel and no edge of an execution trace should stand
-for them.  Such an op with as many results as operands passes operand ``i`` through as result ``i``,
-*value by value*: what consumes result 3 of a barrier waits for operand 3 and for nothing else.
+The idea: reshape, bitcast, copies that MHLO inserts and the plumbing of tuples compute and move
+nothing, so that no kernel and no edge of an execution trace should stand for them.  What consumes
+such an op consumes its operand.
 
     reshape: %1 = reshape %0;  %2 = add %1, %1      becomes      %2 = add %0, %0
 
 What stays: an ALIAS op with another number of results than of operands (``tuple``, ``after_all``),
-or whose result has another size than its operand (an element of a tuple that was not opened).
+or whose result has another size than its operand (an element of a tuple that was not opened); and a
+join (``flint.passes.joins``) of several nodes' values, because its results wait for all of them.
 
 Order edges are not lost: what consumed the removed op's result also waits for what the op waited
 for, and what waited for the op waits for the producers of its operands.  Where these are not nodes
@@ -25,8 +25,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.graph.graph import Ints, NodeKind, WorkloadGraph
-from flint.graph.work import Role
+from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.joins import behind, joins, renames
 from flint.passes.columns import row_of_entry, take_rows, with_bodies
 from flint.passes.order_edges import Waits, with_waits
 from flint.passes.permute import select_nodes
@@ -38,7 +38,7 @@ def resolve_aliases(graph: WorkloadGraph) -> WorkloadGraph:
     removed = _pass_through(graph)
     if not removed.any():
         return graph
-    stands_for = _resolved(graph, removed)
+    stands_for = behind(graph, removed)
     if (removed[graph.order_node] | removed[row_of_entry(graph.order_ptr)]).any():
         graph = _inherit_order(graph, removed)
     operand, outputs = stands_for[graph.operand], stands_for[graph.outputs]
@@ -47,15 +47,9 @@ def resolve_aliases(graph: WorkloadGraph) -> WorkloadGraph:
 
 def _pass_through(graph: WorkloadGraph) -> NDArray[np.bool_]:
     """Which nodes only rename their operands, shape [nodes]."""
-    results, operands = np.diff(graph.result_ptr), np.diff(graph.operand_ptr)
-    named: NDArray[np.bool_] = (graph.role == Role.ALIAS) & (graph.kind == NodeKind.COMPUTE)
-    named &= (results == operands) & (np.diff(graph.work_ptr) == 0)
-    nodes = np.flatnonzero(named)
-    _, sources = take_rows(graph.operand_ptr, nodes)
-    ptr, targets = take_rows(graph.result_ptr, nodes)
-    targets += graph.inputs
-    resized = graph.value_bytes[graph.operand[sources]] != graph.value_bytes[targets]
-    named[nodes[row_of_entry(ptr)[resized]]] = False
+    named = renames(graph)
+    joining = joins(graph)
+    named &= ~joining | _of_one_node(graph, joining)
     waits = named & (np.diff(graph.order_ptr) > 0)
     if waits.any():
         named &= ~(waits & _escaping(graph, named))
@@ -65,6 +59,21 @@ def _pass_through(graph: WorkloadGraph) -> NDArray[np.bool_]:
     if awaited.any():
         named &= ~(awaited & _entering(graph, named))
     return named
+
+
+def _of_one_node(graph: WorkloadGraph, joining: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which of the nodes ``joining`` take all their operands from one node, shape [nodes].
+
+    A loop's results are made by different nodes of its body, an input's maker is not known.
+    """
+    alone = joining.copy()
+    nodes = np.flatnonzero(joining)
+    ptr, entries = take_rows(graph.operand_ptr, nodes)
+    maker = graph.producer[graph.operand[entries]]
+    row = row_of_entry(ptr)
+    other = (maker != maker[ptr[:-1]][row]) | (maker < 0) | (graph.kind[maker] >= NodeKind.LOOP)
+    alone[nodes[row[other]]] = False
+    return alone
 
 
 def _escaping(graph: WorkloadGraph, named: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -92,20 +101,6 @@ def _entering(graph: WorkloadGraph, named: NDArray[np.bool_]) -> NDArray[np.bool
         given[first:last] = given[operands]
         entering[node] = given[operands].any()
     return entering
-
-
-def _resolved(graph: WorkloadGraph, removed: NDArray[np.bool_]) -> Ints:
-    """The value that each value is another name of (itself where it is none), shape [values]."""
-    nodes = np.flatnonzero(removed)
-    _, sources = take_rows(graph.operand_ptr, nodes)
-    _, targets = take_rows(graph.result_ptr, nodes)
-    stands_for = list(range(graph.values))
-    # In issue order, so that an operand is resolved before what renames it.
-    for source, target in zip(
-        graph.operand[sources].tolist(), (targets + graph.inputs).tolist(), strict=True
-    ):
-        stands_for[target] = stands_for[source]
-    return np.array(stands_for, dtype=np.int64)
 
 
 def _inherit_order(graph: WorkloadGraph, removed: NDArray[np.bool_]) -> WorkloadGraph:

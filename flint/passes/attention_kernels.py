@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.graph.graph import Ints, NodeKind, Tables, WorkloadGraph
+from flint.graph.joins import joins, narrowed
 from flint.graph.work import Role, Unit
 from flint.passes.attention_scores import LIGHT, Known, ScoreFinder, Scores
 from flint.passes.columns import pointer, row_of_entry, total_by_row
@@ -55,7 +56,8 @@ def contracted(block: ScoreFinder, pieces: Sequence[Scores], tables: Tables) -> 
     graph = replace(
         graph, op=op, role=role, tables=tables, operand=again.operand, operand_ptr=again.ptr
     )
-    dead = _dead(block, graph, kernel_of)
+    dead, unread = _dead(block, graph, kernel_of)
+    graph = narrowed(graph, unread)
     cluster = np.full(len(graph), -1, np.int64)
     leader_of: list[int] = []
     numbers: dict[tuple[int, int], int] = {}
@@ -210,8 +212,9 @@ def _visible(flops: Ints, positions: int) -> Ints:
 
 def _dead(
     block: ScoreFinder, graph: WorkloadGraph, kernel_of: dict[int, tuple[int, int]]
-) -> NDArray[np.bool_]:
-    """Nodes that only made what kernels now make for themselves, shape [nodes]."""
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Nodes that only made what kernels now make for themselves, shape [nodes], and the values
+    that joins hand on for nothing else, shape [values]."""
     was = np.bincount(block.graph.operand, minlength=graph.values)
     users = np.bincount(graph.operand, minlength=graph.values)
     users[graph.outputs] += 1
@@ -219,8 +222,17 @@ def _dead(
     ordered = np.zeros(len(graph), np.bool_)
     ordered[graph.order_node] = True
     dead = np.zeros(len(graph), np.bool_)
+    unread = np.zeros(graph.values, np.bool_)
+    joining = joins(graph)
     for node in range(len(graph) - 1, -1, -1):
         results = slice(block.first[node], block.first[node + 1])
+        if joining[node]:
+            unread[results] = lost[results] & (users[results] == 0)
+            low, high = graph.operand_ptr[node : node + 2]
+            given_up = graph.operand[low:high][unread[results]]
+            np.subtract.at(users, given_up, 1)
+            lost[given_up] = True
+            continue
         light = block.kind[node] == NodeKind.COMPUTE and block.role[node] in LIGHT
         if node in kernel_of or not light or ordered[node]:
             continue
@@ -229,7 +241,7 @@ def _dead(
             low, high = graph.operand_ptr[node], graph.operand_ptr[node + 1]
             np.subtract.at(users, graph.operand[low:high], 1)
             lost[graph.operand[low:high]] = True
-    return dead
+    return dead, unread
 
 
 def _bytes(

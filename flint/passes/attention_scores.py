@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.joins import joins, renames
 from flint.graph.work import Role
 
 #: The largest head that fused kernels take.
@@ -44,6 +45,7 @@ def known_values(graph: WorkloadGraph, inputs: NDArray[np.int8]) -> NDArray[np.i
     names = graph.tables.ops
     role, op = graph.role.tolist(), graph.op.tolist()
     kind = graph.kind.tolist()
+    handed_on = renames(graph).tolist()
     for node in range(len(graph)):
         if kind[node] != NodeKind.COMPUTE or role[node] not in LIGHT:
             continue
@@ -52,7 +54,9 @@ def known_values(graph: WorkloadGraph, inputs: NDArray[np.int8]) -> NDArray[np.i
         first, last = graph.result_ptr[node : node + 2] + graph.inputs
         if name in _RANK_OPS:
             continue
-        if len(operands):
+        if handed_on[node]:
+            known[first:last] = known[operands]
+        elif len(operands):
             known[first:last] = known[operands].max() if known[operands].all() else 0
         elif role[node] == Role.GENERATE:
             scalar = bool(single[graph.value_type[first:last]].all())
@@ -93,7 +97,8 @@ class ScoreFinder:
         self.graph = graph
         self.known = known.tolist()
         self.kind = graph.kind.tolist()
-        self.role = graph.role.tolist()
+        # A join keeps what it hands on, whoever reads that: it is in no kernel.
+        self.role = np.where(joins(graph), Role.OPAQUE, graph.role).tolist()
         self.names = [graph.tables.ops[i] for i in graph.op.tolist()]
         self.operand: list[int] = graph.operand.tolist()
         self.operand_ptr: list[int] = graph.operand_ptr.tolist()

@@ -2,8 +2,9 @@
 
 The idea: JAX's name stack marks everything inside ``grad``; the optimizer's ops carry a path
 without such a mark, like those before the loss.  The data distinguishes them: what depends on the
-backward pass is the optimizer's (clipping, averaging over microbatches and the update).  Ops
-without any origin, which a compiler has put in, stay unknown.
+backward pass is the optimizer's (clipping, averaging over microbatches and the update).  What a
+barrier only holds back until there are gradients does not depend on them.  Ops without any origin,
+which a compiler has put in, stay unknown.
 
     graph = mark_optimizer(graph)
 """
@@ -16,6 +17,7 @@ import numpy as np
 
 from flint.graph.building import with_tables
 from flint.graph.graph import Ints, NodeKind, Phase, Source, Tables, WorkloadGraph
+from flint.graph.joins import through_joins
 from flint.passes.order import predecessors
 
 
@@ -63,7 +65,7 @@ class _Marks:
         differentiates = [self.backward[number] for number in source]
         # One entry more: producer -1, an input of the block, is read from the end.
         needs = [False] * len(graph) + [reached]
-        for node, makers in enumerate(predecessors(graph)):
+        for node, makers in enumerate(predecessors(through_joins(graph))):
             waits = any(needs[maker] for maker in makers)
             number = int(graph.detail[node])
             if kind[node] == NodeKind.LOOP:

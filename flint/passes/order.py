@@ -48,6 +48,7 @@ from numpy.typing import NDArray
 
 from flint.graph.distinct import distinct
 from flint.graph.graph import Ints, NodeKind, WorkloadGraph
+from flint.graph.joins import through_joins
 from flint.graph.work import Role
 from flint.passes.columns import lists, row_of_entry, total_by_row, with_bodies
 from flint.passes.permute import permuted
@@ -65,8 +66,10 @@ def issue_order(graph: WorkloadGraph) -> WorkloadGraph:
     if not len(graph):
         return graph
     waits_for = predecessors(graph)
-    depth, prepares = _depths(graph, waits_for)
-    late = prepares | _grows(graph, depth, prepares)
+    seen = through_joins(graph)
+    made_from = waits_for if seen is graph else predecessors(seen)
+    depth, prepares = _depths(graph, waits_for, made_from)
+    late = prepares | _grows(seen, depth, prepares)
     key = np.array(_keys(waits_for, depth.tolist(), late.tolist(), _steps(graph)), dtype=np.int64)
     view = graph.role == Role.ALIAS
     whole_step = (key + STEP // 2) // STEP
@@ -89,8 +92,16 @@ def predecessors(graph: WorkloadGraph) -> list[list[int]]:
     return makers
 
 
-def _depths(graph: WorkloadGraph, waits_for: list[list[int]]) -> tuple[Ints, NDArray[np.bool_]]:
-    """``asap`` of every node, and whether it is a preparation."""
+def _depths(
+    graph: WorkloadGraph, waits_for: list[list[int]], made_from: list[list[int]]
+) -> tuple[Ints, NDArray[np.bool_]]:
+    """``asap`` of every node, and whether it is a preparation.
+
+    Args:
+        graph: a block.
+        waits_for: what each node waits for.
+        made_from: the same, joins looked through: what holds a weight back does not make it.
+    """
     may = np.isin(graph.role, _PREPARING) & np.isin(
         graph.kind, (NodeKind.COMPUTE, NodeKind.COMMUNICATION)
     )
@@ -103,8 +114,10 @@ def _depths(graph: WorkloadGraph, waits_for: list[list[int]]) -> tuple[Ints, NDA
         for maker in makers:
             if depth[maker] > deepest:
                 deepest = depth[maker]
+        for maker in made_from[node]:
             if not prepares[maker]:
                 prepares[node] = False
+                break
         depth[node] = deepest + steps[node]
     return np.array(depth[:-1], dtype=np.int64), np.array(prepares[:-1], dtype=bool)
 

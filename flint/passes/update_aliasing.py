@@ -21,6 +21,7 @@ from dataclasses import replace
 import numpy as np
 
 from flint.graph.graph import Ints, Loop, NodeKind, WorkloadGraph
+from flint.graph.joins import renames
 from flint.graph.work import Role
 from flint.passes.columns import row_of_entry, with_bodies
 from flint.passes.order_edges import with_more_edges
@@ -70,11 +71,13 @@ def _overwritten(graph: WorkloadGraph, node: int) -> Ints:
 def _buffer_of(graph: WorkloadGraph) -> Ints:
     """The value whose buffer each value is a view of (itself where it is none), shape [values]."""
     buffer = np.arange(graph.values, dtype=np.int64)
+    renaming = renames(graph)
     views = (graph.bytes_aliased > 0) & (graph.role != Role.UPDATE)
     views &= (np.diff(graph.operand_ptr) > 0) & (np.diff(graph.result_ptr) == 1)
-    for node in np.flatnonzero(views).tolist():
-        result = graph.inputs + int(graph.result_ptr[node])
-        buffer[result] = buffer[graph.operand[graph.operand_ptr[node]]]
+    for node in np.flatnonzero(views | renaming).tolist():
+        first, last = graph.result_ptr[node : node + 2] + graph.inputs
+        start = graph.operand_ptr[node]
+        buffer[first:last] = buffer[graph.operand[start : start + last - first]]
     return buffer
 
 

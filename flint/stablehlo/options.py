@@ -17,7 +17,8 @@ class WalkOptions:
             key ``""`` is for every such conditional.
         reduce_scatter: an all-reduce of which a rank keeps only its own slice is a reduce-scatter,
             as backends make it; False keeps it as written.
-        keep_barriers: ``optimization_barrier`` joins its operands instead of passing each through.
+        drop_barriers: ``optimization_barrier`` passes each operand through; else its results exist
+            when all its operands do.
         strict: an op or custom call without a rule is an error, not a warning.
         fuse: open composites, as a compiler would, instead of one kernel each; streams,
             communications and waits keep the recorded order.
@@ -27,7 +28,7 @@ class WalkOptions:
     trip_counts: Mapping[str, int] = field(default_factory=dict)
     branches: Mapping[str, int] = field(default_factory=dict)
     reduce_scatter: bool = True
-    keep_barriers: bool = False
+    drop_barriers: bool = False
     strict: bool = False
     lookahead: int | None = 0
     fuse: bool = False

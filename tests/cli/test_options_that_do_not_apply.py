@@ -27,7 +27,7 @@ def refused(run, *named: str) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        ["--strict"], ["--fuse"], ["--keep-barriers"], ["--no-reduce-scatter"],
+        ["--strict"], ["--fuse"], ["--drop-barriers"], ["--no-reduce-scatter"],
         ["--loop-lookahead", "inf"], ["--entry", "main"], ["--trip-count", "3"], ["--branch", "1"],
     ],
 )  # fmt: skip

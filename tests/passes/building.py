@@ -87,6 +87,12 @@ class Graph:
         operands = (buffer, update, index)
         return self.op("dynamic_update_slice", Role.UPDATE, operands, ACTIVATION, work, order)
 
+    def barrier(self, *operands: int, of: Sequence[TensorType] | TensorType = ACTIVATION) -> range:
+        """An optimization barrier; its results."""
+        types = (of,) * len(operands) if isinstance(of, TensorType) else of
+        name = "optimization_barrier"
+        return self.builder.compute(name, Role.ALIAS, operands, types, NO_WORK)
+
     def communicate(
         self,
         kind: str,

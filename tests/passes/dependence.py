@@ -7,12 +7,10 @@ take their branch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from flint.graph.graph import EdgeKind, NodeKind, WorkloadGraph
+from flint.graph.graph import EdgeKind, WorkloadGraph
 from flint.graph.nodes import Node
-from flint.graph.work import Role
 
 Made = frozenset[object]
 NOTHING: Made = frozenset()
@@ -42,37 +40,17 @@ def _communications(made: Made) -> Made:
     return frozenset(item for item in made if not (isinstance(item, tuple) and item[0] == "input"))
 
 
-def passes_through(node: Node) -> bool:
-    """An ALIAS with as many results as operands, of the same sizes: value by value."""
-    return (
-        node.kind == NodeKind.COMPUTE
-        and node.role == Role.ALIAS
-        and [t.bytes for t in node.operand_types] == [t.bytes for t in node.result_types]
-    )
-
-
-def joins(node: Node) -> bool:
-    """No node is value by value: each result waits for all operands."""
-    return False
-
-
-def execute(graph: WorkloadGraph, value_wise: Callable[[Node], bool] = joins) -> Run:
-    """Run a program from its inputs.
-
-    Args:
-        graph: the program.
-        value_wise: nodes whose result ``i`` is made from operand ``i`` alone.
-    """
+def execute(graph: WorkloadGraph) -> Run:
+    """Run a program from its inputs; each result of a node waits for all its operands."""
     run = Run()
     inputs: list[Made] = [frozenset({("input", i)}) for i in range(graph.inputs)]
-    run.outputs, _ = _Machine(run, value_wise).block(graph, inputs, NOTHING, ())
+    run.outputs, _ = _Machine(run).block(graph, inputs, NOTHING, ())
     return run
 
 
 @dataclass
 class _Machine:
     run: Run
-    value_wise: Callable[[Node], bool]
 
     def block(
         self, graph: WorkloadGraph, inputs: list[Made], start: Made, path: tuple[object, ...]
@@ -106,6 +84,4 @@ class _Machine:
                 carried, end = self.block(node.loop.body, [*carried, *invariant], held, inner)
                 all_of_it |= end
             return [held | made for made in carried], all_of_it
-        elif self.value_wise(node):
-            return [held | made for made in operands], all_of_it
         return [all_of_it] * len(node.results), all_of_it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flint.graph.building import TableBuilder
-from flint.graph.graph import EdgeKind, Loop
+from flint.graph.graph import EdgeKind, Loop, WorkloadGraph
 from flint.graph.tensor_types import tensor_type
 from flint.graph.verification import verify
 from flint.graph.work import NO_WORK, Role
@@ -23,15 +23,52 @@ def test_a_chain_of_reshapes_is_its_operand() -> None:
     assert graph[0].operands == (0,)
 
 
-def test_each_result_of_a_barrier_depends_on_its_own_operand() -> None:
+def _held_back(graph: WorkloadGraph) -> set[str]:
+    """Ops that the one called "use" waits for, by whatever way."""
+    (use,) = [node for node in graph if node.op == "use"]
+    found, left = set(), [use]
+    while left:
+        for node in left.pop().inputs:
+            found.add(node.op)
+            left.append(node)
+    return found
+
+
+def test_each_result_of_a_barrier_waits_for_all_operands() -> None:
     g = Graph()
     x = g.input()
-    slow, fast = g.all_reduce(x), g.elementwise(x)
-    types = (ACTIVATION, ACTIVATION)
-    _, passed = g.builder.compute("optimization_barrier", Role.ALIAS, (slow, fast), types, NO_WORK)
-    graph = resolve_aliases(g.finish(slow, g.elementwise(passed, name="use")))
-    (use,) = [node for node in graph if node.op == "use"]
-    assert [node.op for node in use.inputs] == ["add"]
+    _, passed = g.barrier(g.all_reduce(x), g.elementwise(x))
+    graph = resolve_aliases(g.finish(g.elementwise(passed, name="use")))
+    assert _held_back(graph) == {"optimization_barrier", "all_reduce", "add"}
+
+
+def test_an_input_behind_a_barrier_waits_for_the_other_operands() -> None:
+    g = Graph()
+    x = g.input()
+    passed, _ = g.barrier(x, g.all_reduce(x))
+    graph = resolve_aliases(g.finish(g.elementwise(passed, name="use")))
+    assert "all_reduce" in _held_back(graph)
+
+
+def test_a_barrier_of_one_nodes_results_says_nothing_and_vanishes() -> None:
+    g = Graph()
+    x = g.input()
+    both = g.builder.compute("sort", Role.OPAQUE, (x,), (ACTIVATION, ACTIVATION), NO_WORK)
+    first, second = g.barrier(*both)
+    graph = resolve_aliases(g.finish(g.elementwise(first, second, name="use")))
+    assert names(graph) == ["sort", "use"]
+
+
+def test_a_barrier_of_a_loops_results_stays() -> None:
+    """They are made by different nodes of its body: one may be there long before the other."""
+    tables = TableBuilder()
+    inner = Graph(tables)
+    x, y = inner.input(), inner.input()
+    body = inner.finish(inner.elementwise(x), inner.all_reduce(y))
+    g = Graph(tables)
+    first, _ = g.barrier(*g.builder.loop(Loop(body, 2, 4), (g.input(), g.input())))
+    graph = resolve_aliases(g.finish(g.elementwise(first, name="use")))
+    assert "optimization_barrier" in _held_back(graph)
 
 
 def test_an_output_that_renames_an_input_is_the_input() -> None:

@@ -9,7 +9,7 @@ from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.verification import verify
 from flint.passes import PASSES, apply
 from tests.passes import totals
-from tests.passes.dependence import execute, passes_through
+from tests.passes.dependence import execute
 from tests.strategies import workload_graphs
 
 #: Passes in the order of their use; a pass is tested on what the ones before it made.
@@ -45,7 +45,7 @@ def test_communications_are_unchanged(name: str, graph: WorkloadGraph) -> None:
 
 @given(graph=workload_graphs())
 def test_removing_aliases_keeps_what_each_value_depends_on(graph: WorkloadGraph) -> None:
-    before, after = (execute(g, passes_through) for g in before_and_after(graph, "aliases"))
+    before, after = (execute(g) for g in before_and_after(graph, "aliases"))
     assert after.needs == before.needs
     assert after.outputs == before.outputs
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from flint.graph.communication import POINT_TO_POINT
 from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.joins import through_joins
 from flint.graph.work import Unit
 from flint.passes.columns import lists, with_bodies
 from flint.passes.order_edges import without_waits
@@ -79,7 +80,7 @@ def _gradient_reductions(graph: WorkloadGraph) -> list[int]:
     communicates = np.flatnonzero(graph.kind == NodeKind.COMMUNICATION).tolist()
     for node in communicates:
         leads[node] = table[int(graph.detail[node])].kind in POINT_TO_POINT
-    makers = lists(graph.operand_ptr, graph.producer[graph.operand])
+    makers = lists(graph.operand_ptr, graph.producer[through_joins(graph).operand])
     for node in range(len(graph) - 1, -1, -1):
         if leads[node]:
             for maker in makers[node]:

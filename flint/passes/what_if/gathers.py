@@ -11,10 +11,13 @@ at most one plain operation per byte that it writes, as that of copies and casts
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.joins import through_joins
 from flint.graph.work import Role, Unit
 from flint.passes.columns import lists, row_of_entry
 
@@ -55,6 +58,24 @@ def weight_gathers(graph: WorkloadGraph, carried: int) -> dict[int, set[int]]:
         if gathers and before is not None and table[int(graph.detail[node])].kind == "all_gather":
             found[node] = before
     return found
+
+
+def past_joins(graph: WorkloadGraph, carried: int) -> WorkloadGraph:
+    """``graph`` whose weight gathers, and what prepares them, do not wait at optimization barriers.
+
+    A barrier holds a weight back until it is time to compute again; what is gathered ahead is not
+    held back.
+
+    Args:
+        graph: the block.
+        carried: as for ``weight_gathers``.
+    """
+    seen = through_joins(graph)
+    if seen is graph:
+        return graph
+    found = weight_gathers(seen, carried)
+    moved = np.isin(graph.consumer, list(set(found).union(*found.values())))
+    return replace(graph, operand=np.where(moved, seen.operand, graph.operand))
 
 
 def _copies(graph: WorkloadGraph) -> NDArray[np.bool_]:

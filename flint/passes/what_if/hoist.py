@@ -1,9 +1,9 @@
 """Hoisting weight gathers: all-gathers of parameters issued k places, or iterations, earlier.
 
 The idea, outside loops: the i-th weight gather of a block is issued where the (i - k)-th was, the
-first k at the front, together with what prepares its operand.  Order edges that held it back from
-there are given up, and those of the place it takes hold for it; who waited for it still waits for
-what it waited for; data edges all stay.
+first k at the front, together with what prepares its operand.  Order edges and optimization
+barriers that held it back from there are given up, and those of the place it takes hold for it; who
+waited for it still waits for what it waited for; data edges all stay.
 
 In loops the gathers of an iteration are issued k iterations earlier, at the same place, and carried
 (see ``flint.passes.what_if.ahead``).  Which gathers are meant, ``flint.passes.what_if.gathers``
@@ -18,7 +18,7 @@ from flint.graph.graph import Loop, WorkloadGraph
 from flint.passes.columns import with_bodies
 from flint.passes.order_edges import passed_on, waits, with_waits
 from flint.passes.what_if.ahead import gathered_ahead
-from flint.passes.what_if.gathers import weight_gathers
+from flint.passes.what_if.gathers import past_joins, weight_gathers
 from flint.passes.what_if.reissue import reissued
 
 
@@ -34,8 +34,9 @@ def hoist(graph: WorkloadGraph, *, by: int) -> WorkloadGraph:
 
 def _hoisted(graph: WorkloadGraph, by: int, loop: Loop | None) -> WorkloadGraph:
     graph = with_bodies(graph, lambda body, inside: _hoisted(body, by, inside))
-    graph = gathered_ahead(graph, by=by)
-    found = weight_gathers(graph, loop.carried if loop is not None else 0)
+    carried = loop.carried if loop is not None else 0
+    graph = gathered_ahead(past_joins(graph, carried), by=by)
+    found = weight_gathers(graph, carried)
     # Those of a loop go to an earlier iteration, and keep their place in it.
     if not found or (loop is not None and loop.trip_count > 1):
         return graph

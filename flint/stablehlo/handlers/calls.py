@@ -80,31 +80,24 @@ def _get_tuple_element(state: WalkState, scope: Scope, op: Op) -> None:
 
 
 def _optimization_barrier(state: WalkState, scope: Scope, op: Op) -> None:
-    """Pass each operand through, by a view of its own; with ``keep_barriers`` one node joins them.
-
-    One node for all would hold back the early operands' users, in the issue order, until the last
-    operand is there.
-    """
-    joined = state.options.keep_barriers
-    values = range(len(op.operands))
-    for part in [values] if joined else [values[number : number + 1] for number in values]:
-        operands = [scope.use(op.operands[number]) for number in part]
-        outs = tuple(op.results[number] for number in part)
-        results = scope.builder.node(
-            NodeKind.COMPUTE,
-            state.tables.op(op.name),
-            operands,
-            state.types(outs),
-            role=Role.OPAQUE if joined else Role.ALIAS,
-            source=state.source(op.loc),
-            ops_merged=1 if part.start == 0 else 0,
-            order=scope.order(operands),
-        )
-        scope.values.update(zip(outs, results, strict=True))
-    for operand, value in zip(op.operands, op.results, strict=True):
-        scalar = state.scalar(operand)
-        if scalar is not None:
-            state.know(value, Known(scalar))
+    """One free node that hands on each operand: its results exist when all its operands do."""
+    if state.options.drop_barriers:
+        state.aliases(scope, op.operands, op.results)
+        return
+    operands = [scope.use(value) for value in op.operands]
+    results = scope.builder.node(
+        NodeKind.COMPUTE,
+        state.tables.op(op.name),
+        operands,
+        state.types(op.results),
+        role=Role.ALIAS,
+        source=state.source(op.loc),
+        order=scope.order(operands),
+    )
+    scope.values.update(zip(op.results, results, strict=True))
+    for operand, result in zip(op.operands, op.results, strict=True):
+        # The elements of a tuple are behind the barrier as well: they cannot be taken around it.
+        state.know(result, state.known.get(operand, NOTHING)._replace(elements=None))
 
 
 HANDLERS: dict[str, Handler] = {

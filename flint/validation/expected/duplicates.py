@@ -1,10 +1,10 @@
 """Captured ops that compute what another one computes: compilers run such a pair once.
 
 The idea: two ops of the same kind and sizes whose operands are the same values, looked at through
-ops that only rename a buffer (reshapes, copies), give the same result.  Rematerialisation makes
-such pairs; what keeps them apart until after partitioning is gone when a backend removes them.
-Graphs do not have the dims over which a product sums: where shapes do not tell them either, as of
-the two gradients of ``x @ x.T``, only the n-th op of a line in one phase repeats the n-th in
+ops that only rename a buffer (reshapes, copies, barriers), give the same result.  Rematerialisation
+makes such pairs; what keeps them apart until after partitioning is gone when a backend removes
+them.  Graphs do not have the dims over which a product sums: where shapes do not tell them either,
+as of the two gradients of ``x @ x.T``, only the n-th op of a line in one phase repeats the n-th in
 another.
 
     repeated(expected, [12, 17])       # 1: op 17 computes what op 12 computes
@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 
 from flint.graph.graph import WorkloadGraph
-from flint.graph.work import Role
+from flint.graph.joins import renamed
 from flint.validation.expected.ops import Expected
 
 
@@ -64,12 +64,7 @@ def _ambiguous(graph: WorkloadGraph, node: int) -> bool:
 
 
 def origin(graph: WorkloadGraph, value: int) -> int:
-    """The value that this one only renames: the one behind reshapes and copies."""
-    while True:
-        producer = int(graph.producer[value])
-        if producer < 0 or graph.role[producer] != Role.ALIAS:
-            return value
-        first, last = graph.operand_ptr[producer : producer + 2]
-        if last - first != 1:
-            return value
-        value = int(graph.operand[first])
+    """The value that this one only renames: the one behind reshapes, copies and barriers."""
+    while (before := renamed(graph, value)) is not None:
+        value = before
+    return value

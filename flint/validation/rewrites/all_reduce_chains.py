@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from flint.graph.graph import NodeKind, WorkloadGraph
-from flint.graph.work import Role
+from flint.graph.joins import renames
 from flint.mesh.groups import Groups
 from flint.observed.columns import OpFacts
 from flint.validation.expected.ops import Expected
@@ -151,6 +151,7 @@ def _sums(
     family: dict[int, set[int]] = {node: {node} for node in nodes}
     readers: Counter[int] = Counter()
     made = graph.inputs
+    handed_on = renames(graph).tolist()
     for index in range(len(graph)):
         first, last = graph.operand_ptr[index : index + 2]
         operands = graph.operand[first:last].tolist()
@@ -160,8 +161,11 @@ def _sums(
             readers.update(one for one in frozenset().union(*found))
             behind[value] = frozenset((index,))
         elif graph.kind[index] == NodeKind.COMPUTE and found:
-            if graph.role[index] == Role.ALIAS and len(operands) == 1:
-                behind[value] = found[0]
+            if handed_on[index]:
+                results = range(value, value + len(operands))
+                for one, operand in zip(results, operands, strict=True):
+                    if operand in behind:
+                        behind[one] = behind[operand]
                 continue
             readers.update(one for one in frozenset().union(*found))
             if graph.tables.ops[graph.op[index]] == "add":

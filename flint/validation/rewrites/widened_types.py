@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.joins import renamed
 from flint.graph.tensor_types import DTYPE_BITS
 from flint.graph.work import Role
 from flint.observed.classes import OpClass
@@ -183,8 +184,7 @@ def _before(graph: WorkloadGraph, value: int) -> int | None:
         loop = graph[node].loop
         same = loop is not None and unchanged(loop) >> place & 1
         return int(graph.operand[first + place]) if same else None
-    renames = graph.role[node] == Role.ALIAS and last > first
-    if renames and last - first == int(graph.result_ptr[node + 1] - graph.result_ptr[node]):
-        return int(graph.operand[first + place])
-    moves = renames or graph.tables.ops[int(graph.op[node])] in _MOVES
+    if (same_buffer := renamed(graph, value)) is not None:
+        return same_buffer
+    moves = graph.role[node] == Role.ALIAS or graph.tables.ops[int(graph.op[node])] in _MOVES
     return int(graph.operand[first]) if moves and last > first else None

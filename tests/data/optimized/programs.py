@@ -58,3 +58,27 @@ def dynamic_loop(mesh: Any) -> Any:
         )
 
     return f, (array(mesh, (16, 64), "data", "model"),)
+
+
+@program
+def remat(mesh: Any) -> Any:
+    """A training step of six layers, one after another, that are computed again in the backward
+    pass; the sum over all gradients keeps the optimizer behind the last of them."""
+
+    @jax.checkpoint
+    def layer(h: Any, w: Any) -> Any:
+        return h + jnp.tanh(jnp.sin(h @ w[0]) @ w[1])
+
+    def step(weights: Any, x: Any) -> Any:
+        def loss(weights: Any) -> Any:
+            h = x
+            for w in weights:
+                h = layer(h, w)
+            return jnp.mean(h**2)
+
+        value, gradients = jax.value_and_grad(loss)(weights)
+        norm = jnp.sqrt(sum(jnp.sum(g**2) for g in gradients))
+        return [w - 0.1 * g / norm for w, g in zip(weights, gradients, strict=True)], value
+
+    weights = [array(mesh, (2, 512, 512), None, "model", None) for _ in range(6)]
+    return step, (weights, array(mesh, (8192, 512), ("data", "model"), None))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from flint.errors import FlintError
-from flint.graph.work import Role
 from flint.passes.aliases import resolve_aliases
 from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.read.reader import read_mlir
@@ -82,18 +81,17 @@ BARRIER = main(
 )
 
 
-def test_a_barrier_is_free_and_passes_values_through() -> None:
-    graph = walked(BARRIER).graph
-    assert {node.category for node in graph if node.op == "optimization_barrier"} == {"free"}
-    resolved = resolve_aliases(graph)
-    assert not waits_for(resolved, named(resolved, "abs"), named(resolved, "cosine"))
-
-
-def test_a_kept_barrier_joins_its_operands() -> None:
-    graph = walked(BARRIER, keep_barriers=True).graph
+def test_a_barrier_is_free_and_joins_its_operands() -> None:
+    graph = resolve_aliases(walked(BARRIER).graph)
     (barrier,) = [node for node in graph if node.op == "optimization_barrier"]
-    assert barrier.role == Role.OPAQUE
+    assert barrier.category == "free"
+    assert waits_for(graph, named(graph, "abs"), named(graph, "sine"))
     assert waits_for(graph, named(graph, "abs"), named(graph, "cosine"))
+
+
+def test_a_dropped_barrier_passes_each_operand_through() -> None:
+    graph = walked(BARRIER, drop_barriers=True).graph
+    assert not waits_for(graph, named(graph, "abs"), named(graph, "cosine"))
 
 
 def test_a_barrier_keeps_what_is_known_of_a_counter() -> None:

@@ -14,6 +14,9 @@ from flint.converters.chakra.check.checker import Severity, check
 from flint.converters.chakra.read.framing import iterate_records
 from flint.converters.chakra.read.trace_set import load_trace_set
 from flint.converters.chakra.schema import FIELD_OF, NodeType
+from flint.graph.building import GraphBuilder, TableBuilder
+from flint.graph.graph import WorkloadGraph
+from flint.graph.work import NO_WORK, Role
 from tests.converters.chakra.consumer import execute
 from tests.converters.chakra.write.cases import (
     GROUPS,
@@ -27,7 +30,7 @@ from tests.converters.chakra.write.cases import (
     write_all,
 )
 from tests.converters.chakra.write.naive_emission import expected_nodes
-from tests.graph.unrolling.random_graphs import programs
+from tests.graph.unrolling.random_graphs import TYPE, WORK, programs
 from tests.support.shared import examples
 
 
@@ -164,3 +167,47 @@ def test_nodes_parquet_lists_every_node_once_per_structure(tmp_path):
 def _mask(ranks, world):
     place = np.arange(world) % ranks["period"]
     return sum((place >= low) & (place < high) for low, high in ranks["runs"])
+
+
+def held_back(made: int, used: int, barriers: int = 1) -> WorkloadGraph:
+    """``made`` kernels, barriers one behind another over what they make, ``used`` kernels."""
+    builder = GraphBuilder(TableBuilder())
+    value = builder.input(builder.tables.type(TYPE))
+    values = [builder.compute("dot", Role.OPAQUE, (value,), (TYPE,), WORK)[0] for _ in range(made)]
+    for _ in range(barriers):
+        types = (TYPE,) * made
+        values = [*builder.compute("optimization_barrier", Role.ALIAS, values, types, NO_WORK)]
+    results = [
+        builder.compute("add", Role.OPAQUE, (values[i % made],), (TYPE,), WORK)[0]
+        for i in range(used)
+    ]
+    return builder.finish(results)
+
+
+def test_a_barrier_is_one_node_that_costs_nothing_between_all_before_and_all_behind(tmp_path):
+    manifest = write_all(tmp_path, held_back(made=5, used=7))
+    found = nodes(tmp_path, 0)
+    assert [node.name for node in found] == ["dot"] * 5 + ["optimization_barrier"] + ["add"] * 7
+    barrier = found[5]
+    assert list(barrier.data_deps) == [1, 2, 3, 4, 5]
+    assert barrier.duration_micros == 0
+    assert [list(node.data_deps) for node in found[6:]] == [[barrier.id]] * 7
+    assert manifest.structures[0].removed == {}
+    assert check(tmp_path).findings == ()
+
+
+@pytest.mark.parametrize(("made", "used", "barriers"), [(5, 1, 1), (2, 2, 1), (5, 1, 3), (2, 2, 3)])
+def test_a_barrier_has_no_node_where_as_few_edges_say_the_same(tmp_path, made, used, barriers):
+    manifest = write_all(tmp_path, held_back(made, used, barriers))
+    found = nodes(tmp_path, 0)
+    assert [node.name for node in found] == ["dot"] * made + ["add"] * used
+    assert all(list(node.data_deps) == list(range(1, made + 1)) for node in found[made:])
+    assert sum(manifest.structures[0].removed.values()) == barriers
+
+
+def test_of_barriers_one_behind_another_one_node_is_left(tmp_path):
+    """Not 6 x 6 edges: the last one stands for what the others wait for, too."""
+    write_all(tmp_path, held_back(made=6, used=6, barriers=4))
+    found = nodes(tmp_path, 0)
+    assert sum(len(node.data_deps) for node in found) == 12
+    assert [node.name for node in found].count("optimization_barrier") == 1
