@@ -43,6 +43,8 @@ order.  The result depends on nothing but the graph.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -67,8 +69,7 @@ def issue_order(graph: WorkloadGraph) -> WorkloadGraph:
         return graph
     waits_for = predecessors(graph)
     seen = through_joins(graph)
-    made_from = waits_for if seen is graph else predecessors(seen)
-    depth, prepares = _depths(graph, waits_for, made_from)
+    depth, prepares = _depths(graph, waits_for, _made_from(graph, seen, waits_for))
     late = prepares | _grows(seen, depth, prepares)
     key = np.array(_keys(waits_for, depth.tolist(), late.tolist(), _steps(graph)), dtype=np.int64)
     view = graph.role == Role.ALIAS
@@ -92,8 +93,18 @@ def predecessors(graph: WorkloadGraph) -> list[list[int]]:
     return makers
 
 
+def _made_from(
+    graph: WorkloadGraph, seen: WorkloadGraph, waits_for: list[list[int]]
+) -> list[Iterable[int]]:
+    """``predecessors`` of ``seen``, which is ``graph`` with its joins looked through."""
+    found: list[Iterable[int]] = [*waits_for]
+    for node in distinct(graph.consumer[seen.operand != graph.operand]).tolist():
+        found[node] = seen.predecessors(node)
+    return found
+
+
 def _depths(
-    graph: WorkloadGraph, waits_for: list[list[int]], made_from: list[list[int]]
+    graph: WorkloadGraph, waits_for: list[list[int]], made_from: list[Iterable[int]]
 ) -> tuple[Ints, NDArray[np.bool_]]:
     """``asap`` of every node, and whether it is a preparation.
 
@@ -114,10 +125,11 @@ def _depths(
         for maker in makers:
             if depth[maker] > deepest:
                 deepest = depth[maker]
-        for maker in made_from[node]:
-            if not prepares[maker]:
-                prepares[node] = False
-                break
+        if prepares[node]:
+            for maker in made_from[node]:
+                if not prepares[maker]:
+                    prepares[node] = False
+                    break
         depth[node] = deepest + steps[node]
     return np.array(depth[:-1], dtype=np.int64), np.array(prepares[:-1], dtype=bool)
 

@@ -90,7 +90,7 @@ LLAMA3_405B = Config(
 )
 
 
-def _saving(*names: str) -> Callable[[Any], Any]:
+def _saving(*names: str) -> Callable[..., Any]:
     """A wrapper of a block that keeps results of these names, and its arguments."""
     policy = jax.checkpoint_policies.save_only_these_names(*names)
     return functools.partial(jax.checkpoint, policy=policy)
@@ -99,8 +99,10 @@ def _saving(*names: str) -> Callable[[Any], Any]:
 #: Name -> wrapper of a block.  "dots" keeps the results of matrix products without batch dims,
 #: "projections" queries, keys and values, "attention" also what attention adds to the residual
 #: stream, "narrow" all products but those of the feed-forward network's hidden width.
-REMAT: dict[str, Callable[[Any], Any]] = {
-    "none": lambda block: block,
+#: ``prevent_cse`` puts in the barriers without which a compiler finds that blocks are computed
+#: twice; in a scan, where it cannot find that, they only cost overlap.
+REMAT: dict[str, Callable[..., Any]] = {
+    "none": lambda block, prevent_cse: block,
     "full": jax.checkpoint,
     "dots": functools.partial(
         jax.checkpoint, policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable
@@ -143,7 +145,7 @@ def block(config: Config, x: jax.Array, layer: Any) -> jax.Array:
 def logits(config: Config, params: Any, tokens: jax.Array) -> jax.Array:
     """Scores of the next token, float32 (B, S, V), of ``tokens`` (B, S)."""
     x = embedding(params, tokens, config.dtype, "batch", "sequence", None)
-    apply = REMAT[config.remat](functools.partial(block, config))
+    apply = REMAT[config.remat](functools.partial(block, config), prevent_cse=not config.scan)
     with jax.named_scope("blocks"):
         if config.scan:
             x, _ = jax.lax.scan(lambda x, layer: (apply(x, layer), None), x, params["blocks"])

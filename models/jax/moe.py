@@ -83,7 +83,7 @@ MIXTRAL_8X7B = Config(
 )  # fmt: skip
 
 #: Llama's policies, and one that keeps what came over the network instead of sending it again.
-REMAT: dict[str, Callable[[Any], Any]] = {
+REMAT: dict[str, Callable[..., Any]] = {
     **llama3.REMAT,
     "exchanged": functools.partial(
         jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names("sent", "returned")
@@ -128,7 +128,7 @@ def block(config: Config, x: jax.Array, layer: Any) -> tuple[jax.Array, jax.Arra
 def logits(config: Config, params: Any, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Scores of the next token, float32 (B, S, V), of ``tokens`` (B, S); loads (layers, B)."""
     x = embedding(params, tokens, config.dtype, "batch", "sequence", None)
-    apply = REMAT[config.remat](functools.partial(block, config))
+    apply = REMAT[config.remat](functools.partial(block, config), prevent_cse=False)
     with jax.named_scope("blocks"):
         x, balances = jax.lax.scan(apply, x, params["blocks"])
     return head(params, x, "batch", "sequence", "tensor"), balances

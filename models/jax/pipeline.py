@@ -65,7 +65,7 @@ def _shifted(x: jax.Array, by: int) -> jax.Array:
 
 def _stage(config: Config, layers: Any, x: jax.Array) -> jax.Array:
     """One stage's layers, arrays with a leading dim, applied to a microbatch ``x`` (B, S, D)."""
-    apply = REMAT[config.remat](functools.partial(llama3.block, config))
+    apply = REMAT[config.remat](functools.partial(llama3.block, config), prevent_cse=False)
     x, _ = jax.lax.scan(lambda x, layer: (apply(x, layer), None), x, layers, unroll=not config.scan)
     return x
 
