@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -33,13 +34,18 @@ VARIANTS = {
 }
 
 
+def made(tree, key):
+    """Compiled as a whole: op by op, that takes longer than the step."""
+    return jax.jit(partial(initial, tree))(key)
+
+
 def state_of(config: Config):
     """The same weights for scanned and unrolled layers."""
-    params = initial(parameters(replace(config, scan=True)), jax.random.key(0))
+    params = made(parameters(replace(config, scan=True)), jax.random.key(0))
     if not config.scan:
         layers = [jax.tree.map(lambda w, n=n: w[n], params["blocks"]) for n in range(config.layers)]
         params = {**params, "blocks": layers}
-    moments = initial(adamw.state(parameters(config)), jax.random.key(1))
+    moments = made(adamw.state(parameters(config)), jax.random.key(1))
     return {"params": params, "opt_state": moments}
 
 
@@ -57,7 +63,7 @@ def losses(config: Config, shape, axes):
             # One step at a time: the devices share a few threads, and two steps can block them all.
             state, loss = jax.block_until_ready(step(state, batch))
             found.append(float(loss))
-        norm = float(adamw.global_norm(state["params"]))
+        norm = float(jax.jit(adamw.global_norm)(state["params"]))
     return [*found, norm]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -91,9 +92,15 @@ def distance(ours, theirs):
     }
 
 
+@partial(jax.jit, static_argnums=0)  # op by op, that takes longer than the step
+def made(config: Config, key):
+    """Weights large enough that some experts are preferred."""
+    return jax.tree.map(lambda w: w * 4, initial(parameters(config), key))
+
+
 def loss_and_gradients(config: Config, shape, axes):
-    """Of a model on a mesh, with weights large enough that some experts are preferred."""
-    params = jax.tree.map(lambda w: w * 4, initial(parameters(config), jax.random.key(0)))
+    """Of a model on a mesh."""
+    params = made(config, jax.random.key(0))
     tokens = jax.random.randint(jax.random.key(2), (8, config.sequence + 1), 0, config.vocabulary)
     batch = {"tokens": tokens[:, :-1], "targets": tokens[:, 1:]}
     mesh = jax.make_mesh(shape, axes, axis_types=(AxisType.Auto,) * len(axes))
