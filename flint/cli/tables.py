@@ -1,8 +1,8 @@
 """Tables on standard output: rules and bold headings on a terminal, plain columns in a pipe.
 
-The idea: what does not fit a terminal loses columns that say they may be left out, and is never cut
-in the middle of a cell; a pipe gets everything.  Cells may hold text from the input, which is shown
-without control characters and is never taken for markup.
+The idea: what does not fit a terminal loses columns that say they may be left out, names them below
+the table, and is never cut in the middle of a cell; a pipe gets everything.  Cells may hold text
+from the input, which is shown without control characters and is never taken for markup.
 
     Printer(sys.stdout).table(Table("loops", ("node", ">iterations"), [("12", "32")]))
 """
@@ -90,6 +90,13 @@ class Printer:
             self.out.write(f"  {line.rstrip()}\n" if line.strip() else "")
         if table.hidden:
             self.line(f"  ... and {table.hidden:,} more (--top)")
+        left_out = [
+            heading.lstrip("?>")
+            for number, heading in enumerate(table.columns)
+            if number not in kept
+        ]
+        if left_out:
+            self.line(f"  not shown, too narrow: {', '.join(left_out)}")
 
     def _fitting(self, table: Table) -> list[int]:
         """Columns to show: the last optional ones are left out until the table fits."""

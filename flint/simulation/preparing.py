@@ -20,7 +20,7 @@ from flint.cost.hardware import System
 from flint.cost.kernels import kernel_seconds
 from flint.cost.measured import Estimator, Measured, read_measured
 from flint.cost.prices import Prices
-from flint.cost.systems import ALGORITHMS, load_system
+from flint.cost.systems import load_system
 from flint.execution.chains import CommunicationOrder, as_communication_order
 from flint.graph.graph import WorkloadGraph
 from flint.passes import apply
@@ -84,7 +84,6 @@ def setting(
     described = system if isinstance(system, System) else load_system(system)
     fitted, notes = fit(described, devices)
     check_algorithm(algorithm)
-    notes += _elsewhere(fitted, devices, algorithm)
     estimator = read_measured(Path(kernels)) if isinstance(kernels, str | Path) else kernels
     costs = Costs(Prices(fitted, algorithm, estimator or kernel_seconds))
     measured = estimator if isinstance(estimator, Measured) else None
@@ -109,18 +108,6 @@ def order_of(workload: Workload, communication_order: str | None) -> Communicati
     if workload.order == Order.RECORDED and workload.level == Level.PARTITIONED:
         return CommunicationOrder.COMMUNICATOR
     return CommunicationOrder.RANK
-
-
-def _elsewhere(system: System, devices: int, algorithm: str | None) -> list[str]:
-    """On which tiers in use a named algorithm does not run."""
-    if algorithm not in ALGORITHMS:
-        return []
-    inner = [1, *(tier.size for tier in system.network)]
-    return [
-        f"{algorithm} does not run on {tier.name}; the cheapest algorithm that does is used there"
-        for tier, below in zip(system.network, inner, strict=False)
-        if devices > below and algorithm not in tier.algorithms
-    ]
 
 
 def as_it_runs(

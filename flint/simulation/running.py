@@ -24,6 +24,7 @@ from flint.passes.attention import attention_kernels
 from flint.passes.what_if import Chosen, parse_passes
 from flint.simulation.accounting import program_result, whole_figures
 from flint.simulation.actors import Actors, build_actors
+from flint.simulation.algorithm_notes import algorithm_notes
 from flint.simulation.durations import Costs
 from flint.simulation.loop_shortening import Cut, Repeat, repeats, shorten
 from flint.simulation.machine import Run, run
@@ -107,6 +108,7 @@ def simulate(
         programs=tuple(programs),
         notes=(
             *on.fitting,
+            *algorithm_notes(graphs, on.costs.prices, algorithm),
             *(
                 f"pass {item} changed nothing" if item in prepared.idle else f"after pass {item}"
                 for item in chosen
