@@ -4,6 +4,7 @@ The source is parsed, not run, so that an import inside a function counts like a
 """
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -54,12 +55,17 @@ def sources(*folders: str) -> Iterator[Source]:
             yield Source(path, ".".join(names), path.read_text(encoding="utf-8"))
 
 
-def imported(source: Source) -> Iterator[tuple[int, str]]:
+@functools.cache
+def imported(source: Source) -> tuple[tuple[int, str], ...]:
     """(line, dotted name) of everything imported, `from a import b` as a and as a.b.
 
     The literal arguments of import_module and __import__ count, and so does any string that is
     exactly a dotted name in flint, perhaps with ":attribute": it can only be meant for them.
     """
+    return tuple(_imported(source))
+
+
+def _imported(source: Source) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(source.text, source.where)):
         if isinstance(node, ast.Import):
             for alias in node.names:

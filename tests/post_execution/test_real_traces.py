@@ -127,23 +127,23 @@ def test_an_execution_trace_alone_has_order_sizes_and_data(tmp_path):
 
 @pytest.fixture(scope="module")
 def gloo(tmp_path_factory):
-    """Folder with both profilers' traces of a tensor-parallel step on two gloo ranks."""
+    """Both profilers' traces of a tensor-parallel step on two gloo ranks."""
     pytest.importorskip("torch")
     script = Path(__file__).parent.parent / "validation" / "torch_profiling.py"
     place = "tests.validation.torch_steps:tp"
-    return once(tmp_path_factory, "torch-tp", lambda folder: run_script(script, folder, place))
+    folder = once(tmp_path_factory, "torch-tp", lambda folder: run_script(script, folder, place))
+    return convert_traces([folder])
 
 
 @pytest.mark.xdist_group("post-execution-gloo")
 def test_both_profilers_of_real_ranks_make_one_workload(gloo, tmp_path):
-    workload = convert_traces([gloo])
-    assert [str(program.ranks) for program in workload.programs] == ["0", "1"]
-    assert CONTRADICTED not in workload.warnings
+    assert [str(program.ranks) for program in gloo.programs] == ["0", "1"]
+    assert CONTRADICTED not in gloo.warnings
     first, second = (
-        [(c.kind, c.bytes_in) for c in issued(program.graph)] for program in workload.programs
+        [(c.kind, c.bytes_in) for c in issued(program.graph)] for program in gloo.programs
     )
     assert first == second and first
-    workload.save(tmp_path / "out")
+    gloo.save(tmp_path / "out")
     assert check(tmp_path / "out").ok
     assert execute(load_trace_set(tmp_path / "out")).complete
 
@@ -151,8 +151,7 @@ def test_both_profilers_of_real_ranks_make_one_workload(gloo, tmp_path):
 @pytest.mark.xdist_group("post-execution-gloo")
 def test_every_collective_of_real_ranks_waits_for_data_and_is_waited_for(gloo):
     """Its operand is written by some op before it, and some op reads what it leaves."""
-    workload = convert_traces([gloo])
-    for program in workload.programs:
+    for program in gloo.programs:
         graph = program.graph
         data = list(zip(graph.producer[graph.operand], graph.consumer, strict=True))
         talks = np.flatnonzero(graph.kind == 1)

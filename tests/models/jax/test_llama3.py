@@ -80,10 +80,12 @@ def test_adamw_is_optaxs():
         optax.clip_by_global_norm(0.5), optax.adamw(1e-2, b1=0.9, b2=0.95, weight_decay=0.1)
     )
     their_params, their_state = params, theirs.init(params)
+    update = jax.jit(lambda *now: adamw.update(*now, config))
+    their_update = jax.jit(theirs.update)
     for number in range(3):
         grads = initial(tree, jax.random.key(number + 5))
-        params, state = adamw.update(params, grads, state, config)
-        updates, their_state = theirs.update(grads, their_state, their_params)
+        params, state = update(params, grads, state)
+        updates, their_state = their_update(grads, their_state, their_params)
         their_params = optax.apply_updates(their_params, updates)
     for name in tree:
         np.testing.assert_allclose(params[name], their_params[name], rtol=1e-4)
