@@ -244,17 +244,20 @@ def read_events(trace: JsonTrace, links: LinksBuilder | None) -> Events:
 def _times(event: _Event, path: Path) -> tuple[int, int]:
     """Begin and duration in nanoseconds.
 
+    Host events that were never closed have a negative duration, which counts as 0.
+
     Raises:
-        FlintError: it has none.
+        FlintError: it has none, or one that no device can need.
     """
     try:
         start = round(float(event.ts) * 1000)
-        duration = max(0, round(float(event.dur) * 1000))
+        duration = round(float(event.dur) * 1000)
     except (TypeError, ValueError, OverflowError) as error:
         raise FlintError(f"{path}: an event without times: {_shown(event)}") from error
-    if not 0 <= start < LATEST or duration >= LATEST:
+    impossible = duration < 0 and str(event.cat) in _DEVICE
+    if impossible or not 0 <= start < LATEST or duration >= LATEST:
         raise FlintError(f"{path}: an event with an invalid time: {_shown(event)}")
-    return start, duration
+    return start, max(0, duration)
 
 
 def _shown(event: _Event) -> str:

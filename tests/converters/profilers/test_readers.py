@@ -366,6 +366,7 @@ REAL = gzip.decompress((DATA / "traces/resnet50_ddp_nccl_rank0.json.gz").read_by
         ('{"traceEvents": [{"ph": "X", "ts": ' + "9" * 5000 + "}]}", "damaged"),
         ('{"traceEvents": [{"ph": "X", "cat": "kernel", "ts": 1e30}]}', "an invalid time"),
         ('{"traceEvents": [{"ph": "X", "cat": "kernel", "ts": -1}]}', "an invalid time"),
+        ('{"traceEvents": [{"ph": "X", "cat": "kernel", "ts": 1, "dur": -5}]}', "an invalid time"),
         ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 1e999}]}', "event without times"),
     ],
     ids=range(18),
