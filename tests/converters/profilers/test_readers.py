@@ -369,7 +369,7 @@ REAL = gzip.decompress((DATA / "traces/resnet50_ddp_nccl_rank0.json.gz").read_by
         ('{"traceEvents": [{"ph": "X", "cat": "kernel", "ts": 1, "dur": -5}]}', "an invalid time"),
         ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 1e999}]}', "event without times"),
     ],
-    ids=range(18),
+    ids=range(19),
 )
 def test_what_is_no_whole_trace_is_one_clear_line(data, said, tmp_path):
     path = tmp_path / "some.json"
