@@ -43,7 +43,13 @@ PREPARATIONS: tuple[str, ...] = ("flint.frontends.jax.lower.host_devices:prepare
 TARGETS: tuple[str, ...] = ("flint.frontends.jax.targets.table:targets",)
 
 #: Modules that run in processes of their own and whose imports can be shared -> their frontend.
-SPARES: Mapping[str, str] = {"flint.frontends.jax.partition.child": "jax"}
+SPARES: Mapping[str, str] = {
+    "flint.frontends.jax.partition.child": "jax",
+    "flint.frontends.torch.emission": "torch",
+    "flint.frontends.torch.ranks.root_masks": "torch",
+    "flint.frontends.torch.ranks.signatures": "torch",
+    "flint.frontends.torch.session": "torch",
+}
 
 #: The framework of a step that no argument's type decides.
 DEFAULT_FRAMEWORK = "jax"

@@ -32,6 +32,7 @@ from flint.host.readable import counted
 from flint.host.stages import stage
 from flint.mesh.mesh import Mesh
 from flint.mesh.ranks import from_mask
+from flint.registry import SPARES
 from flint.stablehlo.read.reader import read_mlir
 from flint.stablehlo.walker import walk
 from flint.workload.programs import Level
@@ -39,9 +40,6 @@ from flint.workload.workload import Workload
 
 #: Versions of torch whose private parts are known to be as used here.
 KNOWN_VERSIONS = ">=2.13,<2.14"
-
-#: What every child needs, imported once before they are forked.
-_IN_CHILDREN = ("flint.frontends.torch.emission", "flint.frontends.torch.session")
 
 _MODULE, _REPORT = "module.mlirbc", "report.json"
 
@@ -57,8 +55,9 @@ def capture(request: Request) -> Workload:
             f"level {request.level!s}: PyTorch runs op by op and has one level, partitioned"
         )
     check_version("torch", KNOWN_VERSIONS)
-    for name in _IN_CHILDREN:
-        import_module(name)
+    for name, frontend in SPARES.items():
+        if frontend == "torch":  # imported once, before children are forked
+            import_module(name)
     mesh = Mesh(request.shape, request.axes or ())
     limits = Limits(request.options.time_limit, request.options.memory_limit)
     with scratch() as folder:
