@@ -26,6 +26,7 @@ from flint.passes.order import issue_order
 from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.read.records import Module
 from flint.stablehlo.walker import Walked, walk
+from flint.workload.folder import module_suffix
 from flint.workload.programs import Level, Order, Program, ProgramInput, with_communicators
 from flint.workload.uneven import uneven_remarks, with_largest_sizes
 from flint.workload.workload import Workload
@@ -95,7 +96,7 @@ def convert(
         module,
         options=options,
         source={"file": path.name, "sha256": hashlib.sha256(data).hexdigest()},
-        saved=(data, "".join(path.suffixes[-2:]) or ".mlir"),
+        saved=(data, module_suffix(path.name)),
     )
 
 

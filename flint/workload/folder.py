@@ -13,6 +13,7 @@ know of it stands here.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,36 @@ SCHEMA = 1
 DOCUMENT = "workload.json"
 #: A document beyond this is not ours (bytes).
 _MAX_DOCUMENT = 2**28
+#: What a program may be called: a plain file name in any file system.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
+#: What the files of modules end with; a longer one first.
+_SUFFIXES = (
+    ".mlirbc.gz", ".mlir.gz", ".hlo.pb.gz", ".hlo.gz", ".mlirbc", ".mlir", ".hlo.pb", ".hlo",
+)  # fmt: skip
+#: The end of a module file whose own says nothing.
+_OTHER = ".module"
+
+
+def module_suffix(filename: str) -> str:
+    """What a module's file ends with in a workload folder: a known suffix, never a stated one."""
+    return next((suffix for suffix in _SUFFIXES if filename.endswith(suffix)), _OTHER)
+
+
+def program_file(program: str, suffix: str) -> str:
+    """Where a program's file stands in a workload folder; nothing else names such files.
+
+    Args:
+        program: the program's name, which may come from a file.
+        suffix: ``.graph.npz``, or as ``module_suffix`` gives it.
+
+    Raises:
+        FlintError: a name that is none: it could lead out of the folder.
+    """
+    if not _NAME.fullmatch(program):
+        raise FlintError(
+            f"a program is called {program[:60]!r}: names of programs are letters, digits and _.+-"
+        )
+    return f"programs/{program}{suffix}"
 
 
 def is_workload_folder(folder: Path) -> bool:

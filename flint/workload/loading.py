@@ -13,7 +13,7 @@ from flint.graph.io import graph_from_bytes
 from flint.graph.tensor_types import TensorType
 from flint.mesh.mesh import Mesh
 from flint.mesh.ranks import RankSet
-from flint.workload.folder import DOCUMENT, read_document
+from flint.workload.folder import DOCUMENT, module_suffix, program_file, read_document
 from flint.workload.programs import Level, Order, Program, ProgramInput
 from flint.workload.workload import Workload
 
@@ -59,7 +59,10 @@ def _compiled(document: dict[str, Any] | None) -> CompilerReport | None:
 
 
 def _read_program(folder: Path, item: dict[str, Any], mesh: Mesh) -> Program:
+    name = str(item["name"])
     path = _inside(folder, str(item["graph"]))
+    if str(item["graph"]) != program_file(name, ".graph.npz"):
+        raise ValueError(f"the graph of program {name} is not its own")
     ranks = item["ranks"]
     rank_set = RankSet(
         int(ranks["world"]), int(ranks["period"]), tuple((int(a), int(b)) for a, b in ranks["runs"])
@@ -67,7 +70,7 @@ def _read_program(folder: Path, item: dict[str, Any], mesh: Mesh) -> Program:
     if rank_set.world != mesh.size or rank_set.period < 1 or rank_set.world % rank_set.period:
         raise ValueError(f"ranks of program {item['name']} do not fit the mesh")
     return Program(
-        name=str(item["name"]),
+        name=name,
         graph=graph_from_bytes(path.read_bytes(), str(path)),
         ranks=rank_set,
         inputs=tuple(
@@ -90,7 +93,7 @@ def _read_form(folder: Path, item: dict[str, Any], key: str) -> tuple[bytes, str
     if stated is None:
         return None
     path = _inside(folder, str(stated))
-    return path.read_bytes(), path.name.removeprefix(str(item["name"]))
+    return path.read_bytes(), module_suffix(path.name)
 
 
 def _inside(folder: Path, relative: str) -> Path:

@@ -22,7 +22,13 @@ from flint.errors import FlintError, UsageError
 from flint.graph.io import graph_to_bytes
 from flint.mesh.ranks import chosen_ranks
 from flint.passes import apply
-from flint.workload.folder import DOCUMENT, SCHEMA, check_replaceable
+from flint.workload.folder import (
+    DOCUMENT,
+    SCHEMA,
+    check_replaceable,
+    module_suffix,
+    program_file,
+)
 from flint.workload.programs import Level, Program
 
 if TYPE_CHECKING:
@@ -155,7 +161,7 @@ def _document(workload: Workload) -> dict[str, Any]:
                     "period": program.ranks.period,
                     "runs": [list(run) for run in program.ranks.runs],
                 },
-                "graph": f"programs/{program.name}.graph.npz",
+                "graph": program_file(program.name, ".graph.npz"),
                 "module": _path(program, program.module),
                 "listing": _path(program, program.listing),
                 "inputs": [
@@ -190,13 +196,14 @@ def _write_document(folder: Path, document: dict[str, Any]) -> None:
 
 
 def _path(program: Program, form: tuple[bytes, str] | None) -> str | None:
-    return f"programs/{program.name}{form[1]}" if form else None
+    return program_file(program.name, module_suffix(form[1])) if form else None
 
 
 def _write_programs(workload: Workload, folder: Path) -> None:
     (folder / "programs").mkdir()
     for program in workload.programs:
-        (folder / f"programs/{program.name}.graph.npz").write_bytes(graph_to_bytes(program.graph))
+        graph = folder / program_file(program.name, ".graph.npz")
+        graph.write_bytes(graph_to_bytes(program.graph))
         for form in (program.module, program.listing):
             path = _path(program, form)
             if path is not None and form is not None:

@@ -119,6 +119,41 @@ def test_a_graph_path_outside_the_folder_is_refused(workload: Workload, tmp_path
         flint.load(tmp_path / "out")
 
 
+@pytest.mark.parametrize(
+    "name", ["../../../x", "/tmp/x", "a/b", "..", ".hidden", "a\0b", "a\\b", "", "x" * 300]
+)
+def test_a_program_name_that_is_no_file_name_is_refused(
+    name: str, workload: Workload, tmp_path: Path
+) -> None:
+    workload.save(tmp_path / "out")
+    path = tmp_path / "out/workload.json"
+    document = json.loads(path.read_text())
+    document["programs"][0]["name"] = name
+    document["programs"][0]["graph"] = f"programs/{name}.graph.npz"
+    path.write_text(json.dumps(document))
+    with pytest.raises(FlintError):
+        flint.load(tmp_path / "out")
+    renamed = dataclasses.replace(workload.programs[0], name=name)
+    with pytest.raises(FlintError, match="names of programs are"):
+        dataclasses.replace(workload, programs=(renamed,)).save(tmp_path / "again")
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["out"]
+
+
+def test_a_module_file_of_another_kind_is_not_written_again(
+    workload: Workload, tmp_path: Path
+) -> None:
+    """Python runs ``sitecustomize.py`` where it starts: no file of a folder is called so."""
+    workload.save(tmp_path / "out")
+    path = tmp_path / "out/workload.json"
+    (tmp_path / "out/programs/sitecustomize.py").write_text("evil")
+    document = json.loads(path.read_text())
+    document["programs"][0]["module"] = "programs/sitecustomize.py"
+    path.write_text(json.dumps(document))
+    flint.load(tmp_path / "out").save(tmp_path / "again")
+    written = {file.name for file in (tmp_path / "again/programs").iterdir()}
+    assert {name for name in written if not name.endswith(".graph.npz")} == {"main.module"}
+
+
 def test_a_pickle_in_a_graph_file_is_not_opened() -> None:
     buffer = io.BytesIO()
     np.savez(buffer, document=np.array([{"a": 1}], dtype=object), allow_pickle=True)
