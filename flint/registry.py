@@ -78,6 +78,7 @@ CONVERTERS: Mapping[str, str] = {
     "xplane-ops": "flint.converters.profilers.xplane.observe:observe",
     "xplane-times": "flint.converters.profilers.xplane.times:times_of",
     "chakra-ops": "flint.converters.chakra.read.observe:observe",
+    "engines-compared": "flint.converters.chakra.astra_sim.comparison:compare",
 }
 
 #: What simulates a workload (see ``Workload.simulate``).

@@ -21,11 +21,15 @@ from flint.cli.options import (
     JsonOption,
     OutputOption,
     RanksOption,
+    ReduceRanksOption,
     SetupOption,
     TargetOption,
     TargetSystemOption,
+    UnorderedStartsOption,
+    WithoutOption,
     axis_names,
     positive,
+    simplified,
     system_of,
 )
 from flint.cli.program_options import ProgramOptions, with_program_options
@@ -64,7 +68,9 @@ def capture_command(
         ),
     ] = None,
     system: TargetSystemOption = None,
+    without: WithoutOption = None,
     ranks: RanksOption = "all",
+    reduce_ranks: ReduceRanksOption = None,
     granularity: GranularityOption = "kernel",
     options: ProgramOptions,
     time_limit: Annotated[
@@ -80,6 +86,7 @@ def capture_command(
         typer.Option("--memory-limit", help="Memory limit in GiB for the same.", callback=positive),
     ] = MEMORY_LIMIT / 2**30,
     communication_order: CommunicationOrderOption = "rank",
+    unordered_starts: UnorderedStartsOption = False,
     annotate: AnnotateOption = False,
     json_output: JsonOption = False,
 ) -> None:
@@ -93,8 +100,9 @@ def capture_command(
     if level == Level.LOGICAL:
         of_traces = {
             "--ranks": ranks != "all", "--granularity": granularity != "kernel",
-            "--annotate": annotate, "--system": system,
+            "--annotate": annotate, "--system": system, "--without": without,
             "--communication-order": communication_order != "rank",
+            "--unordered-starts": unordered_starts, "--reduce-ranks": reduce_ranks,
         }  # fmt: skip
         refuse(of_traces, "for traces, and the logical level has none")
     with results_only_on_stdout(), stages_shown():
@@ -105,8 +113,10 @@ def capture_command(
         _save_logical(workload, output, seconds, json_output)
         return
     save_and_report(
-        workload, output, seconds, system=system or system_of(target), ranks=ranks,
+        workload, output, seconds,
+        system=simplified(system or system_of(target), without), ranks=ranks,
         granularity=granularity, communication_order=communication_order, annotate=annotate,
+        unordered_starts=unordered_starts, reduce_ranks=reduce_ranks,
         json_output=json_output,
     )  # fmt: skip
 

@@ -19,11 +19,15 @@ from flint.cli.options import (
     MeshOption,
     OutputOption,
     RanksOption,
+    ReduceRanksOption,
     ReplicasOption,
     SystemOption,
+    UnorderedStartsOption,
+    WithoutOption,
     by_name,
     existing,
     grid,
+    simplified,
 )
 from flint.cli.program_options import ProgramOptions, convert_file, with_program_options
 from flint.cli.refusals import refuse
@@ -49,7 +53,9 @@ def convert_command(
     axes: AxesOption = None,
     replicas: ReplicasOption = False,
     system: SystemOption = DEFAULT_SYSTEM,
+    without: WithoutOption = None,
     ranks: RanksOption = "all",
+    reduce_ranks: ReduceRanksOption = None,
     granularity: GranularityOption = "kernel",
     options: ProgramOptions,
     entry: EntryOption = None,
@@ -66,6 +72,7 @@ def convert_command(
         typer.Option("--step", help="Step of a profile, ProfilerStep#4 or 4 [default: the last]."),
     ] = None,
     communication_order: CommunicationOrderOption = "rank",
+    unordered_starts: UnorderedStartsOption = False,
     annotate: AnnotateOption = False,
     json_output: JsonOption = False,
 ) -> None:
@@ -83,8 +90,10 @@ def convert_command(
     else:
         workload = convert_file(files[0], mesh, axes, options, entry, replicas=replicas)
     save_and_report(
-        workload, output, time.perf_counter() - started, system=system, ranks=ranks,
+        workload, output, time.perf_counter() - started, system=simplified(system, without),
+        ranks=ranks,
         granularity=granularity, communication_order=communication_order, annotate=annotate,
+        unordered_starts=unordered_starts, reduce_ranks=reduce_ranks,
         json_output=json_output,
     )  # fmt: skip
 

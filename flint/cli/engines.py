@@ -16,12 +16,15 @@ from flint.cli.refusals import refuse
 
 #: Environment variable that names ASTRA-sim's binary.
 ASTRA_SIM_VARIABLE = "FLINT_ASTRA_SIM"
+#: Both engines side by side, with the same links; no engine of its own.
+BOTH = "both"
 
 EngineOption = Annotated[
     str,
     typer.Option(
         "--engine",
-        help="Simulator to use: embedded, or astra-sim, which runs your own binary on the traces.",
+        help="Simulator to use: embedded, or astra-sim, which runs your own binary on the traces; "
+        "simulate also has both, which compares them.",
     ),
 ]
 AstraSimOption = Annotated[
@@ -48,5 +51,5 @@ def refuse_of_others(engine: str, owner: str, options: Mapping[str, object]) -> 
     Raises:
         UsageError: one was.
     """
-    if engine in ("embedded", "astra-sim") and engine != owner:
+    if engine in ("embedded", "astra-sim", BOTH) and engine != owner:
         refuse(options, f"for --engine {owner}, not for {engine}")

@@ -23,6 +23,7 @@ from flint.cli.program_options import ProgramOptions, convert_file, with_program
 from flint.cli.refusals import refuse
 from flint.cli.shared import print_json
 from flint.cli.tables import Table
+from flint.cost.hardware import System
 from flint.errors import UsageError
 from flint.graph.nesting import blocks
 from flint.host.readable import human_bytes, human_flops
@@ -182,7 +183,7 @@ def _node_tables(workload: Workload, program: str | None, top: int | None) -> li
     return tables
 
 
-def _system_of(path: Path) -> str:
+def _system_of(path: Path) -> str | System:
     """What the folder's traces are for; of a file the default."""
     return traced_system(path) if path.is_dir() else DEFAULT_SYSTEM
 

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from flint.errors import UsageError
 from flint.mesh.mesh import Mesh, parse_mesh
+
+if TYPE_CHECKING:
+    from flint.cost.hardware import System
 
 #: The system that times are computed for by default.
 DEFAULT_SYSTEM: Final = "dgx-h100"
@@ -57,6 +60,12 @@ def _a_system(name: str | None) -> str | None:
     if name is not None:
         load_system(name)
     return name
+
+
+def _parts(texts: list[str] | None) -> list[str] | None:
+    from flint.cost.simplified import parse_parts
+
+    return list(parse_parts(texts)) if texts else None
 
 
 def _a_granularity(name: str) -> str:
@@ -129,6 +138,16 @@ SystemOption = Annotated[
         callback=_a_system,
     ),
 ]
+WithoutOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--without",
+        metavar="PART",
+        help="What the system is taken without: launches (of kernels and communications), "
+        "protocols (for small messages), in-network (reductions in switches); repeatable.",
+        callback=_parts,
+    ),
+]
 RanksOption = Annotated[
     str, typer.Option("--ranks", help="Ranks to write traces for: all, 0-7, 0,3,8-11.")
 ]
@@ -143,6 +162,22 @@ CommunicationOrderOption = Annotated[
         help="rank: one chain of all communications of a rank; communicator: one chain per "
         "communicator, for consumers with a stream for each.",
         callback=_an_order,
+    ),
+]
+ReduceRanksOption = Annotated[
+    int | None,
+    typer.Option(
+        "--reduce-ranks",
+        help="Write traces of at most so many ranks that stand for all, for simulators that "
+        "cannot run all: shorter axes, with links on which rings take as long.",
+    ),
+]
+UnorderedStartsOption = Annotated[
+    bool,
+    typer.Option(
+        "--unordered-starts",
+        help="Leave compute nodes that wait for nothing without dependencies, instead of one "
+        "after another; simulators look at each of them again and again.",
     ),
 ]
 AnnotateOption = Annotated[
@@ -177,6 +212,20 @@ AlgorithmOption = Annotated[
         "hierarchical or 'flat ring' [default: the cheapest].",
     ),
 ]
+
+
+def simplified(system: str | System, parts: list[str] | None) -> str | System:
+    """A system without the parts that ``--without`` names.
+
+    Raises:
+        UsageError: there is no such system, or no such part.
+    """
+    if not parts:
+        return system
+    from flint.cost.simplified import without
+    from flint.cost.systems import load_system
+
+    return without(load_system(system) if isinstance(system, str) else system, parts)
 
 
 def system_of(target: str | None) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from flint.cli.shared import print_json, print_warnings, progress
+from flint.cost.hardware import System
 from flint.host.readable import counted, human_bytes
 from flint.workload.workload import Workload
 
@@ -20,15 +22,28 @@ def announce(size: int, traces: int) -> None:
         sys.stderr.write(f"flint: writing {traces:,} traces, {human_bytes(size)}\n")
 
 
+def expect(forecast: Any) -> None:
+    """Say on stderr what ASTRA-sim will need for traces that take it long."""
+    if forecast.much:
+        minutes = forecast.seconds / 60
+        sys.stderr.write(
+            f"flint: ASTRA-sim will need about {minutes:,.0f} minutes and "
+            f"{human_bytes(forecast.bytes)} of memory for these traces; --reduce-ranks writes "
+            "fewer\n"
+        )
+
+
 def save_and_report(
     workload: Workload,
     output: Path,
     seconds: float,
     *,
-    system: str,
+    system: str | System,
     ranks: str,
     granularity: str,
     communication_order: str,
+    unordered_starts: bool,
+    reduce_ranks: int | None,
     annotate: bool,
     json_output: bool,
 ) -> None:
@@ -41,8 +56,11 @@ def save_and_report(
             ranks=ranks,
             granularity=granularity,
             communication_order=communication_order,
+            unordered_starts=unordered_starts,
+            reduce_ranks=reduce_ranks,
             annotate=annotate,
             announce=announce,
+            expect=expect,
             progress=report,
         )
     writing = time.perf_counter() - started
@@ -55,6 +73,7 @@ def save_and_report(
         "programs": [program.name for program in workload.programs],
         "granularity": saved.granularity,
         "system": saved.system,
+        "without": list(saved.without),
         "order": str(workload.order),
         "warnings": workload.warnings,
         "et": saved.manifest,
@@ -68,7 +87,8 @@ def save_and_report(
     last = counted(nodes[-1], "node")
     count = last if len(nodes) == 1 else f"{nodes[0]:,} to {last}"
     measured = workload.options.get("measured")
-    durations = "durations as measured" if measured else f"durations for {saved.system}"
+    parts = f" without {', '.join(saved.without)}" if saved.without else ""
+    durations = "durations as measured" if measured else f"durations for {saved.system}{parts}"
     chained = "" if communication_order == "rank" else f", {manifest['order']}"
     files = counted(manifest["distinct_files"], "distinct file")
     sys.stdout.write(
@@ -78,5 +98,7 @@ def save_and_report(
         f"{saved.granularity} granularity, order {workload.order}{chained}, {durations}\n"
         f"  graph {seconds:.2f} s, writing {writing:.2f} s\n"
     )
+    if manifest["reduced"]:
+        sys.stdout.write(f"  reduced: {manifest['reduced']['meaning']}\n")
     if saved.partial:
         sys.stdout.write("  partial: not every rank has a trace, so a simulator cannot run it\n")

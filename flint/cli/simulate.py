@@ -11,11 +11,25 @@ from typing import Annotated, Any
 import typer
 
 from flint import registry
-from flint.cli.engines import AstraSimOption, EngineOption, TimeLimitOption, refuse_of_others
-from flint.cli.options import AlgorithmOption, FolderArgument, JsonOption
+from flint.cli.comparison_tables import show_comparison
+from flint.cli.engines import (
+    BOTH,
+    AstraSimOption,
+    EngineOption,
+    TimeLimitOption,
+    refuse_of_others,
+)
+from flint.cli.options import (
+    AlgorithmOption,
+    FolderArgument,
+    JsonOption,
+    WithoutOption,
+    simplified,
+)
 from flint.cli.saving import announce
 from flint.cli.shared import print_json, print_warnings
 from flint.cli.simulate_tables import show
+from flint.cost.hardware import System
 from flint.errors import UsageError
 from flint.execution.chains import CommunicationOrder
 from flint.passes.what_if import parse_passes
@@ -45,6 +59,7 @@ def simulate_command(
             "traces].",
         ),
     ] = None,
+    without: WithoutOption = None,
     algorithm: AlgorithmOption = None,
     communication_order: Annotated[
         str | None,
@@ -111,19 +126,27 @@ def simulate_command(
         "--attention-as-written": attention_as_written,
     }  # fmt: skip
     refuse_of_others(engine, "embedded", of_embedded)
-    refuse_of_others(engine, "astra-sim", {"--astra-sim": astra_sim, "--time-limit": time_limit})
+    if engine != BOTH:
+        of_its_own = {"--astra-sim": astra_sim, "--time-limit": time_limit}
+        refuse_of_others(engine, "astra-sim", of_its_own)
     _refuse_one_for_two({"--timeline": timeline, "--html": html, "--network": network})
     workload = load(folder)
-    if engine == "astra-sim":
+    on: str | System | None = system
+    if without:
+        on = simplified(traced_system(folder) if system is None else system, without)
+    if engine in ("astra-sim", BOTH):
         limit = {} if time_limit is None else {"time_limit": time_limit}
-        simulate = registry.engine(engine)
-        result = simulate(
-            workload, system, granularity=granularity, passes=chosen, folder=folder,
-            binary=astra_sim, announce=announce, **limit,
-        )  # fmt: skip
-        _say(workload, result, json_output, ())
+        of_astra_sim: dict[str, Any] = {
+            "granularity": granularity, "passes": chosen, "folder": folder, "binary": astra_sim,
+            "announce": announce, **limit,
+        }  # fmt: skip
+        if engine == BOTH:
+            compared = registry.converter("engines-compared")(workload, on, **of_astra_sim)
+            show_comparison(compared, json_output)
+            raise typer.Exit(0 if compared.agrees else 1)
+        _say(workload, registry.engine(engine)(workload, on, **of_astra_sim), json_output, ())
         return
-    system = traced_system(folder) if system is None else system
+    on = traced_system(folder) if on is None else on
     granularity = "kernel" if granularity is None else granularity
     written = chained_by(read_document(folder))
     if communication_order is None and written == CommunicationOrder.COMMUNICATOR:
@@ -134,9 +157,9 @@ def simulate_command(
         "granularity": granularity, "algorithm": algorithm, "kernels": durations, "passes": chosen,
         "fused_attention": not attention_as_written, "communication_order": communication_order,
     }  # fmt: skip
-    result = workload.simulate(system, engine=engine, **options)
+    result = workload.simulate(on, engine=engine, **options)
     if timeline is not None or html is not None or network is not None:
-        recording = record(workload, system, **options)
+        recording = record(workload, on, **options)
         if timeline is not None:
             registry.converter("timeline")(recording, timeline)
         if html is not None:

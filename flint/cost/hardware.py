@@ -134,6 +134,7 @@ class System:
         accelerator: the device.
         network: tiers, innermost first; the last one reaches everybody.
         stated: the network's figures as they stand, with their sources.
+        without: what was left out of it (see ``flint.cost.simplified``).
     """
 
     name: str
@@ -141,6 +142,7 @@ class System:
     accelerator: Accelerator
     network: tuple[Tier, ...]
     stated: tuple[Stated, ...] = field(default=(), compare=False)
+    without: tuple[str, ...] = ()
 
     def tier(self, span: int) -> Tier:
         """The innermost tier that reaches ``span`` consecutive devices."""

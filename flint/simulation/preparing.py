@@ -84,6 +84,8 @@ def setting(
     described = system if isinstance(system, System) else load_system(system)
     fitted, notes = fit(described, devices)
     check_algorithm(algorithm)
+    if described.without:
+        notes.append(f"{described.name} is taken without {', '.join(described.without)}")
     estimator = read_measured(Path(kernels)) if isinstance(kernels, str | Path) else kernels
     costs = Costs(Prices(fitted, algorithm, estimator or kernel_seconds))
     measured = estimator if isinstance(estimator, Measured) else None

@@ -17,7 +17,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from flint.cost.systems import system_names
+from flint.cost.hardware import System
+from flint.cost.simplified import without
+from flint.cost.systems import load_system, system_names
 from flint.errors import FlintError, UsageError
 from flint.execution.chains import CommunicationOrder
 
@@ -76,20 +78,21 @@ def check_replaceable(folder: Path) -> None:
         )
 
 
-def traced_system(folder: Path) -> str:
-    """Name of the system that the folder's traces were written for; dgx-h100 without traces.
+def traced_system(folder: Path) -> System:
+    """The system that the folder's traces were written for; dgx-h100 without traces.
 
     Raises:
         UsageError: it is a user's own, whose file may be anywhere.
         FlintError: no workload folder.
     """
-    stated = str(read_document(folder).get("system", "dgx-h100"))
+    document = read_document(folder)
+    stated = str(document.get("system", "dgx-h100"))
     if stated not in system_names():
         raise UsageError(
             f"{folder}: its traces are for {stated!r}, a system of your own: give its file with "
             "--system"
         )
-    return stated
+    return without(load_system(stated), document.get("without", ()))
 
 
 def chained_by(document: dict[str, Any]) -> CommunicationOrder:

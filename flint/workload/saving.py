@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,7 @@ class Saved:
         folder: where.
         granularity: op, kernel or region.
         system: name of the system that durations are for.
+        without: what was left out of it (see ``flint.cost.simplified``).
         ranks: number of ranks with a trace.
         partial: whether ranks are missing, so that no simulator can run the folder.
         manifest: what the ET writer says of its files (JSON form).
@@ -52,6 +53,7 @@ class Saved:
     folder: Path
     granularity: str
     system: str
+    without: tuple[str, ...]
     ranks: int
     partial: bool
     manifest: dict[str, Any]
@@ -66,8 +68,11 @@ def save(
     granularity: str = "kernel",
     passes: Iterable[str | Chosen] = (),
     communication_order: str = "rank",
+    unordered_starts: bool = False,
+    reduce_ranks: int | None = None,
     annotate: bool = False,
     announce: Callable[[int, int], None] | None = None,
+    expect: Callable[[Any], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Saved:
     """Write a workload folder.
@@ -82,8 +87,15 @@ def save(
         communication_order: ``"rank"``: a rank issues its communications one after another, as
             consumers with one communication stream need it; ``"communicator"``: those of each
             communicator, for consumers with a stream for each.
+        unordered_starts: leave compute nodes that wait for nothing without dependencies; by default
+            each waits for the one of them before it, which changes no time and keeps consumers
+            fast.
+        reduce_ranks: write traces of at most so many ranks that stand for all (see
+            ``flint.workload.reducing``).
         annotate: put op, layer, source, dtype and shapes into every ET node.
         announce: called with (bytes, traces) before the first trace is written.
+        expect: called before with what ASTRA-sim will need for the traces of all ranks (see
+            ``flint.converters.chakra.astra_sim.forecast``).
         progress: called with (ranks written, ranks to write).
 
     Raises:
@@ -97,7 +109,8 @@ def save(
             "execution traces need the per-device program that XLA's partitioner makes of it"
         )
     described = system if isinstance(system, System) else load_system(system)
-    chosen = chosen_ranks(ranks, workload.mesh.size)
+    if reduce_ranks is not None and not (isinstance(ranks, str) and ranks == "all"):
+        raise UsageError("ranks that stand for all are chosen by Flint: leave --ranks out")
     graphs = [apply(program.graph, granularity) for program in workload.programs]
     passes = tuple(passes)
     if passes:  # few want any, and their modules take a moment
@@ -105,26 +118,38 @@ def save(
 
         what_if = parse_passes(passes)
         graphs = [transform(graph, what_if) for graph in graphs]
+    programs = tuple(
+        replace(program, graph=graph)
+        for program, graph in zip(workload.programs, graphs, strict=True)
+    )
+    traced, reduced = replace(workload, programs=programs), None
+    if reduce_ranks is not None:
+        from flint.workload.reducing import reduce_ranks as reduce
+
+        reduced = reduce(traced, reduce_ranks)
+        traced = reduced.workload
+    chosen = chosen_ranks(ranks, traced.mesh.size)
     write = registry.converter("chakra")
     with _whole(folder) as partial_folder:
         manifest = write(
-            [
-                (graph, program.ranks.array())
-                for graph, program in zip(graphs, workload.programs, strict=True)
-            ],
-            workload.mesh,
+            [(program.graph, program.ranks.array()) for program in traced.programs],
+            traced.mesh,
             partial_folder,
             system=described,
-            ranks=None if len(chosen) == workload.mesh.size else chosen,
+            ranks=None if len(chosen) == traced.mesh.size else chosen,
             annotate=annotate,
             communication_order=communication_order,
+            unordered_starts=unordered_starts,
+            whole=workload.mesh if reduced else None,
             metadata={"granularity": granularity, "order": str(workload.order)},
             announce=announce,
+            expect=expect,
             progress=progress,
         ).to_json()
+        manifest["reduced"] = reduced and reduced.to_json()
         saved = Saved(
-            folder, granularity, described.name, len(chosen),
-            len(chosen) != workload.mesh.size, manifest,
+            folder, granularity, described.name, described.without, len(chosen),
+            len(chosen) != traced.mesh.size, manifest,
         )  # fmt: skip
         _write_programs(workload, partial_folder)
         _write_document(partial_folder, _document(workload) | _traces_document(saved))
@@ -186,6 +211,7 @@ def _traces_document(saved: Saved) -> dict[str, Any]:
     return {
         "granularity": saved.granularity,
         "system": saved.system,
+        "without": list(saved.without),
         "partial": saved.partial,
         "et": saved.manifest,
     }

@@ -100,12 +100,15 @@ class Model:
             )
             return left, _LISTED + max(map(sum, ways)) + self._adding(kind, parties - 1, added)
         delay = int(self.system["endpoint-delay"])
-        if self.system[f"{_NAMES[kind]}-implementation"][dim] == "direct":
+        how = self.system[f"{_NAMES[kind]}-implementation"][dim]
+        if how == "direct":
             # To everybody at once, over the farthest way, and no message slows another down.
             far = parties // 2 if self.topology[dim] == "Ring" else 1
             taken = delay + rounds * (self._over(dim, far, message) + delay)
             return left, taken + self._adding(kind, 1, added)
-        in_line = parties * (parties - 1) // 2 if kind == A2A else rounds * (parties - 1)
+        in_line = rounds * (parties - 1)
+        if kind == A2A and how != "direct1":  # which sends one message at a time, each straight
+            in_line = parties * (parties - 1) // 2
         taken = delay + in_line * (self._over(dim, 1, message) + delay)
         return left, taken + self._adding(kind, parties - 1, added)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -25,19 +24,6 @@ EMBEDDED_KEYS = {
     "step_seconds", "compute_seconds", "communication_seconds", "exposed_communication_seconds",
     "idle_seconds", "peak_memory_bytes", "flops", "mfu", "fits", "programs", "notes", "engine",
 }  # fmt: skip
-
-
-@pytest.fixture
-def binary(tmp_path, monkeypatch):
-    """An executable with the name that ASTRA-sim's build gives its analytical simulator."""
-    place = tmp_path / "bin"
-    place.mkdir()
-    path = place / "AstraSim_Analytical_Congestion_Unaware"
-    script = Path(__file__).with_name("astra_sim_stand_in.py")
-    path.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -P "{script}" "$@"\n')
-    path.chmod(0o755)
-    monkeypatch.delenv("FLINT_ASTRA_SIM", raising=False)
-    return path
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ from flint.simulation.result import Figures, ProgramResult, SimulationResult
 from flint.simulation.running import simulate as simulate_embedded
 from flint.workload.folder import chained_by, is_workload_folder, read_document, traced_system
 from flint.workload.programs import Program
+from flint.workload.reducing import stands_for
 from flint.workload.saving import save
 from flint.workload.workload import Workload
 
@@ -76,20 +77,24 @@ def simulate(
         raise UsageError("ASTRA-sim simulates at least 2 ranks; use --engine embedded")
     program = astra_sim_binary(Path(binary) if binary is not None else None)
     chosen = parse_passes(passes)
-    written = _written(Path(folder)) if folder is not None else None
-    described = _described(system, folder)
+    written = written_traces(folder)
+    described = described_system(system, folder)
     level = granularity or str((written or {}).get("granularity", "kernel"))
-    reusable = folder is not None and _fits(written, system, granularity) and not chosen
+    reusable = is_reusable(written, system, granularity) and not chosen
     ours = simulate_embedded(
         workload, described, granularity=level, passes=chosen,
         communication_order=chained_by(written if reusable and written else {}),
     )  # fmt: skip
-    with _traces(
-        workload, described, level, chosen, Path(folder) if reusable and folder else None, announce
-    ) as place:
-        done = run_astra_sim(place, binary=program, time_limit=time_limit)
+    done = run_traces(
+        workload, described, level, chosen, Path(folder) if reusable and folder else None, announce,
+        binary=program, time_limit=time_limit,
+    )  # fmt: skip
+    stands = written["et"].get("reduced") if reusable and written else None
+    if stands:
+        done = _of_everybody(done, stands_for(workload.mesh, stands["mesh"]))
     notes = [
         f"{program.name} took {done.seconds:.3g} s; 1 cycle is 1 ns",
+        *((stands["meaning"],) if stands else ()),
         *(() if reusable else ("traces of all ranks were written for it and removed",)),
         *(f"after pass {item}" for item in chosen),
         "kernels last as long as the folder's traces say"
@@ -103,31 +108,61 @@ def simulate(
     return _result(workload, ours, done, tuple(notes))
 
 
-def _written(folder: Path) -> dict[str, Any] | None:
-    """What the folder's document says, where it has traces of all ranks."""
-    if not is_workload_folder(folder):
+def written_traces(folder: str | Path | None) -> dict[str, Any] | None:
+    """What a folder's document says, where the folder has traces of all ranks."""
+    if folder is None or not is_workload_folder(Path(folder)):
         return None
-    document = read_document(folder)
-    whole = document.get("partial") is False and (folder / "et").is_dir()
+    document = read_document(Path(folder))
+    whole = document.get("partial") is False and (Path(folder) / "et").is_dir()
     return document if whole else None
 
 
-def _described(system: str | System | None, folder: str | Path | None) -> System:
+def described_system(system: str | System | None, folder: str | Path | None) -> System:
+    """The cluster that is asked for; else the one of the folder's traces, else dgx-h100."""
     if isinstance(system, System):
         return system
     if system is None:
-        system = traced_system(Path(folder)) if folder is not None else "dgx-h100"
+        return traced_system(Path(folder)) if folder is not None else load_system("dgx-h100")
     return load_system(system)
 
 
-def _fits(
+def is_reusable(
     written: dict[str, Any] | None, system: str | System | None, granularity: str | None
 ) -> bool:
-    """Whether the traces are what is asked for; a user's own file may have changed since."""
+    """Whether a folder's traces are what is asked for; a user's own file may have changed since."""
     if written is None or isinstance(system, System):
         return False
-    same_system = system is None or (system in system_names() and system == written.get("system"))
+    named = system in system_names() and system == written.get("system")
+    same_system = system is None or (named and not written.get("without"))
     return same_system and granularity in (None, written.get("granularity"))
+
+
+def run_traces(
+    workload: Workload,
+    system: System,
+    granularity: str,
+    passes: tuple[Chosen, ...],
+    folder: Path | None,
+    announce: Callable[[int, int], None] | None,
+    *,
+    binary: Path,
+    time_limit: float,
+) -> AstraSimRun:
+    """Simulate the folder's traces, or without one traces that are written for it and removed."""
+    with _traces(workload, system, granularity, passes, folder, announce) as place:
+        return run_astra_sim(place, binary=binary, time_limit=time_limit)
+
+
+def _of_everybody(done: AstraSimRun, stands: NDArray[np.int64]) -> AstraSimRun:
+    """What the ranks that were simulated say for all that they stand for."""
+
+    def spread(column: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(np.array(column)[stands].tolist())
+
+    return replace(
+        done, cycles=spread(done.cycles), exposed=spread(done.exposed),
+        communication=spread(done.communication),
+    )  # fmt: skip
 
 
 @contextmanager

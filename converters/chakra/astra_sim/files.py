@@ -33,10 +33,13 @@ from flint.mesh.groups import StridedGroups
 from flint.mesh.network_dims import NetworkDims
 
 #: Links -> how (all-reduce, all-gather, reduce-scatter) and all-to-all run on them.  Rings work
-#: for any number of ranks; halving-doubling needs powers of two and knows no all-to-all.
+#: for any number of ranks; halving-doubling needs powers of two and knows no all-to-all.  Through a
+#: switch a rank sends the messages of an all-to-all one after another ("direct1"), because in the
+#: congestion-unaware simulator those that leave at once do not share its port: 8 ranks would be up
+#: to 7 times too fast.
 _IMPLEMENTATION: Final = {
     "Ring": ("ring", "ring"),
-    "Switch": ("ring", "direct"),
+    "Switch": ("ring", "direct1"),
     "FullyConnected": ("direct", "direct"),
 }
 
@@ -64,6 +67,7 @@ def write_astra_sim_files(
     dims: NetworkDims,
     system: System,
     groups: dict[str, list[int]],
+    whole: NetworkDims | None = None,
 ) -> int:
     """Write the four files.
 
@@ -72,13 +76,14 @@ def write_astra_sim_files(
         dims: the network.
         system: the cluster.
         groups: id to ranks.
+        whole: the network that this one stands for (see ``flint.workload.reducing``).
 
     Returns:
         Bytes written.
     """
     texts = {
-        "system.json": json.dumps(_system(dims, system), indent=2) + "\n",
-        "network.yml": network_text(dims, system),
+        "system.json": json.dumps(_system(whole or dims, system), indent=2) + "\n",
+        "network.yml": network_text(dims, system, whole),
         "remote_memory.json": json.dumps({"memory-type": "NO_MEMORY_EXPANSION"}) + "\n",
         "comm_groups.json": groups_text(groups),
     }
@@ -95,19 +100,23 @@ def groups_text(groups: dict[str, list[int]]) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n" if groups else "{}\n"
 
 
-def network_text(dims: NetworkDims, system: System) -> str:
+def network_text(dims: NetworkDims, system: System, whole: NetworkDims | None = None) -> str:
     """The network file: bandwidth in GiB/s (2^30 bytes), latency in ns.
+
+    Dims that stand for longer ones have links by which a ring takes as long as theirs.
 
     It is JSON and by that YAML: the simulator came with networks in YAML and then with the same
     ones in JSON (astra-sim/astra-sim, examples/network/analytical).
     """
+    real = whole or dims
     tiers = [
         system.tier(size * stride)
-        for size, stride in zip(dims.npus_count, dims.strides, strict=True)
+        for size, stride in zip(real.npus_count, real.strides, strict=True)
     ]
+    sizes = zip(real.npus_count, real.strides, tiers, dims.npus_count, strict=True)
     links = [
-        link_of(StridedGroups(dims.world, ((size, stride),)), tier, system)
-        for size, stride, tier in zip(dims.npus_count, dims.strides, tiers, strict=True)
+        link_of(StridedGroups(real.world, ((size, stride),)), tier, system, few)
+        for size, stride, tier, few in sizes
     ]
     rows: dict[str, list[object]] = {
         "topology": [tier.topology for tier in tiers],
@@ -119,27 +128,32 @@ def network_text(dims: NetworkDims, system: System) -> str:
     return "{" + ",\n ".join(lines) + "}\n"
 
 
-def link_of(groups: StridedGroups, tier: Tier, system: System) -> tuple[float, float]:
+def link_of(
+    groups: StridedGroups, tier: Tier, system: System, few: int | None = None
+) -> tuple[float, float]:
     """Bytes per second and seconds per hop of a dim.
 
     Args:
         groups: the ranks along the dim.
         tier: the one whose links the network file names.
         system: the cluster, as it is described.
+        few: ranks along the dim that the simulator has; all by default.
     """
     if groups.size < 2:
         return tier.rate, tier.latency
+    few = few or groups.size
     with suppress(UsageError):  # ranks that fill no node evenly lie as they come
         system, _ = fit(system, groups.world)
-    steps = groups.size - 1
+    # Over a full mesh all messages go at once, and wait for one latency, however many they are.
+    messages = groups.size - 1 if tier.topology == "FullyConnected" else few - 1
     bandwidth, latency = math.inf, 0.0
     for profile in place(groups, system).profiles:
         seconds = sum(level.share / level.members / level.bandwidth for level in profile)
-        bandwidth = min(bandwidth, steps / groups.size / seconds)
+        bandwidth = min(bandwidth, (few - 1) / few / seconds)
         waited = sum(ring_steps(level) * level.tier.latency for level in profile)
-        latency = max(latency, waited / steps / _HOPS[tier.topology])
+        latency = max(latency, waited / messages / _HOPS[tier.topology])
     if tier.topology == "FullyConnected":
-        bandwidth /= steps  # its messages go to everybody at once, over a link each
+        bandwidth /= few - 1  # its messages go to everybody at once, over a link each
     return bandwidth, latency
 
 

@@ -116,6 +116,11 @@ def astra_sim_binary(binary: Path | None = None) -> Path:
     return path.resolve()
 
 
+def is_congestion_aware(binary: Path) -> bool:
+    """Whether messages share links in that simulator, by the name that ASTRA-sim's build gives."""
+    return binary.name.endswith("Congestion_Aware")
+
+
 def astra_sim_command(folder: Path, binary: Path) -> tuple[str, ...]:
     """The command line for a workload folder.  Raises FlintError if one of its files is absent."""
     folder = folder.resolve()

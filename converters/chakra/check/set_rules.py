@@ -113,7 +113,7 @@ def implementations(facts: Facts) -> Iterator[Hits]:
 def endpoint_delay(facts: Facts) -> Iterator[Hits]:
     """With an endpoint delay of 0 the simulator aborts or hangs at the first collective."""
     delay = facts.set.system.get("endpoint-delay")
-    if isinstance(delay, int | float) and not int(delay) and _collects(facts):
+    if isinstance(delay, int | float) and delay < 1 and _collects(facts):
         yield whole_set(
             f"endpoint-delay of the system file is {delay}: consumers abort or hang at the first "
             "collective; write at least 1 (ns)"

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.converters.chakra.durations import whole_micros
 from flint.converters.chakra.schema import COLLECTIVE_KIND, NodeType
-from flint.converters.chakra.write.durations import whole_micros
 from flint.converters.chakra.write.rank_classes import Stamps
 from flint.converters.chakra.write.records import NodeColumns
 from flint.cost.hardware import System

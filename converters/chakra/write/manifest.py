@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.converters.chakra.astra_sim.forecast import Forecast
 from flint.mesh.ranks import from_mask
 
 #: Runs of ranks beyond this are counted, not listed.
@@ -53,6 +54,9 @@ class Manifest:
         tags: message tags in use.
         system: what durations were computed for.
         order: how communications are chained.
+        ordered_starts: compute nodes that wait for nothing but the one of these before them, over
+            all structures (see ``flint.converters.chakra.write.starts``).
+        forecast: what ASTRA-sim will need; None where ranks are missing.
     """
 
     bytes: int
@@ -64,6 +68,8 @@ class Manifest:
     tags: int
     system: str
     order: str
+    ordered_starts: int
+    forecast: Forecast | None
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists, dicts, numbers and texts."""
@@ -71,6 +77,7 @@ class Manifest:
         content["structures"] = [
             {name: getattr(item, name) for name in item.__slots__} for item in self.structures
         ]
+        content["forecast"] = self.forecast and asdict(self.forecast)
         return content
 
 

@@ -21,6 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.converters.chakra.astra_sim.files import groups_text, write_astra_sim_files
+from flint.converters.chakra.astra_sim.forecast import (
+    Forecast,
+    forecast,
+    messages_in,
+    messages_of,
+)
 from flint.converters.chakra.comm_groups import GroupIds
 from flint.converters.chakra.schema import COLLECTIVE_KIND, NodeType
 from flint.converters.chakra.write.columns import node_columns, placeholder
@@ -34,6 +40,7 @@ from flint.converters.chakra.write.records import (
     metadata_record,
     stamp_bytes,
 )
+from flint.converters.chakra.write.starts import one_after_another
 from flint.converters.chakra.write.trace_files import FileClass, FileWriter
 from flint.cost.hardware import System
 from flint.errors import FlintError, UsageError
@@ -49,7 +56,7 @@ from flint.host.environment import DISTRIBUTION, installed_version
 from flint.host.readable import human_bytes
 from flint.mesh.groups import Groups
 from flint.mesh.mesh import Mesh
-from flint.mesh.network_dims import network_dims
+from flint.mesh.network_dims import NetworkDims, network_dims
 
 Ints = NDArray[np.int64]
 
@@ -67,8 +74,11 @@ def write(
     annotate: bool = False,
     lookahead: Lookahead = "own",
     communication_order: str = CommunicationOrder.RANK,
+    unordered_starts: bool = False,
+    whole: Mesh | None = None,
     metadata: Mapping[str, str] | None = None,
     announce: Callable[[int, int], None] | None = None,
+    expect: Callable[[Forecast], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Manifest:
     """Write the traces of a workload and ASTRA-sim's files beside them.
@@ -83,9 +93,14 @@ def write(
         lookahead: iterations that may overlap, for all loops; each loop's own by default.
         communication_order: "rank" chains all communications of a rank, "communicator" those of
             each communicator (for consumers that have a stream for each).
+        unordered_starts: leave compute nodes that wait for nothing without dependencies, instead of
+            one after another (see ``flint.converters.chakra.write.starts``).
+        whole: the mesh that this one stands for (see ``flint.workload.reducing``).
         metadata: further texts for the traces' metadata.
         announce: called with (bytes, files) once it is known that the disk has room for them,
             before the first is written.
+        expect: called, before the first trace is written, with what ASTRA-sim will need for traces
+            of all ranks.
         progress: called with (ranks written, ranks to write).
 
     Raises:
@@ -100,7 +115,7 @@ def write(
     dims = network_dims(mesh)
     ids = GroupIds(dims, (groups for plan in plans for groups in plan.collective_groups()))
     head = metadata_record(_metadata(mesh, system, metadata or {}))
-    build = _Build(plans, ids, system, head, annotate, lookahead, world)
+    build = _Build(plans, ids, dims, system, head, annotate, lookahead, world, unordered_starts)
     groups: dict[str, list[int]] = {}
     for plan in plans:
         for used in dict.fromkeys(plan.collective_groups()):
@@ -113,6 +128,9 @@ def write(
     total = sum(len(item.ranks) for item in build.files)
     if announce is not None:
         announce(needed, total)
+    expected = forecast(build.nodes, build.messages) if total == world else None
+    if expect is not None and expected is not None:
+        expect(expected)
     try:
         (folder / "et").mkdir()
         (folder / "astra-sim").mkdir()
@@ -121,7 +139,9 @@ def write(
             writer.write(item)
         writer.finish()
         (folder / "et/nodes.parquet").write_bytes(table)
-        beside = write_astra_sim_files(folder / "astra-sim", dims, system, groups)
+        beside = write_astra_sim_files(
+            folder / "astra-sim", dims, system, groups, network_dims(whole) if whole else None
+        )
     except OSError as error:
         raise FlintError(f"{folder}: cannot be written: {error.strerror or error}") from error
     return Manifest(
@@ -134,6 +154,8 @@ def write(
         tags=build.tags.count,
         system=system.name,
         order=f"one chain per {order}",
+        ordered_starts=build.ordered_starts,
+        forecast=expected,
     )
 
 
@@ -181,14 +203,19 @@ class _Build:
 
     plans: list[_Plan]
     ids: GroupIds
+    dims: NetworkDims
     system: System
     head: bytes
     annotate: bool
     lookahead: Lookahead
     world: int
+    unordered_starts: bool
     files: list[FileClass] = field(default_factory=list)
     summaries: list[StructureSummary] = field(default_factory=list)
     table: NodeTable = field(default_factory=NodeTable)
+    ordered_starts: int = 0
+    nodes: int = 0
+    messages: int = 0
     tags: Tags = field(init=False)
     _last: tuple[WorkloadGraph, bytes, Unrolled] | None = None
 
@@ -212,6 +239,7 @@ class _Build:
 
     def _program(self, number: int, plan: _Plan, side: Side) -> None:
         tags = self.tags.of(side, number)
+        messages = messages_of(plan.communications, self.dims)
         texts, notes = None, None
         for structure in plan.structures:
             unrolled = self._unroll(plan, structure)
@@ -219,10 +247,17 @@ class _Build:
                 texts = texts_of(unrolled.graphs)
                 notes = texts.notes() if self.annotate else None
             emission = emit(unrolled, plan.communications, structure.parts, plan.chains)
+            if not self.unordered_starts:
+                emission, ordered = one_after_another(emission)
+                self.ordered_starts += ordered
             stamps = stamps_of(structure, plan.communications, plan.used, self.ids)
             nodes = node_columns(
                 unrolled, emission, structure.parts, stamps, tags, self.system, notes
             )
+            ranks = len(structure.ranks)
+            self.nodes += ranks * len(emission)
+            detail = unrolled.detail[emission.instance]
+            self.messages += ranks * messages_in(emission, detail, messages)
             self.table.add(len(self.summaries), unrolled, emission, texts)
             found = self._classes(structure, stamps, nodes if len(nodes) else placeholder())
             self.files.extend(found)

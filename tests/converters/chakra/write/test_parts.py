@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flint.converters.chakra.astra_sim.files import network_text, write_astra_sim_files
 from flint.converters.chakra.comm_groups import GroupIds
-from flint.converters.chakra.write.durations import whole_micros
+from flint.converters.chakra.durations import whole_micros
 from flint.converters.chakra.write.encode import put_varints, varint, varint_width
 from flint.cost.collectives import collective_cost
 from flint.cost.fitting import fit

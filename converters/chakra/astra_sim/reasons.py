@@ -1,0 +1,195 @@
+"""Reasons: where ASTRA-sim prices a communication by another model than the embedded engine.
+
+The idea: each known difference is a line of a table: what it is, which communications have it, and
+whether the simulator is slower or faster by it.  A difference that no line explains is an error.
+
+    reason(item, dims, links, aware=False, slower=True)     # "" if the two should agree
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from flint.converters.chakra.network import Network
+from flint.cost.hardware import System
+from flint.cost.placement import hops, place
+from flint.graph.communication import Communication
+from flint.mesh.network_dims import NetworkDims
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a communication is to the simulator.
+
+    Attributes:
+        kind: StableHLO kind.
+        aware: the simulator's messages share links.
+        listed: its group is a list of ranks, not whole network dims.
+        dims: network dims that it extends over; of messages, that the farthest one crosses.
+        topologies: of these dims.
+        tiers: tiers of the system that its dims lie on, with a number for each dim.
+        crossings: tiers of the system that its members meet on, or its messages pass.
+        message: it is a message between two ranks.
+    """
+
+    kind: str
+    aware: bool
+    listed: bool
+    dims: int
+    topologies: frozenset[str]
+    tiers: tuple[int, ...]
+    crossings: int
+    message: bool
+
+    @property
+    def to_all(self) -> bool:
+        """Whether it is an all-to-all."""
+        return self.kind in ("all_to_all", "ragged_all_to_all")
+
+
+SLOWER: Final = frozenset({True})
+FASTER: Final = frozenset({False})
+EITHER: Final = SLOWER | FASTER
+
+#: (what it is, the communications that have it, whether the simulator is slower by it).
+_REASONS: Final[tuple[tuple[str, Callable[[Facts], bool], frozenset[bool]], ...]] = (
+    (
+        "a broadcast is a tree of whole messages in traces",
+        lambda f: f.kind == "collective_broadcast",
+        EITHER,
+    ),
+    (
+        "the congestion-aware simulator passes the two links of a switch one after the other",
+        lambda f: f.aware and "Switch" in f.topologies,
+        SLOWER,
+    ),
+    (
+        "messages on a ring share links in the congestion-aware simulator",
+        lambda f: f.aware and "Ring" in f.topologies,
+        SLOWER,
+    ),
+    (
+        "a message across several network dims pays for the first of them only",
+        lambda f: f.message and f.dims > 1,
+        EITHER,
+    ),
+    (
+        "a network dim has one kind of link, the mean of those that lie on it",
+        lambda f: (f.message or f.listed) and f.crossings > f.dims,
+        EITHER,
+    ),
+    (
+        "links of one kind in a network dim: messages on shorter ways pay the same",
+        lambda f: f.message and f.dims == 1 and f.tiers[0] > 0,
+        SLOWER,
+    ),
+    (
+        "network.yml has the links of a torus' dim as one; a message takes one of them",
+        lambda f: (f.message or f.listed) and "Ring" in f.topologies,
+        EITHER,
+    ),
+    (
+        "an all-to-all passes network dims one after another",
+        lambda f: f.to_all and f.dims > 1 and not f.listed,
+        EITHER,
+    ),
+    (
+        "a listed group exchanges with everybody by way of its neighbours",
+        lambda f: f.to_all and f.listed,
+        SLOWER,
+    ),
+    (
+        "an all-to-all on a ring goes round in one direction",
+        lambda f: f.to_all and "Ring" in f.topologies,
+        EITHER,
+    ),
+    (
+        "the messages of an all-to-all follow one another, each with its latency",
+        lambda f: f.to_all and "Switch" in f.topologies,
+        SLOWER,
+    ),
+    (
+        "messages of a listed group that cross several network dims pay for the first of them",
+        lambda f: f.listed and f.dims > 1,
+        EITHER,
+    ),
+    (
+        "a listed group runs as a ring",
+        lambda f: f.listed and "FullyConnected" in f.topologies,
+        EITHER,
+    ),
+    (
+        "network dims on the same links are passed one after another",
+        lambda f: not f.listed and len(set(f.tiers)) < len(f.tiers),
+        EITHER,
+    ),
+)
+
+
+def reason(item: Communication, dims: NetworkDims, links: System, aware: bool, slower: bool) -> str:
+    """Why the simulator's time may be another one; "" where it should not.
+
+    Args:
+        item: the communication.
+        dims: the network's dims.
+        links: the system, fitted to the mesh.
+        aware: the simulator's messages share links.
+        slower: the simulator takes longer than the embedded engine.
+    """
+    facts = _facts(item, dims, links, aware)
+    for text, applies, direction in _REASONS:
+        if slower in direction and applies(facts):
+            return text
+    return ""
+
+
+def _facts(item: Communication, dims: NetworkDims, links: System, aware: bool) -> Facts:
+    tiers = [
+        links.network.index(links.tier(size * stride))
+        for size, stride in zip(dims.npus_count, dims.strides, strict=True)
+    ]
+    used, listed, crossings = _extent(item, dims, links)
+    mine = tuple(tiers[dim] for dim in used)
+    return Facts(
+        item.kind, aware, listed, len(used),
+        frozenset(links.network[tier].topology for tier in mine), mine, crossings,
+        item.permutation is not None,
+    )  # fmt: skip
+
+
+def _extent(
+    item: Communication, dims: NetworkDims, links: System
+) -> tuple[tuple[int, ...], bool, int]:
+    """Network dims that it extends over, whether it is listed, and tiers that it passes."""
+    network = Network(dims.npus_count)
+    if item.permutation is not None:
+        ranks = np.arange(dims.world, dtype=np.int64)
+        target = item.permutation.target
+        sends = (target >= 0) & (target != ranks)
+        differ = np.array(
+            [
+                ranks // stride % size != target // stride % size
+                for size, stride in zip(dims.npus_count, dims.strides, strict=True)
+            ]
+        )[:, sends]
+        farthest = int(differ.sum(axis=0).argmax())
+        _, ways = hops(item.permutation, links)
+        return tuple(np.flatnonzero(differ[:, farthest]).tolist()), False, len(ways)
+    assert item.groups is not None
+    mask = dims.mask(item.groups)
+    crossings = max(len(profile) for profile in place(item.groups, links).profiles)
+    if mask is not None:
+        return tuple(np.flatnonzero(mask).tolist()), False, crossings
+    table = item.groups.table()
+    spans = [
+        dim
+        for dim, (size, stride) in enumerate(
+            zip(network.npus_count, network.strides(), strict=True)
+        )
+        if any(len(np.unique(row[row >= 0] // stride % size)) > 1 for row in table[:64])
+    ]
+    return tuple(spans), True, crossings

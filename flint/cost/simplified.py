@@ -1,0 +1,72 @@
+"""Systems without what only some simulators model: launches, protocols, reductions in switches.
+
+The idea: two simulators can be compared where both have the same hardware.  What one of them does
+not know is left out of the system, by name, and the system says so.
+
+    plain = without(load_system("dgx-h100"), ("launches", "protocols", "in-network"))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from flint.cost.hardware import System, Tier
+from flint.errors import UsageError
+
+
+def _no_launches(system: System) -> System:
+    accelerator = replace(system.accelerator, launch_overhead=0.0)
+    return replace(system, accelerator=accelerator)
+
+
+def _no_protocols(system: System) -> System:
+    return _of_tiers(system, lambda tier: replace(tier, protocols=()))
+
+
+def _no_in_network(system: System) -> System:
+    def others(tier: Tier) -> Tier:
+        names = tuple(name for name in tier.algorithms if name != "in-network")
+        return replace(tier, algorithms=names or ("ring",))
+
+    return _of_tiers(system, others)
+
+
+def _of_tiers(system: System, change: Callable[[Tier], Tier]) -> System:
+    return replace(system, network=tuple(map(change, system.network)))
+
+
+#: What can be left out -> how.
+PARTS: Final[Mapping[str, Callable[[System], System]]] = {
+    "launches": _no_launches,
+    "protocols": _no_protocols,
+    "in-network": _no_in_network,
+}
+
+
+def parse_parts(texts: Iterable[str]) -> tuple[str, ...]:
+    """``["launches,protocols", "in-network"]`` as names, in the table's order.
+
+    Raises:
+        UsageError: nothing is called so.
+    """
+    named = {part.strip() for text in texts for part in text.split(",")}
+    unknown = sorted(named - set(PARTS))
+    if unknown:
+        raise UsageError(
+            f"a system has no {unknown[0]!r} to do without; there are: {', '.join(PARTS)}"
+        )
+    return tuple(part for part in PARTS if part in named)
+
+
+def without(system: System, parts: Iterable[str]) -> System:
+    """The system without some of ``PARTS``.
+
+    Raises:
+        UsageError: nothing is called so.
+    """
+    left_out = parse_parts([*system.without, *parts])
+    for part in left_out:
+        system = PARTS[part](system)
+    return replace(system, without=left_out)
