@@ -11,8 +11,9 @@ the written form and makes these kernels of it:
 2. What is computed from scores element by element, moved, or reduced along rows belongs to them,
    up to the contractions that use them up.  There must be an exponential, such a contraction, and a
    reduction or (in a backward pass that knows the rows' sums) a second product that makes scores.
-   Scores that anything else reads (stored for the backward pass of a scan, returned, communicated)
-   are needed in memory, and nothing is changed.
+   Scores that anything else reads (returned, communicated) are needed in memory, and nothing is
+   changed.  Scores that are only kept for a backward pass are not: behind a barrier, or in rows
+   that one loop stores and another reads (``flint.passes.attention_saved``).
 3. What can run without leaving the scores is one kernel: the forward pass.  What needs something
    that was computed elsewhere from its results (the gradient) is the next one.  Scores that it
    takes over from the first are computed again: their product and an exponential each are added.
@@ -35,7 +36,15 @@ from flint.graph.building import with_tables
 from flint.graph.graph import NodeKind, Tables, WorkloadGraph
 from flint.graph.work import Role
 from flint.passes.attention_kernels import BACKWARD, FORWARD, contracted
-from flint.passes.attention_scores import MAX_HEAD, Known, ScoreFinder, Scores, known_values
+from flint.passes.attention_saved import known_inside, without_saved_scores
+from flint.passes.attention_scores import (
+    MAX_HEAD,
+    NO_ROWS,
+    Rows,
+    ScoreFinder,
+    Scores,
+    known_values,
+)
 
 #: Attention that is left alone, where ``fuse_attention`` is given a place to count it.
 LEFT = "attention is timed as written: fused, its kernel and another one would wait for each other"
@@ -68,26 +77,31 @@ def attention_kernels(graph: WorkloadGraph) -> int:
 
 
 def _in_block(
-    graph: WorkloadGraph, tables: Tables, inputs: NDArray[np.int8], left: dict[str, int] | None
+    graph: WorkloadGraph,
+    tables: Tables,
+    inputs: NDArray[np.int8],
+    left: dict[str, int] | None,
+    rows: Rows = NO_ROWS,
 ) -> WorkloadGraph | None:
     """A block with its attention fused; None if there is none in it or below."""
     if not len(graph) or not _any_candidate(graph):
         return None
-    known = known_values(graph, inputs)
-    changed = False
+    written, known = graph, known_values(graph, inputs)
+    graph, saved = without_saved_scores(graph, known, tables)
+    changed = graph is not written
+    if changed:
+        known = known_values(graph, inputs)
     loops = list(graph.loops)
     for node in np.flatnonzero(graph.kind == NodeKind.LOOP).tolist():
         loop = loops[int(graph.detail[node])]
-        operands = graph.operand[graph.operand_ptr[node] : graph.operand_ptr[node + 1]]
-        given = known[operands].copy()
-        given[: loop.carried] = Known.NOTHING
-        body = _in_block(loop.body, tables, given, left)
+        given = known_inside(graph, node, known)
+        body = _in_block(loop.body, tables, given, left, saved.get(node, NO_ROWS))
         if body is not None:
             loops[int(graph.detail[node])] = replace(loop, body=body)
             changed = True
     if changed:
         graph = replace(graph, loops=tuple(loops))
-    fused = _fuse(graph, tables, known, left)
+    fused = _fuse(graph, tables, known, left, rows)
     return fused if fused is not None else graph if changed else None
 
 
@@ -96,13 +110,17 @@ def _any_candidate(graph: WorkloadGraph) -> bool:
 
 
 def _fuse(
-    graph: WorkloadGraph, tables: Tables, known: NDArray[np.int8], left: dict[str, int] | None
+    graph: WorkloadGraph,
+    tables: Tables,
+    known: NDArray[np.int8],
+    left: dict[str, int] | None,
+    rows: Rows,
 ) -> WorkloadGraph | None:
-    block = ScoreFinder(graph, known)
+    block = ScoreFinder(graph, known, rows)
     pieces = block.find()
     for piece in pieces:
         block.split(piece)
-    pieces = [piece for piece in pieces if _is_forward_first(block, piece)]
+    pieces = [piece for piece in pieces if block.begins(piece)]
     if not pieces:
         return None
     try:
@@ -128,11 +146,3 @@ def _one_by_one(
         else:
             kept.append(piece)
     return fused
-
-
-def _is_forward_first(block: ScoreFinder, piece: Scores) -> bool:
-    """The first kernel has the exponential and the product that makes scores."""
-    first = [node for node, kernel in piece.members.items() if kernel == 0]
-    return any("exponential" in block.names[node] for node in first) and any(
-        node in piece.makers for node in first
-    )

@@ -8,7 +8,7 @@ that of its parts, without hidden scores and with those that it computes again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from flint.graph.graph import Ints, NodeKind, Tables, WorkloadGraph
 from flint.graph.joins import joins, narrowed
 from flint.graph.work import Role, Unit
-from flint.passes.attention_scores import LIGHT, Known, ScoreFinder, Scores
+from flint.passes.attention_scores import LIGHT, Again, Known, ScoreFinder, Scores
 from flint.passes.columns import pointer, row_of_entry, total_by_row
 from flint.passes.contract import Columns, contract, surviving
+from flint.passes.order_edges import with_more_edges
 
 FORWARD: Final = "attention"
 BACKWARD: Final = "attention_backward"
@@ -43,6 +44,10 @@ def contracted(block: ScoreFinder, pieces: Sequence[Scores], tables: Tables) -> 
         for node, kernel in piece.members.items():
             kernel_of.setdefault(node, (number, kernel))
     again, causal = _rewired(block, pieces, kernel_of)
+    graph = replace(graph, operand=again.operand, operand_ptr=again.ptr)
+    graph = with_more_edges(graph, list(dict.fromkeys(again.held)))
+    dead, unread = _dead(block, graph)
+    kernel_of = {node: key for node, key in kernel_of.items() if not dead[node]}
     graph = _with_work(graph, pieces, kernel_of, again.recomputed, causal)
     leaders: dict[tuple[int, int], int] = {}
     for node in sorted(kernel_of):
@@ -50,14 +55,11 @@ def contracted(block: ScoreFinder, pieces: Sequence[Scores], tables: Tables) -> 
         if block.role[node] == Role.CONTRACTION and block.role[chosen] != Role.CONTRACTION:
             leaders[kernel_of[node]] = node
     op, role = graph.op.copy(), graph.role.copy()
-    for (_, kernel), leader in leaders.items():
-        op[leader] = tables.ops.index(BACKWARD if kernel else FORWARD)
+    for (number, kernel), leader in leaders.items():
+        later = kernel or pieces[number].rows
+        op[leader] = tables.ops.index(BACKWARD if later else FORWARD)
         role[leader] = Role.OPAQUE
-    graph = replace(
-        graph, op=op, role=role, tables=tables, operand=again.operand, operand_ptr=again.ptr
-    )
-    dead, unread = _dead(block, graph, kernel_of)
-    graph = narrowed(graph, unread)
+    graph = narrowed(replace(graph, op=op, role=role, tables=tables), unread)
     cluster = np.full(len(graph), -1, np.int64)
     leader_of: list[int] = []
     numbers: dict[tuple[int, int], int] = {}
@@ -83,12 +85,14 @@ class _Rewired:
 
     Attributes:
         ptr, operand: CSR columns.
-        recomputed: kernels that compute scores of an earlier one again.
+        recomputed: kernels that compute scores of an earlier one again, and by which products.
+        held: who waits for which join, by taking scores from behind it.
     """
 
     ptr: Ints
     operand: Ints
-    recomputed: frozenset[tuple[int, int]]
+    recomputed: Mapping[tuple[int, int], Again]
+    held: list[tuple[int, int]]
 
 
 def _rewired(
@@ -101,7 +105,8 @@ def _rewired(
     """
     counts: list[int] = []
     operands: list[int] = []
-    recomputed: set[tuple[int, int]] = set()
+    recomputed: dict[tuple[int, int], Again] = {}
+    held: list[tuple[int, int]] = []
     causal: set[int] = set()
     for node in range(len(block.kind)):
         key = kernel_of.get(node)
@@ -118,10 +123,16 @@ def _rewired(
                 if block.known[value] == Known.BY_POSITION and piece.square:
                     causal.add(key[0])
                 continue
-            other = kernel_of.get(block.producer[value])
+            maker = block.producer[block.named[value]]
+            if block.named[value] != value:
+                held.append((node, block.producer[value]))
+            if maker in piece.rows:
+                _add(recomputed, key, piece.rows[maker])
+                continue
+            other = kernel_of.get(maker)
             crosses = other is not None and other[0] == key[0] and other[1] < key[1]
             if crosses and block.elements[value] == piece.elements:
-                recomputed.add(key)
+                _add(recomputed, key, block.again(piece, maker, key[1]))
                 for maker in piece.makers:
                     if piece.members[maker] < key[1]:
                         new.update(dict.fromkeys(block.operands(maker)))
@@ -130,9 +141,14 @@ def _rewired(
         counts.append(len(new))
         operands += new
     rewired = _Rewired(
-        pointer(np.array(counts, np.int64)), np.array(operands, np.int64), frozenset(recomputed)
+        pointer(np.array(counts, np.int64)), np.array(operands, np.int64), recomputed, held
     )
     return rewired, frozenset(causal)
+
+
+def _add(found: dict[tuple[int, int], Again], key: tuple[int, int], more: Again) -> None:
+    products, exponential = found.get(key, ((), False))
+    found[key] = tuple(dict.fromkeys(products + more[0])), exponential or more[1]
 
 
 def _looked_through(
@@ -155,7 +171,7 @@ def _with_work(
     graph: WorkloadGraph,
     pieces: Sequence[Scores],
     kernel_of: dict[int, tuple[int, int]],
-    recomputed: frozenset[tuple[int, int]],
+    recomputed: Mapping[tuple[int, int], Again],
     causal: frozenset[int],
 ) -> WorkloadGraph:
     """Work of members: hidden scores left out, scores that are computed again added."""
@@ -170,20 +186,22 @@ def _with_work(
         dtype[items] = np.where(matmul, graph.work_dtype[first], dtype[items])
         if number in causal:
             flops[items] = _visible(flops[items], piece.square)
-    for key in recomputed:
-        number, kernel = key
-        piece = pieces[number]
+    left = set(kernel_of.values())
+    for key, (products, exponential) in recomputed.items():
+        if key not in left:
+            continue
+        piece = pieces[key[0]]
+        kind = int(dtype[graph.work_ptr[piece.makers[0]]])
+        # Of the products that are computed again, and of the exponentials of their results.
+        sizes = np.array([[work, piece.elements] for _, work, _ in products], np.int64)
+        if key[0] in causal:
+            sizes = _visible(sizes, piece.square)
         home = next(node for node, other in kernel_of.items() if other == key)
-        for maker in piece.makers:
-            if piece.members[maker] < kernel:
-                first = int(graph.work_ptr[maker])
-                gemm = int(graph.work_gemm[first])
-                rows = extra.setdefault(home, [])
-                rows.append((Unit.MATMUL, int(dtype[first]), int(flops[first]), gemm))
-                count = piece.elements
-                if number in causal:
-                    count = int(_visible(np.array([count], np.int64), piece.square)[0])
-                rows.append((Unit.TRANSCENDENTAL, int(dtype[first]), count, -1))
+        rows = extra.setdefault(home, [])
+        for (_, _, gemm), (work, count) in zip(products, sizes.tolist(), strict=True):
+            rows.append((Unit.MATMUL, kind, work, gemm))
+            if exponential:
+                rows.append((Unit.TRANSCENDENTAL, kind, count, -1))
     counts = np.diff(graph.work_ptr)
     at = {node: int(graph.work_ptr[node + 1]) for node in extra}
     where = [at[node] for node in sorted(extra) for _ in extra[node]]
@@ -210,9 +228,7 @@ def _visible(flops: Ints, positions: int) -> Ints:
     return visible
 
 
-def _dead(
-    block: ScoreFinder, graph: WorkloadGraph, kernel_of: dict[int, tuple[int, int]]
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _dead(block: ScoreFinder, graph: WorkloadGraph) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Nodes that only made what kernels now make for themselves, shape [nodes], and the values
     that joins hand on for nothing else, shape [values]."""
     was = np.bincount(block.graph.operand, minlength=graph.values)
@@ -234,7 +250,7 @@ def _dead(
             lost[given_up] = True
             continue
         light = block.kind[node] == NodeKind.COMPUTE and block.role[node] in LIGHT
-        if node in kernel_of or not light or ordered[node]:
+        if not light or ordered[node]:
             continue
         if lost[results].any() and not users[results].any():
             dead[node] = True

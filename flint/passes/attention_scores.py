@@ -8,15 +8,17 @@ what lies between belongs to them too.  ``flint.passes.attention`` says what cou
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flint.graph.graph import NodeKind, WorkloadGraph
-from flint.graph.joins import joins, renames
+from flint.graph.joins import behind, joins, renames
 from flint.graph.work import Role
 
 #: The largest head that fused kernels take.
@@ -27,6 +29,13 @@ LIGHT: Final = (Role.ELEMENTWISE, Role.MOVEMENT, Role.REDUCTION, Role.GENERATE, 
 #: What scores go through without becoming something else.
 _WHOLE: Final = (Role.ELEMENTWISE, Role.MOVEMENT, Role.ALIAS)
 _RANK_OPS: Final = ("partition_id", "replica_id")
+
+
+#: What makes scores: (node, FLOPs, number of the GEMM) of products; whether an exponential follows.
+Again = tuple[tuple[tuple[int, int, int], ...], bool]
+#: Of a block the nodes that slice scores stored elsewhere, with what makes such scores.
+Rows = Mapping[int, Again]
+NO_ROWS: Final[Rows] = MappingProxyType({})
 
 
 class Known(IntEnum):
@@ -78,6 +87,8 @@ class Scores:
         members: nodes, with the kernel that each belongs to once it is known.
         makers: contractions that make scores.
         users: contractions that use them up.
+        rows: slices of scores that a loop has stored, and their other names, which no kernel
+            reads -> what makes the scores again.
         square: positions of queries and keys are as many.
         escapes: another node reads scores.
     """
@@ -86,6 +97,7 @@ class Scores:
     members: dict[int, int] = field(default_factory=dict)
     makers: list[int] = field(default_factory=list)
     users: list[int] = field(default_factory=list)
+    rows: dict[int, Again] = field(default_factory=dict)
     square: int = 0
     escapes: bool = False
 
@@ -93,12 +105,16 @@ class Scores:
 class ScoreFinder:
     """One block's columns as lists, and what was found in it."""
 
-    def __init__(self, graph: WorkloadGraph, known: NDArray[np.int8]) -> None:
+    def __init__(self, graph: WorkloadGraph, known: NDArray[np.int8], rows: Rows = NO_ROWS) -> None:
         self.graph = graph
+        self.rows = rows
         self.known = known.tolist()
         self.kind = graph.kind.tolist()
-        # A join keeps what it hands on, whoever reads that: it is in no kernel.
-        self.role = np.where(joins(graph), Role.OPAQUE, graph.role).tolist()
+        # A join is in no kernel: scores behind it are a later kernel's.
+        joining = joins(graph)
+        self.joins = joining.tolist()
+        self.role = np.where(joining, Role.OPAQUE, graph.role).tolist()
+        self.named: list[int] = behind(graph, joining).tolist()
         self.names = [graph.tables.ops[i] for i in graph.op.tolist()]
         self.operand: list[int] = graph.operand.tolist()
         self.operand_ptr: list[int] = graph.operand_ptr.tolist()
@@ -110,6 +126,8 @@ class ScoreFinder:
         self.of_value: dict[int, int] = {}
         self.pieces: list[Scores] = []
         self._into: list[int] = []
+        #: Products that made rows -> the first such row.
+        self._made_by: dict[object, int] = {}
 
     def operands(self, node: int) -> list[int]:
         return self.operand[self.operand_ptr[node] : self.operand_ptr[node + 1]]
@@ -129,6 +147,14 @@ class ScoreFinder:
 
     def _visit(self, node: int) -> None:
         operands = self.operands(node)
+        if node in self.rows:
+            self._row(node, self.rows[node])
+            return
+        if self.joins[node]:
+            for value, result in zip(operands, self.results(node), strict=True):
+                if value in self.of_value:
+                    self.of_value[result] = self.of_value[value]
+            return
         touched = {self._piece(self.of_value[v]) for v in operands if v in self.of_value}
         if self.kind[node] != NodeKind.COMPUTE:
             for number in touched:
@@ -137,16 +163,17 @@ class ScoreFinder:
         role = self.role[node]
         made = self._makes_scores(node)
         if made is not None and not touched:
-            self.pieces.append(made)
-            self._into.append(len(self._into))
             made.members[node] = 0
             made.makers.append(node)
-            self.of_value[self.first[node]] = len(self.pieces) - 1
+            self.of_value[self.first[node]] = self._new(made)
             return
         if not touched:
             return
         number = self._joined(touched)
         piece = self.pieces[number]
+        if role == Role.ALIAS and self.producer[self.named[operands[0]]] in piece.rows:
+            self._row(node, piece.rows[self.producer[self.named[operands[0]]]], number)
+            return
         if role == Role.CONTRACTION:
             piece.members[node] = 0
             piece.users.append(node)
@@ -160,6 +187,26 @@ class ScoreFinder:
                     self.of_value[value] = number
         else:
             piece.escapes = True
+
+    def _row(self, node: int, again: Again, number: int | None = None) -> None:
+        """Let the result of a node be scores that a loop has stored.
+
+        Rows that the same products made belong to the same piece.
+        """
+        value = self.first[node]
+        if number is None:
+            first = self._made_by.setdefault(again[0], value)
+            if first == value:
+                square = _square(self.graph.type_of(value).shape)
+                self.of_value[value] = self._new(Scores(self.elements[value], square=square))
+            number = self._piece(self.of_value[first])
+        self.of_value[value] = number
+        self.pieces[number].rows[node] = again
+
+    def _new(self, piece: Scores) -> int:
+        self.pieces.append(piece)
+        self._into.append(len(self._into))
+        return len(self.pieces) - 1
 
     def _makes_scores(self, node: int) -> Scores | None:
         graph = self.graph
@@ -177,9 +224,7 @@ class ScoreFinder:
             return None
         if any(self.elements[value] >= elements for value in self.operands(node)):
             return None
-        # Dims of as many positions as the longest one, twice or more: queries and keys.
-        longest = max(shape)
-        return Scores(elements, square=longest if shape.count(longest) > 1 else 0)
+        return Scores(elements, square=_square(shape))
 
     def _piece(self, number: int) -> int:
         while self._into[number] != number:
@@ -195,6 +240,7 @@ class ScoreFinder:
             into.members |= other.members
             into.makers += other.makers
             into.users += other.users
+            into.rows |= other.rows
             into.escapes |= other.escapes or other.elements != into.elements
             into.square = min(into.square, other.square)
         return first
@@ -202,9 +248,23 @@ class ScoreFinder:
     def _is_attention(self, piece: Scores) -> bool:
         names = [self.names[node] for node in piece.members]
         reduces = any(self.role[node] == Role.REDUCTION for node in piece.members)
-        exponential = any("exponential" in name for name in names)
+        exponential = any("exponential" in name for name in names) or bool(piece.rows)
         normal = reduces or len(piece.makers) > 1
         return exponential and normal and bool(piece.users) and not piece.escapes
+
+    def begins(self, piece: Scores) -> bool:
+        """The first kernel makes scores, and has the exponential or scores that were stored."""
+        first = [node for node, kernel in piece.members.items() if kernel == 0]
+        exponential = any("exponential" in self.names[node] for node in first) or piece.rows
+        return bool(exponential) and any(node in piece.makers for node in first)
+
+    def again(self, piece: Scores, node: int, before: int) -> Again:
+        """What makes the scores of a member again, by the kernels before the one ``before``."""
+        work, gemm = self.graph.work_flops, self.graph.work_gemm
+        makers = [maker for maker in piece.makers if piece.members[maker] < before]
+        first = [(maker, int(self.graph.work_ptr[maker])) for maker in makers]
+        products = tuple((maker, int(work[i]), int(gemm[i])) for maker, i in first)
+        return products, node not in piece.makers
 
     def split(self, piece: Scores) -> None:
         """Say for every member to which kernel it belongs, and take in what lies between members.
@@ -243,3 +303,9 @@ class ScoreFinder:
                     continue
                 needed.add(other)
                 piece.members[other] = level[other]
+
+
+def _square(shape: tuple[int, ...]) -> int:
+    """Positions, where there are as many of queries as of keys: the longest dim, if it is twice."""
+    longest = max(shape)
+    return longest if shape.count(longest) > 1 else 0

@@ -28,7 +28,7 @@ def without_unneeded(graph: WorkloadGraph) -> WorkloadGraph:
         detail = int(graph.detail[node])
         read = _read(loops[detail])
         keep[graph.operand_ptr[node] : graph.operand_ptr[node + 1]] = read
-        loops[detail] = _with_inputs(loops[detail], read)
+        loops[detail] = with_inputs(loops[detail], read)
     if keep.all():
         return graph
     given_up = graph.operand[~keep]
@@ -51,7 +51,7 @@ def _read(loop: Loop) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     return read[: loop.body.inputs]
 
 
-def _with_inputs(loop: Loop, kept: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Loop:
+def with_inputs(loop: Loop, kept: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Loop:
     """A loop whose body has some of its inputs only."""
     body = loop.body
     left = np.concatenate([kept, np.ones(body.values - body.inputs, dtype=bool)])

@@ -7,6 +7,7 @@ elements 2 B H S^2 D; a causal mask leaves S (S + 1) / 2 of S^2 pairs.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from flint.graph.verification import verify
 from flint.graph.work import Unit
 from flint.passes import apply
 from flint.passes.attention import LEFT, attention_kernels, fuse_attention
+from flint.passes.dead_invariants import without_unneeded
 from tests.stablehlo.helpers import walked
 
 B, H, K, S, D = 2, 4, 2, 64, 16
@@ -139,7 +141,7 @@ def test_in_a_scan_with_rematerialisation() -> None:
     ]
 
 
-def test_scores_that_are_returned_or_stored_stay_as_they_are_written() -> None:
+def test_scores_that_are_returned_stay_as_they_are_written() -> None:
     def returned(q, k, v):
         weights = jax.nn.softmax(q @ k.swapaxes(-1, -2))
         return weights @ v, weights
@@ -147,13 +149,106 @@ def test_scores_that_are_returned_or_stored_stay_as_they_are_written() -> None:
     graph = graph_of(returned, HEADS, HEADS, HEADS)
     assert fuse_attention(graph) is graph
 
-    def stored(q, ks):
-        step = lambda q, k: (additive(q, k, k), None)  # noqa: E731
-        return jnp.sum(jax.lax.scan(step, q, ks)[0])
 
-    stack = jax.ShapeDtypeStruct((3, *HEADS.shape), jnp.float32)
-    found = kernels(fused(jax.grad(stored, argnums=1), HEADS, stack))
-    assert found == []
+LAYERS = 3
+X = jax.ShapeDtypeStruct((B, S, H * D), jnp.bfloat16)
+
+
+def layer(x, weight):
+    """A mixing layer whose queries, keys and values are made by products."""
+    q, k, v = (x @ weight[i] for i in range(3))
+    heads = (B, S, H, D)
+    mixed = grouped(q.reshape(heads), k.reshape(heads)[:, :, :K], v.reshape(heads)[:, :, :K])
+    return jnp.tanh(x + mixed.reshape(x.shape) @ weight[3])
+
+
+def trained(scan: bool, wrap=lambda layer: layer) -> WorkloadGraph:
+    """The gradients of weights of some layers, attention fused."""
+    wrapped = wrap(layer)
+
+    def loss(weights, x):
+        if scan:
+            x, _ = jax.lax.scan(lambda x, w: (wrapped(x, w), None), x, weights)
+        else:
+            for number in range(LAYERS):
+                x = wrapped(x, weights[number])
+        return jnp.sum(x.astype(jnp.float32))
+
+    weights = jax.ShapeDtypeStruct((LAYERS, 4, H * D, H * D), jnp.bfloat16)
+    graph = without_unneeded(fused(jax.grad(loss), weights, X))
+    verify(graph)
+    return graph
+
+
+def repeated(graph: WorkloadGraph) -> list[tuple[str, int]]:
+    """``kernels``, loops multiplied, sorted."""
+    found = []
+    for block, times in graph.walk():
+        alone = replace(block, loops=())
+        found += kernels(alone) * times
+    return sorted(found)
+
+
+def test_in_a_scan_that_stores_scores_attention_is_what_it_is_layer_by_layer() -> None:
+    scanned, unrolled = trained(scan=True), trained(scan=False)
+    each = [("attention", 2 * CAUSAL), ("attention_backward", 5 * CAUSAL)]
+    assert repeated(scanned) == repeated(unrolled) == sorted(each * LAYERS)
+    # Neither loop carries or reads rows of scores.
+    inputs = [
+        loop.body.type_of(value) for loop in scanned.loops for value in range(loop.body.inputs)
+    ]
+    assert all(kind.elements < LAYERS * B * H * S * S for kind in inputs)
+    assert all(
+        kind.elements < B * H * S * S
+        for loop in scanned.loops
+        for kind in (loop.body.type_of(v) for v in loop.body.operand.tolist())
+        if kind.shape[:1] != (LAYERS,)
+    )
+    transcendentals = [
+        sum(times * int(block.transcendentals_by_node().sum()) for block, times in graph.walk())
+        for graph in (scanned, unrolled)
+    ]
+    assert transcendentals[0] == transcendentals[1]
+
+
+@pytest.mark.parametrize("scan", [True, False])
+def test_scores_that_a_policy_keeps_behind_a_barrier_are_not_kept_by_kernels(scan: bool) -> None:
+    policy = jax.checkpoint_policies.dots_saveable
+    graph = trained(scan, lambda layer: jax.checkpoint(layer, policy=policy))
+    found = repeated(graph)
+    assert found.count(("attention", 2 * CAUSAL)) == LAYERS
+    assert [flops for _, flops in found].count(5 * CAUSAL) == LAYERS
+    for block, _ in graph.walk():
+        behind = set()
+        for node in block:
+            held = node.op == "optimization_barrier" or any(n.index in behind for n in node.inputs)
+            if held:
+                behind.add(node.index)
+            assert held or node.op != "attention_backward"
+    assert all(
+        kind.elements < B * H * S * S
+        for block, _ in graph.walk()
+        for node in block
+        for kind in node.result_types
+        if kind.shape[:1] != (LAYERS,)
+    )
+
+
+def test_rows_that_are_read_otherwise_are_stored() -> None:
+    """The scan gives its scores to the program as well."""
+
+    def loss(weights, x):
+        def step(x, w):
+            q = (x @ w).reshape(B, S, H, D).swapaxes(1, 2).astype(jnp.float32)
+            scores = jax.nn.softmax(q @ q.swapaxes(-1, -2))
+            return (scores @ q).swapaxes(1, 2).reshape(x.shape).astype(x.dtype), scores
+
+        x, scores = jax.lax.scan(step, x, weights)
+        return jnp.sum(x.astype(jnp.float32)), scores
+
+    weights = jax.ShapeDtypeStruct((LAYERS, H * D, H * D), jnp.bfloat16)
+    graph = graph_of(jax.grad(loss, has_aux=True), weights, X)
+    assert kernels(fuse_attention(graph)) == []
 
 
 @pytest.mark.parametrize("vocabulary", [256, 1024])
