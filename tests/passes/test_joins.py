@@ -139,6 +139,15 @@ def test_hoisting_takes_a_gather_past_the_barrier_that_held_it_back(in_a_loop: b
     assert not any(item for item in needs.values())
 
 
+def test_collectives_on_two_sides_of_a_barrier_are_no_bucket() -> None:
+    """The second one waits for the first, though it takes nothing from it."""
+    g = Graph()
+    first, other = g.reduce_scatter(g.input(WEIGHT)), g.input(WEIGHT)
+    held, made = g.barrier(other, first, of=(WEIGHT, SHARD))
+    apart = transform(g.finish(g.reduce_scatter(held), made), ["bucket:bytes=1MiB"])
+    assert names(apart).count("reduce_scatter") == 2
+
+
 def test_a_join_can_hand_on_less() -> None:
     g = Graph()
     x, y, z = g.input(), g.input(SHARD), g.input(WEIGHT)

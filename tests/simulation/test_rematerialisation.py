@@ -145,5 +145,6 @@ def test_layers_are_computed_again_when_the_schedule_for_an_h100_says_so(tmp_pat
         assert [run for run in found if run[0] is Phase.RECOMPUTE] == [(Phase.RECOMPUTE, 2)] * 6
         assert [phase for phase, _ in found[1:]] == [Phase.RECOMPUTE, Phase.BACKWARD] * 6
         assert sum(count for phase, count in found if phase is Phase.BACKWARD) == 6 * 4 - 1
-    dropped = products(flint.convert(path, drop_barriers=True))
-    assert dropped[0] != (Phase.FORWARD, 12)
+    dropped = flint.convert(path, drop_barriers=True)
+    assert products(dropped)[0] != (Phase.FORWARD, 12)
+    assert dropped.options["drop_barriers"] is True

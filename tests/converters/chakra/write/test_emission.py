@@ -209,5 +209,6 @@ def test_of_barriers_one_behind_another_one_node_is_left(tmp_path):
     """Not 6 x 6 edges: the last one stands for what the others wait for, too."""
     write_all(tmp_path, held_back(made=6, used=6, barriers=4))
     found = nodes(tmp_path, 0)
-    assert sum(len(node.data_deps) for node in found) == 12
-    assert [node.name for node in found].count("optimization_barrier") == 1
+    assert [node.name for node in found] == ["dot"] * 6 + ["optimization_barrier"] + ["add"] * 6
+    assert list(found[6].data_deps) == [1, 2, 3, 4, 5, 6]
+    assert [list(node.data_deps) for node in found[7:]] == [[7]] * 6
