@@ -203,3 +203,16 @@ def test_kernels_last_as_long_as_in_the_embedded_engine(binary):
     gpu = workload.simulate("dgx-h100", engine="astra-sim", binary=binary)
     embedded = workload.simulate("dgx-h100")
     assert gpu.compute_seconds == pytest.approx(embedded.compute_seconds, abs=1e-6)
+
+
+def test_means_leave_out_a_rank_without_a_trace(binary):
+    """Rank 0's kernels take as long in both engines; what rank 1 computes is unknown."""
+    profile = flint.convert_traces(
+        [ROOT / "tests" / "data" / "traces" / "resnet50_ddp_nccl_rank0.json.gz"]
+    )
+    theirs = profile.simulate("dgx-h100", engine="astra-sim", binary=binary)
+    ours = profile.simulate("dgx-h100")
+    assert theirs.compute_seconds == pytest.approx(ours.compute_seconds, rel=0.01)
+    document = theirs.to_json()
+    assert document["programs"][1]["compute_seconds"] is None
+    assert document["mfu"] is None

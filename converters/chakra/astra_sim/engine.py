@@ -204,8 +204,13 @@ def _result(
         ranks = program.ranks.array()
         last = float(cycles[ranks].max()) * _CYCLE
         figures = _figures(mine.figures, done, ranks, last)
+        if not program.traced:
+            figures = replace(mine.figures, step_seconds=last)
         programs.append(replace(mine, figures=figures, classes=()))
-    together = _figures(ours.figures, done, np.arange(len(cycles)), step)
+    busy = [number for number, mine in enumerate(ours.programs) if mine.figures.compute_seconds > 0]
+    busy = busy or list(range(len(programs)))
+    counted = np.concatenate([workload.programs[number].ranks.array() for number in busy])
+    together = _figures(ours.figures, done, counted, step)
     return SimulationResult(
         system=ours.system,
         granularity=ours.granularity,
@@ -214,7 +219,7 @@ def _result(
         ranks=ours.ranks,
         behaviours=ours.ranks,
         memory_bytes=ours.memory_bytes,
-        figures=replace(together, mfu=_mfu(programs, step)),
+        figures=replace(together, mfu=_mfu([programs[number] for number in busy], step)),
         programs=tuple(programs),
         notes=notes,
     )
