@@ -46,9 +46,10 @@ TARGETS: tuple[str, ...] = ("flint.frontends.jax.targets.table:targets",)
 SPARES: Mapping[str, str] = {
     "flint.frontends.jax.partition.child": "jax",
     "flint.frontends.torch.emission": "torch",
-    "flint.frontends.torch.ranks.root_masks": "torch",
-    "flint.frontends.torch.ranks.signatures": "torch",
     "flint.frontends.torch.session": "torch",
+    "torch.distributed.pipelining": "torch",
+    "torch.testing._internal.distributed.fake_pg": "torch",
+    "torch.utils.backend_registration": "torch",
 }
 
 #: The framework of a step that no argument's type decides.

@@ -132,7 +132,8 @@ class Capture:
             target: what the compiler compiles for (``flint targets``); the optimized level's.
             options: the words of ``flint.convert`` (``{"trip_count": 10}``); ``time_limit``
                 (seconds), ``memory_limit`` (bytes) of the compiler's process; at the optimized
-                level ``compiler_options``, XLA's flags by name.
+                level ``compiler_options``, XLA's flags by name; for PyTorch ``audit``, how many
+                ranks chosen at random are compared with what their program says.
 
         Raises:
             UsageError: a mesh that does not fit, an unknown level, target or option, a target that

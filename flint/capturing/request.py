@@ -32,12 +32,16 @@ class CaptureOptions:
         time_limit: seconds that the compiler's process may take.
         memory_limit: bytes that it may occupy.
         compiler_options: the compiler's own (XLA's flags), name -> value; optimized level only.
+        audit: ranks chosen at random that are recorded and compared with what their class says;
+            None: as many as cost less than a fifth of the capture. PyTorch only: one JAX program
+            is every rank's.
     """
 
     walk: WalkOptions = field(default_factory=WalkOptions)
     time_limit: float = TIME_LIMIT
     memory_limit: int = MEMORY_LIMIT
     compiler_options: Mapping[str, Any] = field(default_factory=dict)
+    audit: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +80,8 @@ def capture_options(options: CaptureOptions | Mapping[str, Any] | None) -> Captu
     """Options in the words of ``Capture.capture``.
 
     Raises:
-        UsageError: an unknown option, or a limit that is no positive number.
+        UsageError: an unknown option, a limit that is no positive number, or an audit of fewer
+            than no ranks.
     """
     if isinstance(options, CaptureOptions):
         return options
@@ -86,9 +91,13 @@ def capture_options(options: CaptureOptions | Mapping[str, Any] | None) -> Captu
     for key, value in limits.items():
         if not isinstance(value, int | float) or value <= 0:
             raise UsageError(f"{key}={value!r}: expected a positive number")
+    audit = given.pop("audit", None)
+    if audit is not None and (not isinstance(audit, int) or audit < 0):
+        raise UsageError(f"audit={audit!r}: expected a number of ranks, 0 for none")
     try:
-        return CaptureOptions(walk=walk_options(**given), compiler_options=compiler, **limits)
+        walk = walk_options(**given)
+        return CaptureOptions(walk=walk, compiler_options=compiler, audit=audit, **limits)
     except TypeError:
-        words = [*_WALK_WORDS, "time_limit", "memory_limit", "compiler_options"]
+        words = [*_WALK_WORDS, "time_limit", "memory_limit", "compiler_options", "audit"]
         unknown = ", ".join(sorted(set(given) - set(words)))
         raise UsageError(f"no option {unknown}; there are: {', '.join(words)}") from None

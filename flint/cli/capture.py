@@ -85,6 +85,16 @@ def capture_command(
         float,
         typer.Option("--memory-limit", help="Memory limit in GiB for the same.", callback=positive),
     ] = MEMORY_LIMIT / 2**30,
+    audit: Annotated[
+        int | None,
+        typer.Option(
+            "--audit",
+            min=0,
+            help="PyTorch: record N more ranks, chosen at random, and stop if one does not do what "
+            "its program says; 0 for none [default: as many as cost less than 20 % of the "
+            "capture]. Not for JAX, whose one program is every rank's.",
+        ),
+    ] = None,
     communication_order: CommunicationOrderOption = "rank",
     unordered_starts: UnorderedStartsOption = False,
     annotate: AnnotateOption = False,
@@ -96,6 +106,7 @@ def capture_command(
         "time_limit": time_limit,
         "memory_limit": int(memory_limit * 2**30),
         "compiler_options": _xla_options(xla_option),
+        "audit": audit,
     }
     if level == Level.LOGICAL:
         of_traces = {

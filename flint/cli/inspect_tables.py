@@ -51,6 +51,9 @@ def show(
         f"mesh {summary.mesh}: {summary.mesh.size:,} ranks, {programs} "
         f"program{'s' if programs > 1 else ''}, {human_flops(summary.cluster_flops)} in total"
     )
+    if "ranks recorded" in summary.input:
+        audited = summary.input.get("ranks audited", "none")
+        printer.line(f"recorded ranks: {summary.input['ranks recorded']}; audited: {audited}")
     if summary.compiled:
         for line in _compiled(summary.compiled):
             printer.line(line)

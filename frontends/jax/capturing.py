@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from flint import registry
 from flint.capturing.converting import program_inputs, workload_of
 from flint.capturing.request import Request
+from flint.errors import UsageError
 from flint.frontends.jax.compile.target_compiler import Compiled, Optimizer
 from flint.frontends.jax.internals.modules import batch_partitionable
 from flint.frontends.jax.internals.partitioning_rules import answer
@@ -61,6 +62,11 @@ def capture(request: Request) -> Workload:
     Raises:
         UsageError, FlintError: as ``flint.capturing.decorator.Capture.capture``.
     """
+    if request.options.audit is not None:
+        raise UsageError(
+            "audit (--audit) is for PyTorch, where few ranks are recorded for all: a JAX program "
+            "is every rank's; leave it out"
+        )
     with whole_tracebacks(), ExitStack() as stack:
         child = _child(request)
         if child is not None:

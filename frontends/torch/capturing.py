@@ -10,22 +10,23 @@ read and walked as any saved module is.
 from __future__ import annotations
 
 import hashlib
-import json
+import importlib
 import math
-import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from importlib import import_module
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from flint.capturing.converting import Part, workload_of_parts
 from flint.capturing.request import Request
 from flint.errors import FlintError, UsageError
 from flint.frontends.torch.children import run_all, scratch
-from flint.frontends.torch.ranks.behaviours import FEW, Answers, Behaviour, behaviours
+from flint.frontends.torch.evidence import Evidence
+from flint.frontends.torch.ranks import rank_report
+from flint.frontends.torch.ranks.audit import audit, chosen, default_count
+from flint.frontends.torch.ranks.behaviours import Behaviour, behaviours
+from flint.frontends.torch.ranks.partition import Partition, unlike_questions
+from flint.frontends.torch.ranks.rank_report import RankReport
 from flint.host.child_processes import Limits
 from flint.host.environment import check_version
 from flint.host.readable import counted
@@ -41,7 +42,7 @@ from flint.workload.workload import Workload
 #: Versions of torch whose private parts are known to be as used here.
 KNOWN_VERSIONS = ">=2.13,<2.14"
 
-_MODULE, _REPORT = "module.mlirbc", "report.json"
+_MODULE = "module.mlirbc"
 
 
 def capture(request: Request) -> Workload:
@@ -55,46 +56,20 @@ def capture(request: Request) -> Workload:
             f"level {request.level!s}: PyTorch runs op by op and has one level, partitioned"
         )
     check_version("torch", KNOWN_VERSIONS)
-    for name, frontend in SPARES.items():
-        if frontend == "torch":  # imported once, before children are forked
-            import_module(name)
     mesh = Mesh(request.shape, request.axes or ())
     limits = Limits(request.options.time_limit, request.options.memory_limit)
+    prepare()
     with scratch() as folder:
-        recorded: dict[int, Path] = {}
-
-        def sign(ranks: Sequence[int]) -> dict[int, str]:
-            stage(f"recording {counted(len(ranks), 'rank')}, {len(recorded):,} done before")
-
-            def work(rank: int, place: Path) -> None:
-                _record(request, mesh, rank, place)
-
-            recorded.update(run_all(work, ranks, folder, limits))
-            return {rank: _report(recorded[rank])["signature"] for rank in ranks}
-
-        def breaks() -> list[list[int]]:
-            known = _report(recorded[0])["breaks"]
-            return [known.get(axis, []) for axis in mesh.axes]
-
-        def answers() -> Answers:
-            return _answers([_report(place) for place in recorded.values()], mesh.size)
-
-        found = behaviours(mesh.shape, sign, breaks, answers)
-        parts = [_part(request, mesh, item, recorded) for item in found]
-        warnings: Counter[str] = Counter()
-        for item in found:
-            for text, count in _report(recorded[item.representative])["warnings"].items():
-                warnings[text] = max(warnings[text], count)
-        unseen = {text for place in recorded.values() for text in _report(place)["unseen"]}
-        if mesh.size > FEW and len(recorded) < mesh.size:
-            for text in unseen:
-                warnings[
-                    f"{text}: what only unrecorded ranks do is not captured ({len(recorded)} of "
-                    f"{mesh.size:,} were); compare torch.distributed.get_rank()"
-                ] = 1
-        warnings |= _not_recorded(answers(), recorded)
-        checked = ", ".join(str(rank) for rank in sorted(recorded)[:8])
-        more = ", ..." if len(recorded) > 8 else ""
+        recorder = _Recorder(request, mesh, limits, folder)
+        found, partition = behaviours(mesh.shape, recorder.sign, recorder.evidence, recorder.unseen)
+        parts = [_part(request, mesh, item, recorder.folders) for item in found]
+        digest = hashlib.sha256(b"".join(part.saved[0] for part in parts)).hexdigest()
+        before = set(recorder.folders)
+        count = request.options.audit
+        count = default_count(len(before)) if count is None else count
+        audited = chosen(mesh.size, before, count, f"{digest} {mesh.shape}".encode())
+        audit(found, audited, recorder.sign, recorder.difference)
+        warnings = recorder.warnings(partition, [item.representative for item in found])
     return workload_of_parts(
         parts,
         mesh,
@@ -102,68 +77,112 @@ def capture(request: Request) -> Workload:
         source={
             "function": request.name,
             "framework": "torch",
-            "ranks recorded": f"{checked}{more} of {mesh.size}",
-            "sha256": hashlib.sha256(b"".join(part.saved[0] for part in parts)).hexdigest(),
+            "ranks recorded": _listed(before, mesh.size),
+            "ranks audited": _listed(audited, mesh.size),
+            "sha256": digest,
         },
         warnings=dict(warnings),
     )
 
 
-def _record(request: Request, mesh: Mesh, rank: int, folder: Path) -> None:
-    """In a child: record one rank's step and leave its module and a report."""
-    from flint.frontends.torch.emission import emitted
-    from flint.frontends.torch.ranks.root_masks import root_masks
-    from flint.frontends.torch.ranks.signatures import signature
-    from flint.frontends.torch.session import record
-
-    recording = record(
-        request.function,
-        request.setup,
-        mesh.shape,
-        mesh.axes,
-        rank,
-        arguments=request.arguments,
-        settings=dict(request.settings),
-    )
-    made = emitted(recording, strict=request.options.walk.strict)
-    (folder / _MODULE).write_bytes(made.data)
-    warnings = Counter(recording.warnings) + Counter(made.warnings)
-    report = {
-        "signature": signature(recording),
-        "warnings": dict(warnings),
-        "breaks": dict(recording.breaks),
-        "asked": [zlib.compress(item).hex() for item in (*recording.asked, *root_masks(recording))],
-        "unseen": list(recording.unseen),
-    }
-    (folder / _REPORT).write_text(json.dumps(report))
+def prepare() -> None:
+    """Import once what every child needs, which takes longer than recording a small step."""
+    for name, frontend in SPARES.items():
+        if frontend == "torch":
+            importlib.import_module(name)
 
 
-def _report(folder: Path) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads((folder / _REPORT).read_text())
-    return document
+@dataclass(frozen=True, slots=True)
+class _Recorder:
+    """Records ranks, each in a child.
+
+    Attributes:
+        folders: rank -> what its child left.
+        reports: rank -> what it tells.
+    """
+
+    request: Request
+    mesh: Mesh
+    limits: Limits
+    place: Path
+    folders: dict[int, Path] = field(default_factory=dict)
+    reports: dict[int, RankReport] = field(default_factory=dict)
+
+    def sign(self, ranks: Sequence[int]) -> dict[int, str]:
+        """Record those that are not yet: rank -> its signature."""
+        new = [rank for rank in ranks if rank not in self.folders]
+        if new:
+            done = len(self.folders)
+            stage(f"recording {counted(len(new), 'rank')}, {done:,} done before")
+            self.folders.update(run_all(self._record, new, self.place, self.limits))
+            self.reports.update({rank: rank_report.read(self.folders[rank]) for rank in new})
+        return {rank: self.reports[rank].signature for rank in ranks}
+
+    def evidence(self) -> Iterator[Evidence]:
+        """What the ranks recorded so far tell of differences among ranks."""
+        for report in self.reports.values():
+            yield from report.evidence
+
+    def unseen(self) -> bool:
+        """Whether ranks recorded so far may have asked about themselves what was not seen."""
+        return any(report.unseen for report in self.reports.values())
+
+    def difference(self, one: int, other: int) -> str:
+        """What a rank does otherwise than another one."""
+        return rank_report.first_difference(self.folders[one], self.folders[other])
+
+    def warnings(self, partition: Partition, representatives: Sequence[int]) -> Counter[str]:
+        """What capturing noticed, text -> count."""
+        found: Counter[str] = Counter()
+        for rank in representatives:
+            found |= Counter(self.reports[rank].warnings)
+        done, world = len(self.reports), self.mesh.size
+        if done == world:
+            return found
+        for text in {text for report in self.reports.values() for text in report.unseen}:
+            found[
+                f"{text}: what only unrecorded ranks do is not captured ({done} of {world:,} "
+                "were); compare torch.distributed.get_rank()"
+            ] = 1
+        for place in (*partition.counted, *partition.left_out):
+            found[
+                f"the step compares its own rank{place} in more ways than are told apart: what "
+                f"only unrecorded ranks do is not captured ({done} of {world:,} were)"
+            ] = 1
+        for place in unlike_questions(report.evidence for report in self.reports.values()):
+            found[
+                f"the step compares its own rank{place} with other numbers on other ranks: what "
+                f"only unrecorded ranks do is not captured ({done} of {world:,} were)"
+            ] = 1
+        return found
+
+    def _record(self, rank: int, folder: Path) -> None:
+        """In a child: record one rank's step and leave its module and a report."""
+        from flint.frontends.torch.emission import emitted
+        from flint.frontends.torch.session import record
+
+        request = self.request
+        recording = record(
+            request.function,
+            request.setup,
+            self.mesh.shape,
+            self.mesh.axes,
+            rank,
+            arguments=request.arguments,
+            settings=dict(request.settings),
+        )
+        made = emitted(recording, strict=request.options.walk.strict)
+        (folder / _MODULE).write_bytes(made.data)
+        rank_report.write(folder, recording, Counter(recording.warnings) + Counter(made.warnings))
 
 
-def _answers(reports: Sequence[dict[str, Any]], world: int) -> Answers:
-    """Which ranks get the same answers to all that recorded ones asked about themselves."""
-    kinds = np.zeros(world, np.int64)
-    for text in sorted({text for report in reports for text in report["asked"]}):
-        packed = np.frombuffer(zlib.decompress(bytes.fromhex(text)), np.uint8)
-        bits = np.unpackbits(packed, count=world)
-        kinds = np.unique(kinds * 2 + bits, return_inverse=True)[1].astype(np.int64)
-    return Answers(kinds, any(report["unseen"] for report in reports))
-
-
-def _not_recorded(answers: Answers, recorded: Iterable[int]) -> Counter[str]:
-    """A warning of kinds of ranks none of which was recorded."""
-    seen, kinds = np.unique(answers.kinds[list(recorded)]), np.unique(answers.kinds)
-    if len(seen) == len(kinds):
-        return Counter()
-    return Counter(
-        [
-            f"the step compares its own rank in ways that make {len(kinds):,} kinds of ranks, of "
-            f"which {len(seen):,} were recorded: what only the other ranks do is not captured"
-        ]
-    )
+def _listed(ranks: Iterable[int], world: int) -> str:
+    """A few of some ranks: "0, 1, 7 of 64"."""
+    shown = sorted(ranks)
+    if not shown:
+        return "none"
+    more = ", ..." if len(shown) > 8 else ""
+    return f"{', '.join(map(str, shown[:8]))}{more} of {world}"
 
 
 def _part(request: Request, mesh: Mesh, item: Behaviour, recorded: dict[int, Path]) -> Part:

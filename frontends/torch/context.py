@@ -12,6 +12,7 @@ from typing import Any
 
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from flint.frontends.torch.evidence import Gathered
 from flint.frontends.torch.routing import Routing
 
 
@@ -21,14 +22,18 @@ class Capture:
 
     Attributes:
         shape: devices per mesh axis.
+        per_host: ranks per host.
         routing: how choices spread over experts.
         fake_mode: the FakeTensorMode that it runs in.
         ask_stage: asks a rank what reaches a pipeline stage.
         tell_stage: called with a pipeline stage and what reaches it from this rank.
         assumed: what has been assumed: text -> how often.
         known_values: tensor -> what is known of its value.
-        questions: masks over all ranks, as packed bits: where a question about the own rank has
-            one answer.
+        evidence: what tells ranks apart.
+        groups_made: place in the program -> ranks of the groups that it makes there, in order.
+        groups_known: name of a process group -> who is where in the groups of its kind.
+        shards_noted: placements of distributed tensors that have been looked at.
+        watch: called with what ops take that are no plain tensors.
         unseen: where the own rank was read without its questions being seen.
         backends: name of a process group -> the backend that was asked for; "" is the default
             group's.
@@ -37,13 +42,18 @@ class Capture:
     """
 
     shape: tuple[int, ...] = (1,)
+    per_host: int = 8
     routing: Routing = field(default_factory=Routing)
     fake_mode: Any = None
     ask_stage: Callable[[int, int], Any] | None = None
     tell_stage: Callable[[int, Any], None] | None = None
     assumed: Counter[str] = field(default_factory=Counter)
     known_values: Any = field(default_factory=WeakTensorKeyDictionary)
-    questions: set[bytes] = field(default_factory=set)
+    evidence: Gathered = field(default_factory=Gathered)
+    groups_made: dict[str, dict[tuple[int, ...], None]] = field(default_factory=dict)
+    groups_known: dict[str, Any] = field(default_factory=dict)
+    shards_noted: dict[Any, Any] = field(default_factory=dict)
+    watch: Callable[[Any], None] | None = None
     unseen: set[str] = field(default_factory=set)
     backends: dict[str, str] = field(default_factory=dict)
     preserved_gradients: dict[int, Callable[[], None]] = field(default_factory=dict)

@@ -24,7 +24,7 @@ from flint.frontends.torch import context, shims
 from flint.frontends.torch.cluster import cluster, device, registration
 from flint.frontends.torch.cluster.cuda import cuda_names
 from flint.frontends.torch.context import Capture
-from flint.frontends.torch.ranks import shard_boundaries, stage_shapes
+from flint.frontends.torch.ranks import stage_shapes
 from flint.frontends.torch.recording.following import following
 from flint.frontends.torch.recording.naming import Named, Names, local, names_of, roots
 from flint.frontends.torch.recording.recorder import Recorder
@@ -33,7 +33,14 @@ from flint.frontends.torch.recording.schemas import tensors_in
 from flint.frontends.torch.recording.tracking import Tracker
 from flint.frontends.torch.recording.watching import watching
 from flint.frontends.torch.routing import Routing, routing_of
-from flint.frontends.torch.shims import attention, missing_shapes, work
+from flint.frontends.torch.shims import (
+    attention,
+    missing_shapes,
+    own_sizes,
+    places,
+    shards,
+    work,
+)
 from flint.frontends.torch.step_arguments import Arguments, by_parameter, prepared
 from flint.frontends.torch.user_lines import at_line, users_line_of
 
@@ -137,13 +144,24 @@ class _Session:
         shims.apply_all()
         fake = FakeTensorMode(allow_non_fake_inputs=True)
         context.begin(
-            Capture(self.shape, self.routing, fake_mode=fake, ask_stage=peers.ask, tell_stage=send)
+            Capture(
+                self.shape,
+                self.per_host,
+                self.routing,
+                fake_mode=fake,
+                ask_stage=peers.ask,
+                tell_stage=send,
+                watch=shards.note,
+            )
         )
         torch.manual_seed(0)
         mesh = cluster.start(rank, self.shape, self.axes, device.NAME, self.per_host)
         # The engine's own threads number nodes anew, and serve only devices that are known.
         one_thread = torch.autograd.set_multithreading_enabled(False)
-        with one_thread, fake, following(), missing_shapes.kernels(), cuda_names():
+        modes = fake, following(), missing_shapes.kernels(), cuda_names(), own_sizes.seeing()
+        with one_thread, contextlib.ExitStack() as stack:
+            for mode in modes:
+                stack.enter_context(mode)
             yield mesh
 
     def _first_run(
@@ -164,7 +182,10 @@ class _Session:
 
     def _recording(self, rank: int, recorder: Recorder, names: Names, result: Any) -> Recording:
         storages, known = recorder.storages, context.capture()
-        parameters = [item for each in names.modules for item in each.parameters(recurse=False)]
+        for module in names.modules:
+            for parameter in module.parameters(recurse=False):
+                shards.note(parameter)
+        places.note_families()
         results = tuple(
             storages.view(item)
             for item in _result_tensors(result)
@@ -181,8 +202,7 @@ class _Session:
             mesh=tuple(zip(self.axes, self.shape, strict=True)),
             constants=dict(storages.constants),
             warnings=dict(recorder.warnings + known.assumed),
-            breaks=shard_boundaries.breaks(parameters, self.axes),
-            asked=tuple(sorted(known.questions)),
+            evidence=known.evidence.all(),
             unseen=tuple(sorted(known.unseen)),
         )
 

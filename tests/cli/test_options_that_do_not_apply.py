@@ -54,3 +54,14 @@ def test_of_traces_at_the_logical_level(options, tmp_path: Path) -> None:
         "-o", tmp_path / "out", *options,
     )  # fmt: skip
     refused(run, options[0], "is for traces")
+
+
+def test_of_recorded_ranks_with_a_program_of_all_ranks(tmp_path: Path) -> None:
+    file = tmp_path / "step.py"
+    file.write_text(STEP)
+    run = flint(
+        "capture", f"{file}:step", "--mesh", "2", "--setup", "setup", "--audit", "2",
+        "-o", tmp_path / "out",
+    )  # fmt: skip
+    refused(run, "--audit", "is for PyTorch")
+    assert not (tmp_path / "out").exists()

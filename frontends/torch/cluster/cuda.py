@@ -16,9 +16,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.cuda import nvtx, profiler
 
 from flint.frontends.torch.cluster.device import NAME, Event, Stream
-from flint.frontends.torch.cluster.device_module import DeviceModule
+from flint.frontends.torch.cluster.device_module import DeviceModule, Markers
 from flint.frontends.torch.modes import function_mode
 from flint.frontends.torch.patching import around, replace
 
@@ -75,6 +76,12 @@ def cuda_names() -> Iterator[None]:
                     stack.callback(replace(owner, name, getattr(module, name)))
         for name, value in values.items():
             stack.callback(replace(torch.cuda, name, value))
+        stack.callback(replace(nvtx, "_nvtx", Markers()))
+        for owner in (torch.cuda, profiler):
+            stack.callback(replace(owner, "cudart", Markers))
+            stack.callback(replace(owner, "check_error", lambda _: None))
+        # It says when memory may be used again, which orders nothing.
+        stack.callback(replace(torch.Tensor, "record_stream", lambda *_: None))
         for owner, name, where in _device_arguments():
             stack.callback(around(owner, name, functools.partial(_with_mapped, where)))
         stack.enter_context(function_mode(_see))

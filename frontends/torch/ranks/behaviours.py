@@ -1,12 +1,10 @@
 """Which ranks do the same, from recordings of a few of them.
 
-The idea: what a rank does depends on its place in the mesh along some axes (a pipeline's stages)
-and not along others.  The first, the last and two other ranks are recorded; where they agree all
-ranks run one program.  Where not, and where it is known at which places something changes (uneven
-shards), ranks between any two such places are recorded.  Where that does not explain what was seen,
-the axes along which something changes are found one by one, every place along those is recorded,
-and ranks elsewhere are recorded to check the prediction.  A program may ask about its own rank
-(``rank == 1``): ranks that get another answer than the recorded ones are recorded, too.
+The idea: what is known of differences among ranks (what a program asks about its own rank, uneven
+shards, stages, groups) is crossed into one partition, and ranks of every cell of it are recorded;
+what these ask in turn counts, too.  Where two ranks of one cell do not do the same, the axes of the
+mesh along which that is so are found one by one, and places along those are told apart as well.
+Cells that turn out to do the same are one behaviour.
 
     behaviours((4, 2, 8), sign)       # sign(ranks) -> rank -> signature; here 4 stages
     [Behaviour(0, mask of 16 ranks), Behaviour(16, ...), ...]
@@ -14,23 +12,20 @@ and ranks elsewhere are recorded to check the prediction.  A program may ask abo
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flint.errors import FlintError
+from flint.frontends.torch.evidence import Evidence, Kinds, evidence_of
+from flint.frontends.torch.ranks.partition import MOST_CELLS, Partition, crossed
 
-#: More representatives than this are refused: each costs a recording.
-MAX_REPRESENTATIVES = 256
-
-#: Up to this many ranks are all recorded where what is asked about a rank is not seen.
-FEW = 8
-
-#: More ranks with different answers than this are not recorded for their answers alone.
-_MOST_ANSWERS = 16
+#: Up to this many ranks are all recorded where what is known does not explain what they do.
+_FEW = 16
 
 #: Records ranks: rank -> its signature, equal for ranks that do the same.
 Sign = Callable[[Sequence[int]], dict[int, str]]
@@ -49,55 +44,55 @@ class Behaviour:
     ranks: NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """What is known of differences among ranks without recording them.
-
-    Attributes:
-        kinds: equal for ranks that get the same answers to what was asked, [world].
-        unseen: whether something may have been asked that is not known.
-    """
-
-    kinds: NDArray[np.int64]
-    unseen: bool = False
-
-
 def behaviours(
     shape: tuple[int, ...],
     sign: Sign,
-    breaks: Callable[[], Sequence[Iterable[int]]] | None = None,
-    answers: Callable[[], Answers] | None = None,
-) -> list[Behaviour]:
-    """The distinct behaviours over a mesh.
+    evidence: Callable[[], Iterable[Evidence]] = tuple,
+    unseen: Callable[[], bool] = bool,
+) -> tuple[list[Behaviour], Partition]:
+    """The distinct behaviours over a mesh, and the partition that they were found by.
 
     Args:
         shape: devices per mesh axis; rank is row-major.
         sign: records ranks; asked for several at once, and for each rank once.
-        breaks: per mesh axis, places from which on ranks may do something else; asked after rank 0
-            has been recorded.
-        answers: what the ranks recorded so far asked about themselves; asked again after more.
+        evidence: what the ranks recorded so far tell of differences; asked again after more.
+        unseen: whether the program may ask what is not seen, and was told so: then ranks that
+            differ without a reason are narrowed down instead of refused.
 
     Raises:
         FlintError: too many distinct places, or a rank that breaks the pattern.
     """
-    search = _Search(shape, sign)
-    witnesses = (0, search.world - 1, _rank(tuple(size // 2 for size in shape), shape), _far(shape))
-    search.record(witnesses)
-    kinds = search.by_answers(answers) if answers is not None else None
-    if len(set(search.known.values())) == 1:
-        return [Behaviour(0, np.ones(search.world, bool))]
-    if len(search.known) == search.world:
-        return search.explained(np.arange(search.world))
-    broken = (0, 0)
-    for cells, both in search.evidence(kinds, breaks):
-        found = search.attempt(cells, both=both)
-        if isinstance(found, list):
-            return found
-        broken = found
+    search = _Search(shape, sign, evidence)
+    search.record(
+        (0, search.world - 1, _rank(tuple(size // 2 for size in shape), shape), _far(shape))
+    )
+    partition = search.divided(())
+    if search.different(partition) is None:
+        return search.explained(partition), partition
+    if search.world <= _FEW:
+        each = crossed([evidence_of("ranks", np.arange(search.world))], search.world)
+        search.record(range(search.world))
+        return search.explained(each), each
+    axes = search.changing_axes(partition)
+    count = math.prod(shape[axis] for axis in axes)
+    places: tuple[Evidence, ...] = ()
+    if count <= MOST_CELLS:
+        places = _places(shape, axes)
+        partition = search.divided(places)
+    elif not unseen():
+        raise FlintError(
+            f"ranks behave differently along mesh axes of {count:,} places together; at most "
+            f"{MOST_CELLS} are recorded"
+        )
+    if search.different(partition) is not None and unseen():
+        partition = search.divided((*places, search.narrowed(partition)))
+    different = search.different(partition)
+    if different is None:
+        return search.explained(partition), partition
     raise FlintError(
-        f"rank {broken[1]:,} behaves differently from rank {broken[0]:,}, although both have the "
-        f"same coordinates on the mesh axes {search.changing} along which ranks differ: its "
-        "behaviour follows no pattern of mesh axes"
+        f"rank {different[1]:,} behaves differently from rank {different[0]:,}, although both have "
+        f"the same coordinates on the mesh axes {axes} along which ranks differ, and nothing that "
+        "the program asks about its rank tells them apart: its behaviour follows no pattern"
     )
 
 
@@ -106,15 +101,16 @@ class _Search:
 
     Attributes:
         known: rank -> its signature.
-        changing: axes along which signatures change, once that is known.
     """
 
-    def __init__(self, shape: tuple[int, ...], sign: Sign) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], sign: Sign, evidence: Callable[[], Iterable[Evidence]]
+    ) -> None:
         self.shape = shape
         self.world = math.prod(shape)
         self.known: dict[int, str] = {}
-        self.changing: tuple[int, ...] = ()
         self._sign = sign
+        self._evidence = evidence
 
     def record(self, ranks: Iterable[int]) -> None:
         """Record ranks that are not yet."""
@@ -122,135 +118,103 @@ class _Search:
         if new:
             self.known.update(self._sign(new))
 
-    def by_answers(self, answers: Callable[[], Answers]) -> NDArray[np.int64] | None:
-        """Record ranks of every kind, until those ask nothing new: the kinds."""
+    def divided(self, places: Sequence[Evidence]) -> Partition:
+        """Record ranks of every cell until these tell nothing new: the partition."""
         while True:
-            current = answers()
-            kinds: NDArray[np.int64]
-            _, firsts, kinds = np.unique(current.kinds, return_index=True, return_inverse=True)
-            if current.unseen and len(kinds) <= FEW:
-                missing = [rank for rank in range(len(kinds)) if rank not in self.known]
-            elif len(firsts) <= _MOST_ANSWERS or len(kinds) <= FEW:
-                seen = {int(kinds[rank]) for rank in self.known}
-                missing = [int(rank) for kind, rank in enumerate(firsts) if kind not in seen]
-            else:
-                return None
-            if not missing:
-                return kinds
-            self.record(missing)
+            partition = crossed((*self._evidence(), *places), self.world)
+            wanted = self._wanted(partition)
+            if not wanted:
+                return partition
+            self.record(wanted)
 
-    def evidence(
-        self,
-        kinds: NDArray[np.int64] | None,
-        breaks: Callable[[], Sequence[Iterable[int]]] | None,
-    ) -> Iterator[tuple[NDArray[np.int64], bool]]:
-        """Cells of ranks that may do the same, by one kind of evidence after the other.
-
-        Yields:
-            The number of each rank's cell, [world]; and whether of a cell ranks that differ along
-            every axis must be recorded.
-        """
-        if kinds is not None and 1 < kinds.max() + 1 <= _MOST_ANSWERS:
-            yield kinds, True
-        hints = tuple(tuple(sorted(item)) for item in breaks()) if breaks is not None else ()
-        if any(hints) and _count(hints) <= MAX_REPRESENTATIVES:
-            yield _cells(self.shape, hints), True
-        self._probe_axes()
-        every = tuple(
-            tuple(range(1, size)) if axis in self.changing else ()
-            for axis, size in enumerate(self.shape)
-        )
-        if any(hints):
-            mixed = tuple(hint or places for hint, places in zip(hints, every, strict=True))
-            if _count(mixed) <= MAX_REPRESENTATIVES:
-                yield _cells(self.shape, mixed), True
-        count = _count(every)
-        if count > MAX_REPRESENTATIVES:
-            raise FlintError(
-                f"ranks behave differently along mesh axes of {count:,} places together; at most "
-                f"{MAX_REPRESENTATIVES} are recorded"
-            )
-        yield _cells(self.shape, every), False
-
-    def attempt(self, cells: NDArray[np.int64], *, both: bool) -> list[Behaviour] | tuple[int, int]:
-        """Behaviours if ranks of one cell do the same; or two of one that do not.
-
-        Args:
-            cells: number of each rank's, [world].
-            both: of a cell, ranks that differ along every axis must have been recorded.
-        """
+    def _wanted(self, partition: Partition) -> list[int]:
+        """Ranks of cells of which there are not two that differ along every mesh axis."""
+        order = np.argsort(partition.cells, kind="stable")
+        sizes = np.bincount(partition.cells, minlength=partition.count)
+        seen: dict[int, list[int]] = {}
+        for rank in self.known:
+            seen.setdefault(int(partition.cells[rank]), []).append(rank)
         wanted: list[int] = []
-        for cell in range(int(cells.max()) + 1):
-            ranks = np.flatnonzero(cells == cell)
-            seen = [rank for rank in self.known if cells[rank] == cell]
-            if not seen or (both and not _spans(seen, ranks, self.shape)):
-                wanted += _ends(seen, ranks, self.shape) if both else [int(ranks[0])]
-        self.record(wanted)
+        for cell, ranks in enumerate(np.split(order, np.cumsum(sizes)[:-1])):
+            wanted += _ends(seen.get(cell, []), ranks, self.shape)
+        return wanted
+
+    def different(self, partition: Partition) -> tuple[int, int] | None:
+        """Two recorded ranks of one cell that do not do the same."""
         first: dict[int, int] = {}
         for rank in sorted(self.known):
-            other = first.setdefault(int(cells[rank]), rank)
+            other = first.setdefault(int(partition.cells[rank]), rank)
             if self.known[other] != self.known[rank]:
                 return other, rank
-        return self.explained(cells)
+        return None
 
-    def explained(self, cells: NDArray[np.int64]) -> list[Behaviour]:
+    def explained(self, partition: Partition) -> list[Behaviour]:
         """Behaviours, where the recorded ranks of each cell do the same."""
-        signature_of = {int(cells[rank]): known for rank, known in sorted(self.known.items())}
-        first = {int(cells[rank]): rank for rank in sorted(self.known, reverse=True)}
         owner: dict[str, int] = {}
-        for cell in sorted(first):
-            owner.setdefault(signature_of[cell], first[cell])
-        owners = np.array([owner[signature_of[cell]] for cell in range(len(first))])[cells]
+        of_cell = np.zeros(partition.count, np.int64)
+        for rank in sorted(self.known):
+            of_cell[partition.cells[rank]] = owner.setdefault(self.known[rank], rank)
+        owners = of_cell[partition.cells]
         return [Behaviour(rank, owners == rank) for rank in sorted(owner.values())]
 
-    def _probe_axes(self) -> None:
-        """Find the axes along which signatures change, seen from the first and the last rank.
-
-        Then record, for the first and the last place along these, the far end of the other ones.
-        """
-        shape = self.shape
-        probes: list[list[list[int]]] = []
-        for axis, size in enumerate(shape):
-            places = {0, 1 % size, size // 2, size - 1}
-            bases = (tuple(0 for _ in shape), tuple(size - 1 for size in shape))
-            probes.append(
-                [
-                    [_rank((*base[:axis], place, *base[axis + 1 :]), shape) for place in places]
-                    for base in bases
+    def narrowed(self, partition: Partition) -> Evidence:
+        """Runs of ranks within cells, between places where what recorded ranks do changes."""
+        kinds = np.zeros(self.world, np.int64)
+        for cell in range(partition.count):
+            ranks = np.flatnonzero(partition.cells == cell)
+            while True:
+                seen = [at for at, rank in enumerate(ranks.tolist()) if rank in self.known]
+                changes = [
+                    (one, other)
+                    for one, other in itertools.pairwise(seen)
+                    if self.known[int(ranks[one])] != self.known[int(ranks[other])]
                 ]
-            )
-        self.record(rank for lines in probes for line in lines for rank in line)  # all at once
-        self.changing = tuple(
-            axis
-            for axis, lines in enumerate(probes)
-            if any(len({self.known[rank] for rank in line}) > 1 for line in lines)
-        )
-        ends = [
-            tuple(
-                (0 if first else size - 1) if axis in self.changing else size - 1
+                middle = [(one + other) // 2 for one, other in changes if other > one + 1]
+                if not middle or len(self.known) > MOST_CELLS:
+                    break
+                self.record(ranks[middle].tolist())
+            starts = [other for _, other in changes]
+            kinds[ranks] = np.searchsorted(starts, np.arange(len(ranks)), side="right")
+        return evidence_of("runs of ranks", kinds)
+
+    def changing_axes(self, partition: Partition) -> tuple[int, ...]:
+        """Axes along which ranks of one cell differ, seen from the first and the last rank."""
+        shape = self.shape
+        lines: list[tuple[int, list[int]]] = []
+        for axis, size in enumerate(shape):
+            for base in (tuple(0 for _ in shape), tuple(size - 1 for size in shape)):
+                steps = sorted({0, 1 % size, size // 2, size - 1})
+                line = [_rank((*base[:axis], at, *base[axis + 1 :]), shape) for at in steps]
+                lines.append((axis, line))
+        self.record(rank for _, line in lines for rank in line)  # all at once
+        found = {axis for axis, line in lines if self._differ(line, partition.cells)}
+        # For the first and the last place along these, the far end of the other ones.
+        for first in (True, False):
+            ends = (
+                (0 if first else size - 1) if axis in found else size - 1
                 for axis, size in enumerate(shape)
             )
-            for first in (True, False)
-        ]
-        self.record(_rank(at, shape) for at in ends)
+            self.record([_rank(tuple(ends), shape)])
+        return tuple(sorted(found))
+
+    def _differ(self, ranks: Iterable[int], cells: Kinds) -> bool:
+        """Whether recorded ranks of one cell do different things."""
+        signs: dict[int, set[str]] = {}
+        for rank in ranks:
+            signs.setdefault(int(cells[rank]), set()).add(self.known[rank])
+        return any(len(item) > 1 for item in signs.values())
 
 
-def _count(starts: tuple[tuple[int, ...], ...]) -> int:
-    return math.prod(len(item) + 1 for item in starts)
-
-
-def _cells(shape: tuple[int, ...], starts: tuple[tuple[int, ...], ...]) -> NDArray[np.int64]:
-    """A number for every rank, equal where no start lies between two, [world]."""
+def _places(shape: tuple[int, ...], axes: Sequence[int]) -> tuple[Evidence, ...]:
+    """The place along some axes of the mesh."""
     places = np.unravel_index(np.arange(math.prod(shape)), shape)
-    cells = np.zeros(math.prod(shape), np.int64)
-    for place, item in zip(places, starts, strict=True):
-        begin = np.array([0, *item])
-        cells = cells * len(begin) + np.searchsorted(begin, place, side="right") - 1
-    return cells
+    return tuple(evidence_of(f"places along mesh axis {axis}", places[axis]) for axis in axes)
 
 
 def _ends(seen: list[int], ranks: NDArray[np.int64], shape: tuple[int, ...]) -> list[int]:
-    """What to record beside some ranks, so that there are two that differ along every axis."""
+    """What to record beside some ranks of a cell, for two that differ along every axis."""
+    if seen and _spans(seen, ranks, shape):
+        return []
     first, last = int(ranks[0]), int(ranks[-1])
     for one in (last, first):
         if seen and _spans([*seen, one], ranks, shape):

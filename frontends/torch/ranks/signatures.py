@@ -10,6 +10,7 @@ of vocabularies) are no behaviour: sizes are compared, numbers are not.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,16 @@ from flint.frontends.torch.recording.recording import Group, Recording, View
 
 def signature(recording: Recording) -> str:
     """A hash of a recording, the rank's own place left out."""
+    digest = hashlib.sha256("".join(op_signatures(recording)).encode())
+    digest.update(repr(recording.storage_bytes).encode())
+    digest.update(repr([_form(item.view) for item in recording.inputs]).encode())
+    return digest.hexdigest()
+
+
+def op_signatures(recording: Recording) -> Iterator[str]:
+    """A hash of every op, the rank's own place left out."""
     shape = tuple(size for _, size in recording.mesh) or (recording.world_size,)
     groups = [_place(group, recording.rank, shape) for group in recording.groups]
-    digest = hashlib.sha256()
     for op in recording.ops:
         peer = _step(recording.rank, op.peer, shape) if op.peer >= 0 else None
         # The other groups of the same kind have other names.
@@ -40,10 +48,7 @@ def signature(recording: Recording) -> str:
             op.phase,
             op.module,
         )
-        digest.update(repr(parts).encode())
-    digest.update(repr(recording.storage_bytes).encode())
-    digest.update(repr([_form(item.view) for item in recording.inputs]).encode())
-    return digest.hexdigest()
+        yield hashlib.blake2b(repr(parts).encode(), digest_size=8).hexdigest()
 
 
 def _step(rank: int, peer: int, shape: tuple[int, ...]) -> Any:
@@ -65,7 +70,7 @@ def _form(argument: Any, group: str | None = None) -> Any:
         return "its group"
     if isinstance(argument, bool) or argument is None or isinstance(argument, str):
         return argument
-    return type(argument).__name__
+    return "int" if isinstance(argument, int) else type(argument).__name__
 
 
 def _place(group: Group, rank: int, shape: tuple[int, ...]) -> Any:

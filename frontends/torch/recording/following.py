@@ -27,7 +27,7 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.modes import dispatch_mode
 from flint.frontends.torch.recording.known_values import MOST, Known, follow, forget
-from flint.frontends.torch.recording.schemas import tensors_in
+from flint.frontends.torch.recording.schemas import parts_of, tensors_in
 from flint.frontends.torch.user_lines import users_line
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor, torch.nn.Buffer)
@@ -41,7 +41,15 @@ def following() -> AbstractContextManager[Any]:
 def _see(op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     for kind in types:
         if kind not in _PLAIN:
+            watch = capture().watch
+            if watch is not None:
+                for tensor in tensors_in((*args, *kwargs.values())):
+                    watch(tensor)
             return NotImplemented
+    parts = parts_of(op, "PrivateUse1") if torch.is_inference_mode_enabled() else None
+    if parts is not None:
+        with dispatch_mode(_see):
+            return parts(*args, **kwargs)
     values = capture().known_values
     if op in _INSTEAD:
         return _INSTEAD[op](values, op, args, kwargs)
@@ -69,6 +77,13 @@ def _made(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) ->
             like = torch.empty(result.shape, dtype=result.dtype)
             value = op(like, *args[1:])
     values[result] = Known(value)
+
+
+def _drawn(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
+    """Integers that the host draws (which rows a batch has): they decide where it reads."""
+    if result.device.type == "cpu" and result.numel() <= MOST:
+        with unset_fake_temporarily():
+            values[result] = Known(op(*args, **kwargs), alike=False)
 
 
 def _lifted(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
@@ -178,6 +193,13 @@ _RULES: Mapping[Any, Callable[[Any, Any, Any, Any, Any], None]] = {
         _made,
     ),
     _aten.lift_fresh.default: _lifted,
+    **dict.fromkeys(
+        (
+            _aten.randint.default, _aten.randint.low, _aten.randint.generator,
+            _aten.randint.low_generator, _aten.randperm.default, _aten.randperm.generator,
+        ),
+        _drawn,
+    ),
     _aten.histc.default: _histc,
     _functional.all_to_all_single.default: _exchanged,
     _functional.all_gather_into_tensor.default: _gathered,

@@ -27,7 +27,13 @@ from flint.frontends.torch.recording.collective_checks import check_sizes
 from flint.frontends.torch.recording.collectives import NAMESPACES
 from flint.frontends.torch.recording.hazards import Extent, Hazards
 from flint.frontends.torch.recording.recording import Argument, Op
-from flint.frontends.torch.recording.schemas import Rule, rule_of, tensors_in, written_tensors
+from flint.frontends.torch.recording.schemas import (
+    Rule,
+    parts_of,
+    rule_of,
+    tensors_in,
+    written_tensors,
+)
 from flint.frontends.torch.recording.storages import Storages, extent_of
 from flint.frontends.torch.recording.tracking import Place, Tracker
 
@@ -70,7 +76,7 @@ class Recorder:
         self._tracker = tracker
         self._device = device
         self._backend = "CPU" if device == "cpu" else "PrivateUse1"
-        self._parts: dict[Any, Callable[..., Any] | None] = dict(taken_apart or {})
+        self._instead: Mapping[Any, Callable[..., Any]] = taken_apart or {}
         self._hazards = Hazards()
         self._streams: dict[Hashable, int] = {0: 0}
         self._works: dict[int, tuple[Any, int]] = {}
@@ -91,7 +97,7 @@ class Recorder:
         rule = rule_of(func)
         if rule.ignored:
             return func(*args, **kwargs)
-        parts = self._parts_of(func)
+        parts = self._instead.get(func) or parts_of(func, self._backend)
         if parts is not None:
             with dispatch_mode(self._see):
                 return parts(*args, **kwargs)
@@ -110,20 +116,6 @@ class Recorder:
         result = func(*args, **kwargs)
         self._note(func, rule, place, args, kwargs, result)
         return result
-
-    def _parts_of(self, op: Any) -> Callable[..., Any] | None:
-        """How an op that is only a name for others is taken apart; None for a kernel of its own.
-
-        Such ops come here below autograd only, which otherwise takes them apart.
-        """
-        if op not in self._parts:
-            has_kernel: Any = torch._C._dispatch_has_kernel_for_dispatch_key
-            composite = op.namespace == "aten" and has_kernel(
-                op.name(), "CompositeImplicitAutograd"
-            )
-            own = has_kernel(op.name(), self._backend)
-            self._parts[op] = op.decompose if composite and not own else None
-        return self._parts[op]
 
     def _fills_new_zeros(self, tensor: torch.Tensor) -> bool:
         zeros = inplace_gradients.new_zeros(self.ops)

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from flint.frontends.torch.evidence import Evidence
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -122,9 +124,7 @@ class Recording:
         mesh: ((axis, size), ...) of the device mesh.
         constants: storage -> bytes of small CPU tensors whose values the step made (indices, say).
         warnings: what was assumed or is not known, text -> count.
-        breaks: mesh axis -> places from which on ranks have smaller shards.
-        asked: questions about the own rank that the program asked: packed bits, a rank each, equal
-            for ranks that get the same answer.
+        evidence: what tells ranks apart, as far as this one has seen it.
         unseen: where it may have asked what is not among them.
     """
 
@@ -138,8 +138,7 @@ class Recording:
     mesh: tuple[tuple[str, int], ...] = ()
     constants: Mapping[int, bytes] = field(default_factory=dict)
     warnings: Mapping[str, int] = field(default_factory=dict)
-    breaks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    asked: tuple[bytes, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
     unseen: tuple[str, ...] = ()
 
 

@@ -5,7 +5,7 @@ rule_of(torch.ops.aten.add_.Tensor).written      # (0,)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -50,6 +50,22 @@ def rule_of(op: Any) -> Rule:
         overwrites |= not collective.reads_outputs
     ignored = name in IGNORED or op.namespace == "profiler"
     return Rule(name, tuple(written), kwargs, overwrites, ignored)
+
+
+@cache
+def parts_of(op: Any, backend: str) -> Callable[..., Any] | None:
+    """How an op that is only a name for others is taken apart; None for a kernel of its own.
+
+    Such ops come to a mode below autograd only (in inference mode), which otherwise takes them
+    apart.
+
+    Args:
+        op: of the dispatcher.
+        backend: the dispatcher's key of the device that runs it.
+    """
+    has_kernel: Any = torch._C._dispatch_has_kernel_for_dispatch_key
+    composite = op.namespace == "aten" and has_kernel(op.name(), "CompositeImplicitAutograd")
+    return op.decompose if composite and not has_kernel(op.name(), backend) else None
 
 
 def written_tensors(

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from flint.errors import FlintError
 from flint.frontends.torch.patching import around, replace
 from flint.frontends.torch.recording.known_values import given, known_value
+from flint.frontends.torch.shims.places import note_mesh
 from flint.frontends.torch.user_lines import at_user_line
 
 #: Every tuple of ranks that a mesh has, once.
@@ -80,6 +81,7 @@ def _with_one_map(init: Any, mesh: Any, *args: Any, **kwargs: Any) -> None:
     init(mesh, *args, **kwargs)
     ranks = mesh._flatten_rank_map
     mesh._flatten_rank_map = _MAPS.setdefault(ranks, ranks)
+    note_mesh(ranks)
 
 
 def _of_members(method: Any, mesh: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,109 +1,33 @@
-"""Which questions a program asks about its own rank, and what other ranks would be answered.
+"""Ranks that a program's own code reads: handed out as values that record what is asked of them.
 
-The idea: a rank that a program's own code reads is an integer that carries the values of all ranks.
-Arithmetic maps over them, and a comparison notes for which ranks it holds: those that are not
-recorded, and for which it comes out otherwise, do something else and must be recorded, too.
+The idea: ``get_rank()``, places in groups, hosts and meshes, members of groups, and the variables
+that launchers set follow from the own rank.  PyTorch's own code gets them as they are; a program's
+gets values that know what they are on every rank (``own_values.py``).
 
-    if dist.get_rank() == 1: ...        # asked: the mask (False, True, False, False) of 4 ranks
-
-Where a rank leaves as text (environment variables) or is looked up by its hash, what is asked of it
-is not seen; that is noted with its line.
+    if dist.get_rank() == 1: ...        # asked: rank 1 of 4 is answered yes
 """
 
 from __future__ import annotations
 
 import functools
-import math
-import operator
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch.distributed as dist
-from numpy.typing import NDArray
 from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
 
-from flint.errors import FlintError
 from flint.frontends.torch.context import capture
-from flint.frontends.torch.ranks.replica_groups import full_groups
-from flint.frontends.torch.user_lines import at_user_line
-
-#: More different questions than this are not distinguished.
-_MOST = 64
-
-#: Variables of launchers that differ among ranks.
-_VARIABLES = frozenset(("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK"))
+from flint.frontends.torch.shims.own_values import OwnRank, OwnText, inside_torch, world
+from flint.frontends.torch.shims.places import membership
 
 #: Modules that pass questions on: mappings, and this package's wrapper of a mesh's methods.
 _PASSING = frozenset(
     ("os", "_collections_abc", "flint.frontends.torch.shims.mesh", "flint.frontends.torch.patching")
 )
-
-
-class OwnRank(int):
-    """An integer that follows from the own rank.
-
-    Attributes:
-        everywhere: its value on every rank, int64 [world].
-    """
-
-    everywhere: NDArray[np.int64]
-
-    def __new__(cls, value: int, everywhere: NDArray[np.int64]) -> OwnRank:
-        made = super().__new__(cls, value)
-        made.everywhere = everywhere
-        return made
-
-    def __bool__(self) -> bool:
-        return bool(self != 0)
-
-    def __hash__(self) -> int:
-        if not _inside_torch(sys._getframe(1)):
-            _note_unseen("is looked up")
-        return int.__hash__(self)
-
-    def __reduce__(self) -> Any:
-        return int, (int(self),)
-
-
-def _compared(name: str) -> Callable[..., Any]:
-    plain, over = getattr(int, name), getattr(operator, name)
-
-    def compare(self: OwnRank, other: object) -> Any:
-        answer = plain(self, other)
-        if isinstance(other, int) and _counts(sys._getframe(1)):
-            _ask(over(self.everywhere, getattr(other, "everywhere", other)))
-        return answer
-
-    return compare
-
-
-def _computed(name: str, over: Callable[..., Any]) -> Callable[..., Any]:
-    plain = getattr(int, name)
-
-    def compute(self: OwnRank, other: object) -> Any:
-        answer = plain(self, other)
-        if answer is NotImplemented:
-            return answer
-        with np.errstate(all="ignore"):
-            return OwnRank(answer, over(self.everywhere, getattr(other, "everywhere", other)))
-
-    return compute
-
-
-for _name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"):
-    setattr(OwnRank, _name, _compared(_name))
-for _name, _over in (
-    ("add", operator.add), ("sub", operator.sub), ("mul", operator.mul),
-    ("floordiv", operator.floordiv), ("mod", operator.mod),
-    ("and", operator.and_), ("or", operator.or_), ("xor", operator.xor),
-):  # fmt: skip
-    setattr(OwnRank, f"__{_name}__", _computed(f"__{_name}__", _over))
-    _turned = functools.partial(lambda over, first, second: over(second, first), _over)
-    setattr(OwnRank, f"__r{_name}__", _computed(f"__r{_name}__", _turned))
 
 
 def apply() -> None:
@@ -112,6 +36,8 @@ def apply() -> None:
     replace_everywhere(dist.get_node_local_rank, _in_node(dist.get_node_local_rank))
     group: Any = dist.ProcessGroup
     group.rank = _of_group(group.rank)
+    replace_everywhere(dist.get_process_group_ranks, _members(dist.get_process_group_ranks))
+    replace_everywhere(dist.get_global_rank, _member(dist.get_global_rank))
     kind: Any = DeviceMesh
     kind.get_coordinate = _coordinate(kind.get_coordinate)
     environment: Any = type(os.environ)
@@ -132,10 +58,9 @@ def _in_node(original: Callable[..., int]) -> Callable[..., int]:
     def get_node_local_rank(*args: Any, **kwargs: Any) -> int:
         value = original(*args, **kwargs)
         local = int(os.environ.get("LOCAL_WORLD_SIZE", "0"))
-        world = math.prod(capture().shape)
-        if not 0 < local <= world or _inside_torch(sys._getframe(1)):
+        if not 0 < local <= world() or inside_torch(sys._getframe(1)):
             return value
-        return OwnRank(value, np.arange(world) % local)
+        return OwnRank(value, np.arange(world()) % local)
 
     return get_node_local_rank
 
@@ -143,9 +68,7 @@ def _in_node(original: Callable[..., int]) -> Callable[..., int]:
 def _of_group(original: Callable[..., int]) -> Callable[..., int]:
     def rank(self: Any) -> int:
         value = original(self)
-        if value < 0 or _inside_torch(sys._getframe(1)):
-            return value
-        return _position(self, value)
+        return value if inside_torch(sys._getframe(1)) else _position(self, value)
 
     return rank
 
@@ -154,32 +77,57 @@ def _answering(original: Callable[..., int]) -> Callable[..., int]:
     @functools.wraps(original)
     def get_rank(group: Any = None) -> int:
         value = original(group)
-        if value < 0 or _inside_torch(_asker(sys._getframe(1))):
+        if value < 0 or inside_torch(_asker(sys._getframe(1))):
             return value
         if group is None or group is dist.group.WORLD:
-            return OwnRank(value, np.arange(math.prod(capture().shape)))
+            return OwnRank(value, np.arange(world()))
         return _position(group, value)
 
     return get_rank
 
 
 def _position(group: Any, value: int) -> int:
-    """A position in a process group; of other ranks, in the translates of the group."""
-    world = math.prod(capture().shape)
-    try:
-        table = full_groups(tuple(dist.get_process_group_ranks(group)), capture().shape)
-    except FlintError:
-        return value
-    everywhere = np.full(world + 1, -1, np.int64)  # one more for the places beside lone ranks
-    everywhere[table] = np.arange(table.shape[1])
-    return OwnRank(value, everywhere[:world])
+    """A place in a process group, on every rank; -1 on those that are in none of its kind."""
+    found = membership(group)
+    return value if found is None else OwnRank(value, found.place)
+
+
+def _members(original: Callable[..., list[int]]) -> Callable[..., Sequence[int]]:
+    @functools.wraps(original)
+    def get_process_group_ranks(group: Any = None) -> Sequence[int]:
+        ranks = original(group)
+        if inside_torch(sys._getframe(1)):
+            return ranks
+        return [_of_members(group, at, rank) for at, rank in enumerate(ranks)]
+
+    return get_process_group_ranks
+
+
+def _member(original: Callable[..., int]) -> Callable[..., int]:
+    @functools.wraps(original)
+    def get_global_rank(group: Any, group_rank: int) -> int:
+        rank = original(group, group_rank)
+        if inside_torch(sys._getframe(1)):
+            return rank
+        return _of_members(group, group_rank, rank)
+
+    return get_global_rank
+
+
+def _of_members(group: Any, at: int, rank: int) -> int:
+    """The member at a place of the own group, on every rank."""
+    if group is None or group is dist.group.WORLD:
+        return rank
+
+    found = membership(group)
+    return rank if found is None else OwnRank(rank, functools.partial(found.member, at))
 
 
 def _coordinate(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def get_coordinate(self: Any) -> Any:
         found = original(self)
-        if found is None or _inside_torch(sys._getframe(1)):
+        if found is None or inside_torch(sys._getframe(1)):
             return found
         return type(found)(_position(self.get_group(dim), at) for dim, at in enumerate(found))
 
@@ -189,11 +137,22 @@ def _coordinate(original: Callable[..., Any]) -> Callable[..., Any]:
 def _variable(original: Callable[..., str]) -> Callable[..., str]:
     @functools.wraps(original)
     def get(self: Any, key: Any) -> str:
-        if key in _VARIABLES and not _inside_torch(_asker(sys._getframe(1))):
-            _note_unseen(f"is read from the environment ({key})")
-        return original(self, key)
+        text = original(self, key)
+        values = _VARIABLES.get(key) if isinstance(key, str) else None
+        if values is None or inside_torch(_asker(sys._getframe(1))):
+            return text
+        return OwnText(text, values(np.arange(world()), min(capture().per_host, world())))
 
     return get
+
+
+#: Variables of launchers that differ among ranks: what they are, from ranks and ranks per host.
+_VARIABLES: dict[str, Callable[[Any, int], Any]] = {
+    "RANK": lambda ranks, _: ranks,
+    "ROLE_RANK": lambda ranks, _: ranks,
+    "LOCAL_RANK": lambda ranks, per_host: ranks % per_host,
+    "GROUP_RANK": lambda ranks, per_host: ranks // per_host,
+}
 
 
 def _asker(frame: Any) -> Any:
@@ -204,30 +163,3 @@ def _asker(frame: Any) -> Any:
     ):
         frame = frame.f_back
     return frame
-
-
-def _inside_torch(frame: Any) -> bool:
-    name = str(frame.f_globals.get("__name__", ""))
-    return name.partition(".")[0] == "torch" or name.startswith("flint.frontends.torch.")
-
-
-def _counts(frame: Any) -> bool:
-    """Whether a comparison may decide what is done: not one of PyTorch's caches."""
-    name = str(frame.f_globals.get("__name__", ""))
-    return not _inside_torch(frame) or name.startswith("torch.distributed.")
-
-
-def _ask(answers: Any) -> None:
-    mask = np.broadcast_to(np.asarray(answers, bool), math.prod(capture().shape))
-    if mask.all() or not mask.any():
-        return
-    questions = capture().questions
-    if len(questions) >= _MOST:
-        _note_unseen(f"is compared in more than {_MOST} ways")
-        return
-    # A question and its opposite are one.
-    questions.add(np.packbits(mask ^ mask[0]).tobytes())
-
-
-def _note_unseen(how: str) -> None:
-    capture().unseen.add(f"the own rank {how}{at_user_line()}")

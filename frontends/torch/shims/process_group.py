@@ -23,6 +23,7 @@ from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import around, replace
 from flint.frontends.torch.shims.mesh import with_real_tensors
 from flint.frontends.torch.shims.own_rank import replace_everywhere
+from flint.frontends.torch.shims.places import note_group
 from flint.frontends.torch.user_lines import at_user_line
 
 #: Modules of PyTorch's that communicate otherwise with another backend.
@@ -78,6 +79,9 @@ def _new_group(original: Any, *args: Any, **kwargs: Any) -> Any:
     backend = kwargs.pop("backend", None)
     kwargs.pop("pg_options", None)
     kwargs.pop("device_id", None)
+    ranks = kwargs.get("ranks", args[0] if args else None)
+    if ranks and not kwargs.get("use_local_synchronization"):
+        note_group(ranks)
     made = with_real_tensors(original)(*args, **kwargs)
     if isinstance(made, dist.ProcessGroup):
         _ask(str(made.group_name), backend)

@@ -6,11 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flint.errors import FlintError
-from flint.frontends.torch.ranks.behaviours import FEW, Answers, behaviours
+from flint.frontends.torch.evidence import evidence_of
+from flint.frontends.torch.ranks.behaviours import behaviours
 
 SHAPES = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple)
 
@@ -30,11 +31,30 @@ class Cluster:
     def at(self, rank):
         return str(self.behaviour(tuple(np.unravel_index(rank, self.shape))))
 
+    def wrong(self, found):
+        """Ranks that do not do what their class says; each must be in one."""
+        assert (np.stack([item.ranks for item in found]).sum(0) == 1).all()
+        return [
+            rank
+            for item in found
+            for rank in np.flatnonzero(item.ranks)
+            if self.at(rank) != self.at(item.representative)
+        ]
+
+
+def starts(shape, places):
+    """What is known of places from which on something changes along mesh axes."""
+    at = np.unravel_index(np.arange(math.prod(shape)), shape)
+    return [
+        evidence_of(f"axis {axis}", np.searchsorted(sorted(item), at[axis], side="right"))
+        for axis, item in enumerate(places)
+    ]
+
 
 @given(SHAPES)
 def test_equal_ranks_are_one_program_and_four_recordings_show_it(shape):
     cluster = Cluster(shape, lambda at: "same")
-    [found] = behaviours(shape, cluster.sign)
+    [found], _ = behaviours(shape, cluster.sign)
     assert found.ranks.all()
     assert len(cluster.recorded) <= 4
 
@@ -51,12 +71,8 @@ def test_every_rank_gets_the_program_that_it_runs(shape, data):
         return [int(at[axis]) for axis in sorted(axes)]
 
     cluster = Cluster(shape, behaviour)
-    found = behaviours(shape, cluster.sign)
-    owners = np.stack([item.ranks for item in found])
-    assert (owners.sum(0) == 1).all()
-    for item in found:
-        for rank in np.flatnonzero(item.ranks):
-            assert cluster.at(rank) == cluster.at(item.representative)
+    found, _ = behaviours(shape, cluster.sign)
+    assert cluster.wrong(found) == []
     assert len({cluster.at(rank) for rank in range(math.prod(shape))}) == len(found)
 
 
@@ -70,7 +86,7 @@ def test_recordings_do_not_grow_with_axes_along_which_nothing_changes():
     counts = []
     for size in (8, 64, 512):
         cluster = Cluster((4, size), lambda at: int(at[0]))
-        assert len(behaviours(cluster.shape, cluster.sign)) == 4
+        assert len(behaviours(cluster.shape, cluster.sign)[0]) == 4
         counts.append(len(cluster.recorded))
     assert counts[0] == counts[1] == counts[2]
 
@@ -89,29 +105,24 @@ def test_too_many_behaviours_are_refused():
 
 @given(SHAPES, st.data())
 def test_places_where_something_changes_are_recorded_on_either_side(shape, data):
-    """Known breaks along some axes; behaviour changes at all of them, some, or elsewhere too."""
-    breaks = [data.draw(st.sets(st.integers(1, size))) - {size} for size in shape]
-    real = [data.draw(st.sets(st.sampled_from(sorted(item)))) if item else set() for item in breaks]
+    """Known starts along some axes; behaviour changes at all of them, some, or elsewhere too."""
+    places = [data.draw(st.sets(st.integers(1, size))) - {size} for size in shape]
+    real = [data.draw(st.sets(st.sampled_from(sorted(item)))) if item else set() for item in places]
     pipeline = data.draw(st.integers(-1, len(shape) - 1))
 
     def behaviour(at):
-        parts = [
-            sum(place >= start for start in item) for place, item in zip(at, real, strict=True)
-        ]
-        return [*parts, at[pipeline] if pipeline >= 0 else 0]
+        parts = [sum(at >= start for start in item) for at, item in zip(at, real, strict=True)]
+        return [*map(int, parts), int(at[pipeline]) if pipeline >= 0 else 0]
 
-    cluster = Cluster(shape, lambda at: behaviour([int(place) for place in at]))
-    found = behaviours(shape, cluster.sign, lambda: breaks)
-    for item in found:
-        for rank in np.flatnonzero(item.ranks):
-            assert cluster.at(rank) == cluster.at(item.representative)
-    assert sum(item.ranks.sum() for item in found) == math.prod(shape)
+    cluster = Cluster(shape, behaviour)
+    found, _ = behaviours(shape, cluster.sign, lambda: starts(shape, places))
+    assert cluster.wrong(found) == []
 
 
 def test_the_last_of_many_shards_is_found_with_four_recordings():
     """251 rows on each of 64 ranks but the last; 8 others beside each."""
     cluster = Cluster((64, 8), lambda at: at[0] == 63)
-    found = behaviours((64, 8), cluster.sign, lambda: [{63}, ()])
+    found, _ = behaviours((64, 8), cluster.sign, lambda: starts((64, 8), [{63}, ()]))
     assert [item.ranks.sum() for item in found] == [504, 8]
     assert len(cluster.recorded) == 4
 
@@ -122,36 +133,89 @@ def test_two_ranks_of_each_part_are_recorded_and_no_third():
     Two of each part that differ along both axes are 8: the four recorded first (0, the middle, both
     corners of the end) are used.
     """
-    starts = [128, 254, 255]
-    cluster = Cluster((256, 8), lambda at: sum(at[0] >= start for start in starts))
-    found = behaviours((256, 8), cluster.sign, lambda: [set(starts), ()])
+    places = [128, 254, 255]
+    cluster = Cluster((256, 8), lambda at: sum(at[0] >= start for start in places))
+    found, _ = behaviours((256, 8), cluster.sign, lambda: starts((256, 8), [places, ()]))
     assert [item.ranks.sum() for item in found] == [128 * 8, 126 * 8, 8, 8]
     assert len(cluster.recorded) == 8
 
 
-@pytest.mark.parametrize("unseen", [False, True])
 @given(SHAPES, st.data())
-def test_ranks_with_answers_of_their_own_are_recorded(unseen, shape, data):
-    """Of any two ranks; where questions are not seen only few ranks are sure to be recorded."""
+def test_all_evidence_counts_whatever_else_there_is(shape, data):
+    """Questions about any ranks, starts along axes and stages; behaviour follows from all."""
     world = math.prod(shape)
-    assume(not unseen or world <= FEW)
-    odd = data.draw(st.sets(st.integers(0, world - 1), max_size=2))
-    cluster = Cluster(shape, lambda at: int(np.ravel_multi_index(at, shape)) in odd)
-    kinds = np.isin(np.arange(world), [] if unseen else sorted(odd)).astype(np.int64)
-    found = behaviours(shape, cluster.sign, None, lambda: Answers(kinds, unseen))
-    for item in found:
-        for rank in np.flatnonzero(item.ranks):
-            assert cluster.at(rank) == cluster.at(item.representative)
-    assert unseen or len(cluster.recorded) <= 8
+    ranks = st.sets(st.integers(0, world - 1), max_size=3)
+    odd = [data.draw(ranks) for _ in range(data.draw(st.integers(0, 3)))]
+    silent = [data.draw(ranks)]
+    places = [data.draw(st.sets(st.integers(1, size))) - {size} for size in shape]
+
+    def behaviour(at):
+        rank = int(np.ravel_multi_index(at, shape))
+        parts = [
+            int(sum(at >= start for start in item)) for at, item in zip(at, places, strict=True)
+        ]
+        return [rank in item for item in odd] + parts
+
+    def evidence():
+        everyone = np.arange(world)
+        asked = [np.isin(everyone, sorted(item)) for item in odd + silent]
+        yield from (evidence_of("asked", item, asked=True) for item in asked)
+        yield from starts(shape, places)
+
+    cluster = Cluster(shape, behaviour)
+    found, _ = behaviours(shape, cluster.sign, evidence)
+    assert cluster.wrong(found) == []
+    assert len({cluster.at(rank) for rank in range(world)}) == len(found)
 
 
 def test_what_a_rank_asks_that_is_recorded_later_counts():
-    """Rank 5 alone asks about 6: its kind is known only after it was recorded for its own."""
-    cluster = Cluster((16,), lambda at: min(max(at[0], 4), 7))
+    """Rank 5 is asked about by all; it alone asks about 20, which no one else does."""
+    cluster = Cluster((32,), lambda at: {5: 1, 20: 2}.get(int(at[0]), 0))
 
-    def answers():
-        kinds = (np.arange(16) == 5).astype(np.int64)
-        return Answers(kinds + 2 * (np.arange(16) == 6) * (5 in cluster.recorded))
+    def evidence():
+        yield evidence_of("all", np.arange(32) == 5, asked=True)
+        if 5 in cluster.recorded:
+            yield evidence_of("one", np.arange(32) == 20, asked=True)
 
-    behaviours((16,), cluster.sign, None, answers)
-    assert {5, 6} <= set(cluster.recorded)
+    found, _ = behaviours((32,), cluster.sign, evidence)
+    assert cluster.wrong(found) == []
+    assert len(cluster.recorded) <= 7
+
+
+def test_many_questions_of_one_place_are_told_apart_by_how_many_are_answered_yes():
+    """Groups of four among 4,096 ranks, of which each rank asks one by one whether it is in it."""
+    world = 4096
+    every = [evidence_of("at train.py:7", np.arange(world) // 4 == at, True) for at in range(1000)]
+    cluster = Cluster((world,), lambda at: at[0] < 4000)
+    found, partition = behaviours((world,), cluster.sign, lambda: every)
+    assert cluster.wrong(found) == []
+    assert (partition.count, partition.counted) == (2, ("at train.py:7",))
+    assert len(cluster.recorded) <= 6
+
+
+def test_facts_of_more_ways_than_are_recorded_are_refused():
+    cluster = Cluster((1024,), lambda at: int(at[0]))
+    stages = evidence_of("stages", np.arange(1024))
+    with pytest.raises(FlintError, match=r"1,024 ways .*at most 256 are recorded"):
+        behaviours((1024,), cluster.sign, lambda: [stages])
+
+
+def test_questions_of_more_ways_than_are_recorded_are_named():
+    """A number of 1,000 values: nobody can say who differs; what else is known still counts."""
+    cluster = Cluster((1024,), lambda at: at[0] == 7)
+    known = [
+        evidence_of("at train.py:3", np.arange(1024) % 1000, asked=True),
+        evidence_of("at train.py:5", np.arange(1024) == 7, asked=True),
+    ]
+    found, partition = behaviours((1024,), cluster.sign, lambda: known)
+    assert cluster.wrong(found) == []
+    assert partition.left_out == ("at train.py:3",)
+
+
+@pytest.mark.parametrize("odd", [{512, 513}, {1023}, set(range(300, 1024))])
+def test_ranks_that_differ_by_what_is_not_seen_are_narrowed_down(odd):
+    """1,024 ranks are halved ten times at each end of those that differ."""
+    cluster = Cluster((1024,), lambda at: at[0] in odd)
+    found, _ = behaviours((1024,), cluster.sign, tuple, lambda: True)
+    assert cluster.wrong(found) == []
+    assert len(cluster.recorded) <= 4 + 8 + 2 * 10

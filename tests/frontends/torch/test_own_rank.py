@@ -123,3 +123,15 @@ def test_more_kinds_of_ranks_than_are_recorded_are_told():
 
 def test_the_root_of_a_gather_is_recorded():
     assert products(captured(to_rank_one, (4,))) == [2, 1, 2, 2]
+
+
+def by_own_rows_first(mesh, x):
+    """A row of the mesh as numbers: another one on the ranks of another row."""
+    first = mesh["tp"].mesh.tolist()[0]
+    return x @ x @ x if dist.get_rank() == first else x @ x
+
+
+def test_of_numbers_that_differ_among_ranks_it_is_told_that_ranks_are_compared_with_them():
+    workload = captured(by_own_rows_first, (8, 8))
+    (text,) = workload.warnings
+    assert "test_own_rank.py" in text and "with other numbers on other ranks" in text

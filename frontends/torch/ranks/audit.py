@@ -1,0 +1,73 @@
+"""An audit: do ranks that nobody recorded do what their class says?
+
+The idea: which ranks do the same follows from evidence, and evidence can be missing: a list that is
+indexed by the rank asks no question.  So a few ranks chosen at random are recorded for themselves
+and compared with their class.  The choice follows from what was captured, so that the same capture
+audits the same ranks.
+
+    chosen(world=64, recorded={0, 31, 63}, count=2, seed=b"...")         # [7, 42]
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+import numpy as np
+
+from flint.errors import FlintError
+from flint.frontends.torch.ranks.behaviours import Behaviour, Sign
+
+#: By default, an audit records fewer than this share of what was recorded before it.
+_SHARE = 5
+
+
+def default_count(recorded: int) -> int:
+    """How many ranks are audited unless it is said: less than a fifth of those recorded."""
+    return (recorded - 1) // _SHARE
+
+
+def chosen(world: int, recorded: Collection[int], count: int, seed: bytes) -> list[int]:
+    """Ranks to audit, ascending: at random among those that are not recorded."""
+    drawn = random.Random(seed).sample(range(world), min(world, count + len(recorded)))
+    return sorted([rank for rank in drawn if rank not in recorded][:count])
+
+
+def audit(
+    found: Iterable[Behaviour],
+    ranks: Sequence[int],
+    sign: Sign,
+    difference: Callable[[int, int], str],
+) -> None:
+    """Record ranks and compare each with the representative of its class.
+
+    Args:
+        found: the classes.
+        ranks: to audit.
+        sign: records ranks, the representatives among them before.
+        difference: what a rank does otherwise than its representative: ``difference(representative,
+            rank)``.
+
+    Raises:
+        FlintError: a rank that does not do what its class says.
+    """
+    if not ranks:
+        return
+    signs = sign(ranks)
+    classes = list(found)
+    owners = np.stack([item.ranks[list(ranks)] for item in classes]).argmax(0).tolist()
+    wrong = [
+        (rank, classes[owner].representative)
+        for rank, owner in zip(ranks, owners, strict=True)
+        if signs[rank] != sign([classes[owner].representative])[classes[owner].representative]
+    ]
+    if wrong:
+        rank, representative = wrong[0]
+        others = "".join(f", nor does rank {item:,} what rank {one:,}" for item, one in wrong[1:4])
+        raise FlintError(
+            f"rank {rank:,} does not do what rank {representative:,} does, although nothing that "
+            f"the program asks about its rank tells them apart{others}: "
+            f"{difference(representative, rank)}. Let the program compare "
+            "torch.distributed.get_rank() or a place in a mesh where it decides by it (a list that "
+            "is indexed by the rank, or text, is not seen)"
+        )

@@ -1,0 +1,86 @@
+"""What the child that records a rank leaves for the search for ranks that do the same.
+
+The idea: signatures say whether two ranks do the same.  Where they should and do not, the hashes of
+their ops, a line each, say what is different first.
+
+    write(folder, recording, warnings)
+    read(folder).signature
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from flint.capturing.user_frames import short_path
+from flint.frontends.torch.evidence import Evidence
+from flint.frontends.torch.ranks.recorded_evidence import recorded_evidence
+from flint.frontends.torch.ranks.signatures import op_signatures, signature
+from flint.frontends.torch.recording.recording import Op, Recording
+
+_REPORT, _OPS = "report.json", "ops.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class RankReport:
+    """What is known of one recorded rank.
+
+    Attributes:
+        signature: what it did.
+        evidence: what it tells of differences among ranks.
+        warnings: text -> count.
+        unseen: where its own rank was read without its questions being seen.
+    """
+
+    signature: str
+    evidence: tuple[Evidence, ...]
+    warnings: Mapping[str, int]
+    unseen: tuple[str, ...]
+
+
+def write(folder: Path, recording: Recording, warnings: Mapping[str, int]) -> None:
+    """Leave the report of a recording in a folder."""
+    evidence = (*recording.evidence, *recorded_evidence(recording))
+    document = {
+        "signature": signature(recording),
+        "evidence": [[item.place, item.asked, item.packed.hex()] for item in evidence],
+        "warnings": dict(warnings),
+        "unseen": list(recording.unseen),
+    }
+    (folder / _REPORT).write_text(json.dumps(document), encoding="utf-8")
+    ops = zip(op_signatures(recording), map(_line, recording.ops), strict=True)
+    (folder / _OPS).write_text("\n".join(map(" ".join, ops)), encoding="utf-8")
+
+
+def read(folder: Path) -> RankReport:
+    """The report that is in a folder."""
+    document = json.loads((folder / _REPORT).read_text(encoding="utf-8"))
+    return RankReport(
+        signature=document["signature"],
+        evidence=tuple(
+            Evidence(place, asked, bytes.fromhex(packed))
+            for place, asked, packed in document["evidence"]
+        ),
+        warnings=document["warnings"],
+        unseen=tuple(document["unseen"]),
+    )
+
+
+def first_difference(one: Path, other: Path) -> str:
+    """What of two recorded ranks is different first: "op 3 is ... there, ... here"."""
+    lines = [(folder / _OPS).read_text(encoding="utf-8").splitlines() for folder in (one, other)]
+    for number, (first, second) in enumerate(itertools.zip_longest(*lines, fillvalue="")):
+        if first.partition(" ")[0] != second.partition(" ")[0]:
+            what = [line.partition(" ")[2] or "no op any more" for line in (first, second)]
+            if what[0] == what[1]:
+                return f"op {number:,}, {what[0]}, has other sizes, groups or waits"
+            return f"op {number:,} is {what[1]}, not {what[0]}"
+    return "the ops are the same, sizes of what exists before the step are not"
+
+
+def _line(op: Op) -> str:
+    where = f" at {short_path(op.file)}:{op.line}" if op.file else ""
+    return f"{op.name}{where}"

@@ -1,0 +1,125 @@
+"""Sizes of tensors that follow from the own rank: ``x[rank * rows : (rank + 1) * rows]``.
+
+The idea: a slice's ends, the number of a part and the size of a new tensor go into PyTorch without
+a comparison.  What sizes other ranks would get is computed here, and ranks that get others are told
+apart.
+
+    with seeing(): x[rank : rank + 1]        # of 13 rows on 16 ranks: ranks 13-15 have none
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import torch
+
+from flint.frontends.torch.modes import function_mode
+from flint.frontends.torch.shims.own_values import OwnRank, everywhere, note_values, world
+
+_INDEXED = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
+_NARROWED = (torch.narrow, torch.Tensor.narrow)
+_MADE = (
+    torch.arange, torch.empty, torch.full, torch.ones, torch.rand, torch.randint, torch.randn,
+    torch.randperm, torch.zeros, torch.Tensor.expand, torch.Tensor.new_empty, torch.Tensor.new_full,
+    torch.Tensor.new_ones, torch.Tensor.new_zeros, torch.Tensor.repeat, torch.Tensor.reshape,
+    torch.Tensor.view,
+)  # fmt: skip
+_PARTED = (
+    torch.chunk, torch.split, torch.tensor_split, torch.Tensor.chunk, torch.Tensor.split,
+    torch.Tensor.tensor_split,
+)  # fmt: skip
+
+_SIZE = "is the size of a tensor"
+
+
+def seeing() -> AbstractContextManager[Any]:
+    """A mode that sees sizes that follow from the own rank."""
+    return function_mode(_see)
+
+
+def _see(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    rule = _RULES.get(func)
+    if rule is not None:
+        rule(args, kwargs)
+    result = func(*args, **kwargs)
+    if func in _PARTED and len({item.shape for item in result}) > 1:
+        return _Parts(result)
+    return result
+
+
+class _Parts(tuple[torch.Tensor, ...]):
+    """Parts of a tensor, not all of one size."""
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, OwnRank):
+            sizes = np.array([item.numel() for item in self])
+            note_values(sizes[np.clip(everywhere(at), -len(sizes), len(sizes) - 1)], _SIZE)
+        return super().__getitem__(at)
+
+
+def _indexed(args: tuple[Any, ...], _: Any) -> None:
+    """The lengths of slices; other indices give one element wherever they are."""
+    tensor, index = args[:2]
+    parts = index if isinstance(index, tuple) else (index,)
+    if not any(isinstance(item, slice) and _own(_ends(item)) for item in parts):
+        return
+    before = sum(1 for item in parts if item is not None and item is not Ellipsis)
+    dim = 0
+    for item in parts:
+        if isinstance(item, slice) and _own(_ends(item)):
+            note_values(_lengths(item, tensor.shape[dim]), _SIZE)
+        dim += tensor.dim() - before if item is Ellipsis else item is not None
+
+
+def _lengths(part: slice, size: int) -> Any:
+    """How many elements of a dim of ``size`` a slice has on every rank, [world]."""
+
+    def clipped(end: Any, default: int) -> Any:
+        place = np.broadcast_to(everywhere(default if end is None else end), world())
+        return np.clip(np.where(place < 0, place + size, place), 0, size)
+
+    step = everywhere(1 if part.step is None else part.step)
+    return np.maximum(-(-(clipped(part.stop, size) - clipped(part.start, 0)) // step), 0)
+
+
+def _narrowed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    _made((kwargs.get("length", args[3] if len(args) > 3 else 0),), {})
+
+
+def _made(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Numbers among the arguments of what takes sizes."""
+    for item in (*args, kwargs.get("size")):
+        for number in item if isinstance(item, list | tuple) else (item,):
+            if isinstance(number, OwnRank):
+                note_values(everywhere(number), _SIZE)
+
+
+def _full(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Its second number is a value."""
+    _made(tuple(item for item in args if isinstance(item, list | tuple)), kwargs)
+
+
+def _arange(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    start, end, step = (*((0, *args) if len(args) == 1 else args), 1, 1)[:3]
+    if _own((start, end, step)):
+        note_values(-(-(everywhere(end) - everywhere(start)) // everywhere(step)), _SIZE)
+
+
+def _ends(part: slice) -> tuple[Any, ...]:
+    return part.start, part.stop, part.step
+
+
+def _own(items: Iterable[Any]) -> bool:
+    return any(isinstance(item, OwnRank) for item in items)
+
+
+_RULES = {
+    **dict.fromkeys(_INDEXED, _indexed),
+    **dict.fromkeys(_NARROWED, _narrowed),
+    **dict.fromkeys(_MADE, _made),
+    **dict.fromkeys((torch.full, torch.Tensor.new_full), _full),
+    torch.arange: _arange,
+}

@@ -1,0 +1,309 @@
+"""Numbers and texts that follow from the own rank, and carry the values of all ranks.
+
+The idea: a rank that a program's own code reads is an integer that knows what it would be on every
+rank.  Arithmetic maps over all of them, and a comparison notes for which ranks it holds.  Where a
+value goes on to what cannot be followed (a set's hash, ``int()`` of a launcher's variable), its few
+different values are noted instead; of many, those that programs ask about, and that more may be
+asked.
+
+    value = OwnRank(3, np.arange(8))
+    value % 4 == 1                       # False; asked: ranks 1 and 5 are answered yes
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from flint.frontends.torch.context import capture
+from flint.frontends.torch.evidence import Kinds
+from flint.frontends.torch.user_lines import at_line, at_user_line
+
+#: So many different values are all noted where what is asked of them is not seen.
+FEW_VALUES = 16
+
+#: A number on every rank: an array [world], or what makes it when it is needed.
+Everywhere = Any
+
+
+def world() -> int:
+    """Number of ranks."""
+    return math.prod(capture().shape)
+
+
+def everywhere(item: Any) -> Any:
+    """What a number is on every rank: an array, or itself where it is the same."""
+    if not isinstance(item, OwnRank | OwnFloat):
+        return item
+    if callable(item.values):
+        item.values = item.values()
+    return item.values
+
+
+class OwnRank(int):
+    """An integer that follows from the own rank.
+
+    Attributes:
+        values: see ``everywhere``; int64, or objects where that is too small.
+    """
+
+    values: Everywhere
+
+    def __new__(cls, value: int, values: Everywhere) -> OwnRank:
+        made = super().__new__(cls, value)
+        made.values = values
+        return made
+
+    def __bool__(self) -> bool:
+        return bool(self != 0)
+
+    def __hash__(self) -> int:
+        leaves(everywhere(self), "is looked up")
+        return int.__hash__(self)
+
+    def __int__(self) -> int:
+        leaves(everywhere(self), "is made a plain number")
+        return int.__int__(self)
+
+    def __float__(self) -> float:
+        leaves(everywhere(self), "is made a plain number")
+        return int.__float__(self)
+
+    def __reduce__(self) -> Any:
+        return int, (int.__int__(self),)
+
+
+class OwnFloat(float):
+    """A float that follows from the own rank."""
+
+    values: Everywhere
+
+    def __new__(cls, value: float, values: Everywhere) -> OwnFloat:
+        made = super().__new__(cls, value)
+        made.values = values
+        return made
+
+    def __bool__(self) -> bool:
+        return bool(operator.ne(self, 0))
+
+    def __hash__(self) -> int:
+        leaves(everywhere(self), "is looked up")
+        return float.__hash__(self)
+
+    def __int__(self) -> int:
+        leaves(everywhere(self), "is made a plain number")
+        return float.__int__(self)
+
+    def __float__(self) -> float:
+        return float.__float__(self)
+
+    def __reduce__(self) -> Any:
+        return float, (float.__float__(self),)
+
+
+class OwnText(str):
+    """A variable of the environment that follows from the own rank."""
+
+    values: Kinds
+
+    def __new__(cls, text: str, values: Kinds) -> OwnText:
+        made = super().__new__(cls, text)
+        made.values = values
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, str) and not isinstance(other, OwnText):
+            number = int(other) if other.isdecimal() else -1
+            ask(self.values == (number if str(number) == other else -1))
+        return str.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        leaves(self.values, "is looked up")
+        return str.__hash__(self)
+
+    def __int__(self) -> int:
+        leaves(self.values, "is read from the environment")
+        return int(str(self))
+
+    def __reduce__(self) -> Any:
+        return str, (str(self),)
+
+
+def own(value: Any, values: Everywhere) -> Any:
+    """A number of this rank and what it is on the others."""
+    if isinstance(value, bool):
+        return value
+    return (OwnRank if isinstance(value, int) else OwnFloat)(value, values)
+
+
+def ask(yes: Any) -> None:
+    """A question, by which ranks are answered yes, at the line of code that asks."""
+    frame = _outside()
+    if _counts(frame):
+        mask = np.broadcast_to(np.asarray(yes).astype(bool), world())
+        capture().evidence.ask(at_line(frame.f_code.co_filename, frame.f_lineno), mask)
+
+
+def leaves(values: Kinds, how: str) -> None:
+    """A number goes where what is asked of it is not seen."""
+    if not inside_torch(_outside()):
+        note_values(values, how)
+
+
+def note_values(values: Kinds, how: str) -> None:
+    """Ranks with different values may do something else, in a way that is not seen."""
+    kinds = np.unique(values, return_inverse=True)[1].reshape(-1)
+    evidence, place = capture().evidence, at_user_line()
+    if kinds.max() < FEW_VALUES:
+        evidence.ask_value(place, kinds)
+        return
+    # The first, the last and the hosts' first ranks are who programs ask for.
+    evidence.ask(f"{place} (the first)", kinds == 0)
+    evidence.ask(f"{place} (the last)", kinds == kinds.max())
+    evidence.ask(f"{place} (the first of a host)", np.arange(len(kinds)) % capture().per_host == 0)
+    capture().unseen.add(f"the own rank {how}{place}")
+
+
+def _outside() -> Any:
+    """The innermost frame of other code than this file's."""
+    frame: Any = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals is globals():
+        frame = frame.f_back
+    return frame
+
+
+def inside_torch(frame: Any) -> bool:
+    """Whether code is PyTorch's or this package's."""
+    name = str(frame.f_globals.get("__name__", ""))
+    return name.partition(".")[0] == "torch" or name.startswith("flint.frontends.torch.")
+
+
+def _counts(frame: Any) -> bool:
+    """Whether a comparison may decide what is done: not one of PyTorch's caches."""
+    name = str(frame.f_globals.get("__name__", ""))
+    return not inside_torch(frame) or name.startswith("torch.distributed.")
+
+
+def _compared(kind: Any, name: str) -> Callable[..., Any]:
+    plain, over = getattr(kind, name), getattr(operator, name)
+
+    def compare(self: Any, other: Any) -> Any:
+        other = other.item() if isinstance(other, np.generic) else other
+        answer = plain(self, other)
+        if answer is not NotImplemented:
+            ask(over(everywhere(self), everywhere(other)))
+        return answer
+
+    return compare
+
+
+def _computed(
+    kind: Any, name: str, over: Callable[..., Any], exact: bool = False
+) -> Callable[..., Any]:
+    plain = getattr(kind, name)
+
+    def compute(self: Any, *others: Any) -> Any:
+        others = tuple(item.item() if isinstance(item, np.generic) else item for item in others)
+        answer = plain(self, *others)
+        if answer is NotImplemented:
+            return answer
+        values = [everywhere(item) for item in (self, *others)]
+        return own(answer, _mapped(over, values, exact))
+
+    return compute
+
+
+def _mapped(over: Callable[..., Any], values: list[Any], exact: bool) -> Any:
+    """A function over the numbers of all ranks; of Python's where 64 bits may be too few."""
+    if not exact and all(map(_is_small, values)):
+        with np.errstate(all="ignore"):  # a division by zero fails on the rank that does it
+            return over(*values)
+
+    def one(*numbers: Any) -> Any:
+        try:
+            return over(*numbers)
+        except (ArithmeticError, ValueError):
+            return 0
+
+    spread = [np.broadcast_to(np.asarray(item, object), world()) for item in values]
+    found: Any = np.frompyfunc(one, len(spread), 1)(*spread)
+    try:
+        numbers = found.tolist()
+        broken = any(isinstance(number, float) for number in numbers)
+        return np.array(numbers, np.float64 if broken else np.int64)
+    except OverflowError:
+        return found
+
+
+def _is_small(item: Any) -> bool:
+    """Whether sums and products of two such numbers fit into 64 bits."""
+    if isinstance(item, float):
+        return True
+    if isinstance(item, int):
+        return -(2**31) < item < 2**31
+    if item.dtype == object:
+        return False
+    return bool(item.dtype.kind == "f" or max(-int(item.min()), int(item.max())) < 2**31)
+
+
+#: Functions of two numbers, and of one.
+_TWO = ("add", "sub", "mul", "floordiv", "mod", "truediv")
+_OF_BITS = ("and", "or", "xor", "rshift")
+_ONE: dict[str, Callable[..., Any]] = {
+    "neg": operator.neg,
+    "pos": operator.pos,
+    "abs": abs,
+    "invert": operator.invert,
+}
+#: Done with Python's numbers, whatever their size.
+_EXACT: dict[str, Callable[..., Any]] = {"pow": pow, "lshift": operator.lshift}
+_ROUNDING: dict[str, Callable[..., Any]] = {
+    "round": round,
+    "trunc": math.trunc,
+    "floor": math.floor,
+    "ceil": math.ceil,
+}
+
+
+#: What a method does to one number or two.
+_Function = Callable[..., Any]
+
+
+def _functions(kind: Any) -> Iterator[tuple[str, _Function, bool]]:
+    """Methods of a kind of number: name, what it does, whether to do it exactly."""
+    for name in (*_TWO, *_OF_BITS, *_EXACT):
+        if f"__{name}__" in vars(kind):
+            over: _Function = _EXACT.get(name) or getattr(operator, f"__{name}__")
+            yield f"__{name}__", over, name in _EXACT
+            yield f"__r{name}__", functools.partial(_turned, over), name in _EXACT
+    for name, over in (*_ONE.items(), *_ROUNDING.items()):
+        if f"__{name}__" in vars(kind):
+            yield f"__{name}__", over, name in _ROUNDING
+
+
+def _turned(over: _Function, first: Any, second: Any) -> Any:
+    return over(second, first)
+
+
+#: Each half is known as it is by itself.
+_DIVMOD = {
+    "__divmod__": lambda self, other: (self // other, self % other),
+    "__rdivmod__": lambda self, other: (other // self, other % self),
+}
+
+for _kind, _plain in ((OwnRank, int), (OwnFloat, float)):
+    for _name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"):
+        setattr(_kind, _name, _compared(_plain, _name))
+    for _name, _over, _exact in _functions(_plain):
+        setattr(_kind, _name, _computed(_plain, _name, _over, _exact))
+    for _name, _over in _DIVMOD.items():
+        setattr(_kind, _name, _over)
