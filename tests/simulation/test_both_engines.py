@@ -10,12 +10,14 @@ import pytest
 from flint.cli import main
 from flint.converters.chakra.astra_sim import files
 from flint.converters.chakra.astra_sim.comparison import Difference, as_astra_sim_links
+from flint.converters.chakra.astra_sim.reasons import reason
 from flint.cost.systems import load_system
 from flint.graph.building import GraphBuilder, TableBuilder, with_tables
 from flint.graph.communication import Communication
 from flint.graph.tensor_types import tensor_type
 from flint.mesh.groups import StridedGroups, along_axes
 from flint.mesh.mesh import Mesh
+from flint.mesh.network_dims import network_dims
 from flint.mesh.permutation import permutation
 from flint.workload.workload import Workload
 from tests.converters.chakra.astra_sim.test_configuration import OLD
@@ -117,14 +119,23 @@ def test_a_permute_over_two_dims_is_named(tmp_path, binary, capsys):
 
 def test_a_reason_holds_in_its_direction_only():
     """A listed group goes by way of its neighbours, which is never faster."""
-    from flint.converters.chakra.astra_sim.reasons import reason
-    from flint.mesh.network_dims import network_dims
-
     mesh = Mesh((8,), ("expert",))
     item = collective("all_to_all", along_axes(mesh, ("expert",)))
     links = as_astra_sim_links(load_system("dgx-h100"))
     assert reason(item, network_dims(mesh), links, aware=False, slower=True)
     assert not reason(item, network_dims(mesh), links, aware=False, slower=False)
+
+
+@pytest.mark.parametrize(("axis", "named"), [(16, True), (8, False)])
+def test_messages_on_an_axis_longer_than_a_node_pay_for_its_mean_link(axis, named):
+    """Two nodes of 8 H100 in one dim: messages inside are slower there, between them faster."""
+    mesh = Mesh((axis,), ("x",))
+    peers = permutation(axis, np.array([[i, i ^ 1] for i in range(axis)]))
+    item = Communication("collective_permute", None, None, peers, (1 << 20,), (1 << 20,), ("ui8",))
+    links = as_astra_sim_links(load_system("dgx-h100"))
+    for slower in (True, False):
+        found = reason(item, network_dims(mesh), links, aware=False, slower=slower)
+        assert found.startswith("a network dim has one kind of link") is named
 
 
 def test_traces_that_do_not_fit_are_written_for_it(tmp_path, binary, capsys):

@@ -49,6 +49,8 @@ from flint.workload.workload import Workload
 
 #: Two times agree that differ by at most this share of the larger one.
 TOLERANCE: Final = 0.02
+#: What communications wait for those before them, of their own time, where they share links.
+_OVERLAP: Final = 0.1
 _MICROSECOND: Final = TICKS_PER_SECOND // 10**6
 _NANOSECOND: Final = TICKS_PER_SECOND // 10**9
 
@@ -168,7 +170,7 @@ def compare(
     rows = tuple(_row(item, dims, links, aware) for item in priced)
     ours = _step_seconds(parts, workload.mesh.size, on)
     step = Difference("step", 1, 0, ours, max(done.cycles) * 1e-9)
-    step = replace(step, reason=_of_step(step, rows))
+    step = replace(step, reason=_of_step(step, rows, aware))
     notes = [
         *on.fitting,
         "both have the same links (rings, one protocol, no launches of communications) and kernels "
@@ -235,13 +237,17 @@ def _row(priced: Priced, dims: NetworkDims, links: System, aware: bool) -> Diffe
     return replace(row, reason=reason(priced.item, dims, links, aware, row.relative > 0))
 
 
-def _of_step(step: Difference, rows: tuple[Difference, ...]) -> str:
-    """Why the step may differ: by no more than its communications that do."""
+def _of_step(step: Difference, rows: tuple[Difference, ...], aware: bool) -> str:
+    """Why the step may differ: by no more than its communications that do.
+
+    Where messages share links, those of one communication also wait for the last of the one before.
+    """
     if step.within:
         return ""
     apart = abs(step.astra_sim - step.embedded)
     named = [row for row in rows if not row.within and row.reason]
     most = sum(row.count * abs(row.astra_sim - row.embedded) for row in named)
+    most *= 1 + _OVERLAP * aware
     if named and apart <= most + TOLERANCE * max(step.embedded, step.astra_sim):
         same_way = np.sign(step.astra_sim - step.embedded)
         if any(np.sign(row.astra_sim - row.embedded) == same_way for row in named):

@@ -27,7 +27,7 @@ from typing import Final
 from flint.cost.collectives import ring_steps
 from flint.cost.fitting import fit
 from flint.cost.hardware import System, Tier
-from flint.cost.placement import place
+from flint.cost.placement import TierUse, place
 from flint.errors import UsageError
 from flint.mesh.groups import StridedGroups
 from flint.mesh.network_dims import NetworkDims
@@ -144,17 +144,21 @@ def link_of(
     few = few or groups.size
     with suppress(UsageError):  # ranks that fill no node evenly lie as they come
         system, _ = fit(system, groups.world)
-    # Over a full mesh all messages go at once, and wait for one latency, however many they are.
-    messages = groups.size - 1 if tier.topology == "FullyConnected" else few - 1
+    messages = 1 if tier.topology == "FullyConnected" else few - 1
     bandwidth, latency = math.inf, 0.0
     for profile in place(groups, system).profiles:
         seconds = sum(level.share / level.members / level.bandwidth for level in profile)
         bandwidth = min(bandwidth, (few - 1) / few / seconds)
-        waited = sum(ring_steps(level) * level.tier.latency for level in profile)
+        waited = sum(_messages(level) * level.tier.latency for level in profile)
         latency = max(latency, waited / messages / _HOPS[tier.topology])
     if tier.topology == "FullyConnected":
         bandwidth /= few - 1  # its messages go to everybody at once, over a link each
     return bandwidth, latency
+
+
+def _messages(level: TierUse) -> int:
+    """Messages one after another; over a full mesh all go at once, and wait for one latency."""
+    return 1 if level.tier.topology == "FullyConnected" else ring_steps(level)
 
 
 def _system(dims: NetworkDims, system: System) -> dict[str, object]:

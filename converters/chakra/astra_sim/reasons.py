@@ -16,8 +16,9 @@ import numpy as np
 
 from flint.converters.chakra.network import Network
 from flint.cost.hardware import System
-from flint.cost.placement import hops, place
+from flint.cost.placement import place
 from flint.graph.communication import Communication
+from flint.mesh.groups import StridedGroups
 from flint.mesh.network_dims import NetworkDims
 
 
@@ -32,7 +33,7 @@ class Facts:
         dims: network dims that it extends over; of messages, that the farthest one crosses.
         topologies: of these dims.
         tiers: tiers of the system that its dims lie on, with a number for each dim.
-        crossings: tiers of the system that its members meet on, or its messages pass.
+        mixed: one of its dims lies on several tiers.
         message: it is a message between two ranks.
     """
 
@@ -42,7 +43,7 @@ class Facts:
     dims: int
     topologies: frozenset[str]
     tiers: tuple[int, ...]
-    crossings: int
+    mixed: bool
     message: bool
 
     @property
@@ -79,13 +80,8 @@ _REASONS: Final[tuple[tuple[str, Callable[[Facts], bool], frozenset[bool]], ...]
     ),
     (
         "a network dim has one kind of link, the mean of those that lie on it",
-        lambda f: (f.message or f.listed) and f.crossings > f.dims,
+        lambda f: (f.message or f.listed or f.to_all) and f.mixed,
         EITHER,
-    ),
-    (
-        "links of one kind in a network dim: messages on shorter ways pay the same",
-        lambda f: f.message and f.dims == 1 and f.tiers[0] > 0,
-        SLOWER,
     ),
     (
         "network.yml has the links of a torus' dim as one; a message takes one of them",
@@ -152,19 +148,24 @@ def _facts(item: Communication, dims: NetworkDims, links: System, aware: bool) -
         links.network.index(links.tier(size * stride))
         for size, stride in zip(dims.npus_count, dims.strides, strict=True)
     ]
-    used, listed, crossings = _extent(item, dims, links)
+    used, listed = _extent(item, dims)
     mine = tuple(tiers[dim] for dim in used)
+    mixed = any(_lies_on_several(dims, dim, links) for dim in used)
     return Facts(
         item.kind, aware, listed, len(used),
-        frozenset(links.network[tier].topology for tier in mine), mine, crossings,
+        frozenset(links.network[tier].topology for tier in mine), mine, mixed,
         item.permutation is not None,
     )  # fmt: skip
 
 
-def _extent(
-    item: Communication, dims: NetworkDims, links: System
-) -> tuple[tuple[int, ...], bool, int]:
-    """Network dims that it extends over, whether it is listed, and tiers that it passes."""
+def _lies_on_several(dims: NetworkDims, dim: int, links: System) -> bool:
+    """Whether ranks along a dim meet on several tiers."""
+    along = StridedGroups(dims.world, ((dims.npus_count[dim], dims.strides[dim]),))
+    return any(len(profile) > 1 for profile in place(along, links).profiles)
+
+
+def _extent(item: Communication, dims: NetworkDims) -> tuple[tuple[int, ...], bool]:
+    """Network dims that it extends over, and whether its group is listed."""
     network = Network(dims.npus_count)
     if item.permutation is not None:
         ranks = np.arange(dims.world, dtype=np.int64)
@@ -177,13 +178,11 @@ def _extent(
             ]
         )[:, sends]
         farthest = int(differ.sum(axis=0).argmax())
-        _, ways = hops(item.permutation, links)
-        return tuple(np.flatnonzero(differ[:, farthest]).tolist()), False, len(ways)
+        return tuple(np.flatnonzero(differ[:, farthest]).tolist()), False
     assert item.groups is not None
     mask = dims.mask(item.groups)
-    crossings = max(len(profile) for profile in place(item.groups, links).profiles)
     if mask is not None:
-        return tuple(np.flatnonzero(mask).tolist()), False, crossings
+        return tuple(np.flatnonzero(mask).tolist()), False
     table = item.groups.table()
     spans = [
         dim
@@ -192,4 +191,4 @@ def _extent(
         )
         if any(len(np.unique(row[row >= 0] // stride % size)) > 1 for row in table[:64])
     ]
-    return tuple(spans), True, crossings
+    return tuple(spans), True
