@@ -21,6 +21,7 @@ from flint.graph.graph import WorkloadGraph
 from flint.mesh.mesh import Mesh
 from flint.mesh.ranks import RankSet
 from flint.passes.branches import split_by_rank
+from flint.passes.copy_insertion import with_copies
 from flint.passes.optimizer_phase import mark_optimizer
 from flint.passes.order import issue_order
 from flint.stablehlo.options import WalkOptions
@@ -154,7 +155,7 @@ def workload_of(
     programs = tuple(
         Program(
             name="main" if len(splits) == 1 else f"main_{number}",
-            graph=split.graph,
+            graph=_with_copies(split.graph, module, inputs),
             ranks=split.ranks,
             inputs=inputs,
             module=saved if number == 0 else None,
@@ -174,6 +175,15 @@ def workload_of(
     )
     workload.verify()
     return workload
+
+
+def _with_copies(
+    graph: WorkloadGraph, module: Module, inputs: tuple[ProgramInput, ...]
+) -> WorkloadGraph:
+    """``graph`` with the copies that a backend makes of inputs that are not donated."""
+    if module.optimized or module.scheduled:
+        return graph
+    return with_copies(graph, {at for at, item in enumerate(inputs) if item.donated < 0})
 
 
 def _level(module: Module, per_device: bool) -> Level:
@@ -215,12 +225,13 @@ def workload_of_parts(
         source: name and hash of the input.
         warnings: what capturing noticed, text -> count.
     """
+    inputs = [program_inputs(part.module, part.walked.graph) for part in parts]
     programs = tuple(
         Program(
             name="main" if len(parts) == 1 else f"main_{number}",
-            graph=part.walked.graph,
+            graph=_with_copies(part.walked.graph, part.module, inputs[number]),
             ranks=part.ranks,
-            inputs=program_inputs(part.module, part.walked.graph),
+            inputs=inputs[number],
             module=part.saved,
         )
         for number, part in enumerate(parts)

@@ -35,6 +35,16 @@ def donated_buffers(
     return donated
 
 
+def donors(listed: pb.HloBufferDonorProto, parameters: Sequence[Tree]) -> frozenset[int]:
+    """Flattened entry parameters whose buffers any output may take."""
+    inputs = _positions(tuple(parameters))
+    found = (
+        inputs.get((entry.parameter_number, *entry.parameter_shape_index))
+        for entry in listed.entries
+    )
+    return frozenset(number for number in found if number is not None)
+
+
 def _positions(tree: Tree) -> dict[tuple[int, ...], int]:
     """Path into the tree -> flattened position of the leaf there, or of the first one below."""
     positions: dict[tuple[int, ...], int] = {}

@@ -17,7 +17,7 @@ from flint.errors import FlintError
 from flint.hlo import asynchronous, structure
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.completeness import lost, remarks
-from flint.hlo.describe import donated_buffers, output_shardings, parameter_shardings
+from flint.hlo.describe import donated_buffers, donors, output_shardings, parameter_shardings
 from flint.hlo.messages import parse_module
 from flint.hlo.reading import Handler, Reading, root_id
 from flint.hlo.scope import Scope
@@ -89,6 +89,7 @@ def _module(proto: pb.HloModuleProto, name: str) -> Module:
         num_replicas=reading.replicas,
         meshes={name: axes for axes, name in reading.context.meshes.items()},
         donated=donated_buffers(proto.input_output_alias, parameters, root),
+        donors=donors(proto.buffer_donor, parameters),
         input_shardings=shardings,
         output_shardings=output_shardings(proto, root),
         partitioned=bool(proto.spmd_parameters_shardings)

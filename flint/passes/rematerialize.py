@@ -126,6 +126,14 @@ def is_view(graph: WorkloadGraph) -> NDArray[np.bool_]:
 
 
 def _transparent(graph: WorkloadGraph) -> NDArray[np.bool_]:
+    free = np.diff(graph.order_ptr) == 0
+    free[graph.order_node] = False
+    transparent: NDArray[np.bool_] = free & made_again(graph)
+    return transparent
+
+
+def made_again(graph: WorkloadGraph) -> NDArray[np.bool_]:
+    """Nodes that cost less to run again than their result costs to keep, shape [nodes]."""
     results = total_by_row(
         graph.value_bytes[graph.inputs :], row_of_entry(graph.result_ptr), len(graph)
     )
@@ -133,11 +141,9 @@ def _transparent(graph: WorkloadGraph) -> NDArray[np.bool_]:
     generates = graph.role == Role.GENERATE
     broadcasts = (graph.role == Role.MOVEMENT) & (np.diff(graph.operand_ptr) == 1)
     broadcasts &= 2 * operands <= results
-    free = (graph.kind == NodeKind.COMPUTE) & (np.diff(graph.work_ptr) == 0)
-    free &= np.diff(graph.order_ptr) == 0
-    free[graph.order_node] = False
-    transparent: NDArray[np.bool_] = free & (generates | broadcasts)
-    return transparent
+    simple = (graph.kind == NodeKind.COMPUTE) & (np.diff(graph.work_ptr) == 0)
+    again: NDArray[np.bool_] = simple & (generates | broadcasts)
+    return again
 
 
 def _can_make_itself(graph: WorkloadGraph) -> NDArray[np.bool_]:

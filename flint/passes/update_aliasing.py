@@ -9,7 +9,8 @@ The idea: a dynamic_update_slice or scatter moves little when it writes into its
   that the next iteration reads again, a constant): the update works on a copy.  The bytes that were
   shared are read and written instead, so that total bytes grow; work items stay.
 
-A program's own inputs may be donated to its outputs; they count as free to overwrite.
+A program's own inputs count as free to overwrite: those that are not donated have been copied where
+the program was made (``flint.passes.copy_insertion``).
 
     read = x[0];  x' = update(x, ...)      gets the order edge      read -> update
 """
@@ -20,10 +21,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from flint.graph.graph import Ints, Loop, NodeKind, WorkloadGraph
-from flint.graph.joins import renames
+from flint.graph.graph import Loop, NodeKind, WorkloadGraph
 from flint.graph.work import Role
-from flint.passes.columns import row_of_entry, with_bodies
+from flint.passes.buffers import buffer_of, constants, overwritten, readers_of
+from flint.passes.columns import with_bodies
 from flint.passes.order_edges import with_more_edges
 
 
@@ -38,10 +39,10 @@ def _resolve(graph: WorkloadGraph, loop: Loop | None) -> WorkloadGraph:
     updates = np.flatnonzero(in_place & (graph.bytes_aliased > 0)).tolist()
     if not updates:
         return graph
-    buffer = _buffer_of(graph)
-    buffers = {node: buffer[_overwritten(graph, node)].tolist() for node in updates}
-    readers = _readers(graph, buffer, [value for values in buffers.values() for value in values])
-    kept = set(buffer[graph.outputs].tolist()) | _constants(graph)
+    buffer = buffer_of(graph)
+    buffers = {node: buffer[graph.operand[overwritten(graph, node)]].tolist() for node in updates}
+    readers = readers_of(graph, buffer, [value for values in buffers.values() for value in values])
+    kept = set(buffer[graph.outputs].tolist()) | constants(graph)
     if loop is not None:
         kept.update(range(loop.carried, graph.inputs))
     read, written = graph.bytes_read.copy(), graph.bytes_written.copy()
@@ -60,39 +61,3 @@ def _resolve(graph: WorkloadGraph, loop: Loop | None) -> WorkloadGraph:
             edges.extend((node, reader) for reader in others - graph.predecessors(node))
     graph = replace(graph, bytes_read=read, bytes_written=written, bytes_aliased=aliased)
     return with_more_edges(graph, edges)
-
-
-def _overwritten(graph: WorkloadGraph, node: int) -> Ints:
-    """The operands that an update overwrites: its first ones, as many as it has results."""
-    first = int(graph.operand_ptr[node])
-    return graph.operand[first : first + int(graph.result_ptr[node + 1] - graph.result_ptr[node])]
-
-
-def _buffer_of(graph: WorkloadGraph) -> Ints:
-    """The value whose buffer each value is a view of (itself where it is none), shape [values]."""
-    buffer = np.arange(graph.values, dtype=np.int64)
-    renaming = renames(graph)
-    views = (graph.bytes_aliased > 0) & (graph.role != Role.UPDATE)
-    views &= (np.diff(graph.operand_ptr) > 0) & (np.diff(graph.result_ptr) == 1)
-    for node in np.flatnonzero(views | renaming).tolist():
-        first, last = graph.result_ptr[node : node + 2] + graph.inputs
-        start = graph.operand_ptr[node]
-        buffer[first:last] = buffer[graph.operand[start : start + last - first]]
-    return buffer
-
-
-def _readers(graph: WorkloadGraph, buffer: Ints, wanted: list[int]) -> dict[int, list[int]]:
-    """Nodes that read each of the buffers ``wanted``, under any name, as often as they do."""
-    readers: dict[int, list[int]] = {value: [] for value in wanted}
-    read = buffer[graph.operand]
-    entries = np.flatnonzero(np.isin(read, wanted))
-    for value, node in zip(read[entries].tolist(), graph.consumer[entries].tolist(), strict=True):
-        readers[value].append(node)
-    return readers
-
-
-def _constants(graph: WorkloadGraph) -> set[int]:
-    """Values that stand in memory already: made from nothing and never written."""
-    constant = (graph.role == Role.GENERATE) & (graph.bytes_written == 0)
-    made = np.flatnonzero(constant[row_of_entry(graph.result_ptr)]) + graph.inputs
-    return set(made.tolist())

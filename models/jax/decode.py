@@ -2,7 +2,7 @@
 
 The idea: weights are tensor parallel and the same on every data rank; the cache is split by
 sequence over the data axes and by key head over the tensor axis, so that attention reads it where
-it is.  Every sequence has a position of its own (continuous batching).  The step is captured at one
+it is, and each step writes one token of each sequence into it in place.  Every sequence has a position of its own (continuous batching).  The step is captured at one
 cache length, whatever the positions are.
 
     flint capture models/jax/decode.py:decode_8b --mesh 4,8 -o out/
@@ -57,44 +57,66 @@ def cache(serving: Serving, batch: int) -> Tree:
     return stacked({"keys": one, "values": one}, model.layers)
 
 
-def write(cache: jax.Array, new: jax.Array, positions: jax.Array) -> jax.Array:
-    """``cache`` (B, T, K, size) with ``new`` (B, 1, K, size) at each sequence's position (B,)."""
+def write(cache: jax.Array, new: jax.Array, layer: jax.Array, positions: jax.Array) -> jax.Array:
+    """``cache`` (layers, B, T, K, size) with ``new`` (B, 1, K, size) in it.
 
-    def one(cache: jax.Array, new: jax.Array, position: jax.Array) -> jax.Array:
-        return jax.lax.dynamic_update_slice_in_dim(cache, new, position, axis=0)
-
-    return jax.vmap(one)(cache, new, positions)
+    Args:
+        cache: of all layers.
+        new: keys or values of one token of each sequence.
+        layer: which layer they are of.
+        positions: where each sequence has its token, (B,).
+    """
+    places = jnp.stack([jnp.broadcast_to(layer, positions.shape), positions], axis=1)
+    # The sequences are a batch dim and no index, so that each rank writes those that it has.
+    dims = jax.lax.ScatterDimensionNumbers(
+        update_window_dims=(1, 2),
+        inserted_window_dims=(0, 2),
+        scatter_dims_to_operand_dims=(0, 2),
+        operand_batching_dims=(1,),
+        scatter_indices_batching_dims=(0,),
+    )
+    return jax.lax.scatter(cache, places, new[:, 0], dims, unique_indices=True)
 
 
 def block(
-    config: llama3.Config, x: jax.Array, layer: Any, kept: Any, positions: jax.Array
-) -> tuple[jax.Array, Any]:
-    """One block for one token per sequence: ``x`` (B, 1, D), and the layer's cache."""
+    config: llama3.Config, x: jax.Array, layer: Any, kept: Any, number: jax.Array,
+    positions: jax.Array,
+) -> tuple[jax.Array, Any]:  # fmt: skip
+    """One block for one token per sequence: ``x`` (B, 1, D), and the cache of all layers."""
     with jax.named_scope("attention"):
         h = rms_norm(x, layer["attention_norm"])
         q, k, v = projections(h, layer["attention"], config.heads, positions[:, None])
         with jax.named_scope("cache"):
-            keys, values = write(kept["keys"], k, positions), write(kept["values"], v, positions)
-        length = keys.shape[1]
+            kept = {
+                "keys": write(kept["keys"], k, number, positions),
+                "values": write(kept["values"], v, number, positions),
+            }
+        length = kept["keys"].shape[2]
         visible = jnp.arange(length, dtype=jnp.int32)[None, None] <= positions[:, None, None]
-        mixed = attend(q, keys, values, visible)
+        mixed = attend(q, kept["keys"][number], kept["values"][number], visible)
         x = constrain(x + mixed @ layer["attention"]["wo"], "batch", None, None)
     x = x + swiglu(rms_norm(x, layer["mlp_norm"]), layer["mlp"])
-    return constrain(x, "batch", None, None), {"keys": keys, "values": values}
+    return constrain(x, "batch", None, None), kept
 
 
 def logits(
     config: llama3.Config, params: Any, cache: Any, tokens: jax.Array, positions: jax.Array
 ) -> tuple[jax.Array, Any]:
-    """Scores (B, V) of what follows ``tokens`` (B,) at ``positions`` (B,), and the new cache."""
+    """Scores (B, V) of what follows ``tokens`` (B,) at ``positions`` (B,), and the new cache.
+
+    The cache is carried from layer to layer, and each writes its token into it in place.  Had a
+    layer its part of the cache given and handed back, all of it would be copied in every step.
+    """
     with jax.named_scope("embedding"):
         x = constrain(params["embedding"][tokens][:, None], "batch", None, None)
 
-    def layer(x: jax.Array, both: Any) -> tuple[jax.Array, Any]:
-        return block(config, x, *both, positions)
+    def layer(state: tuple[jax.Array, Any], one: Any) -> tuple[Any, None]:
+        weights, number = one
+        return block(config, state[0], weights, state[1], number, positions), None
 
     with jax.named_scope("blocks"):
-        x, cache = jax.lax.scan(layer, x, (params["blocks"], cache))
+        numbers = jnp.arange(config.layers, dtype=jnp.int32)
+        (x, cache), _ = jax.lax.scan(layer, (x, cache), (params["blocks"], numbers))
     with jax.named_scope("head"):
         scores = rms_norm(x, params["norm"])[:, 0] @ params["head"]
         return constrain(scores.astype(jnp.float32), "batch", "tensor"), cache

@@ -7,7 +7,6 @@ opened, so that no communication is hidden; ``--fuse`` opens every composite.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from flint.errors import FlintError
@@ -17,6 +16,7 @@ from flint.stablehlo.handlers.simple import check_size, measure, simple
 from flint.stablehlo.read.records import Block, Op
 from flint.stablehlo.rules.accessed_bytes import accessed_bytes, constant_bytes, copied_bytes
 from flint.stablehlo.rules.causal_masks import Share
+from flint.stablehlo.rules.control import writes_in_place
 from flint.stablehlo.rules.hidden_scores import visible_shares
 from flint.stablehlo.rules.names import names
 from flint.stablehlo.values.arrays import Array
@@ -26,9 +26,6 @@ from flint.stablehlo.walk.blocks import communicates, open_instead
 from flint.stablehlo.walk.known import Known
 from flint.stablehlo.walk.scope import Scope
 from flint.stablehlo.walk.state import Handler, WalkState
-
-#: PyTorch's ops that write their first argument: of ``aten.index_add_.default`` the rows alone.
-_IN_PLACE = re.compile(r"aten\.\w*[^_\W]_\.")
 
 #: Ops whose work is that of their regions.
 _REGIONS_RUN = frozenset(
@@ -85,7 +82,7 @@ def _composite(state: WalkState, scope: Scope, op: Op) -> None:
             state.opened[op.results[0]] = nodes, state.source(op.loc)
         return
     name = str(op.attr("name", "composite"))
-    key = id(decomposition), _IN_PLACE.match(name) is not None
+    key = id(decomposition), writes_in_place(name)
     work = state.composite_work.get(key)
     if work is None:
         moved_bytes = accessed_bytes if key[1] else copied_bytes

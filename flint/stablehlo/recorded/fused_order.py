@@ -18,6 +18,7 @@ from flint.graph.graph import WorkloadGraph
 from flint.graph.work import Role
 from flint.stablehlo.recorded.fused_streams import Opened, Streams
 from flint.stablehlo.recorded.issue_order import existing_edges, issued_as_recorded, order_columns
+from flint.stablehlo.recorded.written_views import with_written_views
 from flint.stablehlo.sources.borrowed_sources import with_borrowed_sources
 from flint.stablehlo.walk.scope import Scope
 from flint.stablehlo.walk.state import WalkState
@@ -40,7 +41,8 @@ def issued(state: WalkState, graph: WorkloadGraph, scope: Scope) -> WorkloadGrap
             node = scope.builder.producer_of(scope.values[op.results[0]])
             nodes, source = state.opened.get(op.results[0], (range(node, node + 1), 0))
             found.append(Opened(issue, nodes, source))
-    return with_borrowed_sources(issued_in_parts(graph, found))
+    ordered = with_borrowed_sources(issued_in_parts(graph, found))
+    return with_written_views(ordered, state.module, scope)
 
 
 def issued_in_parts(graph: WorkloadGraph, ops: Sequence[Opened]) -> WorkloadGraph:

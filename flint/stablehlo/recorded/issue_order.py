@@ -65,7 +65,7 @@ def issued(graph: WorkloadGraph, issues: Mapping[int, Issue]) -> WorkloadGraph:
             edges.append((node, first, EdgeKind.ORDER))
     free = np.zeros(len(graph), bool)
     free[[node for node, issue in issues.items() if issue.number < 0]] = True
-    return replace(_without_cost(graph, free), **order_columns(edges, len(graph)))
+    return replace(without_cost(graph, free), **order_columns(edges, len(graph)))
 
 
 def existing_edges(graph: WorkloadGraph) -> list[tuple[int, int, int]]:
@@ -88,7 +88,7 @@ def order_columns(edges: list[tuple[int, int, int]], nodes: int) -> dict[str, An
     }
 
 
-def _without_cost(graph: WorkloadGraph, free: np.ndarray[Any, np.dtype[np.bool_]]) -> WorkloadGraph:
+def without_cost(graph: WorkloadGraph, free: np.ndarray[Any, np.dtype[np.bool_]]) -> WorkloadGraph:
     """``graph`` whose nodes in ``free`` are aliases without work."""
     free = free & (graph.kind == NodeKind.COMPUTE)
     kept = ~np.repeat(free, np.diff(graph.work_ptr))

@@ -58,6 +58,18 @@ def accessed_bytes(module: Module, body: Block) -> tuple[int, int, int]:
     return read, written, aliased
 
 
+def updated_arguments(module: Module, body: Block) -> dict[int, int]:
+    """Results of a kernel that are arguments updated in place: result -> argument, by position."""
+    accesses = _Accesses(module, body, {})
+    found = {value: accesses.buffer(value) for value in body.yields}
+    arguments = {value: number for number, value in enumerate(body.args)}
+    return {
+        number: arguments[buffer]
+        for number, value in enumerate(body.yields)
+        if (buffer := found[value]) in arguments
+    }
+
+
 def constant_bytes(module: Module, body: Block) -> int:
     """Bytes of a fusion's constants that are too large to stand in the kernel's code."""
     types = [module.type_of(op.results[0]) for op in body.ops if op.name == CONSTANT]
@@ -169,6 +181,14 @@ class _Accesses:
         """Whether a value is a buffer from outside that was updated in place."""
         maker = self._maker(value)
         return maker is not None and self._in_place(maker)
+
+    def buffer(self, value: int) -> int | None:
+        """The value from outside whose buffer this one is, updated in place; None if none is."""
+        if not self._updated(value):
+            return None
+        while (maker := self.makers.get(value)) is not None:
+            value = maker.operands[0]
+        return value
 
     def _inside(self, body: Block) -> _Accesses:
         found = self.known.get(id(body))

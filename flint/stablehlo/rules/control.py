@@ -7,10 +7,15 @@ the walker adds.
 
 from __future__ import annotations
 
+import re
+
 from flint.graph.work import Role
 from flint.stablehlo.rules.bytes import alias, boundary, nothing
 from flint.stablehlo.rules.names import names
 from flint.stablehlo.rules.rule import Rule
+
+#: PyTorch's ops that write their first argument: of ``aten.index_add_.default`` the rows alone.
+_IN_PLACE = re.compile(r"aten\.\w*[^_\W]_\.")
 
 _CONTROL = names("async_start call case func.call func.return if return while")
 
@@ -20,3 +25,8 @@ RULES: dict[str, Rule] = {
     "composite": Rule(Role.OPAQUE, boundary, types_only=False),
     "fusion": Rule(Role.OPAQUE, boundary, types_only=False),
 }
+
+
+def writes_in_place(name: str) -> bool:
+    """Whether a composite of this name is an op that writes its first argument."""
+    return _IN_PLACE.match(name) is not None

@@ -8,27 +8,58 @@ the workload folder keeps the same module as StableHLO text with names and sourc
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from flint.frontends.jax.internals.modules import stablehlo_of
 from flint.hlo.messages import parse_module
-from flint.stablehlo.read.bindings import parse
+from flint.stablehlo.read.attributes import entries
+from flint.stablehlo.read.bindings import ir, parse
 
 #: Larger text (bytes) is not written; the module itself is kept in any case.
 MAX_BYTES = 2**25
 
+#: JAX's mark of a parameter whose buffer may be used again.
+DONOR = "jax.buffer_donor"
+
 Listing = tuple[bytes, str]
 
 
-def listing_of(bytecode: bytes) -> Listing | None:
-    """The text of an MLIR module; None for a very large one."""
+def listing_of(bytecode: bytes, donors: Iterable[int] = ()) -> Listing | None:
+    """The text of an MLIR module; None for a very large one.
+
+    Args:
+        bytecode: the module.
+        donors: parameters of ``@main`` whose buffers any output may take, beside those it states.
+    """
     if len(bytecode) > MAX_BYTES:
         return None
-    text: str = parse(bytecode).operation.get_asm(enable_debug_info=True)
+    module = parse(bytecode)
+    _mark(module, set(donors))
+    text: str = module.operation.get_asm(enable_debug_info=True)
     return text.encode(), ".mlir"
+
+
+def _mark(module: Any, donors: set[int]) -> None:
+    """Say of parameters that they are donors, as JAX does; HLO's conversion leaves that out."""
+    if not donors:
+        return
+    main: Any = ir.SymbolTable(module.operation)["main"]
+    with module.context:
+        known: list[dict[str, Any]] = [{} for _ in main.type.inputs]
+        if "arg_attrs" in main.attributes:
+            listed = ir.ArrayAttr(main.attributes["arg_attrs"])
+            known = [{item.name: item.attr for item in entries(one)} for one in listed]
+        for number in donors:
+            known[number][DONOR] = ir.BoolAttr.get(True)
+        main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(one) for one in known])
 
 
 def listing_of_hlo(proto: bytes) -> Listing | None:
     """The text of an HLO module as StableHLO; None where XLA does not convert it."""
     if len(proto) > MAX_BYTES:
         return None
-    converted = stablehlo_of(parse_module(proto).SerializeToString())
-    return listing_of(converted) if converted is not None else None
+    module = parse_module(proto)
+    converted = stablehlo_of(module.SerializeToString())
+    donors = (entry.parameter_number for entry in module.buffer_donor.entries)
+    return listing_of(converted, donors) if converted is not None else None

@@ -232,6 +232,38 @@ def test_a_saved_module_and_its_traces_say_the_same(workload, tmp_path):
     assert sizes == Counter(read + written for read, written, _ in expected.values())
 
 
+#: Writes that are scatters and updates when a compiler opens them.
+OPENED = (
+    "index_copy_", "index_copy_ in a layer", "index_copy_ through a transposed view",
+    "slices and a tensor", "a layer, slices and a tensor", "index_put_ that adds", "index_fill_",
+    "scatter_", "copy_ into a slice",
+)  # fmt: skip
+
+
+def test_a_compiler_that_opens_kernels_writes_in_place_too():
+    """Also through views; and a twin that gives a new tensor copies the whole one."""
+
+    def step(caches, *rest):
+        writes = [WRITES[name][0] for name in OPENED]
+        for write, cache in zip(writes, caches, strict=False):
+            write(cache, *rest)
+        return COPIES["index_copy"][0](caches[-1], *rest)
+
+    capture = flint.capture(step, mesh=(1,), axes=("dp",), setup=setup)
+    graph = apply(capture.capture(options={"fuse": True}).programs[0].graph, "kernel")
+    large = [
+        node
+        for node in graph
+        if node.op in ("scatter", "dynamic_update_slice", "copy") and node.work.written
+    ]
+    written = {"a layer, slices and a tensor": ROWS // B, "index_copy_ in a layer": ROWS // B}
+    expected = Counter(written.get(name, ROWS) for name in OPENED)
+    expected.update([CACHE, ROWS])
+    assert Counter(node.work.written for node in large) == expected
+    rest = [node.work.written for node in graph if node not in large]
+    assert max(rest) < CACHE // B
+
+
 def test_writes_in_place_need_no_memory(workload):
     """The inputs lie in memory; what is made are the new tensors of copies and reads."""
     program = workload.programs[0]

@@ -4,6 +4,7 @@ training model's forward pass says of the same tokens."""
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
 
@@ -38,6 +39,18 @@ def decoded(params, tokens, shape):
     return scores
 
 
+def cache_copies():
+    """How many instructions of the compiled step copy all keys or all values."""
+    serving = decode.Serving(model=MODEL, length=LENGTH, sequences=SEQUENCES)
+    mesh = jax.make_mesh((1, 1), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    with jax.set_mesh(mesh):
+        arguments = decode.abstract_arguments(serving, mesh)
+        text = decode.decoding(serving, (1, 1)).lower(*arguments).compile().as_text()
+    shape = re.escape(f"f32{list(arguments[1]['keys'].shape)}".replace(" ", ""))
+    assert re.search(rf"= {shape}\S* fusion\(", text)
+    return len(re.findall(rf"= {shape}\S* copy\(", text))
+
+
 MESHES = {"one device": (1, 1), "4x2": (4, 2)}
 
 
@@ -48,6 +61,7 @@ if __name__ == "__main__":
     print(
         json.dumps(
             {
+                "copies": cache_copies(),
                 "scale": float(np.abs(forward).max()),
                 **{
                     name: float(np.abs(decoded(params, tokens, MESHES[name]) - forward).max())

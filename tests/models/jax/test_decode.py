@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from flint.graph.work import Role
 from flint.models.jax.decode import decode_8b
+from flint.passes import apply
 from tests.support.children import answer_of
 from tests.support.shared import chosen, quick
 
@@ -17,6 +19,12 @@ pytestmark = pytest.mark.xdist_group("models")
 def runs(request):
     names = chosen(request, "mesh")
     return answer_of(Path(__file__).with_name("decode_runs.py"), *names, devices=8)
+
+
+#: Of one rank: 32 layers, 32 sequences, 8192 tokens, 1 of 8 heads of 128, bfloat16.
+CACHE = 32 * 32 * 8192 * 128 * 2
+#: One token of each sequence in one layer.
+TOKEN = 32 * 128 * 2
 
 
 @pytest.mark.parametrize("mesh", quick(["one device", "4x2"]))
@@ -48,8 +56,29 @@ def test_a_token_takes_two_reductions_per_block():
 
 
 def test_the_cache_is_updated_in_place_of_the_old_one():
-    """Keys and values: 32 layers, 32 sequences, 8192 tokens, 1 of 8 heads of 128, bfloat16."""
+    """Keys and values."""
     [program] = decode_8b.capture().programs
     donated = [item for item in program.inputs if item.donated >= 0]
-    assert [item.type.bytes for item in donated] == [32 * 32 * 8192 * 128 * 2] * 2
+    assert [item.type.bytes for item in donated] == [CACHE] * 2
     assert [item.role for item in donated] == ["cache"] * 2
+
+
+def test_a_layer_writes_a_token_of_each_sequence_into_the_cache():
+    """Not a byte of the cache is copied, so that a step needs little but its inputs."""
+    workload = decode_8b.capture()
+    [program] = workload.programs
+    found = [
+        (node.op, node.work.written, node.work.aliased, times)
+        for graph, times in apply(program.graph, "kernel").walk()
+        for node in graph
+        if node.role in (Role.UPDATE, Role.MOVEMENT)
+        and sum(t.bytes for t in node.result_types) >= CACHE // 32
+    ]
+    assert found == [("scatter", TOKEN, CACHE - TOKEN, 32)] * 2
+    inputs = sum(item.type.bytes for item in program.inputs)
+    assert workload.simulate().figures.peak_memory_bytes < 1.01 * inputs
+
+
+def test_xla_copies_no_cache_either(runs):
+    """The program for the CPU, compiled: instructions that copy something of the cache's shape."""
+    assert runs["copies"] == 0
