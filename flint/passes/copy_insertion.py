@@ -20,8 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flint.graph.building import TableBuilder, with_tables
 from flint.graph.graph import Ints, Loop, NodeKind, WorkloadGraph
@@ -133,8 +135,8 @@ def _inserted(graph: WorkloadGraph, entries: list[int], copy: int) -> WorkloadGr
     operand = graph.operand.copy()
     operand[entries] = graph.values + np.arange(count)
 
-    def more(name: str, values: Ints | int, same: bool = False) -> Ints:
-        column: Ints = getattr(graph, name)
+    def more(name: str, values: Ints | int, same: bool = False) -> Any:
+        column: NDArray[Any] = getattr(graph, name)
         added = np.where(again, column[maker], values) if same else np.broadcast_to(values, count)
         return np.concatenate([column, added]).astype(column.dtype)
 
@@ -154,7 +156,7 @@ def _inserted(graph: WorkloadGraph, entries: list[int], copy: int) -> WorkloadGr
         bytes_aliased=more("bytes_aliased", 0),
         result_ptr=longer(graph.result_ptr, 1),
         result_type=more("result_type", graph.value_type[value]),
-        operand_ptr=longer(graph.operand_ptr, sources),
+        operand_ptr=longer(graph.operand_ptr, sources.astype(np.int64)),
         operand=np.concatenate([operand, source[sources]]),
         order_ptr=longer(graph.order_ptr, 0),
         work_ptr=longer(graph.work_ptr, 0),

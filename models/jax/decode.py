@@ -2,8 +2,9 @@
 
 The idea: weights are tensor parallel and the same on every data rank; the cache is split by
 sequence over the data axes and by key head over the tensor axis, so that attention reads it where
-it is, and each step writes one token of each sequence into it in place.  Every sequence has a position of its own (continuous batching).  The step is captured at one
-cache length, whatever the positions are.
+it is, and each step writes one token of each sequence into it in place.  Every sequence has a
+position of its own (continuous batching).  The step is captured at one cache length, whatever the
+positions are.
 
     flint capture models/jax/decode.py:decode_8b --mesh 4,8 -o out/
 """
