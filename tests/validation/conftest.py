@@ -15,6 +15,7 @@ STEPS = {
     "bf16": ("tests.frontends.jax.steps", "bf16"),
     "explicit": ("tests.frontends.jax.steps", "explicit"),
     "llama3": ("flint.models.jax.llama3", "train_tiny"),
+    "llama3_unrolled": ("tests.models.jax.variants", "unrolled"),
     "decode": ("flint.models.jax.decode", "decode_tiny"),
     "moe": ("flint.models.jax.moe", "train_tiny"),
     "ring_attention": ("flint.models.jax.ring_attention", "train_tiny"),
