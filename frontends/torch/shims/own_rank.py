@@ -141,7 +141,7 @@ def _variable(original: Callable[..., str]) -> Callable[..., str]:
         values = _VARIABLES.get(key) if isinstance(key, str) else None
         if values is None or inside_torch(_asker(sys._getframe(1))):
             return text
-        return OwnText(text, values(np.arange(world()), min(capture().per_host, world())))
+        return OwnText(text, key, values(np.arange(world()), min(capture().per_host, world())))
 
     return get
 

@@ -108,13 +108,19 @@ class OwnFloat(float):
 
 
 class OwnText(str):
-    """A variable of the environment that follows from the own rank."""
+    """A variable of the environment that follows from the own rank.
 
+    Attributes:
+        name: the variable's.
+        values: the numbers that it says on every rank, [world].
+    """
+
+    name: str
     values: Kinds
 
-    def __new__(cls, text: str, values: Kinds) -> OwnText:
+    def __new__(cls, text: str, name: str, values: Kinds) -> OwnText:
         made = super().__new__(cls, text)
-        made.values = values
+        made.name, made.values = name, values
         return made
 
     def __eq__(self, other: object) -> bool:
@@ -131,7 +137,7 @@ class OwnText(str):
         return str.__hash__(self)
 
     def __int__(self) -> int:
-        leaves(self.values, "is read from the environment")
+        leaves(self.values, f"is read from the environment ({self.name})")
         return int(str(self))
 
     def __reduce__(self) -> Any:

@@ -110,15 +110,18 @@ def test_few_values_that_leave_tell_ranks_apart_by_each(use):
 
 
 def test_a_text_is_compared_as_the_number_that_it_is():
-    assert OwnText("3", np.arange(WORLD)) == "3" and OwnText("3", np.arange(WORLD)) != "03"
+    assert (
+        OwnText("3", "RANK", np.arange(WORLD)) == "3"
+        and OwnText("3", "RANK", np.arange(WORLD)) != "03"
+    )
     assert asked() == [[int(rank == 3) for rank in range(WORLD)]]
 
 
 def test_of_many_values_that_leave_the_usual_ones_are_told_apart_and_the_rest_is_unseen():
     context.begin(Capture((64,)))
-    int(OwnText("7", np.arange(64)))
+    int(OwnText("7", "RANK", np.arange(64)))
     (text,) = context.capture().unseen
-    assert "read from the environment" in text and "test_own_values.py" in text
+    assert "read from the environment (RANK)" in text and "test_own_values.py" in text
     odd = {tuple(np.flatnonzero(item)) for item in asked()}
     assert odd == {(0,), (63,), tuple(range(0, 64, 8))}
 
