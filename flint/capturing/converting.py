@@ -28,7 +28,14 @@ from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.read.records import Module
 from flint.stablehlo.walker import Walked, walk
 from flint.workload.folder import module_suffix
-from flint.workload.programs import Level, Order, Program, ProgramInput, with_communicators
+from flint.workload.programs import (
+    Call,
+    Level,
+    Order,
+    Program,
+    ProgramInput,
+    with_communicators,
+)
 from flint.workload.uneven import uneven_remarks, with_largest_sizes
 from flint.workload.workload import Workload
 
@@ -144,13 +151,45 @@ def workload_of(
         listing: the same for people to read.
         inputs: what is known of the entry's parameters; default: what the module says.
     """
-    inputs = program_inputs(module, walked.graph) if inputs is None else inputs
+    return assembled(
+        replace(walked, graph=in_order(module, walked.graph)),
+        module,
+        options=options,
+        source=source,
+        saved=saved,
+        listing=listing,
+        inputs=program_inputs(module, walked.graph) if inputs is None else inputs,
+    )
+
+
+def in_order(module: Module, graph: WorkloadGraph) -> WorkloadGraph:
+    """A module's graph in issue order: as recorded, as scheduled by a compiler, or computed."""
+    return graph if module.issues or module.scheduled else issue_order(graph)
+
+
+def assembled(
+    walked: Walked,
+    module: Module,
+    *,
+    options: WalkOptions,
+    source: dict[str, str],
+    inputs: tuple[ProgramInput, ...],
+    saved: tuple[bytes, str] | None = None,
+    listing: tuple[bytes, str] | None = None,
+    calls: tuple[Call, ...] = (),
+) -> Workload:
+    """The workload of a graph in issue order: split by rank, verified.
+
+    Args:
+        walked: the graph.
+        module: the records that it, or the first part of it, came from.
+        options, source, inputs, saved, listing: as of ``workload_of``.
+        calls: the programs in sequence whose graphs it joins; none where it is one program's.
+    """
     world = walked.world
     recorded = bool(module.issues)
-    # Ordered before the split: programs of one module must issue what they share in one order.
     graph = walked.graph if recorded else mark_optimizer(walked.graph)
-    if not recorded and not module.scheduled:
-        graph = issue_order(graph)
+    # Split when ordered: programs of one module must issue what they share in one order.
     splits = split_by_rank(graph, world.partitions, world.replicas, world.copies)
     programs = tuple(
         Program(
@@ -160,6 +199,7 @@ def workload_of(
             inputs=inputs,
             module=saved if number == 0 else None,
             listing=listing if number == 0 else None,
+            calls=calls,
         )
         for number, split in enumerate(splits)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,8 @@ class CaptureOptions:
         audit: ranks chosen at random that are recorded and compared with what their class says;
             None: as many as cost less than a fifth of the capture. PyTorch only: one JAX program
             is every rank's.
+        read_seconds: of a step that is several programs in sequence: from a program's end until
+            the host, which reads a value of it, starts the next one.
     """
 
     walk: WalkOptions = field(default_factory=WalkOptions)
@@ -42,6 +45,7 @@ class CaptureOptions:
     memory_limit: int = MEMORY_LIMIT
     compiler_options: Mapping[str, Any] = field(default_factory=dict)
     audit: int | None = None
+    read_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +92,9 @@ def capture_options(options: CaptureOptions | Mapping[str, Any] | None) -> Captu
     given = dict(options or {})
     limits = {key: given.pop(key) for key in ("time_limit", "memory_limit") if key in given}
     compiler = dict(given.pop("compiler_options", None) or {})
+    read_seconds = given.pop("read_seconds", 0.0)
+    if not isinstance(read_seconds, int | float) or not 0 <= read_seconds < math.inf:
+        raise UsageError(f"read_seconds={read_seconds!r}: expected a number of seconds, 0 or more")
     for key, value in limits.items():
         if not isinstance(value, int | float) or value <= 0:
             raise UsageError(f"{key}={value!r}: expected a positive number")
@@ -95,9 +102,15 @@ def capture_options(options: CaptureOptions | Mapping[str, Any] | None) -> Captu
     if audit is not None and (not isinstance(audit, int) or audit < 0):
         raise UsageError(f"audit={audit!r}: expected a number of ranks, 0 for none")
     try:
-        walk = walk_options(**given)
-        return CaptureOptions(walk=walk, compiler_options=compiler, audit=audit, **limits)
+        return CaptureOptions(
+            walk=walk_options(**given),
+            compiler_options=compiler,
+            audit=audit,
+            read_seconds=float(read_seconds),
+            **limits,
+        )
     except TypeError:
-        words = [*_WALK_WORDS, "time_limit", "memory_limit", "compiler_options", "audit"]
+        others = ("time_limit", "memory_limit", "compiler_options", "audit", "read_seconds")
+        words = [*_WALK_WORDS, *others]
         unknown = ", ".join(sorted(set(given) - set(words)))
         raise UsageError(f"no option {unknown}; there are: {', '.join(words)}") from None

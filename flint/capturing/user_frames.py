@@ -10,9 +10,11 @@ led there is shown beside it.
 from __future__ import annotations
 
 import os
+import sys
 import sysconfig
 import traceback
 from pathlib import Path
+from types import FrameType
 
 _STDLIB = sysconfig.get_path("stdlib")
 _INSTALLED = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("purelib", "platlib"))
@@ -37,6 +39,14 @@ def user_frame(error: BaseException) -> str:
     raised = _place(found[-1])
     own = [frame for frame in found if not frame.filename.startswith(_INSTALLED)]
     return raised if not own or own[-1] is found[-1] else f"{raised}, called at {_place(own[-1])}"
+
+
+def running_line() -> tuple[str, int]:
+    """File and line of the innermost such frame that runs now; ("", 0) where there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _is_silent(frame.f_code.co_filename):
+        frame = frame.f_back
+    return ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:

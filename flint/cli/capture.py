@@ -95,6 +95,14 @@ def capture_command(
             "capture]. Not for JAX, whose one program is every rank's.",
         ),
     ] = None,
+    read_seconds: Annotated[
+        float,
+        typer.Option(
+            "--read-seconds",
+            help="Where the step reads a value between two programs (JAX): seconds from the end of "
+            "the first until the host starts the second.",
+        ),
+    ] = 0.0,
     communication_order: CommunicationOrderOption = "rank",
     unordered_starts: UnorderedStartsOption = False,
     annotate: AnnotateOption = False,
@@ -107,6 +115,7 @@ def capture_command(
         "memory_limit": int(memory_limit * 2**30),
         "compiler_options": _xla_options(xla_option),
         "audit": audit,
+        "read_seconds": read_seconds,
     }
     if level == Level.LOGICAL:
         of_traces = {

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 
 from flint.cli.tables import Printer, Table
 from flint.host.readable import UNKNOWN, human_bytes, human_flops, percentage
+from flint.workload.call_rows import CallRow
 from flint.workload.compiler_report import CompilerReport
 from flint.workload.summary import (
     CollectiveRow,
@@ -126,6 +127,7 @@ def _tables(program: ProgramSummary, top: int) -> list[Table]:
     return [
         item
         for item in (
+            _cut("programs in sequence", _CALLS, program.calls, _call, max(top, _LISTED)),
             _cut("ops", _TIMED, program.ops, lambda row: _timed(row, spent), top)
             if spent
             else _cut("ops", _OPS, program.ops, lambda row: _op(row, flops, moved), top),
@@ -148,6 +150,23 @@ def _cut(
     top: int,
 ) -> Table:
     return Table(title, columns, [cells(row) for row in rows[:top]], max(0, len(rows) - top))
+
+
+#: Programs in sequence that are shown at least: their order is what they are shown for.
+_LISTED = 20
+_CALLS = (
+    "program", ">nodes", ">FLOPs", ">communications", ">operands", "?>returns", "?>donated",
+    "?called at", "?the host then reads at",
+)  # fmt: skip
+
+
+def _call(row: CallRow) -> Sequence[str]:
+    name = row.name if row.jitted else f"{row.name} (op)"
+    return (
+        name, f"{row.nodes:,}", human_flops(row.flops) if row.flops else "-",
+        f"{row.communications:,}", human_bytes(row.operand_bytes), human_bytes(row.returned_bytes),
+        human_bytes(row.donated_bytes), _where("", row.file, row.line), ", ".join(row.reads),
+    )  # fmt: skip
 
 
 _OPS = (

@@ -23,8 +23,13 @@ _NO_TRACES = ("comm_group.json", "comm_groups.json")
 _KINETO = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"', b'"ph"')
 
 
-def read_trace(path: Path) -> Observed:
+def read_trace(path: Path, program: tuple[str, int] | None = None) -> Observed:
     """The ops in a trace of any form.
+
+    Args:
+        path: the trace.
+        program: of a JAX profile, the program to read: its name, and how many others of that name
+            ran before it.
 
     Raises:
         UsageError: there is no such file.
@@ -32,8 +37,11 @@ def read_trace(path: Path) -> Observed:
     """
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder")
-    observe = registry.converter(form_of(path))
-    found = observe(path)
+    form = form_of(path)
+    observe = registry.converter(form)
+    if program is not None and form != "xplane-ops":
+        raise FlintError(f"{path}: the capture is several programs in sequence; give JAX's profile")
+    found = observe(path) if program is None else observe(path, program)
     assert isinstance(found, Observed)
     return found
 

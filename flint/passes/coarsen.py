@@ -9,7 +9,8 @@ nodes may be one when nothing that communicates can tell the difference: when th
   arguments of a body that may carry something communicated.
 - Sinks ``D(n)``: the communications and loops among its descendants.
 
-Loops are never merged, whether they communicate or not.  Order edges count.
+Loops are never merged, whether they communicate or not, nor is where one of several programs in
+sequence ends.  Order edges count.
 
 **Legal.** Let ``X`` be a node that is not merged.  Its element is in ``A`` of whatever uses it and
 stays there along edges between compute nodes; ``D`` shrinks along edges.
@@ -33,8 +34,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flint.graph.graph import Ints, Loop, NodeKind, WorkloadGraph
+from flint.graph.work import Role
 from flint.passes.columns import distinct, total_by_row
 from flint.passes.contract import Columns, contract
 from flint.passes.order import predecessors
@@ -58,7 +61,7 @@ def _merge(graph: WorkloadGraph, communicated: list[bool]) -> WorkloadGraph:
         return graph
     graph = _merge_bodies(graph, communicated)
     sources, sinks = _sources(graph, communicated), _sinks(graph)
-    single = np.where(graph.kind == NodeKind.COMPUTE, -1, np.arange(len(graph)))
+    single = np.where(_apart(graph), np.arange(len(graph)), -1)
     _, region = distinct(single, sources, sinks)
     regions = int(region.max()) + 1
     columns = Columns(
@@ -68,6 +71,12 @@ def _merge(graph: WorkloadGraph, communicated: list[bool]) -> WorkloadGraph:
         total_by_row(graph.bytes_aliased, region, regions),
     )
     return contract(graph, region, columns)
+
+
+def _apart(graph: WorkloadGraph) -> NDArray[np.bool_]:
+    """Nodes that are not merged with others, shape [nodes]."""
+    apart: NDArray[np.bool_] = (graph.kind != NodeKind.COMPUTE) | (graph.role == Role.CONTROL)
+    return apart
 
 
 def _leaders(graph: WorkloadGraph, region: Ints) -> Ints:
@@ -81,6 +90,7 @@ def _leaders(graph: WorkloadGraph, region: Ints) -> Ints:
 def _sources(graph: WorkloadGraph, communicated: list[bool]) -> Ints:
     """Number of each node's set ``A``, shape [nodes]."""
     kind, inputs = graph.kind.tolist(), graph.inputs
+    apart = _apart(graph).tolist()
     operand, operand_ptr = graph.operand.tolist(), graph.operand_ptr.tolist()
     order_node, order_ptr = graph.order_node.tolist(), graph.order_ptr.tolist()
     result_ptr = graph.result_ptr.tolist()
@@ -108,7 +118,7 @@ def _sources(graph: WorkloadGraph, communicated: list[bool]) -> Ints:
                 found[value] = 1 << elements
                 elements += 1
             mine = 0
-        if what != NodeKind.COMPUTE:
+        if apart[node]:
             mine |= 1 << elements
             elements += 1
         done.append(mine)
@@ -120,7 +130,7 @@ def _sources(graph: WorkloadGraph, communicated: list[bool]) -> Ints:
 
 def _sinks(graph: WorkloadGraph) -> Ints:
     """Number of each node's set ``D``, shape [nodes]."""
-    compute = (graph.kind == NodeKind.COMPUTE).tolist()
+    apart = _apart(graph).tolist()
     below = [0] * (len(graph) + 1)  # one more: what feeds from graph inputs ends up in the last
     interned: dict[int, int] = {}
     numbers = [0] * len(graph)
@@ -129,7 +139,7 @@ def _sinks(graph: WorkloadGraph) -> Ints:
     for node in range(len(graph) - 1, -1, -1):
         mine = below[node]
         numbers[node] = interned.setdefault(mine, len(interned))
-        if not compute[node]:
+        if apart[node]:
             mine |= 1 << elements
             elements += 1
         for maker in waits_for[node]:

@@ -18,6 +18,7 @@ import numpy as np
 from flint.graph.building import with_tables
 from flint.graph.graph import Ints, NodeKind, Phase, Source, Tables, WorkloadGraph
 from flint.graph.joins import through_joins
+from flint.graph.work import Role
 from flint.passes.order import predecessors
 
 
@@ -61,6 +62,7 @@ class _Marks:
         """
         source: list[int] = graph.source.tolist()
         kind: list[int] = graph.kind.tolist()
+        ends = (graph.kind == NodeKind.COMPUTE) & (graph.role == Role.CONTROL)
         loops, conditionals = list(graph.loops), list(graph.conditionals)
         differentiates = [self.backward[number] for number in source]
         # One entry more: producer -1, an input of the block, is read from the end.
@@ -78,7 +80,8 @@ class _Marks:
                 conditionals[number] = replace(conditionals[number], branches=branches)
             if waits and not differentiates[node] and self.open[source[node]]:
                 source[node] = self.twin(source[node])
-            needs[node] = waits or differentiates[node]
+            # Where a program ends, what follows waits for all of it; that is no gradient's use.
+            needs[node] = (waits and not ends[node]) or differentiates[node]
         column: Ints = np.array(source, dtype=np.int64)
         changed = replace(
             graph, source=column, loops=tuple(loops), conditionals=tuple(conditionals)

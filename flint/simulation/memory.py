@@ -5,7 +5,8 @@ takes its bytes from its node to its last reader, a program's output to the end.
 own take: a view, of whatever size, an update or a PyTorch op in place (its operand's), an
 elementwise kernel (that of an operand of its size that is not read later), a carried value of a
 loop (that of its first operand, likewise, unless the loop reads it beside), an output donated by an
-input that is no longer read.  A kernel that reads its operands more than once (a product, a
+input that is no longer read.  What one of several programs in sequence returns lies in memory until
+nobody holds it.  A kernel that reads its operands more than once (a product, a
 reduction, a transpose) never writes over them, and nothing writes over a constant.  PyTorch's
 gradients stay until the optimizer is through: parameters hold them.  A loop's body adds what one
 iteration needs beyond what enters it.
@@ -25,7 +26,8 @@ from numpy.typing import NDArray
 
 from flint.graph.graph import NodeKind, Phase, WorkloadGraph
 from flint.graph.work import Role
-from flint.workload.programs import ProgramInput
+from flint.passes.in_sequence import Origin, ends
+from flint.workload.programs import Call, ProgramInput
 
 #: What may write its result over an operand that it reads.
 _IN_PLACE = (Role.ALIAS, Role.ELEMENTWISE, Role.UPDATE, Role.OPAQUE)
@@ -49,37 +51,64 @@ class Memory:
         return sum(self.inputs.values()) + self.peak
 
 
-def peak_memory(graph: WorkloadGraph, inputs: Sequence[ProgramInput]) -> Memory:
+def peak_memory(
+    graph: WorkloadGraph, inputs: Sequence[ProgramInput], calls: Sequence[Call] = ()
+) -> Memory:
     """The peak of a program.
 
     Args:
         graph: in issue order, with updates resolved (any granularity of ``flint.passes``).
         inputs: one entry per graph input.
+        calls: the programs in sequence that the graph joins, if it does.
     """
     by_role: dict[str, int] = {}
     for item in inputs:
         by_role[item.role] = by_role.get(item.role, 0) + item.type.bytes
-    return Memory(by_role, _peak(graph, *_given(graph, inputs)))
+    return Memory(by_role, _peak(graph, *_given(graph, inputs, calls)))
 
 
-def memory_by_node(graph: WorkloadGraph, inputs: Sequence[ProgramInput]) -> NDArray[np.int64]:
+def memory_by_node(
+    graph: WorkloadGraph, inputs: Sequence[ProgramInput], calls: Sequence[Call] = ()
+) -> NDArray[np.int64]:
     """Bytes alive while each node of a program runs, its inputs included, shape [nodes].
 
     A loop has the bytes of its body's peak.  The maximum is that of ``peak_memory``, whose
     arguments these are.
     """
     always = sum(item.type.bytes for item in inputs)
-    return always + np.array(_alive(graph, *_given(graph, inputs)), np.int64)
+    return always + np.array(_alive(graph, *_given(graph, inputs, calls)), np.int64)
 
 
-def _given(graph: WorkloadGraph, inputs: Sequence[ProgramInput]) -> tuple[dict[int, int], set[int]]:
-    """Which values take which inputs' buffers, and which buffers stay."""
+def _given(
+    graph: WorkloadGraph, inputs: Sequence[ProgramInput], calls: Sequence[Call]
+) -> tuple[dict[int, int], set[int]]:
+    """Which values take which values' buffers, and which inputs' buffers stay."""
+    if calls:
+        return _donated_between(graph, len(inputs), calls)
     donated = {item.donated: number for number, item in enumerate(inputs) if item.donated >= 0}
     reused = {}
     for output, number in donated.items():
         if output < len(graph.outputs):
             reused[int(graph.outputs[output])] = number
     return reused, {number for number, item in enumerate(inputs) if item.donated < 0}
+
+
+def _donated_between(
+    graph: WorkloadGraph, inputs: int, calls: Sequence[Call]
+) -> tuple[dict[int, int], set[int]]:
+    """The same of programs in sequence; where each ends its outputs are read, in their order."""
+    value = {Origin(-1, number): number for number in range(inputs)}
+    reused: dict[int, int] = {}
+    kept = set(range(inputs))
+    for number, (end, call) in enumerate(zip(ends(graph).tolist(), calls, strict=True)):
+        first = int(graph.operand_ptr[end])
+        returned = graph.operand[first : first + call.outputs].tolist()
+        value |= {Origin(number, output): int(item) for output, item in enumerate(returned)}
+        for item, origin in zip(call.inputs, call.operands, strict=True):
+            if item.donated >= 0:
+                reused[returned[item.donated]] = value[origin]
+                kept.discard(value[origin])
+    return reused, kept
 
 
 def _peak(graph: WorkloadGraph, reused: dict[int, int], kept: set[int]) -> int:
@@ -92,7 +121,8 @@ def _alive(graph: WorkloadGraph, reused: dict[int, int], kept: set[int]) -> list
 
     Args:
         graph: a block.
-        reused: value -> input whose buffer it may take if that input is not read later.
+        reused: value -> input, or earlier value, whose buffer it may take if that is not read
+            later.
         kept: inputs that are needed after the block, whose buffers stay.
     """
     last = _last_readers(graph)
@@ -188,11 +218,13 @@ def _buffers(
                 buffer[result] = owner
                 last[owner] = max(last[owner], last[result])
         for result in results:
-            source = reused.get(result, -1)
+            if buffer[result] != result or result not in reused:
+                continue
+            source = buffer[reused[result]]
             until = node if in_place[node] and kinds[node] == NodeKind.COMPUTE else node - 1
-            if source >= 0 and buffer[result] == result and last[source] <= until:
+            if last[source] <= until:
                 buffer[result] = source
-                last[source] = len(graph)
+                last[source] = last[result]
     return buffer
 
 

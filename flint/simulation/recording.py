@@ -164,9 +164,10 @@ def record(
         actor = int(everyone.behaviours.colour[shown])
         info, nodes = everyone.info[actor], everyone.columns[actor]
         assert info.program == number
+        program = workload.programs[number]
         ranks.append(
             RankRecord(
-                program=workload.programs[number].name,
+                program=program.name,
                 rank=shown,
                 graph=graph,
                 unrolled=info.unrolled,
@@ -179,7 +180,7 @@ def record(
                 start=happened.start[actor],
                 end=happened.end[actor],
                 first=_first_instances(graph),
-                memory=memory_by_node(graph, workload.programs[number].inputs)
+                memory=memory_by_node(graph, program.inputs, program.calls)
                 if granularity == "kernel"
                 else None,
             )

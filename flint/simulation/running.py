@@ -89,7 +89,7 @@ def simulate(
     _check_finished(everyone, happened, workload)
     programs = []
     for number, program in enumerate(workload.programs):
-        memory = peak_memory(prepared.kernels[number], program.inputs)
+        memory = peak_memory(prepared.kernels[number], program.inputs, program.calls)
         actors = [i for i, info in enumerate(everyone.info) if info.program == number]
         programs.append(
             program_result(number, workload, everyone, happened, repeated, actors, fitted, memory)

@@ -20,6 +20,7 @@ from flint.observed.reading import expanded, read_trace
 from flint.observed.steps import MEAN, choose
 from flint.validation.comparison import Comparison
 from flint.validation.expected.modelled import Modelled
+from flint.validation.expected.programs import compared, is_light
 from flint.validation.report.report import Report
 from flint.validation.report.sanity_checks import conclude
 from flint.validation.rewrites.branches import OtherBranches
@@ -59,23 +60,29 @@ def validate(
     if system is not None:
         modelled = Modelled.of(system, workload.mesh.size)
         report.times.system = modelled.system.name
-    meetings, branches = Meetings(), OtherBranches(workload)
+    meetings = Meetings()
+    parts = [(part, asked, OtherBranches(part)) for part, asked in compared(workload)]
     for path in files:
-        trace = read_trace(path)
-        _check_world(workload, trace)
-        for text, count in trace.notes.items():
-            report.note(text, count)
-        for rank in trace.ranks:
-            if rank in report.ranks:
-                raise UsageError(_twice(trace, rank))
-            chosen = choose(trace, rank, step)
-            report.ranks.append(rank)
-            report.step.append(trace.steps[chosen.step])
-            for text in chosen.notes:
-                report.note(text)
-            Comparison(workload, trace, rank, chosen, report).run(
-                mean=step == MEAN, modelled=modelled, meetings=meetings, branches=branches
-            )
+        before = set(report.ranks)
+        for part, asked, branches in parts:
+            trace = read_trace(path, asked)
+            _check_world(workload, trace)
+            for text, count in trace.notes.items():
+                report.note(text, count)
+            for rank in trace.ranks:
+                if rank in before:
+                    raise UsageError(_twice(trace, rank))
+                if asked is not None and is_light(part, trace):
+                    continue
+                chosen = choose(trace, rank, step)
+                if rank not in report.ranks:
+                    report.ranks.append(rank)
+                    report.step.append(trace.steps[chosen.step])
+                for text in chosen.notes:
+                    report.note(text)
+                Comparison(part, trace, rank, chosen, report).run(
+                    mean=step == MEAN, modelled=modelled, meetings=meetings, branches=branches
+                )
     conclude(report, workload, meetings)
     return report
 

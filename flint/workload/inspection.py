@@ -26,6 +26,7 @@ from flint.graph.partners import partners
 from flint.graph.stated import UNKNOWN
 from flint.mesh.mesh import Mesh
 from flint.passes import apply
+from flint.workload.call_rows import call_rows
 from flint.workload.programs import Program
 from flint.workload.summary import (
     CollectiveRow,
@@ -119,6 +120,7 @@ def _summarise_program(program: Program, mesh: Mesh) -> ProgramSummary:
         phases=phase_rows(taken),
         layers=layer_rows(taken),
         traced=program.traced,
+        calls=call_rows(program),
     )
 
 

@@ -13,8 +13,9 @@ from flint.graph.io import graph_from_bytes
 from flint.graph.tensor_types import TensorType
 from flint.mesh.mesh import Mesh
 from flint.mesh.ranks import RankSet
+from flint.passes.in_sequence import Origin
 from flint.workload.folder import DOCUMENT, module_suffix, program_file, read_document
-from flint.workload.programs import Level, Order, Program, ProgramInput
+from flint.workload.programs import Call, HostRead, Level, Order, Program, ProgramInput
 from flint.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -73,19 +74,45 @@ def _read_program(folder: Path, item: dict[str, Any], mesh: Mesh) -> Program:
         name=name,
         graph=graph_from_bytes(path.read_bytes(), str(path)),
         ranks=rank_set,
-        inputs=tuple(
-            ProgramInput(
-                TensorType(tuple(map(int, i["shape"])), str(i["dtype"]), int(i["bytes"])),
-                str(i["role"]),
-                str(i["name"]),
-                int(i["donated"]),
-                str(i["sharding"]),
-            )
-            for i in item["inputs"]
-        ),
+        inputs=tuple(map(_input, item["inputs"])),
         module=_read_form(folder, item, "module"),
         listing=_read_form(folder, item, "listing"),
+        calls=tuple(_read_call(folder, item, call) for call in item.get("calls", ())),
     )
+
+
+def _input(item: dict[str, Any]) -> ProgramInput:
+    return ProgramInput(
+        TensorType(tuple(map(int, item["shape"])), str(item["dtype"]), int(item["bytes"])),
+        str(item["role"]),
+        str(item["name"]),
+        int(item["donated"]),
+        str(item["sharding"]),
+    )
+
+
+def _read_call(folder: Path, program: dict[str, Any], item: dict[str, Any]) -> Call:
+    own = {**item, "name": f"{program['name']}.{item['name']}"}
+    return Call(
+        name=str(item["name"]),
+        inputs=tuple(map(_input, item["inputs"])),
+        operands=tuple(map(_origin, item["operands"])),
+        outputs=int(item["outputs"]),
+        reads=tuple(
+            HostRead(_origin(read["value"]), str(read["file"]), int(read["line"]))
+            for read in item["reads"]
+        ),
+        file=str(item["file"]),
+        line=int(item["line"]),
+        jitted=bool(item["jitted"]),
+        module=_read_form(folder, own, "module"),
+        listing=_read_form(folder, own, "listing"),
+    )
+
+
+def _origin(pair: list[int]) -> Origin:
+    program, number = pair
+    return Origin(int(program), int(number))
 
 
 def _read_form(folder: Path, item: dict[str, Any], key: str) -> tuple[bytes, str] | None:

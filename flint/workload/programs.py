@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from flint.errors import FlintError
 from flint.graph.building import with_tables
 from flint.graph.communication import Communication
 from flint.graph.graph import WorkloadGraph
 from flint.graph.tensor_types import TensorType
 from flint.mesh.ranks import RankSet
+from flint.passes.in_sequence import Origin, ends
 
 
 class Level(StrEnum):
@@ -57,8 +59,50 @@ UNTRACED: Final = "untraced"
 
 
 @dataclass(frozen=True, slots=True)
+class HostRead:
+    """A value that the host reads before it goes on.
+
+    Attributes:
+        value: where the value comes from.
+        file, line: of the user's code that reads it ("" and 0 unknown).
+    """
+
+    value: Origin
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One of the compiled programs that a step calls one after another.
+
+    Attributes:
+        name: distinct within the program.
+        inputs: its own, donated to its own outputs.
+        operands: where each input comes from, shape [inputs].
+        outputs: how many values it returns.
+        reads: what the host reads before the next one is called.
+        file, line: of the user's code that calls it ("" and 0 unknown).
+        jitted: whether it is a jitted function, not an op that ran outside of one.
+        module: as of ``Program``.
+        listing: as of ``Program``.
+    """
+
+    name: str
+    inputs: tuple[ProgramInput, ...]
+    operands: tuple[Origin, ...]
+    outputs: int
+    reads: tuple[HostRead, ...] = ()
+    file: str = ""
+    line: int = 0
+    jitted: bool = True
+    module: tuple[bytes, str] | None = None
+    listing: tuple[bytes, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
-    """One per-device program.
+    """What a rank runs: one per-device program, or several in sequence.
 
     Attributes:
         name: distinct within the workload.
@@ -67,6 +111,8 @@ class Program:
         inputs: one entry per graph input.
         module: the module as captured, with its file suffix; None when there is none.
         listing: the same module for people to read, with its file suffix; None when there is none.
+        calls: the compiled programs that it runs one after another, as ``flint.passes.in_sequence``
+            has joined their graphs; none where it is one compiled program.
     """
 
     name: str
@@ -75,6 +121,7 @@ class Program:
     inputs: tuple[ProgramInput, ...]
     module: tuple[bytes, str] | None = None
     listing: tuple[bytes, str] | None = None
+    calls: tuple[Call, ...] = ()
 
     @property
     def traced(self) -> bool:
@@ -83,6 +130,35 @@ class Program:
 
     def __repr__(self) -> str:
         return f"Program({self.name!r} on {self.ranks.size:,} ranks, {self.graph})"
+
+
+def verify_calls(program: Program) -> None:
+    """Check that a program's calls are those that its graph joins, each fed by earlier ones.
+
+    Raises:
+        FlintError: they are not.
+    """
+    if not program.calls:
+        return
+    graph, last = program.graph, ends(program.graph)
+    where = f"program {program.name}"
+    if len(last) != len(program.calls):
+        raise FlintError(
+            f"{where} joins {len(last)} programs in sequence and names {len(program.calls)}"
+        )
+    returns = {-1: graph.inputs}
+    for number, (call, end) in enumerate(zip(program.calls, last.tolist(), strict=True)):
+        read = int(graph.operand_ptr[end + 1] - graph.operand_ptr[end])
+        fed = len(call.operands) == len(call.inputs) and all(
+            0 <= origin.number < returns.get(origin.program, 0) for origin in call.operands
+        )
+        returns[number] = call.outputs
+        donated = all(item.donated < call.outputs for item in call.inputs)
+        known = all(
+            0 <= item.value.number < returns.get(item.value.program, 0) for item in call.reads
+        )
+        if not (fed and donated and known and call.outputs <= read):
+            raise FlintError(f"{where}, {call.name}: what it takes or returns is not in its graph")
 
 
 def with_communicators(programs: tuple[Program, ...]) -> tuple[Program, ...]:

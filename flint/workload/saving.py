@@ -29,7 +29,7 @@ from flint.workload.folder import (
     module_suffix,
     program_file,
 )
-from flint.workload.programs import Level, Program
+from flint.workload.programs import Level, Program, ProgramInput
 
 if TYPE_CHECKING:
     from flint.passes.what_if import Chosen
@@ -187,24 +187,48 @@ def _document(workload: Workload) -> dict[str, Any]:
                     "runs": [list(run) for run in program.ranks.runs],
                 },
                 "graph": program_file(program.name, ".graph.npz"),
-                "module": _path(program, program.module),
-                "listing": _path(program, program.listing),
-                "inputs": [
-                    {
-                        "shape": list(item.type.shape),
-                        "dtype": item.type.dtype,
-                        "bytes": item.type.bytes,
-                        "role": item.role,
-                        "name": item.name,
-                        "donated": item.donated,
-                        "sharding": item.sharding,
-                    }
-                    for item in program.inputs
-                ],
+                "module": _path(program.name, program.module),
+                "listing": _path(program.name, program.listing),
+                "inputs": [_input(item) for item in program.inputs],
+                **({"calls": _calls(program)} if program.calls else {}),
             }
             for program in workload.programs
         ],
     }
+
+
+def _input(item: ProgramInput) -> dict[str, Any]:
+    return {
+        "shape": list(item.type.shape),
+        "dtype": item.type.dtype,
+        "bytes": item.type.bytes,
+        "role": item.role,
+        "name": item.name,
+        "donated": item.donated,
+        "sharding": item.sharding,
+    }
+
+
+def _calls(program: Program) -> list[dict[str, Any]]:
+    """The programs that it runs in sequence; older folders have none."""
+    return [
+        {
+            "name": call.name,
+            "file": call.file,
+            "line": call.line,
+            "jitted": call.jitted,
+            "inputs": [_input(item) for item in call.inputs],
+            "operands": [list(origin) for origin in call.operands],
+            "outputs": call.outputs,
+            "reads": [
+                {"value": list(read.value), "file": read.file, "line": read.line}
+                for read in call.reads
+            ],
+            "module": _path(f"{program.name}.{call.name}", call.module),
+            "listing": _path(f"{program.name}.{call.name}", call.listing),
+        }
+        for call in program.calls
+    ]
 
 
 def _traces_document(saved: Saved) -> dict[str, Any]:
@@ -221,8 +245,8 @@ def _write_document(folder: Path, document: dict[str, Any]) -> None:
     (folder / DOCUMENT).write_text(json.dumps(document, indent=1) + "\n")
 
 
-def _path(program: Program, form: tuple[bytes, str] | None) -> str | None:
-    return program_file(program.name, module_suffix(form[1])) if form else None
+def _path(name: str, form: tuple[bytes, str] | None) -> str | None:
+    return program_file(name, module_suffix(form[1])) if form else None
 
 
 def _write_programs(workload: Workload, folder: Path) -> None:
@@ -230,10 +254,14 @@ def _write_programs(workload: Workload, folder: Path) -> None:
     for program in workload.programs:
         graph = folder / program_file(program.name, ".graph.npz")
         graph.write_bytes(graph_to_bytes(program.graph))
-        for form in (program.module, program.listing):
-            path = _path(program, form)
-            if path is not None and form is not None:
-                (folder / path).write_bytes(form[0])
+        forms = {program.name: (program.module, program.listing)}
+        for call in program.calls:
+            forms[f"{program.name}.{call.name}"] = (call.module, call.listing)
+        for name, pair in forms.items():
+            for form in pair:
+                path = _path(name, form)
+                if path is not None and form is not None:
+                    (folder / path).write_bytes(form[0])
 
 
 @contextlib.contextmanager

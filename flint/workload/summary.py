@@ -12,6 +12,7 @@ from typing import Any
 
 from flint.graph.stated import UNKNOWN, without_unknown
 from flint.mesh.mesh import Mesh
+from flint.workload.call_rows import CallRow
 from flint.workload.compiler_report import CompilerReport
 
 
@@ -207,6 +208,7 @@ class ProgramSummary:
         inputs, output_count, output_bytes: what goes in and comes out.
         loops: in program order, those that never run left out.
         traced: False for ranks of which there is no trace: their work is unknown.
+        calls: the programs that it runs in sequence; empty where it is one alone.
     """
 
     name: str
@@ -230,6 +232,7 @@ class ProgramSummary:
     phases: tuple[PhaseRow, ...]
     layers: tuple[LayerRow, ...]
     traced: bool = True
+    calls: tuple[CallRow, ...] = ()
 
     @property
     def flops(self) -> float:
@@ -265,6 +268,8 @@ class ProgramSummary:
     def to_json(self) -> dict[str, Any]:
         """The record with its derived numbers, in JSON's types."""
         found = asdict(self, dict_factory=without_unknown)
+        if not self.calls:
+            del found["calls"]
         for row, op in zip(found["ops"], self.ops, strict=True):
             derived: dict[str, float | None] = {
                 "flops": op.flops,

@@ -24,7 +24,7 @@ from flint.graph.graph import WorkloadGraph
 from flint.graph.verification import verify
 from flint.mesh.mesh import Mesh
 from flint.workload.pairing import verify_pairing
-from flint.workload.programs import Level, Order, Program
+from flint.workload.programs import Level, Order, Program, verify_calls
 
 if TYPE_CHECKING:
     from flint.cost.hardware import System
@@ -94,6 +94,7 @@ class Workload:
         owned = np.zeros(self.mesh.size, dtype=np.int64)
         for program in self.programs:
             verify(program.graph)
+            verify_calls(program)
             if any(graph.conditionals for graph, _ in program.graph.walk()):
                 raise FlintError(f"program {program.name} has conditionals that no rank resolved")
             owned[program.ranks.array()] += 1

@@ -2,7 +2,8 @@
 
 Reads lines ``FOLDER MODULE:ATTRIBUTE`` until its input ends.  For each it leaves FOLDER/profile, a
 profile of two runs, and FOLDER/module.txt, the executable's HLO, and answers with a line: ``done``,
-or what went wrong, as JSON.
+or what went wrong, as JSON.  With a third word, ``called``, the step is called and not compiled as
+a whole; FOLDER/modules has the HLO of each program that is compiled for it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from jax._src import compiler
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 
@@ -48,14 +50,48 @@ def profile(step, folder):
             jax.block_until_ready(compiled(*spare))
 
 
+def profile_calls(step, folder):
+    """As ``profile``, of a step that calls several programs."""
+    shape, axes, setup, _, _ = step._flint
+    devices = np.array(jax.devices()[: np.prod(shape)]).reshape(shape)
+    mesh = Mesh(devices, axes)
+    abstract = setup(AbstractMesh(shape, axes))
+
+    def run():
+        arguments = jax.tree.map(lambda leaf: real(leaf, mesh), abstract)
+        return jax.block_until_ready(step.__wrapped__(*arguments))
+
+    (folder / "modules").mkdir()
+    compile_and_load = compiler.backend_compile_and_load
+
+    def noted(*args, **kwargs):
+        made = compile_and_load(*args, **kwargs)
+        for module in made.hlo_modules():
+            number = len(list((folder / "modules").iterdir()))
+            (folder / "modules" / f"{number}.txt").write_text(module.to_string())
+        return made
+
+    jax.clear_caches()
+    with jax.set_mesh(mesh):
+        compiler.backend_compile_and_load = noted
+        try:
+            run()
+        finally:
+            compiler.backend_compile_and_load = compile_and_load
+        with jax.profiler.trace(str(folder / "profile")):
+            run()
+            run()
+
+
 def main():
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever else prints is no answer
     for line in sys.stdin:
-        folder, place = line.split()
+        folder, place, *how = line.split()
         module, _, attribute = place.partition(":")
         try:
-            profile(getattr(importlib.import_module(module), attribute), Path(folder))
+            work = profile_calls if how else profile
+            work(getattr(importlib.import_module(module), attribute), Path(folder))
             answer = "done"
         except Exception:
             answer = traceback.format_exc()

@@ -116,6 +116,46 @@ def collectives_of_a_run(folder):
     return [[*key, *total] for key, total in totals.items()]
 
 
+def programs_of_a_run(folder):
+    """[(module, {(kind, groups): [calls, result bytes]}), ...] of the programs that several devices
+    ran, in the order in which device 0 began them, of a step that ran twice: both runs.
+
+    Programs of one name are told apart by the names of their instructions.
+    """
+    modules = collections.defaultdict(list)
+    for file in sorted((folder / "modules").glob("*.txt")):
+        text = file.read_text()
+        if "num_partitions=" in text:
+            name = re.match(r"HloModule ([^\s,]+)", text)[1]
+            modules[name].append((set(re.findall(r"%?([\w.\-]+) = ", text)), collectives(text)))
+    [file] = (folder / "profile").glob("**/*.xplane.pb")
+    begun, names, ran = {}, {}, collections.defaultdict(list)
+    devices = collections.defaultdict(set)
+    for plane in jax.profiler.ProfileData.from_file(str(file)).planes:
+        for line in plane.lines:
+            for event in line.events:
+                stats = dict(event.stats)
+                if "hlo_op" not in stats or event.name.startswith("end:"):
+                    continue
+                run, device = int(stats["run_id"]), int(stats["device_ordinal"])
+                devices[run].add(device)
+                if device == 0:
+                    begun[run] = min(begun.get(run, math.inf), event.start_ns)
+                    names[run] = str(stats["hlo_module"])
+                    ran[run].append(str(stats["hlo_op"]))
+    found = []
+    for run in sorted(begun, key=begun.get):
+        if len(devices[run]) > 1:
+            known = next(known for own, known in modules[names[run]] if {*ran[run]} <= own)
+            totals = collections.defaultdict(lambda: [0, 0])
+            for op in filter(known.__contains__, ran[run]):
+                kind, groups, size = known[op]
+                totals[kind, groups][0] += 1
+                totals[kind, groups][1] += size
+            found.append((names[run], dict(totals)))
+    return found
+
+
 def executed_ops(folder):
     """Names of the ops that device 0 executed in the first run, once per execution."""
     [file] = folder.glob("**/*.xplane.pb")
@@ -142,6 +182,14 @@ class HostRuns:
 
     def collectives(self, place):
         return collectives_of_a_run(self._folder(place))
+
+    def programs(self, place):
+        """What the programs of a step that calls several did, in order (``programs_of_a_run``)."""
+        return programs_of_a_run(self._folder(f"{place} called"))
+
+    def profile_of_calls(self, place):
+        """Folder of the profile of two runs of a step that calls several programs."""
+        return self._folder(f"{place} called") / "profile"
 
     def _folder(self, place):
         name = re.sub(r"\W+", "-", place)

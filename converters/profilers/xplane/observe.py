@@ -27,16 +27,21 @@ from flint.observed.classes import OpClass, hlo_class
 from flint.observed.columns import Fault, Observed, OpFacts, Taken
 
 
-def observe(path: Path) -> Observed:
+def observe(path: Path, program: tuple[str, int] | None = None) -> Observed:
     """The HLO ops in a profile folder or in one ``.xplane.pb`` file.
+
+    Args:
+        path: the folder or file.
+        program: name of the program that is asked for, and the number of those of that name that
+            ran before; without, the one that took most time.
 
     Raises:
         FlintError: no such file in the folder, several runs', several hosts' that do not name
             their devices, a damaged one, or one without any HLO op.
     """
-    profile = profile_of(path)
-    rows, program = profile.rows, profile.program
-    multiplied = Multiplied(program)
+    profile = profile_of(path, program)
+    rows, module = profile.rows, profile.program
+    multiplied = Multiplied(module)
     ran: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
     products: dict[str, tuple[OpFacts, ...]] = {}
     known: dict[tuple[str, int], tuple[OpFacts, ...]] = {}
@@ -46,9 +51,9 @@ def observe(path: Path) -> Observed:
         step = runs.setdefault(rank, {}).setdefault(run, len(runs[rank]))
         ran[rank, step][name] += 1
         if (name, rank) not in known:
-            raw = facts_of(program, name, rank)
+            raw = facts_of(module, name, rank)
             try:
-                known[name, rank] = _converted(raw, program)
+                known[name, rank] = _converted(raw, module)
             except (ValueError, LookupError, RecursionError, DecodeError) as error:
                 raise FlintError(f"{path}: damaged HLO at {name} ({error})") from error
         inside = known[name, rank]
@@ -67,15 +72,15 @@ def observe(path: Path) -> Observed:
         rows.note("the devices did not all run the same number of steps in the trace")
     names = tuple(f"run {number}" for number in range(steps))
     observed = rows.finish(
-        form="xplane", backend=profile.backend, world=program.devices, steps=names
+        form="xplane", backend=profile.backend, world=module.devices, steps=names
     )
     return replace(
         observed,
         faults=tuple(_uneven(profile, known, runs)),
-        taken=tuple(_taken(program, ran, known)),
-        iterated=iterations(program, ran) if profile.backend == "cpu" else (),
-        parameters=parameters(program),
-        results=results(program),
+        taken=tuple(_taken(module, ran, known)),
+        iterated=iterations(module, ran) if profile.backend == "cpu" else (),
+        parameters=parameters(module),
+        results=results(module),
     )
 
 

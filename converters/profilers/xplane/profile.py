@@ -55,11 +55,11 @@ class Profile(NamedTuple):
     backend: str
 
 
-def profile_of(path: Path) -> Profile:
-    """What a profile folder or file says of its program (raises as ``observe``)."""
+def profile_of(path: Path, asked: tuple[str, int] | None = None) -> Profile:
+    """What a profile folder or file says of a program (arguments and errors as of ``observe``)."""
     files = _files(path)
     rows = ObservedRows(str(path))
-    hosts = [_of_host(file, rows) for file in files]
+    hosts = [_of_host(file, rows, asked) for file in files]
     backends = {event.backend for host in hosts for event in host.events}
     first = hosts[0]
     for file, host in zip(files, hosts, strict=True):
@@ -93,7 +93,7 @@ class _Host(NamedTuple):
     events: list[Event]
 
 
-def _of_host(file: Path, rows: ObservedRows) -> _Host:
+def _of_host(file: Path, rows: ObservedRows, asked: tuple[str, int] | None) -> _Host:
     data = read_bytes(file)
     protos = _modules(file, data)
     events = sorted(_events(file, data, rows))
@@ -101,9 +101,9 @@ def _of_host(file: Path, rows: ObservedRows) -> _Host:
         raise FlintError(
             f"{file}: no HLO ops in it: trace with jax.profiler.trace around the compiled step"
         )
-    program, proto = _chosen(file, events, protos)
+    program, proto = _chosen(file, events if asked is None else _asked(file, events, asked), protos)
     others = Counter(event.program for event in events if event.program != program)
-    for other, count in others.items():
+    for other, count in others.items() if asked is None else ():
         rows.note(f"ops of another program that ran as well, {other.rpartition('(')[0]}", count)
     mine = [event for event in events if event.program == program]
     try:
@@ -187,6 +187,21 @@ def _joined(events: list[Event]) -> list[Event]:
             last[key] = len(found), {event.kernel}
             found.append(event)
     return found
+
+
+def _asked(file: Path, events: list[Event], asked: tuple[str, int]) -> list[Event]:
+    """The events of a program by its name and its place among those of that name, by time."""
+    name, number = asked
+    begun: dict[str, int] = {}
+    for event in events:
+        if event.program.rpartition("(")[0] == name:
+            begun[event.program] = min(begun.get(event.program, event.start), event.start)
+    found = sorted(begun, key=lambda label: begun[label])
+    if number >= len(found):
+        ran = ", ".join(sorted({event.program.rpartition("(")[0] for event in events})[:8])
+        times = f" {number + 1} different ones" if number else ""
+        raise FlintError(f"{file}: the step runs{times} {name}; in the trace are {ran}")
+    return [event for event in events if event.program == found[number]]
 
 
 def _chosen(file: Path, events: list[Event], protos: dict[str, bytes]) -> tuple[str, bytes]:

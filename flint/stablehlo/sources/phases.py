@@ -12,8 +12,10 @@ recomputation, ``jvp(...)`` alone the forward pass.  What the path does not show
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
-from flint.graph.graph import Phase, Source
+from flint.graph.building import with_tables
+from flint.graph.graph import Phase, Source, WorkloadGraph
 from flint.stablehlo.read.records import SourceInfo
 
 _RULES: tuple[tuple[re.Pattern[str], Phase], ...] = (
@@ -111,3 +113,28 @@ def source_of(info: SourceInfo) -> Source:
     if not info.name and not info.file:
         return Source()
     return Source(layer_of(info.name), info.file, info.line, phase_of(info.name))
+
+
+def within(graph: WorkloadGraph, path: str) -> WorkloadGraph:
+    """A program's graph with the layer and phase of what stands around its call.
+
+    What is computed again in a backward pass stays that; else the pass that calls it decides.
+
+    Args:
+        graph: of the program.
+        path: scopes and transformations around its call ("" none).
+    """
+    if not path:
+        return graph
+    layer, phase = layer_of(f"{path}/"), phase_of(path)
+
+    def placed(source: Source) -> Source:
+        whole = "/".join(filter(None, (layer, source.layer)))
+        own = source.phase
+        if phase is not Phase.UNKNOWN and own is not Phase.RECOMPUTE:
+            own = phase
+        return replace(source, layer=whole, phase=own)
+
+    tables = graph.tables
+    first, *others = tables.sources
+    return with_tables(graph, replace(tables, sources=(first, *map(placed, others))))

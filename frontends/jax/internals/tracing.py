@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from jax._src import config
+from jax._src.mesh import empty_abstract_mesh, empty_concrete_mesh
 from jax.sharding import AbstractMesh
 
 _config: Any = config  # one of its settings is replaced
@@ -40,7 +41,11 @@ class _WithoutMesh:
 def mesh_context(mesh: AbstractMesh | None) -> Iterator[None]:
     """Make ``mesh``, or none, the mesh in context, whatever ``jax.set_mesh`` has set before."""
     settings: tuple[Any, ...] = (config.abstract_mesh_context_manager, config.device_context)
-    before = [setting.swap_local(mesh) for setting in settings]
+    none = (empty_abstract_mesh, empty_concrete_mesh)
+    before = [
+        setting.swap_local(empty if mesh is None else mesh)
+        for setting, empty in zip(settings, none, strict=True)
+    ]
     folding, _config.eager_constant_folding = _config.eager_constant_folding, _WithoutMesh()
     try:
         yield

@@ -1,7 +1,8 @@
-"""A step as something that JAX traces, whatever jitted it.
+"""A step as something that JAX traces.
 
 The idea: a function that is jitted already is taken as it is, with its donation, static arguments
-and shardings; any other is jitted with the decorator's keywords.
+and shardings; any other is jitted with the decorator's keywords.  A wrapper around a jit that
+cannot trace (haliax's, equinox's) is opaque: only calling it shows what it compiles.
 
     step, args, kwargs = jitted(function, args, kwargs, {"donate_argnums": 0})
     step.trace(*args, **kwargs)
@@ -32,27 +33,37 @@ def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(item.name for item in parameters if item.kind in positional)
 
 
+def is_jitted(function: Any) -> bool:
+    """Whether JAX can trace it as it is."""
+    return hasattr(function, "trace") and hasattr(function, "lower")
+
+
+def is_opaque(function: Any) -> bool:
+    """Whether it is jitted in a way that only a call shows.
+
+    Raises:
+        UsageError: it is ``jax.pmap``'s.
+    """
+    if not hasattr(function, "lower") or is_jitted(function):
+        return False
+    if _is_pmap(function):
+        raise UsageError(
+            "jax.pmap maps over the devices of one process, not over a mesh: use jax.shard_map "
+            "over the mesh's axis"
+        )
+    return True
+
+
 def jitted(
     function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], settings: Mapping[str, Any]
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """The function as something with ``trace``, and the arguments for it."""
-    if hasattr(function, "trace") and hasattr(function, "lower"):
-        if settings:
-            raise UsageError(
-                f"{', '.join(settings)}: the function is jitted already; give them to its jit"
-            )
+    if settings and hasattr(function, "lower"):
+        raise UsageError(
+            f"{', '.join(settings)}: the function is jitted already; give them to its jit"
+        )
+    if is_jitted(function):
         return function, args, kwargs
-    if hasattr(function, "lower") and hasattr(function, "__wrapped__"):
-        if _is_pmap(function):
-            raise UsageError(
-                "jax.pmap maps over the devices of one process, not over a mesh: use "
-                "jax.shard_map over the mesh's axis"
-            )
-        # A jit that cannot trace on an abstract mesh (equinox's) leaves its function to ours.
-        names = ["donate_first"] + ["donate_rest"] * (len(args) - 1)
-        donated = tuple(n for n, name in enumerate(names) if getattr(function, name, False))
-        settings = {"donate_argnums": donated, **settings}
-        function = inspect.unwrap(function)
     jit = _jit_of_mutable(args, kwargs)
     if jit is not None:
         return jit(function, **settings), args, kwargs

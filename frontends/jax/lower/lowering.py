@@ -1,43 +1,57 @@
-"""A JAX step as one global StableHLO program, without devices.
+"""A JAX step as global StableHLO programs, without devices.
 
 The idea: ``jit(step).trace(abstract arguments).lower(...)`` with everything on an abstract mesh.
 A function that is jitted already is taken as it is, with its donation, static arguments and
-shardings; any other is jitted with the decorator's keywords.
+shardings.  One that calls jitted functions, or hides one (a wrapper with ``lower``), is run as on
+the host, and what it calls are the programs.  Any other is jitted with the decorator's keywords.
 
-    lowered = lower(request)
-    lowered.bytecode, lowered.mesh, lowered.inputs_free
+    lowered = lower(prepare(request))
+    lowered.bytecode, lowered.mesh, lowered.interface
 """
 
 from __future__ import annotations
 
 import contextlib
-import inspect
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import jax
+from jax.sharding import AbstractMesh
 
-from flint import registry
-from flint.capturing.request import Arguments, Request
-from flint.capturing.user_frames import one_line
-from flint.errors import UsageError
+from flint.capturing.request import Request
+from flint.errors import FlintError
 from flint.frontends.jax.failures import OTHER_MESH, explained
+from flint.frontends.jax.host.calls import Called, Recording
+from flint.frontends.jax.host.recording import NothingJittedError, calls_jitted, record
 from flint.frontends.jax.internals.abstract_devices import abstract_devices
+from flint.frontends.jax.internals.host_arrays import (
+    donated_inside,
+    kept_operands,
+    options_of,
+    traced_call,
+)
 from flint.frontends.jax.internals.platform_forms import LEFT_OUT, lower_for
 from flint.frontends.jax.internals.tracing import mesh_context
-from flint.frontends.jax.lower.arguments import mesh_of, on_mesh
-from flint.frontends.jax.lower.jitting import jitted, parameters_of
+from flint.frontends.jax.lower.arguments import mesh_of, name_of, on_mesh
+from flint.frontends.jax.lower.jitting import is_jitted, is_opaque, jitted, parameters_of
 from flint.frontends.jax.lower.mlir_interface import Interface, interface_of
 from flint.frontends.jax.lower.module_scopes import named_modules
 from flint.frontends.jax.lower.own_meshes import in_order, of_devices
+from flint.frontends.jax.lower.setup_arguments import arguments_of
 from flint.frontends.jax.lower.shard_map_names import name_bodies
 from flint.frontends.jax.platforms import PLATFORMS, on_first
+from flint.host.readable import human_bytes
 from flint.mesh.mesh import Mesh
 from flint.workload.programs import Level
 
+T = TypeVar("T")
+#: Looks at what was traced, and raises where that cannot be captured.
+Check = Callable[[Any], None]
+
+NOT_SHARDED = "nothing is sharded: every rank does the whole step"
 NO_MESH = (
     "traced without a mesh in context: with one, a sharding annotation of the step does not fit "
     "its value"
@@ -63,6 +77,9 @@ class Lowered:
         interface: names, donation and shardings of its inputs and outputs.
         shardy: whether it is annotated for Shardy (else GSPMD).
         warnings: text -> count.
+        compiler_options: that its jit was given, name -> value.
+        operands: of each input, which operand of the call it is, -1 for a constant; empty where
+            the step is one program.
     """
 
     bytecode: bytes
@@ -70,68 +87,200 @@ class Lowered:
     interface: Interface
     shardy: bool
     warnings: dict[str, int]
+    compiler_options: Mapping[str, Any] = field(default_factory=dict)
+    operands: tuple[int, ...] = ()
 
 
-class OtherFrameworkError(Exception):
-    """The arguments that setup made are another framework's; ``args[0]`` is its name."""
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A step with its arguments on the mesh, ready to be traced.
+
+    Attributes:
+        request: what was asked for.
+        mesh: the abstract mesh.
+        args, kwargs: the arguments, abstract.
+        settings: keywords of ``jax.jit`` for a function that is not jitted yet.
+        platforms: JAX's names of those to lower for; the first that every op has a form for.
+        capability: compute capability of the GPUs, should it be GPUs.
+    """
+
+    request: Request
+    mesh: AbstractMesh
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    settings: dict[str, Any]
+    platforms: Sequence[str]
+    capability: tuple[int, int]
+
+    def in_context(self, work: Callable[[Check], T]) -> tuple[T, dict[str, int]]:
+        """What ``work`` returns with the mesh in context, and warnings.
+
+        Args:
+            work: traces; is given a check of what it has traced.
+
+        Raises:
+            FlintError: what it raises, explained.
+        """
+        try:
+            try:
+                return self._attempt(work, mesh_context(self.mesh)), {}
+            except ValueError as error:
+                if OTHER_MESH in str(error):
+                    return self._attempt(work, mesh_context(of_devices(self.mesh)), in_order), {}
+                if "with_sharding_constraint" not in str(error):
+                    raise
+                return self._without_context(work, error), {NO_MESH: 1}
+        except Exception as error:
+            raise explained(error, self.request.name) from error
+
+    def _attempt(
+        self,
+        work: Callable[[Check], T],
+        context: AbstractContextManager[None],
+        check: Check = lambda traced: None,
+    ) -> T:
+        asked = None if self.request.level is Level.LOGICAL else self.mesh
+        with context, abstract_devices(asked, self.capability), named_modules():
+            return work(check)
+
+    def _without_context(self, work: Callable[[Check], T], error: ValueError) -> T:
+        """With annotations that do not fit: constraints only with a mesh in context (flax)."""
+        try:
+            return self._attempt(work, contextlib.nullcontext())
+        except Exception:  # it needs the mesh, so the first error is the one to mend
+            raise error from None
 
 
-def lower(
+def prepare(
     request: Request,
     platforms: Sequence[str] = PLATFORMS,
     capability: tuple[int, int] = ANY_GPU,
-) -> Lowered:
-    """Trace and lower a step for the request's mesh.
+) -> Prepared:
+    """The arguments of a step on the mesh that is captured for.
 
     Args:
         request: the step.
-        platforms: JAX's names of those to lower for; the first that every op has a form for.
-        capability: compute capability of the GPUs, should it be GPUs.
+        platforms, capability: as of ``Prepared``.
 
     Raises:
         UsageError: arguments, mesh and shardings that do not fit each other.
-        FlintError: the step cannot be traced; the text has the user's source line.
+        FlintError: setup fails.
         OtherFrameworkError: the step is not JAX's.
     """
     settings = dict(request.settings)
     axis_types = settings.pop("axis_types", None)
-    arguments = request.arguments
-    if arguments is None:
-        arguments = _from_setup(request, axis_types)
-    elif arguments == ((), {}):
-        _refuse_missing(request)
+    arguments = arguments_of(request, axis_types)
     mesh = mesh_of(arguments, request.shape, request.axes, axis_types)
     args, kwargs = on_mesh(arguments, mesh, parameters_of(request.function))
-    asked = None if request.level is Level.LOGICAL else mesh
+    return Prepared(request, mesh, args, kwargs, settings, platforms, capability)
 
-    def attempt(
-        context: AbstractContextManager[None], check: Callable[[Any], None] = lambda traced: None
-    ) -> tuple[Any, dict[str, int]]:
-        with context, abstract_devices(asked, capability), named_modules():
-            step, given, named = jitted(request.function, args, kwargs, settings)
-            traced = step.trace(*given, **named)
-            check(traced)
-            return _lowered(traced, platforms)
+
+def lower(prepared: Prepared) -> Lowered | Recording:
+    """Trace and lower a step, as one program where it is one.
+
+    Returns:
+        The program; what the step does on the host, where it calls several programs or its
+        function is not what is compiled.
+
+    Raises:
+        FlintError: the step cannot be traced; the text has the user's source line.
+    """
+    request, args, kwargs = prepared.request, prepared.args, prepared.kwargs
+    if not prepared.settings and is_opaque(request.function):
+        return _recorded(prepared)
+    plain = not prepared.settings and not is_jitted(request.function)
+
+    def whole(check: Check) -> tuple[Any, dict[str, int], dict[str, Any]] | None:
+        step, given, named = jitted(request.function, args, kwargs, prepared.settings)
+        traced = step.trace(*given, **named)
+        check(traced)
+        if plain and calls_jitted(traced):
+            return None
+        lowered, warnings = _lowered(traced, prepared.platforms)
+        return lowered, warnings | _not_donated(donated_inside(traced)), options_of(traced)
 
     try:
+        found, context = prepared.in_context(whole)
+    except FlintError as error:
+        # Host code may read values, and jits may be such as cannot be inside of another.
+        recording = _recorded(prepared, instead_of=error) if plain else None
+        if recording is None or not recording.jitted:
+            raise
+        return recording
+    if found is None:
+        return _recorded(prepared)
+    lowered, warnings, options = found
+    return _whole(prepared, lowered, warnings | context, options)
+
+
+def lower_call(
+    prepared: Prepared, call: Called, shardings: Sequence[Any], names: Sequence[str]
+) -> Lowered:
+    """Lower one of the programs that a step calls.
+
+    Args:
+        prepared: the step.
+        call: the call.
+        shardings: of its operands; None where one may be moved.
+        names: of its operands, "" where its own name for one is best.
+
+    Raises:
+        FlintError: it cannot be lowered.
+    """
+
+    def one(check: Check) -> tuple[Any, dict[str, int]]:
+        avals = [operand.aval for operand in call.operands]
+        traced = traced_call(call.parameters, avals, shardings)
+        check(traced)
+        lowered, warnings = _lowered(traced, prepared.platforms)
+        return lowered, warnings | _not_donated(donated_inside(traced))
+
+    (lowered, warnings), context = prepared.in_context(one)
+    constants, kept = kept_operands(lowered)
+    options = dict(call.parameters["compiler_options_kvs"])
+    result = _whole(prepared, lowered, warnings | context, options)
+    operands = (*[-1] * constants, *kept)
+    own = result.interface.names
+    known = tuple(
+        (names[number] if number >= 0 else "") or name
+        for number, name in zip(operands, own, strict=True)
+    )
+    return replace(result, interface=replace(result.interface, names=known), operands=operands)
+
+
+def _recorded(prepared: Prepared, instead_of: FlintError | None = None) -> Recording:
+    """What the step does on the host.
+
+    Args:
+        prepared: the step.
+        instead_of: why it could not be traced whole, which is the error where nothing is jitted.
+    """
+
+    def run(_check: Check) -> Recording:
+        function = prepared.request.function
+        parameters = parameters_of(function)
         try:
-            lowered, warnings = attempt(mesh_context(mesh))
-        except ValueError as error:
-            if OTHER_MESH in str(error):
-                lowered, warnings = attempt(mesh_context(of_devices(mesh)), in_order)
-            elif "with_sharding_constraint" not in str(error):
-                raise
-            else:
-                lowered, warnings = _without_context(attempt, error)
-    except Exception as error:
-        raise explained(error, request.name) from error
+            return record(
+                function, prepared.args, prepared.kwargs, lambda keys: name_of(keys, parameters)
+            )
+        except NothingJittedError as error:
+            raise instead_of or error.__cause__ or error from error
+
+    recording, warnings = prepared.in_context(run)
+    return replace(recording, warnings=recording.warnings | warnings)
+
+
+def _whole(
+    prepared: Prepared, lowered: Any, warnings: dict[str, int], options: Mapping[str, Any]
+) -> Lowered:
+    mesh = prepared.mesh
     module = lowered.compiler_ir("stablehlo")
     interface = interface_of(module)
     if not interface.sharded and mesh.size > 1:
-        warnings["nothing is sharded: every rank does the whole step"] = 1
+        warnings[NOT_SHARDED] = 1
     bytecode = _bytecode(module)
     if any(word in bytecode for word in _IN_HOST_MEMORY):
-        compiled = request.level is Level.OPTIMIZED
+        compiled = prepared.request.level is Level.OPTIMIZED
         warnings[TIMED_AS_ON_DEVICE if compiled else LEFT_OUT] = 1
     if b"manual_computation" in bytecode:  # in its table of op names: much faster than a walk
         name_bodies(module)
@@ -141,79 +290,38 @@ def lower(
         Mesh(tuple(mesh.axis_sizes), tuple(map(str, mesh.axis_names))),
         interface,
         bool(jax.config.values["jax_use_shardy_partitioner"]),
-        warnings,
+        warnings if prepared.request.level is Level.OPTIMIZED else warnings | _without(options),
+        options,
     )
 
 
-def _without_context(
-    attempt: Callable[[AbstractContextManager[None]], tuple[Any, dict[str, int]]],
-    error: ValueError,
-) -> tuple[Any, dict[str, int]]:
-    """The step with annotations that do not fit: constraints only with a mesh in context (flax)."""
-    try:
-        lowered, warnings = attempt(contextlib.nullcontext())
-    except Exception:  # it needs the mesh, so the first error is the one to mend
-        raise error from None
-    return lowered, warnings | {NO_MESH: 1}
+def _not_donated(sizes: Sequence[int]) -> dict[str, int]:
+    """A warning for buffers that a jit inside of a jitted function donates: nobody reuses them."""
+    if not sizes:
+        return {}
+    text = (
+        "donated by a jit inside of a jitted function, which has no effect, in a run neither: "
+        f"{human_bytes(sum(sizes))} of whole arrays stay in memory beside what takes their place; "
+        "donate them to the outer jit"
+    )
+    return {text: len(sizes)}
+
+
+def _without(options: Mapping[str, Any]) -> dict[str, int]:
+    """A warning for compiler options of a jit, where no compiler gets them."""
+    if not options:
+        return {}
+    text = (
+        f"compiler options of jit ({', '.join(options)}) are for the optimized level (--target): "
+        "the partitioner alone has run, and memory is as without them"
+    )
+    return {text: 1}
 
 
 def _bytecode(module: Any) -> bytes:
     written = io.BytesIO()
     module.operation.write_bytecode(written)
     return written.getvalue()
-
-
-def _from_setup(request: Request, axis_types: Any) -> Arguments:
-    """What the user's setup makes for the mesh, as (args, kwargs)."""
-    setup = request.setup
-    assert setup is not None
-    mesh = mesh_of((), request.shape, request.axes, axis_types)
-    name = str(getattr(setup, "__name__", "setup"))
-    try:
-        try:
-            made = setup(mesh)
-        except (RuntimeError, TypeError, ValueError) as error:
-            if "context" not in str(error):
-                raise
-            # Abstract initialisation with bare PartitionSpecs wants its mesh in context.  Not
-            # always: with it, nothing can be computed.
-            with mesh_context(mesh):
-                made = setup(mesh)
-    except Exception as error:
-        if request.axes is None and "not found in mesh" in str(error):
-            raise UsageError(f"{name}: {one_line(error)}: name the axes (--axes)") from error
-        raise explained(error, name, "make arguments") from error
-    other = registry.framework_of(made)
-    if other not in (None, "jax"):
-        raise OtherFrameworkError(other)
-    if isinstance(made, tuple) and len(made) == 2 and _is_pair(made):
-        return tuple(made[0]), dict(made[1])
-    if isinstance(made, tuple | list) and not hasattr(made, "_fields"):
-        return tuple(made), {}
-    return (made,), {}
-
-
-def _refuse_missing(request: Request) -> None:
-    """Refuse a step that takes arguments where there are none."""
-    try:
-        inspect.signature(request.function).bind()
-    except TypeError as error:
-        raise UsageError(
-            f"{request.name} takes arguments ({error}): pass them to capture(), or name a "
-            "function that makes them for a mesh: setup=..., --setup NAME"
-        ) from error
-    except ValueError:
-        return
-
-
-def _is_pair(made: tuple[Any, Any]) -> bool:
-    """Whether a setup's result is ``(args, kwargs)`` and not two arguments."""
-    args, kwargs = made
-    return (
-        type(args) is tuple
-        and type(kwargs) is dict
-        and all(isinstance(key, str) and key.isidentifier() for key in kwargs)
-    )
 
 
 def _lowered(traced: Any, platforms: Sequence[str]) -> tuple[Any, dict[str, int]]:

@@ -1,0 +1,348 @@
+"""Several programs that run one after another, as one graph.
+
+The idea: a step that calls two jitted functions runs two programs.  The second begins on a device
+when the first has ended there, whatever it needs of it; what the first returns lies in memory until
+somebody lets go of it.  Behind the nodes of each program stands a node ``program_end``: it waits
+for everything in the program and reads what is in memory when it ends.  What begins the next
+program waits for it.  Where the host reads values before it starts the next program, a node
+``host_read`` for each stands in between.
+
+    program 0 -> program_end -> host_read -> program 1 -> program_end
+
+Both kinds of nodes compute nothing (role CONTROL) and have no results, so that no pass removes them
+or makes them part of a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.graph import (
+    NODE_COLUMNS,
+    WORK_COLUMNS,
+    EdgeKind,
+    Ints,
+    NodeKind,
+    Source,
+    WorkloadGraph,
+)
+from flint.graph.tensor_types import TensorType
+from flint.graph.work import NO_WORK, Role, Unit, Work, WorkItem
+from flint.passes.columns import pointer, row_of_entry
+
+END = "program_end"
+READ = "host_read"
+UNKNOWN = Source()
+
+
+class Origin(NamedTuple):
+    """Where a value comes from.
+
+    Attributes:
+        program: number of the program that returns it, -1 for an input of the step.
+        number: which of the program's outputs, or of the step's inputs.
+    """
+
+    program: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A value that the host waits for before it goes on.
+
+    Attributes:
+        value: what it reads.
+        source: the line that reads it.
+        nanoseconds: from the program's end until the host starts the next one; 0 is none.
+    """
+
+    value: Origin
+    source: Source = UNKNOWN
+    nanoseconds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One of the programs.
+
+    Attributes:
+        graph: its graph, in issue order.
+        operands: where its inputs come from, shape [inputs].
+        held: what, besides its outputs, is in memory until it ends.
+        reads: what the host reads between it and the next program.
+    """
+
+    graph: WorkloadGraph
+    operands: tuple[Origin, ...]
+    held: tuple[Origin, ...] = ()
+    reads: tuple[Read, ...] = ()
+
+
+def in_sequence(
+    links: Sequence[Link], inputs: Sequence[TensorType], outputs: Sequence[Origin]
+) -> WorkloadGraph:
+    """One graph of programs in sequence; the order of nodes within each is kept.
+
+    Args:
+        links: the programs, in order.
+        inputs: types of the step's inputs.
+        outputs: what the step returns.
+    """
+    tables = TableBuilder()
+    joined = _Joined(tables, inputs)
+    for link in links:
+        joined.program(link)
+        joined.end(link)
+        for read in link.reads:
+            joined.read(read)
+    return joined.finish(outputs)
+
+
+def ends(graph: WorkloadGraph) -> Ints:
+    """The nodes at which the programs of a graph end; none where it is one program alone."""
+    named = np.array([name == END for name in graph.tables.ops] or [False])
+    return np.flatnonzero(named[graph.op] & (graph.role == Role.CONTROL))
+
+
+def alone(
+    graph: WorkloadGraph, number: int, operands: Sequence[Origin], outputs: Sequence[int]
+) -> WorkloadGraph:
+    """One program's own graph, of several that a graph joins.
+
+    Args:
+        graph: joined, at the granularity at which it was.
+        number: which program.
+        operands: where its inputs come from.
+        outputs: how many values each program returns.
+    """
+    last = ends(graph)
+    names = graph.tables.ops
+    first = 0 if number == 0 else int(last[number - 1]) + 1
+    while names[graph.op[first]] == READ and graph.role[first] == Role.CONTROL:
+        first += 1
+    end = int(last[number])
+    place = {Origin(-1, item): item for item in range(graph.inputs)}
+    for earlier in range(number + 1):
+        start = int(graph.operand_ptr[last[earlier]])
+        returned = graph.operand[start : start + outputs[earlier]].tolist()
+        place |= {Origin(earlier, item): value for item, value in enumerate(returned)}
+    given = [place[origin] for origin in operands]
+    renumbered = np.zeros(graph.values, np.int64)
+    low, high = graph.inputs + graph.result_ptr[[first, end]]
+    renumbered[low:high] = np.arange(high - low) + len(given)
+    renumbered[given] = np.arange(len(given))
+    chosen = slice(first, end)
+    inside = (row_of_entry(graph.order_ptr) >= first) & (row_of_entry(graph.order_ptr) < end)
+    inside &= graph.order_node >= first
+    columns: dict[str, Any] = {name: getattr(graph, name)[chosen] for name in NODE_COLUMNS}
+    for rows, names_ in _ROWS.items():
+        ptr = getattr(graph, rows)[first : end + 1]
+        columns[rows] = ptr - ptr[0]
+        columns |= {name: getattr(graph, name)[ptr[0] : ptr[-1]] for name in names_}
+    after = row_of_entry(graph.order_ptr)[inside] - first
+    returned = [place[Origin(number, item)] for item in range(outputs[number])]
+    return replace(
+        graph,
+        **columns | {"operand": renumbered[columns["operand"]]},
+        input_type=graph.value_type[given],
+        order_ptr=pointer(np.bincount(after, minlength=end - first)),
+        order_node=graph.order_node[inside] - first,
+        order_kind=graph.order_kind[inside],
+        outputs=renumbered[returned],
+    )
+
+
+#: Pointers of a graph and the columns that they point into, but for order edges.
+_ROWS = {
+    "result_ptr": ("result_type",),
+    "operand_ptr": ("operand",),
+    "work_ptr": WORK_COLUMNS,
+}
+
+
+class _Joined:
+    """Blocks laid end to end, their values and nodes renumbered."""
+
+    def __init__(self, tables: TableBuilder, inputs: Sequence[TensorType]) -> None:
+        self._tables = tables
+        self._inputs = [tables.type(item) for item in inputs]
+        self._blocks: list[WorkloadGraph] = []
+        self._operands: list[Ints] = []
+        self._edges: list[tuple[Ints, Ints, NDArray[np.int8]]] = []
+        self._value = {Origin(-1, number): number for number in range(len(inputs))}
+        self._nodes = 0
+        self._values = len(inputs)
+        self._gates: list[int] = []  # what the next program waits for
+        self._ends: list[int] = []
+        self._first = 0  # the first node of the block that was added last
+
+    def program(self, link: Link) -> None:
+        """Add a program's nodes, those that begin it behind the gate."""
+        graph = _retabled(link.graph, self._tables)
+        values = self._add(graph, [self._value[origin] for origin in link.operands])
+        for number, value in enumerate(values[graph.outputs].tolist()):
+            self._value[Origin(len(self._ends), number)] = value
+        self._wait(_beginning(graph) + self._first, self._gates)
+
+    def end(self, link: Link) -> None:
+        """Add the node that waits for all of the program that was added last."""
+        graph = self._blocks[-1]
+        returned = [Origin(len(self._ends), output) for output in range(len(graph.outputs))]
+        read = [self._value[origin] for origin in (*returned, *link.held)]
+        used = np.zeros(len(graph) + 1, bool)  # producer -1, an input, marks the last
+        used[graph.producer[graph.operand]] = used[graph.producer[graph.outputs]] = True
+        used[graph.order_node] = True
+        last = (np.flatnonzero(~used[:-1]) + self._first).tolist()
+        self._gates = [self._control(END, read, NO_WORK, UNKNOWN, last or self._gates)]
+        self._ends += self._gates
+
+    def read(self, read: Read) -> None:
+        """Add a node for what the host reads, one value after the other."""
+        items = (WorkItem(Unit.MEASURED, "i8", read.nanoseconds),) if read.nanoseconds else ()
+        work = Work(items, 0, 0)
+        waits_for = [self._ends[read.value.program], *self._gates[1:]]
+        node = self._control(READ, [self._value[read.value]], work, read.source, waits_for)
+        self._gates = [self._gates[0], node]
+
+    def finish(self, outputs: Sequence[Origin]) -> WorkloadGraph:
+        """All of it."""
+        blocks, tables = self._blocks, self._tables.finish()
+        columns: dict[str, Any] = {
+            name: np.concatenate([getattr(block, name) for block in blocks])
+            for name in (*NODE_COLUMNS, *WORK_COLUMNS, "result_type")
+        }
+        columns |= {
+            name: pointer(np.concatenate([np.diff(getattr(block, name)) for block in blocks]))
+            for name in ("result_ptr", "operand_ptr", "work_ptr")
+        }
+        after, before, kind = (np.concatenate(part) for part in zip(*self._edges, strict=True))
+        order = np.argsort(after, kind="stable")
+        graph = replace(
+            blocks[0],
+            input_type=np.array(self._inputs, np.int64),
+            **columns,
+            operand=np.concatenate(self._operands),
+            order_ptr=pointer(np.bincount(after, minlength=self._nodes)),
+            order_node=before[order],
+            order_kind=kind[order],
+            outputs=np.array([self._value[origin] for origin in outputs], np.int64),
+            loops=tuple(loop for block in blocks for loop in block.loops),
+            conditionals=tuple(item for block in blocks for item in block.conditionals),
+        )
+        return with_tables(graph, tables)
+
+    def _add(self, graph: WorkloadGraph, operands: Sequence[int]) -> Ints:
+        """Add a block whose inputs are these values; the numbers of its values here."""
+        self._first = self._nodes
+        made = np.arange(len(graph.result_type), dtype=np.int64) + self._values
+        values = np.concatenate([np.array(operands, np.int64), made])
+        loops = sum(len(block.loops) for block in self._blocks)
+        conditionals = sum(len(block.conditionals) for block in self._blocks)
+        shift = np.zeros(len(NodeKind), np.int64)
+        shift[NodeKind.LOOP], shift[NodeKind.CONDITIONAL] = loops, conditionals
+        self._blocks.append(replace(graph, detail=graph.detail + shift[graph.kind]))
+        self._operands.append(values[graph.operand])
+        after = row_of_entry(graph.order_ptr) + self._nodes
+        self._edges.append((after, graph.order_node + self._nodes, graph.order_kind))
+        self._nodes += len(graph)
+        self._values += len(made)
+        return values
+
+    def _control(
+        self,
+        op: str,
+        operands: Sequence[int],
+        work: Work,
+        source: Source,
+        waits_for: Sequence[int],
+    ) -> int:
+        """Add a node of its own; its number."""
+        types = np.concatenate([self._inputs, *(block.result_type for block in self._blocks)])
+        builder = GraphBuilder(self._tables)
+        given = [builder.input(int(types[value])) for value in operands]
+        builder.node(
+            NodeKind.COMPUTE,
+            self._tables.op(op),
+            given,
+            (),
+            role=Role.CONTROL,
+            work=work,
+            source=self._tables.source(source),
+            ops_merged=0,
+        )
+        self._add(builder.finish(()), operands)
+        self._wait(np.array([self._first]), waits_for)
+        return self._first
+
+    def _wait(self, after: Ints, before: Sequence[int]) -> None:
+        """Add order edges, from each to each."""
+        waits = np.repeat(after, len(before))
+        for_ = np.tile(np.array(before, np.int64), len(after))
+        self._edges.append((waits, for_, np.full(len(waits), EdgeKind.ORDER, np.int8)))
+
+
+def _beginning(graph: WorkloadGraph) -> Ints:
+    """The nodes of a program that wait for nothing in it but for what kernels make themselves.
+
+    What takes no time, and what every reader makes again (constants, broadcasts), does not count
+    and need not wait, unless something other than a kernel reads it.
+    """
+    plain = graph.kind == NodeKind.COMPUTE
+    light = plain & np.isin(graph.role, (Role.ALIAS, Role.GENERATE))
+    one = np.diff(graph.operand_ptr) <= 1
+    light |= plain & (graph.role == Role.MOVEMENT) & (np.diff(graph.work_ptr) == 0) & one
+    read_by = ~plain[graph.consumer]
+    needed = np.concatenate([graph.operand[read_by], graph.outputs])
+    makers = graph.producer[needed]
+    light[makers[(makers >= 0)]] &= graph.role[makers[makers >= 0]] == Role.ALIAS
+    # Whether something that counts comes before; in issue order, so makers are known.
+    behind = np.zeros(len(graph) + 1, bool)
+    counts = ~light
+    for node in range(len(graph)):
+        low, high = graph.operand_ptr[node : node + 2]
+        before = [*graph.producer[graph.operand[low:high]].tolist()]
+        low, high = graph.order_ptr[node : node + 2]
+        before += graph.order_node[low:high].tolist()
+        behind[node] = any(other >= 0 and (counts[other] or behind[other]) for other in before)
+    found: Ints = np.flatnonzero(counts & ~behind[:-1])
+    return found
+
+
+def _retabled(graph: WorkloadGraph, tables: TableBuilder) -> WorkloadGraph:
+    """``graph`` and its bodies with indices into ``tables``."""
+    own = graph.tables
+    types = _numbers([tables.type(item) for item in own.types])
+    ops = _numbers([tables.op(name) for name in own.ops])
+    sources = _numbers([tables.source(item) for item in own.sources])
+    gemms = _numbers([*(tables.gemm(dims) for dims in own.gemms), -1])  # -1 stays
+    communications = _numbers([tables.communication(item) for item in own.communications])
+
+    def block(part: WorkloadGraph) -> WorkloadGraph:
+        talks = part.kind == NodeKind.COMMUNICATION
+        return replace(
+            part,
+            input_type=types[part.input_type],
+            result_type=types[part.result_type],
+            op=ops[part.op],
+            source=sources[part.source],
+            work_gemm=gemms[part.work_gemm],
+            detail=np.where(talks, communications[np.where(talks, part.detail, 0)], part.detail),
+            loops=tuple(replace(loop, body=block(loop.body)) for loop in part.loops),
+            conditionals=tuple(
+                replace(item, branches=tuple(block(branch) for branch in item.branches))
+                for item in part.conditionals
+            ),
+        )
+
+    return block(graph)
+
+
+def _numbers(items: list[int]) -> Ints:
+    return np.array(items or [0], np.int64)

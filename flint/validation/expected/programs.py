@@ -1,0 +1,82 @@
+"""The programs that are compared one by one: of a step that calls several, each for itself.
+
+The idea: a profiler tells programs apart, and each is compiled alone.  So each is compared with its
+own runs; one that the step calls several times is compared once.
+
+    for part, name in compared(workload):       # name None: the step is one program
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from google.protobuf.message import DecodeError
+
+from flint.errors import FlintError
+from flint.graph.graph import NodeKind
+from flint.graph.work import Role
+from flint.hlo.messages import parse_module
+from flint.observed.columns import Observed
+from flint.passes.in_sequence import alone
+from flint.workload.programs import Call, Program
+from flint.workload.workload import Workload
+
+
+def compared(workload: Workload) -> Iterator[tuple[Workload, tuple[str, int] | None]]:
+    """Workloads of one program each, with the program's name in a run and how many others of that
+    name run before it.
+
+    Raises:
+        FlintError: a program in sequence without its module.
+    """
+    calls = workload.programs[0].calls
+    if not calls:
+        yield workload, None
+        return
+    seen: set[bytes] = set()
+    names: Counter[str] = Counter()
+    for number, call in enumerate(calls):
+        module = call.module[0] if call.module else b""
+        if module in seen:
+            continue
+        seen.add(module)
+        name = _name(call)
+        programs = tuple(_part(program, number) for program in workload.programs)
+        yield replace(workload, programs=programs), (name, names[name])
+        names[name] += 1
+
+
+def is_light(part: Workload, trace: Observed) -> bool:
+    """Whether nothing of a program must match: neither capture nor run has such an op."""
+    heavy = any(
+        bool(((graph.kind == NodeKind.COMMUNICATION) | (graph.role == Role.CONTRACTION)).any())
+        for program in part.programs
+        for graph, _ in program.graph.walk()
+    )
+    return not heavy and not any(facts.kind.must_match for facts in trace.facts)
+
+
+def _part(program: Program, number: int) -> Program:
+    call = program.calls[number]
+    outputs = [item.outputs for item in program.calls]
+    return replace(
+        program,
+        graph=alone(program.graph, number, call.operands, outputs),
+        inputs=call.inputs,
+        module=call.module,
+        listing=call.listing,
+        calls=(),
+    )
+
+
+def _name(call: Call) -> str:
+    """What the program is called in a run: the module's name."""
+    try:
+        name = parse_module(call.module[0]).name if call.module else ""
+    except DecodeError as error:
+        raise FlintError(f"the module of {call.name} is damaged ({error})") from error
+    if not name:
+        raise FlintError(f"the workload lacks the module of {call.name}, one of its programs")
+    return name

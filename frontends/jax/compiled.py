@@ -1,0 +1,170 @@
+"""A lowered program, taken as far as the level says: what a compiler's process makes of it.
+
+The idea: the logical level reads the lowered program itself; the partitioned one is XLA's
+partitioner's, the optimized one a backend's.  A compiler's process takes one program.  The first is
+started before the step is traced, later ones as they are needed.
+
+    with Compilers(request) as compilers:
+        program = compilers.compiled(lowered)
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self
+
+from flint.capturing.request import Request
+from flint.frontends.jax.compile.target_compiler import Compiled, Optimizer
+from flint.frontends.jax.internals.modules import batch_partitionable
+from flint.frontends.jax.internals.partitioning_rules import answer
+from flint.frontends.jax.lower.listing import MAX_BYTES, listing_of, listing_of_hlo
+from flint.frontends.jax.lower.lowering import Lowered
+from flint.frontends.jax.partition.partitioning import Partitioner
+from flint.frontends.jax.partition.remarks import remarks
+from flint.frontends.jax.requests import Compilation
+from flint.frontends.jax.targets.table import table
+from flint.hlo.reader import read_hlo
+from flint.host.child_processes import Limits
+from flint.stablehlo.read.reader import read_mlir
+from flint.stablehlo.read.records import Module
+from flint.stablehlo.walker import Walked, walk
+from flint.workload.compiler_report import CompilerReport
+from flint.workload.programs import Level
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledProgram:
+    """What a level makes of a lowered program.
+
+    Attributes:
+        module: the records.
+        saved: the module's bytes and file suffix.
+        listing: the same for people to read.
+        compiled: the compiler's report, where one has compiled it.
+    """
+
+    module: Module
+    saved: tuple[bytes, str]
+    listing: tuple[bytes, str] | None
+    compiled: CompilerReport | None = None
+
+
+class Compilers:
+    """The compilers of a request's level, one process per program; the first one waits already."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._stack = ExitStack()
+        self._waiting: Partitioner | Optimizer | None = None
+
+    def __enter__(self) -> Self:
+        self._waiting = self._started()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def close(self) -> None:
+        """End what waits."""
+        self._stack.close()
+
+    def compiled(self, lowered: Lowered) -> CompiledProgram:
+        """What the level makes of a program.
+
+        Raises:
+            FlintError: the compiler fails, or goes over a limit.
+        """
+        child, self._waiting = self._waiting or self._started(), None
+        with self._stack.pop_all():
+            program = _compiled(child, lowered, self._request)
+        program.module.donors = lowered.interface.donated
+        return program
+
+    def walked(self, program: CompiledProgram, lowered: Lowered) -> Walked:
+        """The graph of a program that was compiled."""
+        per_device = self._request.level is not Level.LOGICAL
+        found = walk(program.module, lowered.mesh, self._request.options.walk)
+        return replace(found, per_device=per_device)
+
+    def _started(self) -> Partitioner | Optimizer | None:
+        request = self._request
+        limits = Limits(request.options.time_limit, request.options.memory_limit)
+        child: Partitioner | Optimizer
+        if request.level is Level.PARTITIONED:
+            child = Partitioner(math.prod(request.shape), limits, answer=answer)
+        elif request.target is not None:
+            child = Optimizer(request.target, request.shape, limits, answer=answer)
+        else:
+            return None
+        self._stack.enter_context(child)
+        return child
+
+
+def _compiled(
+    child: Partitioner | Optimizer | None, lowered: Lowered, request: Request
+) -> CompiledProgram:
+    bytecode, interface, name = lowered.bytecode, lowered.interface, request.name
+    if child is None:
+        return CompiledProgram(
+            read_mlir(bytecode, name), (bytecode, ".mlirbc"), listing_of(bytecode)
+        )
+    options = {**lowered.compiler_options, **request.options.compiler_options}
+    wanted = Compilation(
+        bytecode, lowered.shardy, interface.inputs_free, interface.outputs_free,
+        batch_partitionable(bytecode), len(interface.names), options,
+    )  # fmt: skip
+    if isinstance(child, Partitioner):
+        proto = child.run(wanted)
+        program = CompiledProgram(read_hlo(proto, name), (proto, ".hlo.pb"), listing_of_hlo(proto))
+    else:
+        compiled = child.run(wanted)
+        proto = compiled.module
+        text = (compiled.text, ".hlo") if 0 < len(compiled.text) <= MAX_BYTES else None
+        program = CompiledProgram(read_hlo(proto, name), (proto, ".hlo.pb"), text, compiled.report)
+        program.module.warnings |= _too_large(compiled) | _parts_of_chips(compiled.report.target)
+        program.module.warnings |= _added(compiled)
+    program.module.warnings |= remarks(child.log())
+    return program
+
+
+def _too_large(compiled: Compiled) -> dict[str, int]:
+    """A warning where the program does not fit the target's memory."""
+    report, reason = compiled.report, compiled.too_large
+    if not reason:
+        needed = report.needed_bytes
+        if needed is None or needed <= report.memory:
+            return {}
+        reason = f"the compiler plans {needed / 2**30:.1f} GiB of memory per device"
+    return {
+        f"{reason}; {report.target} has {report.memory / 2**30:.1f} GiB: the program would not run "
+        "there": 1
+    }
+
+
+def _added(compiled: Compiled) -> dict[str, int]:
+    """A warning for options that the compiler needed."""
+    return {
+        f"compiled with {name}={str(value).lower()}: without it, {compiled.report.target}'s "
+        "compiler fails if there is no GPU to tune products on. Products are library calls": 1
+        for name, value in compiled.added.items()
+    }
+
+
+def _parts_of_chips(target: str) -> dict[str, int]:
+    """A warning where a device is less than what systems describe."""
+    devices = table()[target].row.get("devices_per_chip", 1)
+    if devices == 1:
+        return {}
+    text = (
+        f"a device of target {target} is one of {devices} on a chip, and systems describe whole "
+        "chips: durations come out too short"
+    )
+    return {text: 1}

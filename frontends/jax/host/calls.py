@@ -1,0 +1,103 @@
+"""A step as the host runs it: the programs that it calls, in order.
+
+The idea: a jitted function is one program; a function that calls several, and computes and reads
+values in between, is a sequence of them.  Where a value comes from is a number, so that nothing
+keeps the values themselves.
+
+    gradient(p, x) -> momentum(p, m, g)       g is Origin(program=0, number=0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from flint.passes.in_sequence import Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """An array that a program is called with.
+
+    Attributes:
+        aval: JAX's type of it.
+        origin: where it comes from; None for a value that the host has at hand.
+    """
+
+    aval: Any
+    origin: Origin | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadValue:
+    """A value that the host reads.
+
+    Attributes:
+        origin: where it comes from.
+        file, line: of the user's code that reads it.
+    """
+
+    origin: Origin
+    file: str
+    line: int
+
+
+@dataclass(slots=True)
+class Called:
+    """One call of a compiled program.
+
+    Attributes:
+        name: of the jitted function, or of the op where nothing was jitted.
+        parameters: of JAX's ``jit`` primitive: jaxpr, shardings, donation, compiler options.
+        operands: what it is called with.
+        jitted: whether the user's code, or a library's, jitted it.
+        path: scopes and transformations around the call, as JAX writes them.
+        file, line: of the user's code that calls it.
+        reads: what the host reads before the next call.
+        gone: what nobody holds any more when the next program is called.
+    """
+
+    name: str
+    parameters: Mapping[str, Any]
+    operands: tuple[Operand, ...]
+    jitted: bool
+    path: str = ""
+    file: str = ""
+    line: int = 0
+    reads: list[ReadValue] = field(default_factory=list)
+    gone: set[Origin] = field(default_factory=set)
+
+    @property
+    def results(self) -> int:
+        """How many arrays it returns."""
+        return len(self.parameters["jaxpr"].out_avals)
+
+    @property
+    def donated(self) -> tuple[bool, ...]:
+        """Which operands' buffers it may reuse."""
+        return tuple(self.parameters["donated_invars"])
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What a step did.
+
+    Attributes:
+        calls: in order.
+        names: of the step's arguments, in the order of their numbers.
+        arguments: the step's arguments, abstract.
+        outputs: what it returned, of what programs and arguments hold.
+        warnings: values that were assumed, text -> count.
+    """
+
+    calls: tuple[Called, ...]
+    names: tuple[str, ...]
+    arguments: tuple[Any, ...]
+    outputs: tuple[Origin, ...]
+    warnings: dict[str, int]
+
+    @property
+    def jitted(self) -> bool:
+        """Whether anything that it called was jitted by the user's code."""
+        return any(call.jitted for call in self.calls)

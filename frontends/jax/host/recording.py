@@ -1,0 +1,182 @@
+"""Running a step's host code to see which programs it calls.
+
+The idea: the step is called with arrays that have no values (``internals/host_arrays.py``).  Each
+jitted function that it calls, and each op outside of one, becomes a ``Called`` with all that JAX
+would compile it with: donation, shardings, static arguments and compiler options are those of a
+real call, whoever wraps the jit.  Reading a value follows a policy (``values.py``).
+
+    recording = record(step, args, kwargs, jax.tree_util.keystr)
+    [call.name for call in recording.calls]        # ["gradient", "momentum"]
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+
+from flint.capturing.user_frames import running_line, short_path
+from flint.errors import FlintError
+from flint.frontends.jax.host import values
+from flint.frontends.jax.host.calls import Called, Operand, ReadValue, Recording
+from flint.frontends.jax.internals.host_arrays import (
+    HostArray,
+    aval_of,
+    jitted_sources,
+    path,
+    recorded,
+)
+from flint.passes.in_sequence import Origin
+
+#: Where JAX's own jitted functions stand, which are ops to a user.
+_JAX = os.path.dirname(jax.__file__) + os.sep
+OF_CONSTANTS = (
+    "ops on constants outside of the step's jitted functions: computed in the capture and left "
+    "out; in a run each is a small program"
+)
+#: A step that calls more programs than this does so in a loop that the capture does not see.
+MAX_CALLS = 10_000
+
+
+class NothingJittedError(Exception):
+    """A function failed; nothing says that it calls jitted functions."""
+
+
+def record(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    name_of: Callable[[Any], str],
+) -> Recording:
+    """What a function does when it is called.
+
+    Args:
+        function: a step.
+        args, kwargs: its arguments; arrays are abstract.
+        name_of: the name of a leaf of both by its keys, as of ``jax.tree_util``.
+
+    Raises:
+        NothingJittedError: it fails before it has called anything that was jitted.
+        FlintError: it reads a value that cannot be assumed, or an array that it has donated.
+    """
+    host = _Host()
+    leaves, tree = jax.tree_util.tree_flatten_with_path((args, kwargs))
+    given: list[Any] = []
+    names: list[str] = []
+    arguments: list[Any] = []
+    for keys, leaf in leaves:
+        if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
+            origin = Origin(-1, len(arguments))
+            given.append(HostArray(host, origin, aval_of(leaf), getattr(leaf, "sharding", None)))
+            names.append(name_of(keys))
+            arguments.append(leaf)
+        else:
+            given.append(leaf)
+    given_args, given_kwargs = jax.tree_util.tree_unflatten(tree, given)
+    try:
+        with recorded(host):
+            result = function(*given_args, **given_kwargs)
+    except Exception as error:
+        if any(call.jitted for call in host.calls):
+            raise
+        raise NothingJittedError from error
+    finally:
+        host.ended = True
+    outputs = [leaf for leaf in jax.tree_util.tree_leaves(result) if isinstance(leaf, HostArray)]
+    return Recording(
+        tuple(host.calls),
+        tuple(names),
+        tuple(arguments),
+        tuple(item.origin for item in outputs),
+        dict(host.warnings),
+    )
+
+
+def calls_jitted(traced: Any) -> bool:
+    """Whether a function that was traced whole calls jitted functions, not JAX's own.
+
+    Args:
+        traced: of ``jax.jit(...).trace(...)`` or a library's around it.
+    """
+    return any(is_jitted(source) for source in jitted_sources(traced))
+
+
+def is_jitted(source: str) -> bool:
+    """Whether a jitted function is a user's or a library's, not one of JAX's own.
+
+    Args:
+        source: "function at file:line" as JAX writes it; "" for an op.
+    """
+    return bool(source) and f" at {_JAX}" not in source
+
+
+class _Host:
+    """Notes calls and reads in the order in which they come."""
+
+    def __init__(self) -> None:
+        self.calls: list[Called] = []
+        self.warnings: Counter[str] = Counter()
+        self.ended = False
+        self._donated: dict[Origin, Called] = {}
+        self._finite: set[Origin] = set()
+        self._read: set[Origin] = set()
+
+    def call(
+        self, name: str, parameters: Mapping[str, Any], operands: Sequence[Any], source: str
+    ) -> list[Any]:
+        file, line = running_line()
+        if len(self.calls) == MAX_CALLS:
+            raise FlintError(
+                f"{short_path(file)}:{line}: more than {MAX_CALLS:,} programs are called: jit what "
+                "the step computes, or capture one iteration of a loop on the host"
+            )
+        given = []
+        for item in operands:
+            ours = isinstance(item, HostArray)
+            if ours:
+                self._check_held(item)
+            given.append(Operand(aval_of(item), item.origin if ours else None))
+        call = Called(name, parameters, tuple(given), is_jitted(source), path(), file, line)
+        number = len(self.calls)
+        self.calls.append(call)
+        for item, donated in zip(given, call.donated, strict=True):
+            if donated and item.origin is not None:
+                self._donated[item.origin] = call
+        avals = parameters["jaxpr"].out_avals
+        results = [HostArray(self, Origin(number, n), aval) for n, aval in enumerate(avals)]
+        if values.says_finite(name, [item.origin in self._finite for item in given]):
+            self._finite.update(item.origin for item in results)
+        return results
+
+    def read(self, array: HostArray, kind: str) -> Any:
+        file, line = running_line()
+        self._check_held(array)
+        if array.origin.program >= 0 and array.origin not in self._read:
+            self._read.add(array.origin)  # JAX keeps what it has fetched
+            self.calls[-1].reads.append(ReadValue(array.origin, file, line))
+        where = f"{short_path(file)}:{line}" if file else ""
+        found, said = values.assumed(array.aval, kind, where, array.origin in self._finite)
+        if said:
+            self.warnings[said] += 1
+        return found
+
+    def computed(self) -> None:
+        if not self.ended:
+            self.warnings[OF_CONSTANTS] += 1
+
+    def dropped(self, array: HostArray) -> None:
+        if self.calls and not self.ended and array.origin.program >= 0:
+            self.calls[-1].gone.add(array.origin)
+
+    def _check_held(self, array: HostArray) -> None:
+        call = self._donated.get(array.origin)
+        if call is not None:
+            file, line = running_line()
+            raise FlintError(
+                f"{short_path(file)}:{line}: uses an array that was donated to {call.name} "
+                f"({short_path(call.file)}:{call.line}): a run stops here with 'Array has been "
+                "deleted'"
+            )

@@ -1,0 +1,79 @@
+"""Values that host code reads between programs: ``float(loss)``, ``bool(x)``, ``np.asarray(x)``.
+
+A captured array has none.  What is read follows the policy of PyTorch's frontend, and each use is
+reported with its line: False for a bool, 1.0 for a float (and in every element of an array).  A
+whole number is a count or an index on which shapes may depend, so that it must be known: an error
+names the line.  Formatting one shows 0.  ``jnp.isfinite`` says that numbers are finite.
+
+    assumed(aval, "float", "train.py:31", False)      # 1.0, "a float is read at train.py:31: ..."
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from flint.errors import FlintError
+
+ADVICE = "; what the step does should not depend on it: decide by Python values that setup makes"
+_VALUES: dict[str, Any] = {"b": False, "f": 1.0, "c": 1.0 + 0.0j}
+_NAMES = {"b": "a bool", "f": "a float", "c": "a complex number", "i": "an integer"}
+#: More elements than this are one repeated element, which takes no memory.
+_MOST = 1 << 20
+
+
+def assumed(aval: Any, kind: str, where: str, finite: bool) -> tuple[Any, str]:
+    """What a value is taken to be, and the warning that says so ("" without one).
+
+    Args:
+        aval: JAX's type of the array.
+        kind: as for ``Host.read``.
+        where: the line that reads it.
+        finite: whether it says that numbers are finite.
+
+    Raises:
+        FlintError: a whole number, which cannot be assumed.
+    """
+    if kind == "wait":
+        return None, ""
+    if finite:
+        return _filled(aval, True, kind), f"numbers are checked at {where}: assumed to be finite"
+    letter = _letter(aval.dtype)
+    if letter == "i":
+        if kind == "text":
+            return 0, f"an integer is formatted at {where}: shown as 0"
+        raise FlintError(
+            f"{where}: reads the value of an integer array: a captured step has no values, and "
+            "shapes may depend on it; compute it from Python numbers, or leave it on the device"
+        )
+    value = _VALUES[letter]
+    what = _NAMES[letter] if not aval.shape else f"an array of {aval.dtype}"
+    every = "every element is " if aval.shape else ""
+    said = f"the value of {what} is read at {where}: {every}assumed to be {value.real}{ADVICE}"
+    return _filled(aval, value, kind), said
+
+
+def says_finite(op: str, operands: list[bool]) -> bool:
+    """Whether a result says that numbers are finite: ``isfinite``, and all of it."""
+    if op in ("isfinite", "is_finite"):
+        return True
+    kept = op in ("all", "reduce_and", "_reduce_all", "and", "logical_and", "bitwise_and")
+    return kept and all(operands)
+
+
+def _filled(aval: Any, value: Any, kind: str) -> Any:
+    if kind != "array":
+        return value
+    dtype = np.dtype(aval.dtype)
+    if np.prod(aval.shape, dtype=np.int64) > _MOST:
+        return np.broadcast_to(np.array(value, dtype), aval.shape)
+    return np.full(aval.shape, value, dtype)
+
+
+def _letter(dtype: Any) -> str:
+    for letter, kind in (("b", np.bool_), ("f", np.floating), ("c", np.complexfloating)):
+        if jnp.issubdtype(dtype, kind):
+            return letter
+    return "i"

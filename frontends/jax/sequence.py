@@ -1,0 +1,249 @@
+"""A step that calls several programs -> a workload with them in sequence.
+
+The idea: each call is lowered with the shardings that its operands really have, those of the step's
+arguments and of what the programs before it returned, and compiled on its own; a program that is
+called twice is compiled once.  What the compiler has chosen for its results is what the next call
+gets, as in a run.
+
+    capture_sequence(prepared, recording, compilers)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from flint.capturing.converting import program_inputs
+from flint.capturing.sequences import CalledModule, workload_of_calls
+from flint.capturing.user_frames import short_path
+from flint.errors import FlintError
+from flint.frontends.jax.compiled import CompiledProgram, Compilers
+from flint.frontends.jax.host.calls import Called, Recording
+from flint.frontends.jax.internals.placements import in_hlo, placements
+from flint.frontends.jax.lower.lowering import NOT_SHARDED, Lowered, Prepared, lower_call
+from flint.frontends.jax.lower.mlir_interface import named_inputs, role_of
+from flint.graph.tensor_types import TensorType
+from flint.passes.in_sequence import Origin
+from flint.stablehlo.sources.phases import within
+from flint.stablehlo.walker import Walked
+from flint.workload.compiler_report import CompilerReport
+from flint.workload.programs import Call, HostRead, Level, ProgramInput
+from flint.workload.workload import Workload
+
+#: What cannot stand in a file's name, and the longest name.
+_UNNAMEABLE = re.compile(r"[^A-Za-z0-9_.-]")
+_LONGEST = 60
+#: Calls that a warning names.
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A compiled call: its program, its graph, and where its results lie."""
+
+    program: CompiledProgram
+    walked: Walked
+    shardings: tuple[Any, ...]
+
+
+def capture_sequence(prepared: Prepared, recording: Recording, compilers: Compilers) -> Workload:
+    """The workload of what a step does on the host.
+
+    Args:
+        prepared: the step.
+        recording: what it does.
+        compilers: make programs of lowered calls.
+
+    Raises:
+        FlintError: a call cannot be lowered or compiled, or would fail in a run.
+    """
+    request = prepared.request
+    where: dict[Origin, Any] = {
+        Origin(-1, number): getattr(leaf, "sharding", None)
+        for number, leaf in enumerate(recording.arguments)
+    }
+    known: dict[bytes, _Made] = {}
+    modules: list[CalledModule] = []
+    inputs = _StepInputs(recording)
+    warnings = dict(recording.warnings) | _remarks(recording)
+    names = _distinct([call.name for call in recording.calls])
+    digest = hashlib.sha256()
+    unsharded = 0
+    for number, call in enumerate(recording.calls):
+        lowered = lower_call(
+            prepared, call, _shardings(prepared, call, where), _names(recording, call)
+        )
+        unsharded += lowered.warnings.pop(NOT_SHARDED, 0)
+        warnings |= lowered.warnings
+        key = hashlib.sha256(lowered.bytecode).digest()
+        digest.update(key)
+        made = known.get(key)
+        if made is None:
+            made = known[key] = _made(prepared, lowered, compilers, call)
+        for result, sharding in enumerate(made.shardings):
+            where[Origin(number, result)] = sharding
+        program = made.program
+        own = named_inputs(program_inputs(program.module, made.walked.graph), lowered.interface)
+        given = [
+            inputs.constant(item) if operand < 0 else inputs.of(call.operands[operand].origin, item)
+            for operand, item in zip(lowered.operands, own, strict=True)
+        ]
+        modules.append(
+            CalledModule(
+                Call(
+                    name=names[number],
+                    inputs=own,
+                    operands=tuple(given),
+                    outputs=call.results,
+                    reads=tuple(HostRead(r.origin, r.file, r.line) for r in call.reads),
+                    file=call.file,
+                    line=call.line,
+                    jitted=call.jitted,
+                    module=program.saved,
+                    listing=program.listing,
+                ),
+                replace(made.walked, graph=within(made.walked.graph, call.path)),
+                program.module,
+                _held(recording.calls, number),
+            )
+        )
+        warnings |= program.module.warnings
+    if unsharded == len(recording.calls) and prepared.mesh.size > 1:
+        warnings[NOT_SHARDED] = 1
+    workload = workload_of_calls(
+        modules,
+        inputs.all(),
+        recording.outputs,
+        options=request.options.walk,
+        read_seconds=request.options.read_seconds,
+        source={"function": request.name, "framework": "jax", "sha256": digest.hexdigest()},
+        warnings=warnings,
+    )
+    return replace(workload, compiled=_report([m.program.compiled for m in known.values()]))
+
+
+class _StepInputs:
+    """The inputs of the step: its arguments, and values that the host hands to programs."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._found: dict[int, ProgramInput] = {}
+        self._names = recording.names
+        self._constants: list[ProgramInput] = []
+
+    def of(self, origin: Origin | None, item: ProgramInput) -> Origin:
+        """Where an operand comes from; ``item`` is what the program says of it."""
+        if origin is None:
+            return self.constant(item)
+        if origin.program < 0:
+            self._found.setdefault(origin.number, replace(item, donated=-1))
+        return origin
+
+    def constant(self, item: ProgramInput) -> Origin:
+        """An operand that the host has at hand."""
+        self._constants.append(replace(item, role="constant", donated=-1))
+        return Origin(-1, len(self._names) + len(self._constants) - 1)
+
+    def all(self) -> list[ProgramInput]:
+        """Arguments in order, those that no program takes with no size, and then the rest."""
+        unused = TensorType((0,), "i8", 0)
+        arguments = [
+            self._found.get(number, ProgramInput(unused, role_of(name), name))
+            for number, name in enumerate(self._names)
+        ]
+        return [*arguments, *self._constants]
+
+
+def _made(prepared: Prepared, lowered: Lowered, compilers: Compilers, call: Called) -> _Made:
+    program = compilers.compiled(lowered)
+    walked = compilers.walked(program, lowered)
+    if prepared.request.level is Level.LOGICAL:  # no compiler has chosen anything
+        return _Made(program, walked, (None,) * call.results)
+    return _Made(program, walked, tuple(placements(program.saved[0], prepared.mesh, call.results)))
+
+
+def _shardings(prepared: Prepared, call: Called, where: Mapping[Origin, Any]) -> list[Any]:
+    """Shardings of a call's operands.
+
+    Raises:
+        FlintError: jit was given another one for an operand than it has.
+    """
+    found = []
+    asked = call.parameters["in_shardings"]
+    for operand, wanted in zip(call.operands, asked, strict=True):
+        has = where.get(operand.origin) if operand.origin is not None else None
+        if has is not None and not in_hlo(wanted, has, operand.aval.ndim):
+            raise FlintError(
+                f"{short_path(call.file)}:{call.line}: {call.name} is called with an array that is "
+                f"sharded as {has.spec}, and its jit has {wanted.spec} in in_shardings: a run "
+                "stops here with 'Sharding passed to jit does not match'; jax.device_put moves it"
+            )
+        found.append(has)
+    return found
+
+
+def _names(recording: Recording, call: Called) -> list[str]:
+    """Names of operands that are the step's arguments, "" for others."""
+    return [
+        recording.names[item.origin.number] if item.origin and item.origin.program < 0 else ""
+        for item in call.operands
+    ]
+
+
+def _held(calls: Sequence[Called], number: int) -> tuple[Origin, ...]:
+    """What earlier programs returned and is in memory until this one ends."""
+    call = calls[number]
+    gone = {origin for earlier in calls[:number] for origin in earlier.gone}
+    gone -= {item.origin for item in call.operands if item.origin is not None}
+    for earlier in calls[: number + 1]:
+        gone |= {
+            item.origin
+            for item, donated in zip(earlier.operands, earlier.donated, strict=True)
+            if donated and item.origin is not None
+        }
+    made = [Origin(n, result) for n in range(number) for result in range(calls[n].results)]
+    return tuple(origin for origin in made if origin not in gone)
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """The names, numbered from the second one of a name on."""
+    seen: Counter[str] = Counter()
+    found = []
+    for name in names:
+        plain = _UNNAMEABLE.sub("_", name).strip("_.")[:_LONGEST] or "jit"
+        seen[plain] += 1
+        found.append(plain if seen[plain] == 1 else f"{plain}_{seen[plain]}")
+    return found
+
+
+def _remarks(recording: Recording) -> dict[str, int]:
+    """A warning for ops that run outside of every jit."""
+    outside = [call for call in recording.calls if not call.jitted and call.name != "device_put"]
+    if not outside or not recording.jitted:
+        return {}
+    lines = list(dict.fromkeys(f"{short_path(call.file)}:{call.line}" for call in outside))
+    more = f" and {len(lines) - _NAMED} more lines" if len(lines) > _NAMED else ""
+    return {
+        f"ops outside of the step's jitted functions, each a program of its own, as when they are "
+        f"called ({', '.join(lines[:_NAMED])}{more}): jit the step for one program": len(outside)
+    }
+
+
+def _report(reports: Sequence[CompilerReport | None]) -> CompilerReport | None:
+    """What the compiler says of all: costs added up, memory of the program that needs most."""
+    known = [report for report in reports if report is not None]
+    if not known:
+        return None
+    most = max(known, key=lambda report: report.needed_bytes or 0)
+
+    def total(name: str) -> Any:
+        stated = [getattr(report, name) for report in known]
+        return None if None in stated else sum(stated)
+
+    costs: dict[str, Any] = {
+        name: total(name) for name in ("flops", "bytes_accessed", "transcendentals")
+    }
+    return replace(most, **costs)
