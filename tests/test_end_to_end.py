@@ -14,8 +14,8 @@ import pytest
 import flint
 from flint.converters.chakra.check.checker import check
 from flint.converters.chakra.et_def_pb2 import Node
-from flint.converters.chakra.read.reader import read_nodes
 from flint.converters.chakra.read.trace_set import load_trace_set
+from tests.converters.chakra.check.traces import read_nodes
 from tests.converters.chakra.consumer import execute
 from tests.support.shared import quick
 

@@ -13,10 +13,8 @@ is a piece, the small entries and what the reader keeps; never the file.
 from __future__ import annotations
 
 import codecs
-import gzip
 import json
 import re
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import GenericAlias
@@ -25,16 +23,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from flint.errors import FlintError
+from flint.host.packed_files import pieces
 
 #: More bytes than a trace may have when it is unpacked.
 MAX_BYTES = 16 << 30
-#: More bytes than a file that is read as a whole may have.
-MAX_WHOLE = 4 << 30
 #: More characters than one object of the list, and all entries around the list, may have.
 _MAX_ITEM, _MAX_AROUND = 64 << 20, 256 << 20
-#: Bytes that are unpacked and decoded at once: memory of larger blocks goes back to the system and
-#: comes again page by page, for longer than it takes to decode them.
-_PIECE = 1 << 17
 #: So close to the end of what has been read an error may mean that the rest is still to come:
 #: literals and escapes are shorter.
 _NEAR = 16
@@ -47,37 +41,6 @@ _ENDS = (",", "]", " ", "\n", "\r", "\t")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 #: How an object begins, up to the first key.
 _BEGIN = re.compile(r'\{\s{0,64}"[^"\\]{1,64}"\s{0,8}:')
-
-
-def read_bytes(path: Path, limit: int = MAX_WHOLE) -> bytes:
-    """A file's content, unpacked if it is gzip.
-
-    Raises:
-        FlintError: it cannot be read, is damaged, or is larger than the limit.
-    """
-    return b"".join(pieces(path, limit))
-
-
-def pieces(path: Path, limit: int = MAX_BYTES) -> Iterator[bytes]:
-    """A file's content piece by piece, unpacked if it is gzip.
-
-    Raises:
-        FlintError: it cannot be read, is damaged, or is larger than the limit.
-    """
-    size = 0
-    try:
-        with path.open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-            file.seek(0)
-            with gzip.open(file) if packed else file as content:
-                while piece := content.read(_PIECE):
-                    size += len(piece)
-                    if size > limit:
-                        raise FlintError(f"{path}: larger than {limit:,} bytes when it is unpacked")
-                    yield piece
-    except (OSError, EOFError, zlib.error) as error:
-        text = getattr(error, "strerror", None) or error
-        raise FlintError(f"{path}: cannot be read ({text})") from error
 
 
 def _writable(item: Any, text: str) -> Any:
@@ -100,7 +63,7 @@ class _Text:
         self.text = ""
         self.dropped = 0  # characters in front of ``text``
         self.whole = False  # whether there is nothing to come
-        self._pieces = pieces(path)
+        self._pieces = pieces(path, MAX_BYTES)
         self._decode = codecs.getincrementaldecoder("utf-8")().decode
 
     def more(self, at: int, least: int = 0) -> None:

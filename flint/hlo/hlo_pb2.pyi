@@ -612,12 +612,19 @@ class HloBufferDonorProto(_message.Message):
     def __init__(self, entries: _Optional[_Iterable[_Union[HloBufferDonorProto.BufferDonorEntryProto, _Mapping]]] = ...) -> None: ...
 
 class DeviceAssignmentProto(_message.Message):
-    __slots__ = ("replica_count", "computation_count")
+    __slots__ = ("replica_count", "computation_count", "computation_devices")
+    class ComputationDevice(_message.Message):
+        __slots__ = ("replica_device_ids",)
+        REPLICA_DEVICE_IDS_FIELD_NUMBER: _ClassVar[int]
+        replica_device_ids: _containers.RepeatedScalarFieldContainer[int]
+        def __init__(self, replica_device_ids: _Optional[_Iterable[int]] = ...) -> None: ...
     REPLICA_COUNT_FIELD_NUMBER: _ClassVar[int]
     COMPUTATION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    COMPUTATION_DEVICES_FIELD_NUMBER: _ClassVar[int]
     replica_count: int
     computation_count: int
-    def __init__(self, replica_count: _Optional[int] = ..., computation_count: _Optional[int] = ...) -> None: ...
+    computation_devices: _containers.RepeatedCompositeFieldContainer[DeviceAssignmentProto.ComputationDevice]
+    def __init__(self, replica_count: _Optional[int] = ..., computation_count: _Optional[int] = ..., computation_devices: _Optional[_Iterable[_Union[DeviceAssignmentProto.ComputationDevice, _Mapping]]] = ...) -> None: ...
 
 class StackFrameIndexProto(_message.Message):
     __slots__ = ("file_names", "function_names", "file_locations", "stack_frames")

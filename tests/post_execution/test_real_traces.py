@@ -53,7 +53,7 @@ def test_kernels_of_the_device_end_up_in_whole_microseconds_in_traces(resnet, tm
     """The compute kernels' times, added up; each node's rounding is carried to the next."""
     resnet.save(tmp_path / "out")
     micros = sum(event["dur"] for event in kernels() if "nccl" not in event["name"])
-    trace = load_trace_set(tmp_path / "out").trace_of(0)
+    trace = load_trace_set(tmp_path / "out").traces[0]
     assert abs(int(trace.duration[trace.type == NodeType.COMP].sum()) - micros) <= 1
 
 

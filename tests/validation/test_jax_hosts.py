@@ -12,6 +12,7 @@ import pytest
 from flint.converters.profilers.xplane.devices import Devices
 from flint.converters.profilers.xplane.observe import observe
 from flint.errors import FlintError
+from flint.hlo.messages import parse_module
 from flint.post_execution.converting import convert_traces
 from flint.validation.validating import validate
 from tests.support.children import HUNG, child_environment
@@ -131,6 +132,6 @@ def test_devices_are_ranked_by_replica_and_then_by_partition():
     # Two partitions (rows) of three replicas: rank = replica * 2 + partition.
     rows = [[5, 3, 1], [4, 2, 0]]
     packed = b"".join(field(3, field(1, bytes(row))) for row in rows)
-    devices = Devices.of(field(1, b"module") + field(15, packed))
+    devices = Devices.of(parse_module(field(1, b"module") + field(15, packed)))
     assert devices.ids == (5, 4, 3, 2, 1, 0)
     assert [devices.rank(number) for number in (5, 0, 9)] == [0, 5, 9]

@@ -9,26 +9,17 @@ there before anything is sliced or allocated, and every failure names file and b
 
 from __future__ import annotations
 
-import gzip
-import zlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Final, TypeAlias
+from typing import Final
 
 from flint.errors import FlintError
+from flint.host.packed_files import read_bytes
 
 MAX_FILE_BYTES: Final = 1 << 31
 """A file whose (unpacked) content is larger is refused: protobuf itself stops at 2 GiB."""
 
 MAX_RECORD_BYTES: Final = 1 << 28
 """One node or metadata record; the largest sane ones (thousands of inputs) are far below."""
-
-_GZIP_MAGIC: Final = b"\x1f\x8b"
-_CHUNK: Final = 1 << 20
-
-
-_Stream: TypeAlias = "IO[bytes] | gzip.GzipFile"
-
 
 MAX_NODES: Final = 1 << 24
 """Nodes of one file; columns for so many take a few GiB."""
@@ -45,93 +36,16 @@ class MissingMetadata(FlintError):
 def load_bytes(path: Path) -> bytes:
     """The whole content of an ET file, unpacked if it is gzip.
 
-    Raises FramingError for a corrupt gzip stream or content above `MAX_FILE_BYTES`, FlintError if
-    the file cannot be read.
+    Raises FlintError if the file cannot be read, is damaged or has more than `MAX_FILE_BYTES`.
     """
-    try:
-        with path.open("rb") as file:
-            if file.read(2) != _GZIP_MAGIC:
-                file.seek(0)
-                data = file.read(MAX_FILE_BYTES + 1)
-            else:
-                file.seek(0)
-                with gzip.GzipFile(fileobj=file) as unpacked:
-                    data = _read_bounded(unpacked, MAX_FILE_BYTES + 1, path)
-    except OSError as error:
-        raise FlintError(f"{path}: cannot be read: {error.strerror or error}") from error
-    if len(data) > MAX_FILE_BYTES:
-        raise FramingError(f"{path}: more than {MAX_FILE_BYTES} bytes unpacked; refused")
-    return data
-
-
-def _read_bounded(stream: _Stream, limit: int, path: Path) -> bytes:
-    parts: list[bytes] = []
-    have = 0
-    while have < limit:
-        try:
-            part = stream.read(min(_CHUNK, limit - have))
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise FramingError(
-                f"{path}: corrupt gzip stream after byte {have} of its content: {error}"
-            ) from error
-        if not part:
-            break
-        parts.append(part)
-        have += len(part)
-    return b"".join(parts)
-
-
-def iterate_records(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield (byte offset of the record's content, content), reading the file piece by piece.
-
-    Offsets count unpacked bytes.  Raises FramingError at the first record that is truncated, longer
-    than `MAX_RECORD_BYTES` or whose length is no varint32.
-    """
-    try:
-        with path.open("rb") as file:
-            packed = file.read(2) == _GZIP_MAGIC
-            file.seek(0)
-            if packed:
-                with gzip.GzipFile(fileobj=file) as unpacked:
-                    yield from _records_of(unpacked, path)
-            else:
-                yield from _records_of(file, path)
-    except OSError as error:
-        raise FlintError(f"{path}: cannot be read: {error.strerror or error}") from error
-
-
-def _records_of(stream: _Stream, path: Path) -> Iterator[tuple[int, bytes]]:
-    offset = 0
-    while True:
-        length, width = 0, 0
-        while True:
-            byte = _read_bounded(stream, 1, path)
-            if not byte:
-                if width == 0:
-                    return
-                raise FramingError(f"{path}: truncated in the length at byte {offset}")
-            length |= (byte[0] & 0x7F) << (7 * width)
-            width += 1
-            if byte[0] < 0x80:
-                break
-            if width == 5:
-                raise FramingError(f"{path}: no varint32 length at byte {offset}")
-        if length > MAX_RECORD_BYTES:
-            raise FramingError(f"{path}: record of {length} bytes at byte {offset} is too long")
-        content = _read_bounded(stream, length, path) if length else b""
-        if len(content) < length:
-            raise FramingError(
-                f"{path}: truncated: the record at byte {offset} claims {length} bytes, "
-                f"{len(content)} are left"
-            )
-        yield offset + width, content
-        offset += width + length
+    return read_bytes(path, MAX_FILE_BYTES)
 
 
 def split_records(data: bytes, path: str) -> tuple[list[int], list[int]]:
     """Start and end offsets of every record's content in `data`, the metadata record first.
 
-    Raises FramingError as `iterate_records` does.
+    Raises FramingError at the first record that is truncated, longer than `MAX_RECORD_BYTES` or
+    whose length is no varint32.
     """
     starts: list[int] = []
     ends: list[int] = []

@@ -1,12 +1,10 @@
-"""Reads Chakra ET files: node by node as protobuf messages, or whole files as columns.
+"""Reads Chakra ET files as columns.
 
 The idea: most files hold nodes in the one plain encoding that serializers produce, and those are
-decoded for all nodes at once with numpy (`reader_fast`).  Whatever is not plain (fields twice,
+decoded for all nodes at once with numpy (`read.fast`).  Whatever is not plain (fields twice,
 unpacked lists, zigzag integers, garbage) goes through protobuf node by node, which also decides
 what is an error and where.  Files with the same content are read once.
 
-    for node in read_nodes(Path("trace.0.et")):
-        print(node.id, node.name)
     trace = read_trace(Path("trace.0.et"))
     traces = TraceReader()
     same = traces.read(Path("trace.1.et")) is traces.read(Path("trace.2.et"))
@@ -16,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +26,6 @@ from flint.converters.chakra.read.fast import decode_plain
 from flint.converters.chakra.read.framing import (
     FramingError,
     MissingMetadata,
-    iterate_records,
     load_bytes,
     require_metadata,
     split_records,
@@ -53,34 +49,14 @@ _KNOWN_BYTES = 1 << 26
 """and so many bytes in all."""
 
 
-def read_metadata(path: Path) -> pb.GlobalMetadata:
-    """The file's GlobalMetadata.  Raises as `read_nodes`."""
-    for offset, record in iterate_records(path):
-        return _parse_metadata(record, offset, str(path))
-    raise MissingMetadata(f"{path}: the file is empty; it must start with GlobalMetadata")
-
-
-def read_nodes(path: Path) -> Iterator[pb.Node]:
-    """Yield the file's nodes in order, holding one at a time.
+def read_trace(path: Path) -> Trace:
+    """The whole file as columns.
 
     Raises:
         MissingMetadata: the file is empty or starts with something else than GlobalMetadata.
         FramingError: truncated, over-long or corrupt records, with the byte offset.
         FlintError: the file cannot be read.
     """
-    first = True
-    for offset, record in iterate_records(path):
-        if first:
-            _parse_metadata(record, offset, str(path))
-            first = False
-        else:
-            yield _parse_node(record, offset, str(path))
-    if first:
-        raise MissingMetadata(f"{path}: the file is empty; it must start with GlobalMetadata")
-
-
-def read_trace(path: Path) -> Trace:
-    """The whole file as columns.  Raises as `read_nodes`."""
     return decode_trace(load_bytes(path), str(path))
 
 
@@ -110,13 +86,6 @@ def _parse_metadata(record: bytes, offset: int, path: str) -> pb.GlobalMetadata:
         raise FramingError(f"{path}: corrupt GlobalMetadata at byte {offset}: {error}") from error
 
 
-def _parse_node(record: bytes, offset: int, path: str) -> pb.Node:
-    try:
-        return pb.Node.FromString(record)
-    except DecodeError as error:
-        raise FramingError(f"{path}: corrupt node at byte {offset}: {error}") from error
-
-
 def _decode_any(data: bytes, starts: list[int], ends: list[int], path: str, version: str) -> Trace:
     """Columns by way of protobuf: about ten times slower, for every valid encoding."""
     count = len(starts)
@@ -130,7 +99,10 @@ def _decode_any(data: bytes, starts: list[int], ends: list[int], path: str, vers
     involved, involved_dims = np.full(count, -1, np.int32), dict[tuple[bool, ...], int]()
     repeated: dict[str, list[int]] = {}
     for row, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        node = _parse_node(data[start:end], start, path)
+        try:
+            node = pb.Node.FromString(data[start:end])
+        except DecodeError as error:
+            raise FramingError(f"{path}: corrupt node at byte {start}: {error}") from error
         ids.append(node.id)
         types.append(node.type)
         durations.append(node.duration_micros)
@@ -190,7 +162,7 @@ class TraceReader:
     Files that are hard links to each other are not even opened twice; files with equal bytes are
     decoded once.  `read` then returns the same object, so `is` tells which ranks share a trace.
     Of a file that differs from an earlier one of the same length in some nodes, only those are
-    decoded (`reader_similar`).
+    decoded (`read.similar`).
 
     Attributes:
         files_decoded: how many distinct contents were decoded so far.
@@ -207,7 +179,7 @@ class TraceReader:
         self.nodes_decoded = 0
 
     def read(self, path: Path) -> Trace:
-        """The trace at `path`.  Raises as `read_nodes`."""
+        """The trace at `path`.  Raises as `read_trace`."""
         try:
             stat = path.stat()
         except OSError as error:

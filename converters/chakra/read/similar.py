@@ -11,7 +11,7 @@ file's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -64,36 +64,20 @@ def _merged(base: Trace, part: Trace, rows: NDArray[np.int64], path: str) -> Tra
     for ours, theirs in ((base.data_deps, part.data_deps), (base.ctrl_deps, part.ctrl_deps)):
         if not _same_lists(ours, theirs, rows):
             return None
-    name, names = _table(base.name, base.names, part.name, part.names, rows)
-    pg_name, pg_names = _table(base.pg_name, base.pg_names, part.pg_name, part.pg_names, rows)
-    involved, dims = _table(
-        base.involved_dim, base.involved_dims, part.involved_dim, part.involved_dims, rows
-    )
-    return Trace(
-        path=path,
-        version=base.version,
-        offset=base.offset,
-        id=_column(base.id, part.id, rows),
-        type=_column(base.type, part.type, rows),
-        duration=_column(base.duration, part.duration, rows),
-        name=name,
-        names=names,
-        data_deps=base.data_deps,
-        ctrl_deps=base.ctrl_deps,
-        **{
-            attribute: _column(getattr(base, attribute), getattr(part, attribute), rows)
-            for attribute in INT_ATTRIBUTES
-        },
-        pg_name=pg_name,
-        pg_names=pg_names,
-        involved_dim=involved,
-        involved_dims=dims,
-        field={
-            attribute: _column(used, part.field[attribute], rows)
-            for attribute, used in base.field.items()
-        },
-        repeated={},
-    )
+    changes: dict[str, Any] = {"path": path}
+    for index, values in (
+        ("name", "names"), ("pg_name", "pg_names"), ("involved_dim", "involved_dims"),
+    ):  # fmt: skip
+        changes[index], changes[values] = _table(
+            getattr(base, index), getattr(base, values), getattr(part, index),
+            getattr(part, values), rows,
+        )  # fmt: skip
+    for name in ("id", "type", "duration", *INT_ATTRIBUTES):
+        changes[name] = _column(getattr(base, name), getattr(part, name), rows)
+    changes["field"] = {
+        name: _column(used, part.field[name], rows) for name, used in base.field.items()
+    }
+    return replace(base, **changes)
 
 
 def _same_lists(base: Csr, part: Csr, rows: NDArray[np.int64]) -> bool:

@@ -10,13 +10,12 @@ what one costs.
     out/workload.json                         {"partial": false, ...}
 
     traces = load_trace_set(Path("out"))
-    traces.trace_of(17) is traces.trace_of(18)
+    traces.traces[traces.class_of_rank()[17]]
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -71,13 +70,6 @@ class TraceSet:
         """The file of `rank`."""
         return self.prefix.with_name(f"{self.prefix.name}.{rank}.et")
 
-    def trace_of(self, rank: int) -> Trace:
-        """The trace of `rank`.  Raises FlintError if it is missing."""
-        for trace, ranks in zip(self.traces, self.ranks, strict=True):
-            if rank in ranks:
-                return trace
-        raise FlintError(f"{self.path(rank)}: there is no such trace in the set")
-
     def class_of_rank(self) -> NDArray[np.int64]:
         """int64 [size]: index into `traces` for every rank, -1 where it is missing."""
         classes = np.full(self.size, -1, np.int64)
@@ -124,32 +116,6 @@ def load_trace_set(
     system = {} if system_file is None else dict(read_json_object(system_file))
     traces, ranks, unreadable = _read(files, reader or TraceReader())
     return TraceSet(prefix, size, network, groups, system, traces, ranks, unreadable, partial)
-
-
-def trace_set_of(
-    traces: Iterable[Trace],
-    *,
-    network: Network | None = None,
-    groups: GroupTable | None = None,
-    system: dict[str, Any] | None = None,
-) -> TraceSet:
-    """A set of traces in memory, one per rank; the same object may stand for many ranks."""
-    classes: dict[int, tuple[Trace, list[int]]] = {}
-    size = 0
-    for rank, trace in enumerate(traces):
-        classes.setdefault(id(trace), (trace, []))[1].append(rank)
-        size += 1
-    return TraceSet(
-        prefix=Path("memory"),
-        size=size,
-        network=_fitting(network, size),
-        groups=groups or GroupTable({}),
-        system=system or {},
-        traces=tuple(trace for trace, _ in classes.values()),
-        ranks=tuple(np.array(ranks, np.int64) for _, ranks in classes.values()),
-        unreadable={},
-        partial=False,
-    )
 
 
 def _find(where: Path) -> tuple[Path, dict[int, Path], Path]:

@@ -1,8 +1,8 @@
 """Profile folders of JAX (xplane files) -> the program that they are about, and what ran of it.
 
 The idea: the events name HLO ops; the HLO modules stand in the same file, in a plane that
-``jax.profiler.ProfileData`` does not show, so that its few fields are read here from the wire.  Of
-several hosts' files the events are put together.
+``jax.profiler.ProfileData`` does not show, so that a schema of our own reads it.  Of several hosts'
+files the events are put together.
 
     profile_of(Path("profile/")).events[0].hlo
 """
@@ -18,21 +18,21 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from flint.converters.profilers.json_traces import read_bytes
-from flint.converters.profilers.xplane.devices import Devices, fields, hosts_of, messages
+from flint.converters.profilers.xplane.devices import Devices, hosts_of
 from flint.converters.profilers.xplane.program import Program
+from flint.converters.profilers.xplane.xplane_pb2 import XPlane, XPlaneName, XSpace
 from flint.errors import FlintError
 from flint.hlo.messages import parse_module
+from flint.host.packed_files import read_bytes
 from flint.observed.columns import ObservedRows
 
 #: jax versions whose ``jax.profiler.ProfileData`` is known to work.
 _KNOWN = "0.10"
-#: Field numbers of tsl/profiler/protobuf/xplane.proto: XSpace.planes, XPlane.{name,
-#: event_metadata}, a map entry's value, XEventMetadata.{name, stats}, XStat.bytes_value.
-_PLANES, _NAME, _EVENT_METADATA, _VALUE, _STATS, _BYTES = 1, 2, 4, 2, 5, 6
 _METADATA_PLANE = b"/host:metadata"
 _DEVICE_PLANE = re.compile(r"/device:(GPU|TPU):(\d{1,7})")
 
+#: More bytes than a file may have.
+_MAX_BYTES = 4 << 30
 #: Beyond this no number and no nanosecond is believed: sums stay within 64 bits.
 _LATEST = 1 << 62
 
@@ -69,14 +69,10 @@ def profile_of(path: Path, asked: tuple[str, int] | None = None) -> Profile:
                 f"({first.program.name}): the hosts of one run execute the same"
             )
     begins = hosts_of(files, backends, first.program.devices) if len(files) > 1 else [0]
-    try:
-        devices = Devices.of(first.proto)
-    except ValueError as error:
-        raise FlintError(f"{files[0]}: damaged HLO ({error})") from error
     events: list[Event] = []
     of_file: dict[int, Path] = {}
     for file, host, begin in zip(files, hosts, begins, strict=True):
-        ranks = {event.device: devices.rank(begin + event.device) for event in host.events}
+        ranks = {event.device: first.devices.rank(begin + event.device) for event in host.events}
         for rank in ranks.values():
             if of_file.setdefault(rank, file) != file:
                 raise FlintError(f"{file}: has rank {rank}, as {of_file[rank].name} has")
@@ -90,11 +86,12 @@ class _Host(NamedTuple):
 
     proto: bytes
     program: Program
+    devices: Devices
     events: list[Event]
 
 
 def _of_host(file: Path, rows: ObservedRows, asked: tuple[str, int] | None) -> _Host:
-    data = read_bytes(file)
+    data = read_bytes(file, _MAX_BYTES)
     protos = _modules(file, data)
     events = sorted(_events(file, data, rows))
     if not events:
@@ -110,7 +107,7 @@ def _of_host(file: Path, rows: ObservedRows, asked: tuple[str, int] | None) -> _
         module = parse_module(proto)
     except DecodeError as error:
         raise FlintError(f"{file}: damaged HLO ({error})") from error
-    return _Host(proto, Program(module, str(file)), mine)
+    return _Host(proto, Program(module, str(file)), Devices.of(module), mine)
 
 
 def _files(path: Path) -> list[Path]:
@@ -279,24 +276,14 @@ def _number(value: object) -> int:
 
 def _modules(file: Path, data: bytes) -> dict[str, bytes]:
     """``jit_step(3)``, a module's name and its program's number -> serialised HLO."""
-    modules: dict[str, bytes] = {}
     try:
-        for number, plane in fields(data):
-            if number != _PLANES or not isinstance(plane, bytes):
-                continue
-            parts = [(n, value) for n, value in fields(plane) if isinstance(value, bytes)]
-            if (_NAME, _METADATA_PLANE) not in parts:
-                continue
-            for found, entry in parts:
-                for metadata in messages(entry, _VALUE) if found == _EVENT_METADATA else ():
-                    for name in messages(metadata, _NAME):
-                        for proto in _protos(metadata):
-                            modules[name.decode(errors="replace")] = proto
-    except (ValueError, IndexError) as error:
+        return {
+            metadata.name.decode(errors="replace"): stat.bytes_value
+            for plane in XSpace.FromString(data).planes
+            if XPlaneName.FromString(plane).name == _METADATA_PLANE
+            for metadata in XPlane.FromString(plane).event_metadata.values()
+            for stat in metadata.stats
+            if stat.bytes_value
+        }
+    except DecodeError as error:
         raise FlintError(f"{file}: damaged or cut off ({error})") from error
-    return modules
-
-
-def _protos(metadata: bytes) -> Iterator[bytes]:
-    for stat in messages(metadata, _STATS):
-        yield from messages(stat, _BYTES)

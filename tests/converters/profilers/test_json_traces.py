@@ -14,6 +14,7 @@ from benchmarks import kineto_trace
 from flint.converters.profilers import json_traces
 from flint.converters.profilers.kineto.observe import observe as observe_kineto
 from flint.errors import FlintError
+from flint.host import packed_files
 from tests.support.shared import examples
 
 
@@ -21,14 +22,14 @@ def test_what_unpacks_beyond_the_limit_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "t.json.gz"
     path.write_bytes(gzip.compress(b" " * 2_000_000))
     with pytest.raises(FlintError, match="larger than 1,000,000 bytes when it is unpacked"):
-        json_traces.read_bytes(path, 1_000_000)
+        packed_files.read_bytes(path, 1_000_000)
 
 
 def test_a_trace_read_in_small_pieces_is_the_same_trace(tmp_path, monkeypatch):
     path = tmp_path / "t.json"
     events = [{"name": f'naïve "op" {n}', "args": {"k": [[n], "\\"]}} for n in range(50)]
     path.write_text(json.dumps({"traceEvents": events, "traceName": "é"}, ensure_ascii=False))
-    monkeypatch.setattr(json_traces, "_PIECE", 7)
+    monkeypatch.setattr(packed_files, "_PIECE", 7)
     trace = json_traces.JsonTrace.read(path)
     assert list(trace.items("traceEvents")) == events
     assert trace.rest("traceEvents") == {"traceEvents": [], "traceName": "é"}
@@ -47,7 +48,7 @@ def test_half_of_a_surrogate_pair_is_no_text(tmp_path):
 def test_an_object_beyond_the_limit_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "t.json"
     path.write_text('{"traceEvents": [{"name": "' + "x" * 100_000)
-    monkeypatch.setattr(json_traces, "_PIECE", 1000)
+    monkeypatch.setattr(packed_files, "_PIECE", 1000)
     monkeypatch.setattr(json_traces, "_MAX_ITEM", 5000)
     with pytest.raises(FlintError, match="an object of more than 5,000 characters"):
         list(json_traces.JsonTrace.read(path).items("traceEvents"))
@@ -118,7 +119,7 @@ LAYOUTS = st.sampled_from(
 def test_whatever_json_writes_is_read_as_json_reads_it(
     tmp_path, monkeypatch, listed, behind, layout, piece
 ):
-    monkeypatch.setattr(json_traces, "_PIECE", piece)
+    monkeypatch.setattr(packed_files, "_PIECE", piece)
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"events": listed, **behind}, **layout), encoding="utf-8")
     whole = json.loads(path.read_text(encoding="utf-8"))

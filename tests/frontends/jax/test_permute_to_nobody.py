@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 import flint
 from flint.converters.chakra import et_def_pb2 as pb
-from flint.converters.chakra.read.reader import read_nodes
+from tests.converters.chakra.check.traces import read_nodes
 
 STABLEHLO = """
 module @m attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {

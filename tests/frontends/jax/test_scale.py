@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 import flint
 from flint.cli import application
 from flint.converters.chakra.check.checker import check
-from flint.converters.chakra.read.reader import read_nodes
 from flint.graph.partners import partners
+from tests.converters.chakra.check.traces import read_nodes
 
 pytestmark = pytest.mark.thorough
 

@@ -14,9 +14,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import flint  # noqa: E402
-from flint.converters.chakra.read.reader import read_nodes  # noqa: E402
 from flint.passes import apply  # noqa: E402
 from flint.simulation.memory import peak_memory  # noqa: E402
+from tests.converters.chakra.check.traces import read_nodes  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("torch-writes-in-place")
 

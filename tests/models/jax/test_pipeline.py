@@ -139,7 +139,7 @@ def test_traces_of_stages_send_to_the_neighbours_that_they_have(tmp_path):
     traces = load_trace_set(tmp_path / "out")
     stages, ticks = 4, 8 + 4 - 1
     for rank in range(stages):
-        trace = traces.trace_of(rank)
+        trace = traces.traces[traces.class_of_rank()[rank]]
         expected = {other: 2 * ticks for other in (rank - 1, rank + 1) if 0 <= other < stages}
         sent = trace.comm_dst[trace.type == NodeType.SEND]
         received = trace.comm_src[trace.type == NodeType.RECV]

@@ -16,7 +16,6 @@ torch = pytest.importorskip("torch")
 
 from flint.converters.chakra import et_def_pb2  # noqa: E402
 from flint.converters.chakra.check.checker import check  # noqa: E402
-from flint.converters.chakra.read.framing import iterate_records  # noqa: E402
 from flint.errors import FlintError  # noqa: E402
 from flint.graph.graph import Phase  # noqa: E402
 from flint.graph.work import Unit  # noqa: E402
@@ -29,6 +28,7 @@ from flint.models.torch.moe import (  # noqa: E402
     train_tiny,
     training,
 )
+from tests.converters.chakra.check.traces import records_of  # noqa: E402
 from tests.support.children import HUNG  # noqa: E402
 from tests.support.shared import quick  # noqa: E402
 
@@ -199,7 +199,7 @@ def test_an_uneven_exchange_keeps_each_ranks_bytes_and_has_the_largest_on_all_ra
 
 def attributes_of(path):
     """The attributes of each node of a trace, as consumers read them."""
-    _, *records = [record for _, record in iterate_records(path)]
+    _, *records = records_of(path)
     for record in records:
         found = et_def_pb2.Node.FromString(record).attr
         yield {item.name: getattr(item, item.WhichOneof("value")) for item in found}

@@ -10,8 +10,9 @@ import numpy as np
 
 from flint.converters.chakra import et_def_pb2 as pb
 from flint.converters.chakra.network import GroupTable, Network
+from flint.converters.chakra.read.framing import load_bytes, split_records
 from flint.converters.chakra.read.reader import decode_trace
-from flint.converters.chakra.read.trace_set import TraceSet, trace_set_of
+from flint.converters.chakra.read.trace_set import TraceSet
 from flint.converters.chakra.schema import FIELD_OF, CollectiveKind, NodeType
 
 AR = CollectiveKind.ALL_REDUCE
@@ -90,6 +91,18 @@ def encode(nodes: Iterable[pb.Node]) -> bytes:
     return METADATA + b"".join(frame(item) for item in nodes)
 
 
+def records_of(path: Path) -> list[bytes]:
+    """The records of a file, its metadata first."""
+    data = load_bytes(path)
+    starts, ends = split_records(data, str(path))
+    return [data[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+def read_nodes(path: Path) -> list[pb.Node]:
+    """The nodes of a file as protobuf has them."""
+    return [pb.Node.FromString(record) for record in records_of(path)[1:]]
+
+
 def write(
     folder: Path,
     ranks: Sequence[Sequence[pb.Node] | bytes],
@@ -125,9 +138,18 @@ def in_memory(
     encoded = {id(nodes): encode(nodes) for nodes in ranks}
     traces = {data: decode_trace(data, "memory") for data in encoded.values()}
     table = GroupTable({key: np.array(ranks) for key, ranks in (groups or {}).items()})
-    return trace_set_of(
-        [traces[encoded[id(nodes)]] for nodes in ranks],
+    classes: dict[int, list[int]] = {}
+    for rank, nodes in enumerate(ranks):
+        classes.setdefault(id(traces[encoded[id(nodes)]]), []).append(rank)
+    of_rank = [traces[encoded[id(nodes)]] for nodes in ranks]
+    return TraceSet(
+        prefix=Path("memory"),
+        size=len(ranks),
         network=Network(tuple(npus)) if npus else None,
         groups=table,
-        system=system,
+        system=system or {},
+        traces=tuple(of_rank[first] for first, *_ in classes.values()),
+        ranks=tuple(np.array(found, np.int64) for found in classes.values()),
+        unreadable={},
+        partial=False,
     )

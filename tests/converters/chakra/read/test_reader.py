@@ -19,8 +19,6 @@ from flint.converters.chakra.read.reader import (
     TraceReader,
     _decode_any,
     decode_trace,
-    read_metadata,
-    read_nodes,
     read_trace,
 )
 from flint.converters.chakra.read.trace import INT_ATTRIBUTES, Csr, Trace
@@ -141,15 +139,6 @@ def test_schema_constants_are_those_of_the_proto_file():
     assert names == {item.name: int(item) for item in NodeType}
 
 
-@given(st.lists(nodes(plain=False), max_size=6))
-def test_nodes_come_back_as_written(tmp_path_factory, written):
-    path = tmp_path_factory.mktemp("et") / "trace.0.et"
-    path.write_bytes(encode(written))
-    assert [item.SerializeToString() for item in read_nodes(path)] == [
-        item.SerializeToString() for item in written
-    ]
-
-
 @given(st.lists(nodes(plain=True), max_size=8))
 def test_plain_files_take_the_fast_way_and_mean_the_same(written):
     data = encode(written)
@@ -204,14 +193,12 @@ def test_truncation_at_every_byte_is_one_clear_error(tmp_path):
         path.write_bytes(data[:length])
         if length in ends:  # whole records: a shorter file, and a valid one
             assert len(read_trace(path)) == ends.index(length)
-            assert len(list(read_nodes(path))) == ends.index(length)
             continue
-        for read in (read_trace, lambda path: list(read_nodes(path))):
-            with pytest.raises(FlintError) as caught:
-                read(path)
-            assert str(path) in str(caught.value)
-            if length:
-                assert isinstance(caught.value, FramingError) and "byte" in str(caught.value)
+        with pytest.raises(FlintError) as caught:
+            read_trace(path)
+        assert str(path) in str(caught.value)
+        if length:
+            assert isinstance(caught.value, FramingError) and "byte" in str(caught.value)
 
 
 def test_truncated_gzip_is_one_clear_error(tmp_path):
@@ -223,8 +210,6 @@ def test_truncated_gzip_is_one_clear_error(tmp_path):
         path.write_bytes(packed[:length])
         with pytest.raises(FlintError):
             read_trace(path)
-        with pytest.raises(FlintError):
-            list(read_nodes(path))
 
 
 @settings(max_examples=examples(300))
@@ -232,11 +217,10 @@ def test_truncated_gzip_is_one_clear_error(tmp_path):
 def test_random_bytes_give_errors_of_ours_only(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("et") / "trace.0.et"
     path.write_bytes(data)
-    for read in (read_trace, lambda path: list(read_nodes(path)), read_metadata):
-        try:
-            read(path)
-        except FlintError as error:
-            assert str(path) in str(error)
+    try:
+        read_trace(path)
+    except FlintError as error:
+        assert str(path) in str(error)
 
 
 @pytest.mark.parametrize(
@@ -251,18 +235,16 @@ def test_random_bytes_give_errors_of_ours_only(tmp_path_factory, data):
 def test_lengths_are_believed_only_as_far_as_the_file_goes(tmp_path, data):
     path = tmp_path / "trace.0.et"
     path.write_bytes(data)
-    for read in (read_trace, lambda path: list(read_nodes(path))):
-        with pytest.raises(FramingError, match=f"byte {len(METADATA)}"):
-            read(path)
+    with pytest.raises(FramingError, match=f"byte {len(METADATA)}"):
+        read_trace(path)
 
 
 def test_corrupt_node_is_located(tmp_path):
     path = tmp_path / "trace.0.et"
     path.write_bytes(METADATA + frame(comp(0)) + b"\x02\x12\x09")
     at = len(METADATA) + len(frame(comp(0))) + 1
-    for read in (read_trace, lambda path: list(read_nodes(path))):
-        with pytest.raises(FramingError, match=f"corrupt node at byte {at}"):
-            read(path)
+    with pytest.raises(FramingError, match=f"corrupt node at byte {at}"):
+        read_trace(path)
 
 
 def test_first_node_is_not_taken_for_metadata(tmp_path):
@@ -275,8 +257,8 @@ def test_first_node_is_not_taken_for_metadata(tmp_path):
 def test_empty_metadata_is_metadata(tmp_path):
     path = tmp_path / "trace.0.et"
     path.write_bytes(b"\0" + frame(comp(7)))
-    assert [item.id for item in read_nodes(path)] == [7]
-    assert read_metadata(path).version == ""
+    trace = read_trace(path)
+    assert (trace.id.tolist(), trace.version) == ([7], "")
 
 
 def test_missing_file_is_a_clear_error(tmp_path):

@@ -9,7 +9,6 @@ import numpy as np
 from hypothesis import strategies as st
 
 from flint.converters.chakra import et_def_pb2 as pb
-from flint.converters.chakra.read.reader import read_nodes
 from flint.converters.chakra.write.manifest import Manifest
 from flint.converters.chakra.write.writer import write
 from flint.cost.systems import load_system
@@ -19,6 +18,7 @@ from flint.graph.graph import WorkloadGraph
 from flint.mesh.groups import Groups, along_axes, everybody, from_table
 from flint.mesh.mesh import Mesh
 from flint.mesh.permutation import Permutation, permutation
+from tests.converters.chakra.check.traces import read_nodes
 from tests.graph.unrolling.random_graphs import TYPE, WORK
 
 MESH = Mesh((3, 2), ("data", "model"))

@@ -11,12 +11,12 @@ from hypothesis import HealthCheck, given, settings
 
 from flint.converters.chakra import et_def_pb2 as pb
 from flint.converters.chakra.check.checker import Severity, check
-from flint.converters.chakra.read.framing import iterate_records
 from flint.converters.chakra.read.trace_set import load_trace_set
 from flint.converters.chakra.schema import FIELD_OF, NodeType
 from flint.graph.building import GraphBuilder, TableBuilder
 from flint.graph.graph import WorkloadGraph
 from flint.graph.work import NO_WORK, Role
+from tests.converters.chakra.check.traces import records_of
 from tests.converters.chakra.consumer import execute
 from tests.converters.chakra.write.cases import (
     GROUPS,
@@ -64,7 +64,7 @@ def test_parsing_and_serialising_gives_the_same_bytes(graph):
     with tempfile.TemporaryDirectory() as name:
         write_all(Path(name), graph, annotate=True)
         for rank in range(MESH.size):
-            records = [record for _, record in iterate_records(Path(name) / f"et/trace.{rank}.et")]
+            records = records_of(Path(name) / f"et/trace.{rank}.et")
             assert pb.GlobalMetadata.FromString(records[0]).SerializeToString() == records[0]
             for record in records[1:]:
                 node = pb.Node.FromString(record)
