@@ -1,12 +1,10 @@
 """Which ranks a collective joins: ranks as coordinates in the network's dims, and group tables.
 
 The idea: dim 0 of `npus_count` is the consecutive ranks, so a rank's coordinates are its digits in
-a mixed radix with the fastest digit first.  A group given as whole dims (`involved_dim`) is never
-listed: the rank with the involved digits set to 0 stands for it.
+a mixed radix with the fastest digit first.
 
-    network = Network((2, 4))                 # 8 ranks; ranks 0 and 1 differ in dim 0
-    network.leader((False, True))             # [0 1 0 1 0 1 0 1]: the lowest member of each group
-    network.members((False, True), rank=3)    # [1 3 5 7]
+    network = Network((2, 4))                       # 8 ranks; ranks 0 and 1 differ in dim 0
+    network.along((False, True)).members(rank=3)    # [1 3 5 7]
 """
 
 from __future__ import annotations
@@ -22,6 +20,7 @@ import yaml
 from numpy.typing import NDArray
 
 from flint.errors import FlintError
+from flint.mesh.groups import StridedGroups, canonical
 
 MAX_CONFIGURATION_BYTES: Final = 1 << 29
 """A group table of a million ranks with hundreds of memberships each stays below."""
@@ -44,26 +43,11 @@ class Network:
         """How far apart in rank number two neighbours in each dim are."""
         return tuple(math.prod(self.npus_count[:dim]) for dim in range(len(self.npus_count)))
 
-    def size(self, mask: tuple[bool, ...]) -> int:
-        """Number of ranks in a group over the dims where `mask` is true."""
-        return math.prod(n for n, use in zip(self.npus_count, mask, strict=True) if use)
-
-    def leader(self, mask: tuple[bool, ...]) -> NDArray[np.int64]:
-        """int64 [ranks]: for each rank the lowest rank of its group over the dims of `mask`."""
-        rank = np.arange(self.ranks, dtype=np.int64)
-        leader = rank.copy()
-        for extent, stride, use in zip(self.npus_count, self.strides(), mask, strict=True):
-            if use:
-                leader -= (rank // stride % extent) * stride
-        return leader
-
-    def members(self, mask: tuple[bool, ...], rank: int) -> NDArray[np.int64]:
-        """The ranks that differ from `rank` in the dims of `mask` only, ascending."""
-        members = np.zeros(1, np.int64)
-        for extent, stride, use in zip(self.npus_count, self.strides(), mask, strict=True):
-            digits = np.arange(extent) if use else np.array([rank // stride % extent])
-            members = (digits[:, None] * stride + members[None, :]).reshape(-1)
-        return members
+    def along(self, mask: tuple[bool, ...]) -> StridedGroups:
+        """The groups of ranks that differ in the dims of `mask` only, members ascending."""
+        dims = zip(self.npus_count, self.strides(), mask, strict=True)
+        used = [(extent, stride) for extent, stride, use in dims if use]
+        return StridedGroups(self.ranks, canonical(reversed(used)))
 
     def dims_spanned(self, ranks: NDArray[np.int64]) -> int:
         """In how many dims the coordinates of `ranks` differ."""

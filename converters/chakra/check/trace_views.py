@@ -21,6 +21,7 @@ from flint.converters.chakra.network import Network, group_id
 from flint.converters.chakra.read.trace import Trace
 from flint.converters.chakra.read.trace_set import TraceSet
 from flint.converters.chakra.schema import NodeType
+from flint.mesh.groups import StridedGroups, everybody
 
 
 class Communicator(NamedTuple):
@@ -166,9 +167,7 @@ class Facts:
         if communicator.group:
             members = self.set.groups.members.get(communicator.group)
             return 0 if members is None else len(members)
-        if communicator.mask and self.set.network is not None:
-            return self.set.network.size(communicator.mask)
-        return self.set.size
+        return self._along(communicator).size
 
     def group_of_ranks(
         self, communicator: Communicator, ranks: NDArray[np.int64]
@@ -177,21 +176,16 @@ class Facts:
 
         It is the group's lowest rank where groups are given by dims, 0 otherwise.
         """
-        if not communicator.mask or self.set.network is None:
-            return np.zeros(len(ranks), np.int64)
-        leaders = self._leaders.get(communicator.mask)
-        if leaders is None:
-            leaders = self._leaders[communicator.mask] = self.set.network.leader(communicator.mask)
-        return leaders[ranks]
-
-    @cached_property
-    def _leaders(self) -> dict[tuple[bool, ...], NDArray[np.int64]]:
-        return {}
+        return self._along(communicator).base(ranks)
 
     def members(self, communicator: Communicator, rank: int) -> NDArray[np.int64]:
         """The members of `rank`'s group."""
         if communicator.group:
             return self.set.groups.members[communicator.group]
+        return self._along(communicator).members(rank)
+
+    def _along(self, communicator: Communicator) -> StridedGroups:
+        """The groups of a communicator that the table does not list."""
         if communicator.mask and self.set.network is not None:
-            return self.set.network.members(communicator.mask, rank)
-        return np.arange(self.set.size)
+            return self.set.network.along(communicator.mask)
+        return everybody(self.set.size)

@@ -28,11 +28,12 @@ def test_groups_are_those_of_the_coordinates(drawn):
     fixed = [
         tuple(c for c, use in zip(place, mask, strict=True) if not use) for place in coordinates
     ]
-    leader = network.leader(mask)
+    groups = network.along(mask)
+    leader = groups.base(np.arange(network.ranks))
     for rank in range(network.ranks):
         group = [other for other in range(network.ranks) if fixed[other] == fixed[rank]]
-        assert network.members(mask, rank).tolist() == group
-        assert leader[rank] == group[0] and network.size(mask) == len(group)
+        assert groups.members(rank).tolist() == group
+        assert leader[rank] == group[0] and groups.size == len(group)
 
 
 def test_dims_spanned():
