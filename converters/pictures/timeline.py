@@ -26,10 +26,9 @@ from typing import Any, Final, TextIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.converters.graphs.networkx import node_attributes
-from flint.converters.pictures.trace_events import slice_template
 from flint.errors import FlintError
 from flint.execution.node_types import NodeType
+from flint.graph.described import node_attributes
 from flint.graph.nesting import blocks
 from flint.graph.partners import partners
 from flint.host.writing import replacing
@@ -171,7 +170,7 @@ def _heads(record: RankRecord, mesh: Mesh) -> Iterator[dict[str, Any]]:
 
 def _slices(record: RankRecord, shown: NDArray[np.bool_], mesh: Mesh) -> Iterator[str]:
     templates = [
-        slice_template(block.path(node), fields)
+        _slice_template(block.path(node), fields)
         for block in blocks(record.graph)
         for node, fields in enumerate(node_attributes(block.graph, mesh))
     ]
@@ -296,3 +295,16 @@ def _arrows(recording: Recording, flows: list[_Flow]) -> Iterator[str]:
                 f'{{"ph": "{phase}", "id": {number}, "pid": {record.rank}, "tid": {stream}, '
                 f'"ts": {_us(at)}, "name": "waits for", "cat": "dependency"{bound}}}'
             )
+
+
+def _slice_template(path: str, fields: dict[str, Any]) -> str:
+    """The part of an event that is the same for all instances of a node; ``@`` is the iteration."""
+    shown = {key: value for key, value in fields.items() if value not in (0, "", ())}
+    name, category = shown.pop("op"), shown.pop("category")
+    shown.pop("kind", None)
+    if "group" in shown:
+        name = f"{name} ({shown['group']})"
+    # The only bare @ of the text is ours: JSON may write any character as an escape.
+    described = json.dumps({"node": path, **shown})[1:-1].replace("@", "\\u0040")
+    title = json.dumps(name).replace("@", "\\u0040")
+    return f'"name": {title}, "cat": "{category}", "args": {{"iteration": @, {described}}}'

@@ -25,6 +25,7 @@ from flint.cli.shared import print_json
 from flint.cli.tables import Table
 from flint.cost.hardware import System
 from flint.errors import UsageError
+from flint.graph.described import node_attributes
 from flint.graph.nesting import blocks
 from flint.host.readable import human_bytes, human_flops
 from flint.workload.folder import traced_system
@@ -131,34 +132,13 @@ def inspect_command(
 def _node_list(workload: Workload, program: str | None) -> list[dict[str, Any]]:
     """Every node with its path, how often it runs, its work and its results."""
     chosen = workload.programs if program is None else (workload.program(program),)
-    found = []
-    for item in chosen:
-        for block in blocks(item.graph):
-            graph = block.graph
-            flops, special = (
-                graph.flops_by_node().tolist(),
-                graph.transcendentals_by_node().tolist(),
-            )
-            for node in graph:
-                i = node.index
-                found.append(
-                    {
-                        "program": item.name,
-                        "node": block.path(i),
-                        "times": block.times,
-                        "op": node.op,
-                        "category": node.category,
-                        "flops": flops[i],
-                        "transcendentals": special[i],
-                        "bytes_read": int(graph.bytes_read[i]),
-                        "bytes_written": int(graph.bytes_written[i]),
-                        "results": [str(kind) for kind in node.result_types],
-                        "layer": node.source.layer,
-                        "file": node.source.file,
-                        "line": node.source.line,
-                    }
-                )
-    return found
+    unsaid = {"layer": "", "file": "", "line": 0}
+    return [
+        {"program": item.name, "node": block.path(node), "times": block.times} | unsaid | fields
+        for item in chosen
+        for block in blocks(item.graph)
+        for node, fields in enumerate(node_attributes(block.graph, workload.mesh))
+    ]
 
 
 def _node_tables(workload: Workload, program: str | None, top: int | None) -> list[Table]:
