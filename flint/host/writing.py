@@ -1,4 +1,4 @@
-"""Files that are whole or absent.
+"""Files and folders that are whole or absent.
 
 The idea: a file is written beside its final place and renamed when it is complete, so that a full
 disk, an error or Ctrl-C leaves neither half a file nor the old one damaged.  A symbolic link keeps
@@ -12,6 +12,7 @@ to and stays what it is.
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -53,6 +54,39 @@ def _beside(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_folder(folder: Path) -> Iterator[Path]:
+    """A new folder beside ``folder`` that takes its place when the block ends well.
+
+    Raises:
+        FlintError: it cannot be written.
+    """
+    folder = folder.absolute()
+    partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        partial.mkdir()
+        yield partial
+        _exchange(partial, folder)
+    except OSError as error:
+        raise FlintError(f"{folder}: cannot be written ({error.strerror or error})") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _exchange(partial: Path, folder: Path) -> None:
+    old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
+    if folder.exists():
+        folder.rename(old)
+    try:
+        partial.rename(folder)
+    except OSError:
+        if old.exists():
+            old.rename(folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _is_stream(path: Path) -> bool:

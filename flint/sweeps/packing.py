@@ -10,8 +10,6 @@ A step's sources keep their places below the folders that Python finds them in.
 from __future__ import annotations
 
 import io
-import os
-import shutil
 import sys
 import zipfile
 from collections.abc import Sequence
@@ -19,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flint.errors import FlintError
+from flint.host.writing import replacing_folder
 from flint.sweeps import sources
 
 
@@ -99,13 +98,8 @@ def unpack(archive: bytes, folder: Path) -> None:
     Raises:
         FlintError: the disk fails, or it is no archive.
     """
-    partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
     try:
-        with zipfile.ZipFile(io.BytesIO(archive)) as packed:
+        with replacing_folder(folder) as partial, zipfile.ZipFile(io.BytesIO(archive)) as packed:
             packed.extractall(partial)
-        shutil.rmtree(folder, ignore_errors=True)
-        partial.rename(folder)
-    except (OSError, zipfile.BadZipFile) as error:
+    except zipfile.BadZipFile as error:
         raise FlintError(f"{folder}: cannot be written ({error})") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)

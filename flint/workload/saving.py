@@ -6,11 +6,8 @@ disk or Ctrl-C leaves nothing half-written.  ``flint.workload.folder`` says what
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from flint import registry
 from flint.cost.hardware import System
 from flint.cost.systems import load_system
-from flint.errors import FlintError, UsageError
+from flint.errors import UsageError
 from flint.graph.io import graph_to_bytes
+from flint.host.writing import replacing_folder
 from flint.mesh.ranks import chosen_ranks
 from flint.passes import apply
 from flint.workload.folder import (
@@ -130,7 +128,8 @@ def save(
         traced = reduced.workload
     chosen = chosen_ranks(ranks, traced.mesh.size)
     write = registry.converter("chakra")
-    with _whole(folder) as partial_folder:
+    check_replaceable(folder)
+    with replacing_folder(folder) as partial_folder:
         manifest = write(
             [(program.graph, program.ranks.array()) for program in traced.programs],
             traced.mesh,
@@ -163,7 +162,8 @@ def save_programs(workload: Workload, folder: Path) -> None:
         UsageError: a folder in the way.
         FlintError: the disk is too small or fails.
     """
-    with _whole(folder) as partial_folder:
+    check_replaceable(folder)
+    with replacing_folder(folder) as partial_folder:
         _write_programs(workload, partial_folder)
         _write_document(partial_folder, _document(workload))
 
@@ -262,36 +262,3 @@ def _write_programs(workload: Workload, folder: Path) -> None:
                 path = _path(name, form)
                 if path is not None and form is not None:
                     (folder / path).write_bytes(form[0])
-
-
-@contextlib.contextmanager
-def _whole(folder: Path) -> Iterator[Path]:
-    """A folder beside ``folder`` that takes its place when the block ends well."""
-    check_replaceable(folder)
-    folder = folder.absolute()
-    partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
-    try:
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            partial.mkdir()
-            yield partial
-            _exchange(partial, folder)
-        except OSError as error:
-            raise FlintError(f"{folder}: cannot be written ({error.strerror or error})") from error
-    finally:
-        if partial.exists():
-            shutil.rmtree(partial, ignore_errors=True)
-
-
-def _exchange(partial: Path, folder: Path) -> None:
-    old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
-    if folder.exists():
-        folder.rename(old)
-    try:
-        partial.rename(folder)
-    except OSError:
-        if old.exists():
-            old.rename(folder)
-        raise
-    if old.exists():
-        shutil.rmtree(old, ignore_errors=True)
