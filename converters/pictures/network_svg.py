@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import wrap
 from typing import Final
 
 import numpy as np
@@ -167,15 +168,8 @@ def _strip(strip: _Strip, recording: Recording, colour: str) -> Drawn:
     return Drawn(svg, _TEXT + drawn.width, height, drawn.used)
 
 
-def _wrapped(words: str, size: int = 38) -> list[str]:
-    """Text in lines of at most ``size`` characters where its words allow."""
-    lines = [""]
-    for word in words.split(" "):
-        if lines[-1] and len(lines[-1]) + len(word) >= size:
-            lines.append(word)
-        else:
-            lines[-1] = f"{lines[-1]} {word}".strip()
-    return lines
+def _wrapped(words: str) -> list[str]:
+    return wrap(words, 38, break_long_words=False, break_on_hyphens=False)
 
 
 def _levels(groups: Groups, rank: int, system: System) -> list[str]:

@@ -10,7 +10,8 @@ added up over element types, each at its own peak rate:
 The model is that of Williams, Waterman and Patterson, "Roofline: an insightful visual performance
 model", CACM 52(4), 2009.  It is a lower bound: no kernel reaches the peaks.
 
-    seconds = node_seconds(graph, load_system("dgx-h100"))
+    items = graph.work_flops / rate_table(accelerator)[graph.work_unit, graph.work_dtype]
+    arithmetic = slowest_unit(graph, items)
 """
 
 from __future__ import annotations
@@ -22,27 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.cost.hardware import Accelerator, System
-from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.graph import WorkloadGraph
 from flint.graph.tensor_types import DTYPE_BITS, DTYPES
-from flint.graph.work import Role, Unit
+from flint.graph.work import Unit
 
 Seconds = NDArray[np.float64]
-
-
-def node_seconds(graph: WorkloadGraph, system: System) -> Seconds:
-    """Seconds per node of one graph, shape [nodes].
-
-    Nodes without work and traffic (constants that were folded, aliases) take no time and are not
-    launched; communication, loop and conditional nodes take 0 here.
-    """
-    accelerator = system.accelerator
-    rates = rate_table(accelerator)
-    arithmetic = slowest_unit(graph, graph.work_flops / rates[graph.work_unit, graph.work_dtype])
-    traffic = (graph.bytes_read + graph.bytes_written) / accelerator.memory_bandwidth
-    busy = np.maximum(arithmetic, traffic)
-    seconds = np.where(busy > 0, busy + accelerator.launch_overhead, 0.0)
-    computes = (graph.kind == NodeKind.COMPUTE) & (graph.role != Role.ALIAS)
-    return np.where(computes, as_measured(graph, seconds), 0.0)
 
 
 def as_measured(graph: WorkloadGraph, seconds: Seconds) -> Seconds:

@@ -42,7 +42,8 @@ def lost(proto: pb.HloModuleProto, metadata: Iterable[bytes]) -> str | None:
     else:
         if _compiled(proto) and not proto.HasField("input_output_alias"):
             return "its input-output aliases, which XLA writes into every compiled module"
-        stated, wanted = len(proto.spmd_parameters_shardings), _parameters(proto)
+        stated = len(proto.spmd_parameters_shardings)
+        wanted = len(proto.host_program_shape.parameters)
         ends_here = not proto.HasField("device_assignment")
         if proto.HasField("spmd_output_sharding") and ends_here and stated < wanted:
             return f"shardings: {stated} for {wanted} parameters"
@@ -77,10 +78,6 @@ def _compiled(proto: pb.HloModuleProto) -> bool:
     return proto.HasField("schedule") or any(
         computation.is_fusion_computation for computation in proto.computations
     )
-
-
-def _parameters(proto: pb.HloModuleProto) -> int:
-    return len(proto.host_program_shape.parameters)
 
 
 def _unresolved(metadata: Iterable[bytes], frames: bool, payloads: int) -> str | None:

@@ -13,12 +13,12 @@ the parser makes zeros of it; these constants lose their literal, so that no val
 from __future__ import annotations
 
 import re
-import signal
 import subprocess
 import sys
 
 from flint.errors import FlintError
 from flint.hlo import hlo_pb2 as pb
+from flint.host.child_processes import signal_name
 
 KNOWN_VERSIONS = "jaxlib >= 0.10.2, < 0.11"
 
@@ -87,7 +87,9 @@ def proto_of_text(text: bytes, name: str = "<module>") -> bytes:
         )
     if done.returncode == _REFUSED:
         raise FlintError(f"{name}: not valid HLO text: {reason}")
-    raise FlintError(f"{name}: XLA's HLO parser stopped ({_status(done.returncode)}): {reason}")
+    status = done.returncode
+    how = signal_name(-status) if status < 0 else f"exit status {status}"
+    raise FlintError(f"{name}: XLA's HLO parser stopped ({how}): {reason}")
 
 
 def _reason(stderr: bytes) -> str:
@@ -95,15 +97,6 @@ def _reason(stderr: bytes) -> str:
     lines = [line.strip() for line in stderr.decode("utf-8", "replace").splitlines()]
     telling = [line for line in lines if " error: " in line] or [line for line in lines if line]
     return re.sub(r"^(?:was parsing |[A-Z_]+: )", "", telling[0])[:300] if telling else "no message"
-
-
-def _status(returncode: int) -> str:
-    if returncode >= 0:
-        return f"exit status {returncode}"
-    try:
-        return signal.Signals(-returncode).name
-    except ValueError:
-        return f"signal {-returncode}"
 
 
 def _state_counts(module: pb.HloModuleProto, text: bytes) -> None:

@@ -156,7 +156,6 @@ class Observed:
         parent: row that encloses this one, -1 for none.
         launches: kernels that the row launched itself; -1 where the trace has no device.
         steps: names of the steps in the trace, in order.
-        whole: which of the steps are there from beginning to end.
         notes: text -> count: what was left out or is not known, for the report.
         faults: where the trace contradicts itself, so that something did not run, or was not
             recorded.
@@ -181,7 +180,6 @@ class Observed:
     parent: Ints
     launches: Ints
     steps: tuple[str, ...]
-    whole: tuple[bool, ...]
     notes: dict[str, int] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
     taken: tuple[Taken, ...] = ()
@@ -261,7 +259,6 @@ class ObservedRows:
         backend: str,
         world: int | None,
         steps: tuple[str, ...],
-        whole: tuple[bool, ...] | None = None,
         base: int = 0,
     ) -> Observed:
         """The columns; known starts and ends count from ``base``, nanoseconds."""
@@ -272,6 +269,5 @@ class ObservedRows:
             columns[name][columns[name] >= 0] += base
         return Observed(
             path=self.path, form=form, backend=backend, world=world, facts=tuple(self.facts),
-            steps=steps, whole=whole if whole is not None else (True,) * len(steps),
-            notes=self.notes, **columns,
+            steps=steps, notes=self.notes, **columns,
         )  # fmt: skip

@@ -57,7 +57,7 @@ def expanded(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         if not path.exists():
             raise UsageError(f"{path}: no such file or folder")
-        if not path.is_dir() or any(path.glob("**/*.xplane.pb")):
+        if not path.is_dir() or is_jax_profile(path):
             found.append(path)
             continue
         files = [
@@ -72,6 +72,13 @@ def expanded(paths: Sequence[Path]) -> list[Path]:
             )
         found += sorted(files, key=_by_number)
     return found
+
+
+def is_jax_profile(path: Path) -> bool:
+    """Whether it is a profile of JAX, which has the programs that ran: its folder, or a file."""
+    if path.is_dir():
+        return any(path.glob("**/*.xplane.pb"))
+    return path.name.endswith(".xplane.pb")
 
 
 def _by_number(path: Path) -> tuple[list[int], str]:
@@ -105,7 +112,7 @@ def form_of(path: Path) -> str:
         if b'"nodes"' in head or b'"schema"' in head:
             return "pytorch-et-ops"
     # The length of a record, with which a Chakra trace begins, may be a brace's or bracket's code.
-    if path.name.endswith(".xplane.pb"):
+    if is_jax_profile(path):
         return "xplane-ops"
     if path.name.removesuffix(".gz").endswith(".et"):
         return "chakra-ops"

@@ -71,9 +71,7 @@ def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
         rows: of one rank and step.
         names: ``plain_name`` of every op that the capture has.
     """
-    place = {int(row): i for i, row in enumerate(rows)}
-    parents = [place.get(int(parent), -1) for parent in trace.parent[rows]]
-    facts = [trace.facts[int(op)] for op in trace.op[rows]]
+    parents, facts = _nested(trace, rows)
     if trace.form == "pytorch-et":
         parents = _repaired(parents, facts, trace.stream[rows].tolist())
     on_device = bool((trace.launches[rows] >= 0).any())
@@ -142,18 +140,21 @@ def moved(trace: Observed, rows: Ints) -> int:
     """How many ops of an execution trace are taken to be elsewhere than it says (``selected``)."""
     if trace.form != "pytorch-et":
         return 0
-    place = {int(row): i for i, row in enumerate(rows)}
-    parents = [place.get(int(parent), -1) for parent in trace.parent[rows]]
-    facts = [trace.facts[int(op)] for op in trace.op[rows]]
+    parents, facts = _nested(trace, rows)
     found = _repaired(parents, facts, trace.stream[rows].tolist())
     return sum(one != other for one, other in zip(parents, found, strict=True))
 
 
 def stopped(trace: Observed, rows: Ints) -> int:
     """Products among some rows that began and never ran."""
+    return len(_halted(trace, *_nested(trace, rows)))
+
+
+def _nested(trace: Observed, rows: Ints) -> tuple[list[int], list[OpFacts]]:
+    """Of each row, the position among them of the op that it is in, -1 for none, and its facts."""
     place = {int(row): i for i, row in enumerate(rows)}
     parents = [place.get(int(parent), -1) for parent in trace.parent[rows]]
-    return len(_halted(trace, parents, [trace.facts[int(op)] for op in trace.op[rows]]))
+    return parents, [trace.facts[int(op)] for op in trace.op[rows]]
 
 
 def _halted(trace: Observed, parents: list[int], facts: list[OpFacts]) -> set[int]:

@@ -54,23 +54,23 @@ def choose(trace: Observed, rank: int, wanted: str | None) -> Chosen:
     counts = _counts(trace, rank)
     if wanted not in (None, MEAN):
         return Chosen(*_named(trace, counts, str(wanted)))
-    whole = [n for n in range(len(trace.steps)) if trace.whole[n] and counts[n].any()]
-    if not whole:
+    compared = [n for n in range(len(trace.steps)) if counts[n].any()]
+    if not compared:
         raise FlintError(
             f"{trace.path}: no step with a collective, GEMM, convolution or attention in it"
         )
     groups: dict[bytes, list[int]] = defaultdict(list)
-    for number in whole:
+    for number in compared:
         groups[counts[number].tobytes()].append(number)
     most = max(groups.values(), key=len)
     step = most[-1]
-    others = [number for number in whole if number not in most]
-    if 2 * len(most) <= len(whole):
-        last = whole[-1]
-        before = [number for number in whole if (counts[number] != counts[last]).any()][-1]
+    others = [number for number in compared if number not in most]
+    if 2 * len(most) <= len(compared):
+        last = compared[-1]
+        before = [number for number in compared if (counts[number] != counts[last]).any()][-1]
         raise FlintError(
             f"{trace.path}: the steps differ: {_difference(trace, counts, before, last)}: choose "
-            f"one with --step ({', '.join(trace.steps[n] for n in whole[:8])})"
+            f"one with --step ({', '.join(trace.steps[n] for n in compared[:8])})"
         )
     notes: tuple[str, ...] = ()
     if others:

@@ -22,6 +22,7 @@ from flint.host.collection import uncollected
 from flint.mesh.mesh import Mesh
 from flint.mesh.ranks import from_mask
 from flint.observed.columns import UNTOLD_RANK
+from flint.observed.reading import is_jax_profile
 from flint.post_execution.communications import Communications
 from flint.post_execution.flows import flows_of
 from flint.post_execution.graphs import Flows, graph_of, phases_of
@@ -66,7 +67,7 @@ def convert_traces(
         UsageError: no such file or step, two traces of one rank, a mesh that does not fit.
         FlintError: a trace is damaged, or traces do not belong to one run.
     """
-    if any(_is_jax_profile(Path(path)) for path in paths):
+    if any(is_jax_profile(Path(path)) for path in paths):
         # It has whole programs: what reads those costs the others a tenth of their start.
         from flint.post_execution.modules import convert_profile
 
@@ -127,13 +128,6 @@ def convert_traces(
 def _digest(path: Path) -> bytes:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").digest()
-
-
-def _is_jax_profile(path: Path) -> bool:
-    """Whether it is a profile folder of JAX, or the file in it."""
-    if path.is_dir():
-        return next(path.glob("**/*.xplane.pb"), None) is not None
-    return path.name.endswith(".xplane.pb")
 
 
 def _world(recorded: Mapping[int, Recorded]) -> int:

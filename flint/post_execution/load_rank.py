@@ -122,7 +122,7 @@ def read_recorded(
 
     Args:
         file: a Kineto or an execution trace.
-        step: the step's name or number; None for the last whole one.
+        step: the step's name or number; None for the last one.
         memory: execution traces by rank, which complete Kineto's.
         warnings: the readers' notes are added.
 
@@ -159,7 +159,7 @@ def read_recorded(
 
 
 def _chosen_step(trace: Observed, wanted: str | None) -> int:
-    """The step to convert: the one that is named, else the last whole one.
+    """The step to convert: the one that is named, else the last one.
 
     Args:
         trace: its steps.
@@ -175,8 +175,7 @@ def _chosen_step(trace: Observed, wanted: str | None) -> int:
         raise UsageError(
             f"--step {wanted}: {trace.path} has the steps {', '.join(trace.steps[:8])}"
         )
-    whole = [number for number in range(len(trace.steps)) if trace.whole[number]]
-    return whole[-1] if whole else len(trace.steps) - 1
+    return len(trace.steps) - 1
 
 
 def _units_of(trace: Observed, links: Links | None, step: int) -> Units:

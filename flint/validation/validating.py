@@ -9,7 +9,6 @@ model, steps that differ) that is an error and not a verdict.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -115,19 +114,3 @@ def _check_world(workload: Workload, trace: Observed) -> None:
         raise FlintError(f"{trace.path}: has rank {trace.ranks[-1]}; the capture is for {size:,}")
     if not trace.ranks:
         raise FlintError(f"{trace.path}: no ops in it")
-
-
-def totals(report: Report, *, lighter: bool = False) -> Counter[str]:
-    """Captured, executed, matched and explained ops over all classes that must match.
-
-    Args:
-        lighter: over all others instead.
-    """
-    found: Counter[str] = Counter()
-    for kind, count in report.classes.items():
-        if kind.must_match != lighter:
-            found.update(
-                captured=count.captured, executed=count.executed, matched=count.matched,
-                by_name=count.by_name, of_any_group=count.of_any_group, explained=count.explained,
-            )  # fmt: skip
-    return found

@@ -20,7 +20,7 @@ from dataclasses import replace
 import numpy as np
 
 from flint.graph import exact_sums
-from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.graph import NodeKind
 from flint.graph.nesting import ProgramBlock, blocks
 from flint.graph.partners import partners
 from flint.graph.stated import UNKNOWN
@@ -168,11 +168,8 @@ def _collectives(every: list[ProgramBlock], mesh: Mesh) -> tuple[CollectiveRow, 
                 exact=all(item.exact for item, _ in calls),
             )
         )
-    return tuple(sorted(rows, key=_by_size))
-
-
-def _by_size(row: CollectiveRow) -> tuple[int, str, str]:
-    return (-max(row.operand_bytes, row.result_bytes), row.kind, row.group)
+    rows.sort(key=lambda row: (-max(row.operand_bytes, row.result_bytes), row.kind, row.group))
+    return tuple(rows)
 
 
 def _by_kind(rows: tuple[CollectiveRow, ...]) -> tuple[KindRow, ...]:
@@ -224,7 +221,10 @@ def _loops(every: list[ProgramBlock]) -> tuple[LoopRow, ...]:
                     lookahead=loop.lookahead,
                     carried=loop.carried,
                     nodes=sum(b.times * int(is_plain(b.graph).sum()) for b in inside),
-                    communications=sum(b.times * _communications(b.graph) for b in inside),
+                    communications=sum(
+                        b.times * int((b.graph.kind == NodeKind.COMMUNICATION).sum())
+                        for b in inside
+                    ),
                     flops=sum(b.times * exact_sums.total(b.graph.flops_by_node()) for b in inside),
                     layer=source.layer,
                     file=source.file,
@@ -232,7 +232,3 @@ def _loops(every: list[ProgramBlock]) -> tuple[LoopRow, ...]:
                 )
             )
     return tuple(rows)
-
-
-def _communications(graph: WorkloadGraph) -> int:
-    return int(np.count_nonzero(graph.kind == NodeKind.COMMUNICATION))

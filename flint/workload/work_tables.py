@@ -46,7 +46,9 @@ def op_rows(every: list[ProgramBlock], names: tuple[str, ...]) -> tuple[OpRow, .
         plain = is_plain(graph)
         _add_columns(found, graph.op, plain, block)
         pairs = len(DTYPES) * len(Unit)
-        key = graph.op[_work_node(graph)] * pairs + _work_key(graph)
+        op_of_item = np.repeat(graph.op, np.diff(graph.work_ptr)).astype(np.int64)
+        kind = graph.work_unit.astype(np.int64) * len(DTYPES) + graph.work_dtype
+        key = op_of_item * pairs + kind
         for code, flops in exact_sums.sums(key, graph.work_flops).items():
             op, pair = divmod(code, pairs)
             work[op][divmod(pair, len(DTYPES))] += block.times * flops
@@ -200,11 +202,3 @@ def _add_columns(
     for name, column in zip(COLUMNS, columns, strict=True):
         for code, number in exact_sums.sums(key[chosen], column[chosen]).items():
             found[code][name] += block.times * number
-
-
-def _work_node(graph: WorkloadGraph) -> Ints:
-    return np.repeat(np.arange(len(graph), dtype=np.int64), np.diff(graph.work_ptr))
-
-
-def _work_key(graph: WorkloadGraph) -> Ints:
-    return graph.work_unit.astype(np.int64) * len(DTYPES) + graph.work_dtype

@@ -18,9 +18,10 @@ from importlib import metadata
 from pathlib import Path
 
 from flint.errors import FlintError
-from flint.validation.validating import totals, validate
+from flint.validation.validating import validate
 from tests.models.jax.names import MODELS
 from tests.support.children import HUNG, child_environment
+from tests.validation.totals import totals
 
 HERE = Path(__file__).parent
 SUPPORT = HERE.parent / "support"

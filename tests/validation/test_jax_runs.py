@@ -12,9 +12,10 @@ from flint.observed.classes import OpClass
 from flint.validation.matching.form_reasons import BUFFERS, PROMOTED, SCATTERED, SWAPPED
 from flint.validation.rewrites.combined_collectives import COMBINED
 from flint.validation.rewrites.removed_ops import DUPLICATE
-from flint.validation.validating import totals, validate
+from flint.validation.validating import validate
 from tests.support.shared import quick
 from tests.validation.conftest import STEPS, step_of
+from tests.validation.totals import totals
 
 pytestmark = pytest.mark.xdist_group("validation")
 

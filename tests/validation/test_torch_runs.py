@@ -19,10 +19,11 @@ from flint.observed.reading import read_trace  # noqa: E402
 from flint.validation.report.rank_report import FUSED  # noqa: E402
 from flint.validation.rewrites.cpu_substitutes import DECOMPOSED  # noqa: E402
 from flint.validation.rewrites.listed_arguments import LONG_LIST  # noqa: E402
-from flint.validation.validating import totals, validate  # noqa: E402
+from flint.validation.validating import validate  # noqa: E402
 from tests.support.children import run_script  # noqa: E402
 from tests.support.shared import once, quick  # noqa: E402
 from tests.validation import torch_steps  # noqa: E402
+from tests.validation.totals import totals  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("validation-torch")
 

@@ -6,7 +6,7 @@ attribute is one gather.  Nothing here looks at a single node.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +57,9 @@ def node_columns(
     sends = emission.type == NodeType.SEND
     masks: dict[tuple[bool, ...], int] = {}
     mask, group = _group_columns(communications, parts, stamps, masks)
+    flops = np.concatenate([graph.flops_by_node() for graph in unrolled.graphs])
+    traffic = unrolled.column("bytes_read") + unrolled.column("bytes_written")
+    kinds = _column(communications, lambda item: COLLECTIVE_KIND.get(item.kind, 0))
     return NodeColumns(
         names=[name or "node" for name in unrolled.graphs[0].tables.ops],
         name=unrolled.column("op")[template],
@@ -64,9 +67,9 @@ def node_columns(
         ptr=emission.ptr,
         deps=emission.deps,
         micros=_micros(unrolled, emission, template, is_copy, copied, system),
-        num_ops=np.maximum(np.where(is_copy, 1, _flops(unrolled)[template]), 1),
-        tensor_size=np.maximum(np.where(is_copy, copied, _traffic(unrolled)[template]), 1),
-        comm_type=_column(communications, _collective_kind)[detail],
+        num_ops=np.maximum(np.where(is_copy, 1, flops[template]), 1),
+        tensor_size=np.maximum(np.where(is_copy, copied, traffic[template]), 1),
+        comm_type=kinds[detail],
         comm_size=sizes[detail],
         tag=tags[emission.instance],
         src=np.where(sends, 0, peer),
@@ -109,21 +112,8 @@ def _micros(
     return micros
 
 
-def _flops(unrolled: Unrolled) -> Ints:
-    return np.concatenate([graph.flops_by_node() for graph in unrolled.graphs])
-
-
-def _traffic(unrolled: Unrolled) -> Ints:
-    return unrolled.column("bytes_read") + unrolled.column("bytes_written")
-
-
-def _collective_kind(item: Communication) -> int:
-    return int(COLLECTIVE_KIND.get(item.kind, 0))
-
-
-def _column(communications: Sequence[Communication], of: object) -> Ints:
+def _column(communications: Sequence[Communication], of: Callable[[Communication], int]) -> Ints:
     """A number per communication; one more entry for the detail -1 of compute nodes."""
-    assert callable(of)
     return np.array([*(of(item) for item in communications), 0], np.int64)
 
 

@@ -72,13 +72,8 @@ class Manifest:
     forecast: Forecast | None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain lists, dicts, numbers and texts."""
-        content = {name: getattr(self, name) for name in self.__slots__ if name != "structures"}
-        content["structures"] = [
-            {name: getattr(item, name) for name in item.__slots__} for item in self.structures
-        ]
-        content["forecast"] = self.forecast and asdict(self.forecast)
-        return content
+        """Plain sequences, dicts, numbers and texts."""
+        return asdict(self)
 
 
 def symbolic(ranks: NDArray[np.int64], world: int) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Protocol
@@ -24,6 +23,7 @@ from typing import IO, TYPE_CHECKING, Protocol
 import numpy as np
 
 from flint.errors import FlintError
+from flint.host.child_processes import fork
 
 if TYPE_CHECKING:
     from flint.converters.chakra.write.parquet import Column
@@ -60,9 +60,7 @@ class ParquetProcess:
         entry, columns = os.pipe()
         answer, result = os.pipe()
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of libraries that have no threads here yet
-                self.pid = os.fork()
+            self.pid = fork()
         except OSError:
             for descriptor in (entry, columns, answer, result):
                 os.close(descriptor)

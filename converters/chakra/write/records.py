@@ -149,7 +149,9 @@ def encode(nodes: NodeColumns, values: Ints, digits: int, head: bytes) -> Templa
     dst = _number(rows, "comm_dst", values[np.where(message, nodes.dst, 0)], message)
     _number(rows, "comm_size", nodes.comm_size, coll | message)
     _number(rows, "comm_tag", nodes.tag, message)
-    rows.text([_involved(mask) for mask in nodes.masks], nodes.mask)
+    field = FIELD_OF["involved_dim"]
+    involved = [length_field(1, bytes(mask)) for mask in nodes.masks]
+    rows.text([attribute("involved_dim", field, dims) for dims in involved], nodes.mask)
     rows.text([_group_head(digits)], np.where(nodes.group >= 0, 0, -1))
     names = [str(value).zfill(digits).encode() for value in values.tolist()]
     group = rows.text(names, nodes.group)
@@ -181,10 +183,6 @@ def stamp_bytes(values: Ints, width: int, as_text: bool) -> Bytes:
 
 def _number(rows: Records, name: str, values: Ints, present: NDArray[np.bool_]) -> int:
     return rows.attribute(name, FIELD_OF[name], np.where(present, values, 0), present)
-
-
-def _involved(mask: tuple[bool, ...]) -> bytes:
-    return attribute("involved_dim", FIELD_OF["involved_dim"], length_field(1, bytes(mask)))
 
 
 def _group_head(digits: int) -> bytes:

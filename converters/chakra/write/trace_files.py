@@ -89,7 +89,7 @@ class FileWriter:
     def _write_same(self, data: Bytes, ranks: list[int]) -> None:
         source: str | None = None
         for rank in ranks:
-            path = self._path(rank)
+            path = f"{self._folder}/trace.{rank}.et"
             if source is None or not self._link(source, path):
                 self._write_one(path, data)
                 source = path
@@ -101,9 +101,6 @@ class FileWriter:
         """Tell the end."""
         if self._progress is not None:
             self._progress(self._done, self._total)
-
-    def _path(self, rank: int) -> str:
-        return f"{self._folder}/trace.{rank}.et"
 
     def _write_one(self, path: str, data: Bytes) -> None:
         view = data.data

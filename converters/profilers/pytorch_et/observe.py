@@ -65,8 +65,7 @@ def linked(path: Path) -> tuple[Observed, Accesses]:
         world=nodes.world, facts=nodes.facts, op=np.array(nodes.fact, np.int64)[order],
         rank=np.full(len(rows), rank or 0, np.int64), step=step, start=unknown(),
         duration=unknown(), end=unknown(), stream=np.array(nodes.thread, np.int64)[order],
-        parent=parent, launches=unknown(), steps=steps or ("whole trace",),
-        whole=(True,) * max(1, len(steps)), notes=notes,
+        parent=parent, launches=unknown(), steps=steps or ("whole trace",), notes=notes,
     )  # fmt: skip
     accesses = Accesses(
         np.array(nodes.record, np.int64)[order],

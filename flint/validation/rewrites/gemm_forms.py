@@ -53,16 +53,14 @@ def ragged(matching: Matching) -> None:
     rows themselves are summed.
     """
     captured, executed, rules = matching.captured, matching.executed, matching.rules
-    captured_ids = [i for i in matching.unmatched_captured if _is_ragged(captured[i])]
+    captured_ids = [
+        i for i in matching.unmatched_captured if captured[i].name.endswith("ragged_dot")
+    ]
     _, executed_ids = matching.unmatched(OpClass.GEMM)
     keys = [(_dense(captured[i], rules), captured[i].source) for i in captured_ids]
     ran = [(rules.sized_key(executed[j]), executed[j].source) for j in executed_ids]
     for x, y in equal(keys, ran):
         matching.pair(captured_ids[x], executed_ids[y], Evidence.SIZES, RAGGED)
-
-
-def _is_ragged(facts: OpFacts) -> bool:
-    return facts.name.endswith("ragged_dot")
 
 
 def _dense(facts: OpFacts, rules: Rules) -> Hashable:

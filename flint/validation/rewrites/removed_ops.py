@@ -38,7 +38,8 @@ def explain_removed(matching: Matching, iterations: tuple[int, ...] | None) -> N
     if matching.expected is None:
         return
     invariants = Invariants(matching.expected)
-    _spare(CONSTANT, lambda i: _constant(invariants, matching, i), matching)
+    exchanges = [facts.kind.collective for facts in matching.captured]
+    _spare(CONSTANT, lambda i: exchanges[i] and invariants.constant(i), matching)
     # A number that is a constant leaves no trace of the product at all.
     _spare(SCALED, lambda i: _scaled(invariants, matching, i), matching)
     _repetitions(invariants, matching, iterations)
@@ -128,10 +129,6 @@ def _spare(reason: str, removable: Callable[[int], bool], matching: Matching) ->
             if removable(pair[0]) and (instead := next(others, None)) is not None:
                 matching.give_partner(pair, instead)
                 matching.explain(reason, [pair[0]], [])
-
-
-def _constant(invariants: Invariants, matching: Matching, i: int) -> bool:
-    return matching.captured[i].kind.collective and invariants.constant(i)
 
 
 def _scaled(invariants: Invariants, matching: Matching, i: int) -> bool:

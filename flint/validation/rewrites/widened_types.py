@@ -10,7 +10,7 @@ operand was of that type, and had no narrower one that the capture does not have
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -86,7 +86,7 @@ def as_stored(
         best = sorted(types, key=lambda one: (one == facts.dtype, one))[:1]
         if len(types) == 1:  # and of each type as many as there are
             left[place, best[0]] -= 1
-            others = [one for one in _types(known[place]) if one != best[0]]
+            others = {found.dtype for _, _, found in known[place]} - {best[0]}
             best = best if left[place, best[0]] >= 0 or not others else []
         narrow = sorted({one for operand in facts.stored for one in operand})
         compared = best[0] if best else OTHER + ", ".join(narrow) if narrow else ITSELF
@@ -94,10 +94,6 @@ def as_stored(
         other = compared not in (facts.dtype, "bf16")
         typed.append(replace(facts, compared=compared) if other else facts)
     return typed
-
-
-def _types(captured: Iterable[tuple[int, int, OpFacts]]) -> set[str]:
-    return {facts.dtype for _, _, facts in captured}
 
 
 def _alike(facts: OpFacts, rules: Rules) -> Hashable:
@@ -144,15 +140,11 @@ def _was(captured: str, way: list[str], executed: str, stored: set[str], rules: 
     before = set(way)
     if captured not in (executed, "bf16") and captured not in stored:
         return False
-    if captured == "bf16" and _rounded(way) and captured not in (executed, *stored):
+    rounded = way[-1] in ("f32", "f64")  # begins as a wider float, and was none narrower before
+    if captured == "bf16" and rounded and captured not in (executed, *stored):
         return False
     between = {one for one in stored if DTYPE_BITS[one] > DTYPE_BITS.get(captured, 0)}
     return stored - between <= before.union(map(rules.computed_as, before))
-
-
-def _rounded(way: list[str]) -> bool:
-    """Whether a value begins as a wider float than bfloat16, and was not one before."""
-    return way[-1] in ("f32", "f64")
 
 
 def _upstream(expected: Expected, number: int, value: int) -> list[str]:

@@ -18,7 +18,6 @@ from flint.converters.chakra.write.encode import put_varints, varint, varint_wid
 from flint.cost.collectives import collective_cost
 from flint.cost.fitting import fit
 from flint.cost.placement import place
-from flint.cost.roofline import node_seconds
 from flint.cost.systems import load_system
 from flint.execution.peers import Peer, combine
 from flint.graph.building import GraphBuilder, TableBuilder
@@ -29,6 +28,7 @@ from flint.mesh.network_dims import network_dims
 from tests.converters.chakra.write.cases import chain
 from tests.converters.chakra.write.naive_emission import binomial_tree
 from tests.graph.unrolling.random_graphs import TYPE
+from tests.support.roofline import node_seconds
 
 times = st.lists(st.floats(0, 1e-4, allow_subnormal=False), min_size=1, max_size=50)
 
