@@ -14,7 +14,7 @@ import io
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable
 
 import typer
 
@@ -36,11 +36,20 @@ First steps:
   flint inspect out/
   flint simulate out/ --system dgx-h100"""
 
-#: Every command, a module of this package each, in the order of ``flint --help``.
-COMMANDS = (
-    "capture", "convert", "inspect", "check", "diff", "validate", "simulate", "sweep", "targets",
-    "systems",
-)  # fmt: skip
+#: Every command and what it does, in the order of ``flint --help``; the function ``NAME_command``
+#: of the module NAME of this package each.
+COMMANDS = {
+    "capture": "Turn model code into a workload folder with execution traces.",
+    "convert": "Turn a saved program, or profiles, into a workload folder.",
+    "inspect": "Show what is in a workload: ops, work, collectives, loops.",
+    "check": "Check that consumers can run the traces.",
+    "diff": "Compare two workloads.",
+    "validate": "Compare a capture with traces of a real run.",
+    "simulate": "Simulate a step: time, exposed communication, memory.",
+    "sweep": "Simulate many meshes and systems, and find the best.",
+    "targets": "List what the compilers here can compile for.",
+    "systems": "List the known clusters, each figure with its source.",
+}
 
 #: Commands whose modules do not import numpy; they do it themselves, later.
 _WITHOUT_NUMPY = frozenset({"sweep"})
@@ -48,7 +57,7 @@ _WITHOUT_NUMPY = frozenset({"sweep"})
 _WRITING = frozenset({"convert"})
 
 
-def application(commands: Sequence[str] = COMMANDS) -> typer.Typer:
+def application(commands: Iterable[str] = COMMANDS) -> typer.Typer:
     """The command line with some of its commands; the imports of the others are saved."""
     app = typer.Typer(
         name="flint",
@@ -61,7 +70,8 @@ def application(commands: Sequence[str] = COMMANDS) -> typer.Typer:
     )
     app.callback()(_options)
     for name in commands:
-        importlib.import_module(f"flint.cli.{name}").register(app)
+        module = importlib.import_module(f"flint.cli.{name}")
+        app.command(name, short_help=COMMANDS[name])(getattr(module, f"{name}_command"))
     return app
 
 
@@ -131,7 +141,7 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(_run(arguments, debug))
 
 
-def _commands_for(first: str) -> Sequence[str]:
+def _commands_for(first: str) -> Collection[str]:
     """The commands to import for the first argument."""
     if first == "--version":
         return ()

@@ -200,10 +200,3 @@ def _save_logical(workload: Workload, output: Path, seconds: float, json_output:
         f"{output}: the logical program, {nodes:,} nodes with global shapes, no traces\n"
         f"  mesh {workload.mesh}, graph {seconds:.2f} s\n"
     )
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the app."""
-    app.command(
-        "capture", short_help="Turn model code into a workload folder with execution traces."
-    )(capture_command)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -38,13 +38,11 @@ def check_command(
 ) -> int:
     """Check traces over all ranks together; exit status 1 when consumers could not run them."""
     check = registry.converter("chakra-check")
-    report = check(
-        folder,
-        comm_groups=groups,
-        npus_count=_dims(npus) if npus is not None else None,
-    )
+    dims = _dims(npus) if npus is not None else None
+    report = check(folder, comm_groups=groups, npus_count=dims)
     if json_output:
-        print_json(_document(report))
+        counts = {"ok": report.ok, "errors": report.errors, "warnings": report.warnings}
+        print_json(counts | asdict(report))
         return 0 if report.ok else 1
     shown: dict[str, int] = {}
     for finding in report.findings:
@@ -76,24 +74,3 @@ def _dims(text: str) -> tuple[int, ...]:
         return parse_mesh(text).shape
     except UsageError:
         raise UsageError(f"--npus-count {text!r}: expected sizes such as 8,64") from None
-
-
-def _document(report: Any) -> dict[str, Any]:
-    return {
-        "ok": report.ok,
-        "ranks": report.ranks,
-        "size": report.size,
-        "nodes": report.nodes,
-        "distinct_files": report.distinct_files,
-        "errors": report.errors,
-        "warnings": report.warnings,
-        "counts": dict(report.counts),
-        "findings": [asdict(finding) for finding in report.findings],
-        "checked": list(report.checked),
-        "not_checked": dict(report.not_checked),
-    }
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the app."""
-    app.command("check", short_help="Check that consumers can run the traces.")(check_command)

@@ -84,7 +84,9 @@ def convert_command(
         of_programs = options.given() | {"--entry": entry is not None, "--replicas": replicas}
         of_control_flow = {name: of_programs.pop(name) for name in ("--trip-count", "--branch")}
         refuse(of_programs, "for programs: a profile is converted as it ran")
-        if not any(map(_is_jax_profile, files)):
+        from flint.observed.reading import is_jax_profile
+
+        if not any(map(is_jax_profile, files)):
             refuse(of_control_flow, "for programs: PyTorch's traces have no loops or branches")
         workload = _convert_traces(files, et or [], step, mesh, axes, options)
     else:
@@ -115,13 +117,6 @@ def _recorded(files: list[Path]) -> bool:
     return all(recorded)
 
 
-def _is_jax_profile(path: Path) -> bool:
-    """Whether it is a profile of JAX, which has the programs that ran."""
-    if path.is_dir():
-        return next(path.glob("**/*.xplane.pb"), None) is not None
-    return path.name.endswith(".xplane.pb")
-
-
 def _convert_traces(
     files: list[Path],
     et: list[Path],
@@ -141,11 +136,4 @@ def _convert_traces(
         step=step,
         trip_count=by_name("--trip-count", options.trip_count),
         branch=by_name("--branch", options.branch),
-    )
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the app."""
-    app.command("convert", short_help="Turn a saved program, or profiles, into a workload folder.")(
-        convert_command
     )

@@ -126,8 +126,3 @@ def _totals(found: Differences) -> list[Sequence[str]]:
 def _change(old: float, new: float) -> str:
     """A change of a total, where both are known and there is one."""
     return "-" if not old or math.isnan(old + new) else f"{(new - old) / old:+.1%}"
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the app."""
-    app.command("diff", short_help="Compare two workloads.")(diff_command)

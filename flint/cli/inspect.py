@@ -166,10 +166,3 @@ def _node_tables(workload: Workload, program: str | None, top: int | None) -> li
 def _system_of(path: Path) -> str | System:
     """What the folder's traces are for; of a file the default."""
     return traced_system(path) if path.is_dir() else DEFAULT_SYSTEM
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the app."""
-    app.command("inspect", short_help="Show what is in a workload: ops, work, collectives, loops.")(
-        inspect_command
-    )

@@ -212,10 +212,3 @@ def _say(
     for file in files:
         if file is not None:
             sys.stderr.write(f"flint: wrote {file}\n")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("simulate", short_help="Simulate a step: time, exposed communication, memory.")(
-        simulate_command
-    )

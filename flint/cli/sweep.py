@@ -176,10 +176,3 @@ def _engine_options(
     binary = Path(found).absolute() if found else None
     options = {"--engine": engine, **of_its_own, "--astra-sim": binary}
     return tuple(str(part) for item in options.items() if item[1] is not None for part in item)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the app."""
-    app.command("sweep", short_help="Simulate many meshes and systems, and find the best.")(
-        sweep_command
-    )

@@ -110,10 +110,3 @@ def _document(system: System) -> dict[str, Any]:
     document.pop("stated")
     document["figures"] = [item._asdict() for _, stated in _figures(system) for item in stated]
     return document
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("systems", short_help="List the known clusters, each figure with its source.")(
-        systems_command
-    )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-import typer
-
 from flint.capturing.targets import Target, targets
 from flint.cli.options import JsonOption
 from flint.cli.shared import print_json
@@ -42,10 +40,3 @@ def _rows(found: tuple[Target, ...]) -> list[tuple[str, ...]]:
         )
         for target in found
     ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the app."""
-    app.command("targets", short_help="List what the compilers here can compile for.")(
-        targets_command
-    )

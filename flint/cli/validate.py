@@ -75,15 +75,9 @@ def _show(report: object, top: int) -> None:
 
     assert isinstance(report, Report)
     printer = Printer(sys.stdout)
-    optional = ("captured bytes", "executed bytes", "in order")
-    columns = [
-        ("?" if name in optional else "") + (">" if number else "") + name
-        for name, number in CLASS_COLUMNS
-    ]
-    printer.table(Table("classes", columns, class_rows(report)))
+    printer.table(Table("classes", CLASS_COLUMNS, class_rows(report)))
     if times := time_rows(report):
-        headings = [(">" if number else "") + name for name, number in time_columns(report)]
-        printer.table(Table(time_title(report), headings, times))
+        printer.table(Table(time_title(report), time_columns(report), times))
         if report.times.system:
             printer.line(RATIO)
     if report.explained:
@@ -109,10 +103,3 @@ def _show(report: object, top: int) -> None:
     for text, count in report.notes.items():
         printer.line(f"note: {text}" + (f" ({count:,})" if count > 1 else ""))
     printer.line(report.verdict)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the app."""
-    app.command("validate", short_help="Compare a capture with traces of a real run.")(
-        validate_command
-    )

@@ -13,6 +13,7 @@ import base64
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
 
@@ -84,10 +85,12 @@ def table(
     """A table.
 
     Args:
-        columns: names; one that starts with ``>`` holds numbers.
+        columns: names; one that starts with ``>`` holds numbers; ``?`` in front (of what terminals
+            may leave out) means nothing here.
         rows: values or ``Cell``s, one for each column.
         kinds: a CSS class for each row, "best", "bad" or ""; by default none has one.
     """
+    columns = [name.removeprefix("?") for name in columns]
     classes = ["n" if name.startswith(">") else "" for name in columns]
     shown = []
     for number, row in enumerate(rows):
@@ -106,7 +109,7 @@ def bar(parts: Sequence[tuple[str, float, str]], whole: float) -> Markup:
     """One bar with a key below: (name, size, how the size reads) out of ``whole``."""
     drawn = [
         (f"{name}: {shown}", f"{100 * size / whole if whole else 0:.3f}", colour)
-        for (name, size, shown), colour in zip(parts, _cycled(len(parts)), strict=True)
+        for (name, size, shown), colour in zip(parts, cycle(COLOURS), strict=False)
     ]
     names = [(label, colour) for label, _, colour in drawn]
     return Markup("\n").join([_made("bar", drawn), key(names)])
@@ -115,7 +118,3 @@ def bar(parts: Sequence[tuple[str, float, str]], whole: float) -> Markup:
 def key(names: Sequence[tuple[str, str]]) -> Markup:
     """What the colours mean: (name, colour)."""
     return _made("key", names)
-
-
-def _cycled(count: int) -> list[str]:
-    return [COLOURS[number % len(COLOURS)] for number in range(count)]

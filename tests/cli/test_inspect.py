@@ -9,10 +9,9 @@ from pathlib import Path
 
 import networkx as nx
 import pytest
-import typer
 from typer.testing import CliRunner, Result
 
-from flint.cli.inspect import register
+from flint.cli import application
 from flint.cli.tables import Printer, Table
 from flint.errors import FlintError, UsageError
 from flint.host.readable import human_flops
@@ -22,9 +21,7 @@ SAVED = Path(__file__).parents[1] / "data" / "stablehlo"
 
 @pytest.fixture
 def run() -> object:
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    register(app)
+    app = application(["inspect"])
 
     def invoke(*arguments: str | Path) -> Result:
         result = CliRunner().invoke(app, ["inspect", *map(str, arguments)])

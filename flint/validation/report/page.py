@@ -21,16 +21,13 @@ RATIO = (
     "same ops"
 )
 
-#: Heading, and whether it is a number.
+#: As tables have them: ``>`` stands before numbers, ``?`` before what a narrow terminal leaves out.
 CLASS_COLUMNS = (
-    ("class", False), ("captured", True), ("executed", True), ("matched", True),
-    ("by name", True), ("explained", True), ("in order", True), ("captured bytes", True),
-    ("executed bytes", True),
+    "class", ">captured", ">executed", ">matched", ">by name", ">explained", "?>in order",
+    "?>captured bytes", "?>executed bytes",
 )  # fmt: skip
-_TIME_COLUMNS = (
-    ("class", False), ("measured", True), ("of matched ops", True), ("waiting", True),
-)  # fmt: skip
-_MODEL_COLUMNS = (("modelled", True), ("ratio", True))
+_TIME_COLUMNS = ("class", ">measured", ">of matched ops", ">waiting")
+_MODEL_COLUMNS = (">modelled", ">ratio")
 
 
 def class_rows(report: Report) -> list[list[str]]:
@@ -55,7 +52,7 @@ def class_rows(report: Report) -> list[list[str]]:
     return rows
 
 
-def time_columns(report: Report) -> tuple[tuple[str, bool], ...]:
+def time_columns(report: Report) -> tuple[str, ...]:
     """Headings of the table of times."""
     return _TIME_COLUMNS + _MODEL_COLUMNS if report.times.system else _TIME_COLUMNS
 
@@ -103,11 +100,11 @@ def page(report: Report) -> str:
         paragraph(report.verdict, f"verdict {'ok' if report.ok else 'bad'}"),
         paragraph(f"{_few(report.traces)}; {_few(sorted(set(report.step)))}"),
         heading("Classes"),
-        table(_names(CLASS_COLUMNS), class_rows(report)),
+        table(CLASS_COLUMNS, class_rows(report)),
     ]
     if times := time_rows(report):
         title = time_title(report)
-        parts += [heading(title[0].upper() + title[1:]), table(_names(time_columns(report)), times)]
+        parts += [heading(title[0].upper() + title[1:]), table(time_columns(report), times)]
         if report.times.system:
             parts.append(paragraph(RATIO))
     if report.explained:
@@ -127,7 +124,8 @@ def page(report: Report) -> str:
     warned: list[str] = []
     notes: list[str] = []
     for text, count in report.notes.items():
-        (warned if text.startswith(WARNED) else notes).append(_counted(text, count))
+        counted = f"{text} ({count:,})" if count > 1 else text
+        (warned if text.startswith(WARNED) else notes).append(counted)
     parts += _list("What the capture left out or assumed", [t.removeprefix(WARNED) for t in warned])
     parts.append(
         paragraph(f"{report.edges:,} dependencies checked, {report.contradicted:,} reversed.")
@@ -137,18 +135,10 @@ def page(report: Report) -> str:
     return document("Validation", parts)
 
 
-def _names(columns: Sequence[tuple[str, bool]]) -> list[str]:
-    return [f">{name}" if number else name for name, number in columns]
-
-
 def _few(names: Sequence[str]) -> str:
     """The first of many names, and how many there are."""
     shown = ", ".join(names[:_SHOWN])
     return f"{shown}, ... ({len(names):,})" if len(names) > _SHOWN else shown
-
-
-def _counted(text: str, count: int) -> str:
-    return f"{text} ({count:,})" if count > 1 else text
 
 
 def _list(title: str, texts: Sequence[str]) -> list[Markup]:
