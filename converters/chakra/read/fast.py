@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from flint.converters.chakra import et_def_pb2 as pb
 from flint.converters.chakra.read.trace import INT_ATTRIBUTES, Csr, Trace
 from flint.converters.chakra.schema import FIELD_OF, NodeField, ValueField
+from flint.mesh.ragged import segments
 
 Ints: TypeAlias = NDArray[np.int64]
 Words: TypeAlias = NDArray[np.uint64]
@@ -346,9 +347,7 @@ def _packed(data: NDArray[np.uint8], begin: Ints, end: Ints) -> Csr:
     """Decode one packed list of varints per node."""
     length = end - begin
     first = np.cumsum(length) - length
-    total = int(length.sum())
-    position = np.repeat(begin - first, length) + np.arange(total)
-    stream = data[position]
+    stream = data[segments(begin, length)]
     last = stream < 0x80
     row_end = np.flatnonzero(length > 0)
     if not np.all(last[(first + length - 1)[row_end]]):

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from flint.converters.chakra.read.fast import decode_plain
 from flint.converters.chakra.read.trace import INT_ATTRIBUTES, Csr, Trace
+from flint.mesh.ragged import segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +85,7 @@ def _same_lists(base: Csr, part: Csr, rows: NDArray[np.int64]) -> bool:
     length = np.diff(part.start)
     if not np.array_equal(np.diff(base.start)[rows], length):
         return False
-    position = np.repeat(base.start[rows] - part.start[:-1], length) + np.arange(part.start[-1])
-    return np.array_equal(base.ids[position], part.ids)
+    return np.array_equal(base.ids[segments(base.start[rows], length)], part.ids)
 
 
 def _column(base: Any, part: Any, rows: NDArray[np.int64]) -> Any:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.converters.chakra.schema import ATTR_NAME_FIELD, NodeField, ValueField
+from flint.mesh.ragged import segments
 
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
@@ -185,8 +186,7 @@ class _Text:
             for offset in range(int(lengths[0])):
                 out[target + offset] = self.flat[source + offset]
             return
-        within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        out[np.repeat(target, lengths) + within] = self.flat[np.repeat(source, lengths) + within]
+        out[segments(target, lengths)] = self.flat[segments(source, lengths)]
 
 
 class _Numbers:
