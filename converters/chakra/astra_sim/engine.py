@@ -27,13 +27,11 @@ from flint.converters.chakra.astra_sim.run import AstraSimRun, astra_sim_binary,
 from flint.cost.hardware import System
 from flint.cost.systems import load_system, system_names
 from flint.errors import UsageError
-from flint.graph.graph import WorkloadGraph
 from flint.passes.what_if import Chosen, parse_passes
 from flint.simulation.preparing import as_it_runs
 from flint.simulation.result import Figures, ProgramResult, SimulationResult
 from flint.simulation.running import simulate as simulate_embedded
 from flint.workload.folder import chained_by, is_workload_folder, read_document, traced_system
-from flint.workload.programs import Program
 from flint.workload.reducing import stands_for
 from flint.workload.saving import save
 from flint.workload.workload import Workload
@@ -182,16 +180,15 @@ def _traces(
         place = Path(scratch) / "workload"
         left: dict[str, int] = {}  # the embedded engine, which simulates the same, tells it
         graphs = as_it_runs(workload, granularity, left)
-        programs = tuple(map(_with_graph, workload.programs, graphs))
+        programs = tuple(
+            replace(program, graph=graph)
+            for program, graph in zip(workload.programs, graphs, strict=True)
+        )
         save(
             replace(workload, programs=programs), place, system=system, granularity=granularity,
             passes=passes, announce=announce,
         )  # fmt: skip
         yield place
-
-
-def _with_graph(program: Program, graph: WorkloadGraph) -> Program:
-    return replace(program, graph=graph)
 
 
 def _result(

@@ -18,10 +18,10 @@ they print has grown: `sys[0] finished, 70 cycles`, from November 2024 on (pull 
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
@@ -33,6 +33,7 @@ import numpy as np
 
 from flint.converters.chakra.network import read_json_object, read_npus_count
 from flint.errors import FlintError, UsageError
+from flint.host.child_processes import kill_group, signal_name
 from flint.mesh.ranks import from_mask
 
 BINARY_VARIABLE: Final = "FLINT_ASTRA_SIM"
@@ -152,9 +153,7 @@ def run_astra_sim(
             and some ranks did not finish; the message names them.
     """
     command = astra_sim_command(folder, astra_sim_binary(binary))
-    size = 1
-    for extent in read_npus_count(folder / "astra-sim" / "network.yml"):
-        size *= extent
+    size = math.prod(read_npus_count(folder / "astra-sim" / "network.yml"))
     started = time.monotonic()
     # It writes log files into its working directory: that must not be the user's.
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile() as output:
@@ -199,7 +198,7 @@ def _run(
         return None
     finally:
         if process.poll() is None:  # the time is over, or somebody pressed Ctrl-C
-            os.killpg(process.pid, signal.SIGKILL)
+            kill_group(process.pid)
             process.wait()
 
 
@@ -216,9 +215,7 @@ def _failure(status: int | None, lost: np.ndarray, text: bytes, time_limit: floa
     said = _last_words(text)
     if missing == size and (status or not said):
         how = (
-            f"was ended by {signal.Signals(-status).name}"
-            if -status in set(signal.Signals)
-            else f"ended with status {status}"
+            f"was ended by {signal_name(-status)}" if status < 0 else f"ended with status {status}"
         )
         words = f"; its last line: {said}" if said else " and printed nothing"
         return f"ASTRA-sim {how} and no rank finished{words}{_advice(text)}"
