@@ -16,7 +16,6 @@ nothing later can come in between.
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 
 from flint.errors import FlintError
 from flint.graph.graph import NODE_COLUMNS, WORK_COLUMNS, Ints, WorkloadGraph
+from flint.graph.ready_order import ready_order
 from flint.passes.columns import distinct, gathered, pointer, row_of_entry, total_by_row
 from flint.passes.order_edges import with_edges
 
@@ -117,32 +117,12 @@ def _issue_rank(graph: WorkloadGraph, cluster: Ints, clusters: int) -> Ints:
     if bool((last[source] < last[target]).all()):
         order = np.argsort(last)
     else:
-        order = _list_order(last, source, target)
+        order = np.array(ready_order(last.tolist(), source, target), np.int64)
+        if len(order) != clusters:
+            raise FlintError(f"{clusters - len(order)} clusters of nodes wait for each other")
     rank = np.empty(clusters, dtype=np.int64)
     rank[order] = np.arange(clusters)
     return rank
-
-
-def _list_order(last: Ints, source: Ints, target: Ints) -> Ints:
-    """Clusters ordered by ``last`` as far as the edges allow; ``source`` is sorted."""
-    clusters = len(last)
-    ends = np.searchsorted(source, np.arange(clusters + 1)).tolist()
-    targets = target.tolist()
-    missing = np.bincount(target, minlength=clusters).tolist()
-    priority = last.tolist()
-    ready = [(priority[c], c) for c in range(clusters) if not missing[c]]
-    heapq.heapify(ready)
-    order: list[int] = []
-    while ready:
-        _, current = heapq.heappop(ready)
-        order.append(current)
-        for j in range(ends[current], ends[current + 1]):
-            missing[targets[j]] -= 1
-            if not missing[targets[j]]:
-                heapq.heappush(ready, (priority[targets[j]], targets[j]))
-    if len(order) != clusters:
-        raise FlintError(f"{clusters - len(order)} clusters of nodes wait for each other")
-    return np.array(order, dtype=np.int64)
 
 
 def _results(graph: WorkloadGraph, place: Ints, clusters: int) -> tuple[Ints, Ints, Ints]:

@@ -60,7 +60,7 @@ def convert_traces(
         execution_traces: execution traces of the run that the Kineto traces are of, or folders.
         mesh: device grid; default: one axis of all ranks.
         axes: names of the mesh axes.
-        step: the step to convert, ``ProfilerStep#4`` or ``4``; default: the last whole one.
+        step: the step to convert, ``ProfilerStep#4`` or ``4``; default: the last one.
         trip_count, branch: of JAX programs, as for ``flint.convert``.
 
     Raises:

@@ -10,13 +10,15 @@ traced must agree on each; of ranks without a trace that is all that is known.
 
 from __future__ import annotations
 
-import heapq
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+
 from flint.errors import FlintError
+from flint.graph.ready_order import ready_order
 from flint.post_execution.exchanges import Exchange, shown_group
 
 
@@ -113,25 +115,13 @@ def _check_counts(counts: Mapping[int, Mapping[tuple[object, ...], int]]) -> Non
 def _common_order(chains: list[list[int]], found: Sequence[Exchange]) -> list[int]:
     """An order of all meetings that contradicts no rank's own."""
     count = len(found)
-    missing = [0] * count
-    later: list[list[int]] = [[] for _ in range(count)]
     place = [0.0] * count
     for sequence in chains:
         for at, meeting in enumerate(sequence):
             place[meeting] = max(place[meeting], at / len(sequence))
-        for before, after in pairwise(sequence):
-            later[before].append(after)
-            missing[after] += 1
-    ready = [(place[i], i) for i in range(count) if not missing[i]]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        _, meeting = heapq.heappop(ready)
-        order.append(meeting)
-        for after in later[meeting]:
-            missing[after] -= 1
-            if not missing[after]:
-                heapq.heappush(ready, (place[after], after))
+    pairs = [pair for sequence in chains for pair in pairwise(sequence)]
+    before, after = np.array(pairs, np.int64).reshape(-1, 2).T
+    order = ready_order(place, before, after)
     if len(order) < count:
         stuck = sorted(set(range(count)) - set(order))
         raise FlintError(

@@ -9,12 +9,12 @@ what it waits for, and what waits for it, lets it.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping
 
 import numpy as np
 
 from flint.graph.graph import WorkloadGraph
+from flint.graph.ready_order import ready_order
 from flint.passes.order import predecessors
 from flint.passes.permute import permuted
 
@@ -26,20 +26,12 @@ def reissued(graph: WorkloadGraph, keys: Mapping[int, float]) -> WorkloadGraph:
         graph: a block in issue order.
         keys: node -> place; nodes that are not named keep their own number.
     """
-    waits_for = [set(makers) - {-1} for makers in predecessors(graph)]
-    users: list[list[int]] = [[] for _ in range(len(graph))]
-    missing = [len(makers) for makers in waits_for]
-    for node, makers in enumerate(waits_for):
-        for maker in makers:
-            users[maker].append(node)
-    ready = [(keys.get(node, node), node) for node in range(len(graph)) if not missing[node]]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        _, node = heapq.heappop(ready)
-        order.append(node)
-        for user in users[node]:
-            missing[user] -= 1
-            if not missing[user]:
-                heapq.heappush(ready, (keys.get(user, user), user))
+    pairs = [
+        (maker, node)
+        for node, makers in enumerate(predecessors(graph))
+        for maker in makers
+        if maker >= 0
+    ]
+    before, after = np.array(pairs, np.int64).reshape(-1, 2).T
+    order = ready_order([keys.get(node, node) for node in range(len(graph))], before, after)
     return permuted(graph, np.array(order, dtype=np.int64))
