@@ -19,7 +19,7 @@ from flint.observed.reading import expanded, read_trace
 from flint.observed.steps import MEAN, choose
 from flint.validation.comparison import Comparison
 from flint.validation.expected.modelled import Modelled
-from flint.validation.expected.programs import compared, is_light
+from flint.validation.expected.programs import NOT_COMPARED, compared, is_light, is_move
 from flint.validation.report.report import Report
 from flint.validation.report.sanity_checks import conclude
 from flint.validation.rewrites.branches import OtherBranches
@@ -59,6 +59,9 @@ def validate(
     if system is not None:
         modelled = Modelled.of(system, workload.mesh.size)
         report.times.system = modelled.system.name
+    moves = sum(map(is_move, workload.programs[0].calls))
+    if moves:
+        report.note(NOT_COMPARED, moves)
     meetings = Meetings()
     parts = [(part, asked, OtherBranches(part)) for part, asked in compared(workload)]
     for path in files:

@@ -112,7 +112,8 @@ def capture_sequence(prepared: Prepared, recording: Recording, compilers: Compil
             )
         )
         warnings |= program.module.warnings
-    if unsharded == len(recording.calls) and prepared.mesh.size > 1:
+    spread = any(item is not None and any(item.spec) for item in where.values())
+    if unsharded and not spread:
         warnings[NOT_SHARDED] = 1
     workload = workload_of_calls(
         modules,
@@ -162,7 +163,13 @@ def _made(prepared: Prepared, lowered: Lowered, compilers: Compilers, call: Call
     walked = compilers.walked(program, lowered)
     if prepared.request.level is Level.LOGICAL:  # no compiler has chosen anything
         return _Made(program, walked, (None,) * call.results)
-    return _Made(program, walked, tuple(placements(program.saved[0], prepared.mesh, call.results)))
+    stated = placements(program.saved[0], prepared.mesh, call.results)
+    if prepared.mesh.size > 1 and None in stated:
+        program.module.warnings[
+            "the compiler does not say how a program's results are sharded: the next program is "
+            "compiled as if that was its choice"
+        ] = 1
+    return _Made(program, walked, tuple(stated))
 
 
 def _shardings(prepared: Prepared, call: Called, where: Mapping[Origin, Any]) -> list[Any]:

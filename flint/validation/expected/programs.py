@@ -8,6 +8,7 @@ own runs; one that the step calls several times is compared once.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,6 +23,9 @@ from flint.observed.columns import Observed
 from flint.passes.in_sequence import alone
 from flint.workload.programs import Call, Program
 from flint.workload.workload import Workload
+
+_MOVE = re.compile(r"device_put(_\d+)?")
+NOT_COMPARED = "jax.device_put, which copies within one process: not compared"
 
 
 def compared(workload: Workload) -> Iterator[tuple[Workload, tuple[str, int] | None]]:
@@ -39,13 +43,18 @@ def compared(workload: Workload) -> Iterator[tuple[Workload, tuple[str, int] | N
     names: Counter[str] = Counter()
     for number, call in enumerate(calls):
         module = call.module[0] if call.module else b""
-        if module in seen:
+        if module in seen or is_move(call):
             continue
         seen.add(module)
         name = _name(call)
         programs = tuple(_part(program, number) for program in workload.programs)
         yield replace(workload, programs=programs), (name, names[name])
         names[name] += 1
+
+
+def is_move(call: Call) -> bool:
+    """Whether it only moves an array: a program in a cluster, copies within one process."""
+    return not call.jitted and _MOVE.fullmatch(call.name) is not None
 
 
 def is_light(part: Workload, trace: Observed) -> bool:

@@ -236,3 +236,10 @@ def test_another_sharding_than_the_next_jit_was_given_is_an_error_as_in_a_run():
 
     with pytest.raises(FlintError, match=r"Sharding passed to jit does not match"):
         sequence_steps.captured(step).capture()
+
+
+def test_a_sequence_in_which_nothing_is_sharded_says_so():
+    x = jax.ShapeDtypeStruct((64, 64), "float32")
+    step = flint.capture(lambda x: jax.jit(lambda y: y @ y)(jax.jit(lambda x: x + 1)(x)), mesh=(8,))
+    workload = step.capture(x)
+    assert list(workload.warnings) == ["nothing is sharded: every rank does the whole step"]
