@@ -85,6 +85,27 @@ def tensors_of(dims: Sequence[Any], types: Sequence[Any]) -> list[list[Tensor]]:
     return found
 
 
+#: Reductions as functional collectives name them -> StableHLO's name; an average is a sum that is
+#: divided (torch/csrc/distributed/c10d/Functional.cpp).
+_REDUCTIONS = {
+    "sum": "add", "avg": "add", "max": "maximum", "min": "minimum", "product": "multiply",
+    "band": "and", "bor": "or", "bxor": "xor",
+}  # fmt: skip
+
+
+def functional_reduction(name: str, values: object) -> str:
+    """What a functional collective reduces with: its first text; "" where none is recorded.
+
+    Args:
+        name: of the op; c10d's own ops have an object there that profilers do not look into.
+        values: of its arguments.
+    """
+    if not name.startswith(("_c10d_functional::", "c10d_functional::")):
+        return ""
+    texts = (item for item in values if isinstance(item, str)) if isinstance(values, list) else ()
+    return next((_REDUCTIONS[item.lower()] for item in texts if item.lower() in _REDUCTIONS), "")
+
+
 def op_facts(name: str, arguments: list[list[Tensor]] | None, group: Any = None) -> OpFacts:
     """What is known of an op that is no NCCL record.
 

@@ -45,6 +45,14 @@ def validate_command(
         Path | None, typer.Option("--html", help="Write the report as an HTML page.")
     ] = None,
     top: Annotated[int, typer.Option("--top", min=0, help="Number of differences to show.")] = 10,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict",
+            help="Exit status 1 also where the traces do not tell a fact of a captured op (group, "
+            "reduce op, element type, sizes).",
+        ),
+    ] = False,
     json_output: JsonOption = False,
 ) -> int:
     """Compare a capture with traces of a real run; exit status 1 where it differs."""
@@ -59,14 +67,14 @@ def validate_command(
         print_json(report.to_json())
     else:
         _show(report, top)
-    return 0 if report.ok else 1
+    return 0 if report.ok and not (strict and report.not_told) else 1
 
 
 def _show(report: object, top: int) -> None:
     from flint.validation.report.page import (
         CLASS_COLUMNS,
-        RATIO,
         class_rows,
+        ratio_note,
         time_columns,
         time_rows,
         time_title,
@@ -79,7 +87,10 @@ def _show(report: object, top: int) -> None:
     if times := time_rows(report):
         printer.table(Table(time_title(report), time_columns(report), times))
         if report.times.system:
-            printer.line(RATIO)
+            printer.line(ratio_note(report))
+    if report.not_told:
+        untold = [(fact, f"{count:,}") for fact, count in report.not_told.items()]
+        printer.table(Table("not told by the traces", ("fact", ">captured ops"), untold))
     if report.explained:
         rows = [(reason, f"{count:,}") for reason, count in sorted(report.explained.items())]
         printer.table(Table("explained differences", ("reason", ">pairs"), rows))

@@ -1,9 +1,10 @@
 """What a trace has of an op outside of its own row: the op around it, the kernels of others.
 
-The idea: profilers record a collective at several levels, and only one of them may name the group;
-a kernel may be launched for several collectives at once, or by no op at all.
+The idea: profilers record a collective at several levels, and only one of them may name the group,
+the reduction or the element type; a kernel may be launched for several collectives at once, or by
+no op at all.
 
-    facts = with_outer_groups(trace, rows)
+    facts = with_outer_facts(trace, rows)
     without_kernel(trace, rows)      # positions of collectives that were asked for and never ran
 """
 
@@ -22,21 +23,33 @@ TOGETHER = "collectives issued as one batch, whose kernel no single op launched"
 _DEPTH = 8
 
 
-def with_outer_groups(trace: Observed, rows: Ints) -> list[OpFacts]:
-    """Facts of some rows; a collective's group is the one that an op around it names."""
+def with_outer_facts(trace: Observed, rows: Ints) -> list[OpFacts]:
+    """Facts of some rows; of a collective also what only an op around it names."""
     found = []
-    known: dict[tuple[int, tuple[int, ...]], OpFacts] = {}
+    known: dict[tuple[OpFacts, OpFacts], OpFacts] = {}
     for row, number in zip(rows.tolist(), trace.op[rows].tolist(), strict=True):
         facts = trace.facts[number]
-        if facts.kind.collective and facts.group is None:
-            for around in _around(trace, row)[1:]:
-                outer = trace.facts[int(trace.op[around])]
-                if outer.group is not None and _calls(outer, facts):
-                    key = number, outer.group
-                    facts = known.setdefault(key, replace(facts, group=outer.group))
-                    break
+        for around in _around(trace, row)[1:] if facts.kind.collective else ():
+            outer = trace.facts[int(trace.op[around])]
+            if _calls(outer, facts):
+                key = facts, outer
+                if key not in known:
+                    known[key] = _completed(facts, outer)
+                facts = known[key]
         found.append(facts)
     return found
+
+
+def _completed(facts: OpFacts, outer: OpFacts) -> OpFacts:
+    """A collective with what the op that calls it says more."""
+    if facts.parts is None and outer.parts is not None:
+        facts = replace(facts, operands=outer.operands, parts=outer.parts)
+    return replace(
+        facts,
+        dtype=facts.dtype or outer.dtype,
+        group=outer.group if facts.group is None else facts.group,
+        reduction=facts.reduction or outer.reduction,
+    )
 
 
 def _calls(outer: OpFacts, facts: OpFacts) -> bool:

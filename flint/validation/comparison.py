@@ -15,7 +15,7 @@ from flint.observed.columns import Ints, Observed, Taken
 from flint.observed.group_lookup import (
     TOGETHER,
     launched_together,
-    with_outer_groups,
+    with_outer_facts,
     without_kernel,
 )
 from flint.observed.op_text import described
@@ -25,6 +25,7 @@ from flint.validation.expected.chakra_words import as_in_chakra
 from flint.validation.expected.modelled import Modelled
 from flint.validation.expected.ops import Expected, expected_of
 from flint.validation.matching.equivalence import rules_for
+from flint.validation.matching.not_told import WHOLE
 from flint.validation.matching.pairing import Matching
 from flint.validation.report.rank_report import add_counts, add_differences, add_edges
 from flint.validation.report.report import Difference, Report
@@ -80,13 +81,15 @@ class Comparison:
         rows, time = self._with_kernels(rows, time)
         self._add_faults()
         self._add_types()
-        executed = with_outer_groups(trace, rows)
+        executed = with_outer_facts(trace, rows)
         captured, expected = self.expected.captured, self.expected
         if trace.form == "chakra":
             captured, expected, untold = as_in_chakra(
                 captured, executed, expected, rank, recorded=report.comparable
             )
             report.untold += untold
+            if untold:
+                report.not_told[WHOLE] = report.not_told.get(WHOLE, 0) + untold
         rules = rules_for(
             executed, recorded=report.comparable, backend=trace.backend, rooted=self.rooted
         )

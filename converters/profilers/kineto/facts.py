@@ -18,6 +18,7 @@ from flint.converters.profilers.kineto.events import GloosWork
 from flint.converters.profilers.torch_ops import (
     bytes_of,
     comms_facts,
+    functional_reduction,
     old_record,
     op_facts,
     peer_in_group,
@@ -63,7 +64,8 @@ def facts_of(name: str, args: dict[str, Any], groups: Groups) -> OpFacts:
         group = _functional_group(args, groups.ranks)
         if group is None and facts.kind not in (OpClass.SEND, OpClass.RECV):
             group = groups.one_of(members)
-        facts = replace(facts, group=group, members=members)
+        reduction = functional_reduction(name, args.get("Concrete Inputs"))
+        facts = replace(facts, group=group, members=members, reduction=reduction)
     if facts.kind in (OpClass.SEND, OpClass.RECV):
         concrete = args.get("Concrete Inputs")
         said = concrete[2] if isinstance(concrete, list) and len(concrete) > 2 else None

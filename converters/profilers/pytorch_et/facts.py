@@ -13,6 +13,7 @@ from typing import Any
 
 from flint.converters.profilers.torch_ops import (
     comms_facts,
+    functional_reduction,
     groups_of,
     old_record,
     op_facts,
@@ -106,6 +107,8 @@ def facts_of(
         )
         group = groups.get(texts[-1]) if texts else None
     facts = op_facts(name, tensors_of(shapes, types), group)
+    if reduction := functional_reduction(name, inputs.get("values")):
+        facts = replace(facts, reduction=reduction)
     if facts.kind.collective and len(facts.operands or ()) >= _CUT_AT:
         facts = replace(facts, operands=None, parts=None)
     if facts.kind in (OpClass.SEND, OpClass.RECV):

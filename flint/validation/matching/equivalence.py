@@ -18,7 +18,7 @@ from flint.observed.columns import Gemm, OpFacts, Tensor
 from flint.observed.selection import plain_name
 
 MESSAGES = (OpClass.SEND, OpClass.RECV)
-_REDUCING = (OpClass.ALL_REDUCE, OpClass.REDUCE_SCATTER)
+REDUCING = (OpClass.ALL_REDUCE, OpClass.REDUCE_SCATTER)
 
 #: What XLA's CPU backend has no arithmetic for -> what it uses in its place and calls it by
 #: (float normalization in xla/service/cpu/cpu_compiler.cc).
@@ -131,8 +131,8 @@ class Rules:
     def contradicts(self, captured: OpFacts, executed: OpFacts) -> bool:
         """Whether a trace shows something of an op that is not so captured and that no key holds.
 
-        The group and the element type of a collective, the receiver of a message, and, in a class
-        of which some ops have no sizes, those of the others.
+        The group, the reduction and the element type of a collective, the receiver of a message,
+        and, in a class of which some ops have no sizes, those of the others.
         """
         if self.kind(executed) in self.by_name and self._other_sizes(captured, executed):
             return True
@@ -149,6 +149,8 @@ class Rules:
             to_one = executed.kind == OpClass.COLLECTIVE_PERMUTE
             if executed.members >= 0 and not to_one and len(captured.group) != executed.members:
                 return True
+        if captured.reduction and executed.reduction and captured.reduction != executed.reduction:
+            return True
         return self._other_type(captured, executed)
 
     def _other_sizes(self, captured: OpFacts, executed: OpFacts) -> bool:
@@ -254,7 +256,7 @@ def rules_for(
         rooted=rooted,
         distinct=not recorded
         and all(
-            facts.dtype and (facts.reduction or facts.kind not in _REDUCING)
+            facts.dtype and (facts.reduction or facts.kind not in REDUCING)
             for facts in collectives
         ),
         convolved=not recorded

@@ -16,10 +16,19 @@ from flint.validation.report.report import WARNED, Report, ordered
 #: So many traces and steps are named.
 _SHOWN = 4
 
-RATIO = (
-    "ratio: measured time of matched ops, without waiting for other ranks, by modelled time of the "
-    "same ops"
-)
+_RATIO = "ratio: measured time of matched ops{without}, by modelled time of the same ops{but}"
+#: What a ratio leaves out, by whether it is known how long collectives waited for other ranks: of
+#: all, of some, of none (None of a step without collectives).
+_WAITING = {
+    None: ("", ""),
+    "all": (", without waiting for other ranks", ""),
+    "some": (
+        ", without waiting for other ranks",
+        "; messages, collectives of which one rank alone was traced, and those whose partner is "
+        "not certain are measured with their waiting",
+    ),
+    "none": ("", "; the measured time of collectives includes their waiting for other ranks"),
+}
 
 #: As tables have them: ``>`` stands before numbers, ``?`` before what a narrow terminal leaves out.
 CLASS_COLUMNS = (
@@ -50,6 +59,16 @@ def class_rows(report: Report) -> list[list[str]]:
             ]
         )
     return rows
+
+
+def ratio_note(report: Report) -> str:
+    """What the ratio is of, below the table of times."""
+    times = report.times
+    known = None
+    if times.collectives:
+        known = "none" if not times.met else "all" if times.met == times.collectives else "some"
+    without, but = _WAITING[known]
+    return _RATIO.format(without=without, but=but)
 
 
 def time_columns(report: Report) -> tuple[str, ...]:
@@ -106,7 +125,10 @@ def page(report: Report) -> str:
         title = time_title(report)
         parts += [heading(title[0].upper() + title[1:]), table(time_columns(report), times)]
         if report.times.system:
-            parts.append(paragraph(RATIO))
+            parts.append(paragraph(ratio_note(report)))
+    if report.not_told:
+        untold = [[fact, f"{count:,}"] for fact, count in report.not_told.items()]
+        parts += [heading("Not told by the traces"), table(("fact", ">captured ops"), untold)]
     if report.explained:
         rows = [[reason, f"{count:,}"] for reason, count in sorted(report.explained.items())]
         parts += [heading("Explained differences"), table(("reason", ">pairs"), rows)]

@@ -14,6 +14,7 @@ from flint.observed.op_text import described
 from flint.observed.selection import plain_name
 from flint.validation.expected.dependencies import contradictions
 from flint.validation.matching.equivalence import MESSAGES
+from flint.validation.matching.not_told import not_told
 from flint.validation.matching.pairing import Evidence, Matching
 from flint.validation.report.report import Difference, Report
 
@@ -51,6 +52,10 @@ def add_counts(report: Report, matching: Matching) -> None:
         else:
             count.matched += 1
         count.of_any_group += rules.of_unknown_group(captured[i], executed[j])
+        if captured[i].kind.must_match:
+            by_name = evidence == Evidence.NAME
+            for fact in not_told(rules, captured[i], executed[j], by_name=by_name):
+                report.not_told[fact] = report.not_told.get(fact, 0) + 1
         report.identified += evidence == Evidence.IDENTITY
     for kind, number in matching.in_order.items():
         report.of(kind).in_order += number

@@ -12,12 +12,15 @@ from typing import Any
 
 from flint.observed.classes import OpClass
 from flint.observed.clocks import Clock
+from flint.validation.matching.not_told import GROUP, PEER, SIZES, WHOLE
 from flint.validation.report.times import ClassTime, Times
 
 #: Differences that are kept word by word; all are counted.
 MAX_LISTED = 200
 #: Begins notes of what the capture has warned of, which a report that differs has.
 WARNED = "the capture warns: "
+#: Facts for which the verdict has a sentence of its own when the traces do not tell them.
+_WORDED = frozenset({SIZES, GROUP, PEER, WHOLE})
 
 
 @dataclass(slots=True)
@@ -95,6 +98,8 @@ class Report:
         contradicted: how many such edges.
         untold: captured collectives, GEMMs, convolutions and attentions with which nothing in
             the traces can be compared.
+        not_told: fact ("group", "reduce op", ...) -> captured ops of which the traces do not tell
+            it, so that it may be another one (``matching.not_told``).
         notes: what the traces do not have, with counts; where they differ, also the capture's
             warnings (``WARNED``).
         times: measured and modelled.
@@ -116,6 +121,7 @@ class Report:
     contradictions: list[str] = field(default_factory=list)
     contradicted: int = 0
     untold: int = 0
+    not_told: dict[str, int] = field(default_factory=dict)
     notes: dict[str, int] = field(default_factory=dict)
     times: Times = field(default_factory=Times)
     clocks: list[Clock] = field(default_factory=list)
@@ -180,6 +186,9 @@ class Report:
                     f"agrees: of {total:,} collectives, GEMMs, convolutions and attentions "
                     f"{sized:,} ran as captured, {without:,} have no partner for a named reason"
                 )
+            if facts := {k: n for k, n in self.not_told.items() if k not in _WORDED}:
+                listed = ", ".join(f"{fact} ({count:,})" for fact, count in facts.items())
+                text += f"; not told: {listed}"
             if self.others:
                 text += f"; {self.others:,} lighter ops differ"
         else:
@@ -210,6 +219,7 @@ class Report:
             "contradicted": self.contradicted,
             "contradictions": self.contradictions,
             "untold": self.untold,
+            "not_told": self.not_told,
             "notes": self.notes,
             "times": self._times_to_json(),
             "clocks": [asdict(clock) for clock in self.clocks],

@@ -130,6 +130,7 @@ def conclude(report: Report, workload: Workload, meetings: Meetings) -> None:
             report.note(text)
         for (kind, _, _), ranks in meetings.waiting().items():
             report.times.of(kind).waiting += sum(ranks.values()) * 1e-9
+            report.times.met += len(ranks)
     if report.times.system and not report.times.known:
         report.note("the traces have no times to compare modelled times with")
     missing = np.setdiff1d(np.arange(workload.mesh.size), report.ranks)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.observed.classes import OpClass
+from flint.observed.columns import OpFacts
 from flint.validation.matching.pairing import Matching
 
 _NANO = 1e-9
@@ -57,12 +58,16 @@ class Times:
         classes: per class.
         ranks: how many ranks they are summed over.
         steps: the mean of how many steps they are, the least over ranks.
+        collectives: measured collectives of several ranks that have a partner.
+        met: of these, those whose waiting is known: another rank of the same one was traced.
     """
 
     system: str = ""
     classes: dict[OpClass, ClassTime] = field(default_factory=dict)
     ranks: int = 0
     steps: int = 1
+    collectives: int = 0
+    met: int = 0
 
     def of(self, kind: OpClass) -> ClassTime:
         """The times of a class, made on first use."""
@@ -97,6 +102,7 @@ class Times:
             time = self.of(matching.captured[i].kind)
             if j not in timed_ids:  # several captured ops may run as one, and one as several
                 time.matched += int(measured[j]) * _NANO
+                self.collectives += _waits(matching.captured[i])
             if modelled is not None and i not in modelled_ids:
                 time.modelled += float(modelled[i])
             modelled_ids.add(i)
@@ -115,3 +121,9 @@ class Times:
     def known(self) -> bool:
         """Whether anything was measured."""
         return any(time.measured > 0 for time in self.classes.values())
+
+
+def _waits(facts: OpFacts) -> bool:
+    """Whether an op may wait for another rank: all that communicate, but for groups of one."""
+    alone = facts.group is not None and len(facts.group) == 1
+    return facts.kind.collective and not (alone and facts.kind != OpClass.COLLECTIVE_PERMUTE)
