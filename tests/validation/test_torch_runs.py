@@ -33,18 +33,20 @@ DROPOUT = "ddp_dropout"
 FORMS = ("kineto", "et")
 
 
+def profiled(folder, name):
+    """Run a step on gloo ranks, which leaves their traces in the folder."""
+    script = Path(__file__).parent / "torch_profiling.py"
+    run_script(script, folder, f"tests.validation.torch_steps:{name}")
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """Step name -> folder with the traces of every rank."""
-    script = Path(__file__).parent / "torch_profiling.py"
 
     class Runs(dict):
         def __missing__(self, name):
-            place = f"tests.validation.torch_steps:{name}"
             self[name] = once(
-                tmp_path_factory,
-                f"torch-{name}",
-                lambda folder: run_script(script, folder, place),
+                tmp_path_factory, f"torch-{name}", lambda folder: profiled(folder, name)
             )
             return self[name]
 

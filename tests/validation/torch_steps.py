@@ -64,6 +64,11 @@ def _accumulated_ddp(model, optimizer, tokens, labels):
     steps.step(model, optimizer, tokens, labels)
 
 
+def _without_optimizer(model, optimizer, tokens, labels):
+    steps.loss_of(model(tokens), labels).backward()
+    optimizer.zero_grad()
+
+
 def _one_by_one(mesh):
     """DDP, and an optimizer that takes parameters one by one."""
     model, _, *batch = steps.ddp(mesh)
@@ -134,3 +139,6 @@ STEPS = {
     "moe": _captured(moe.step, _balanced, (2, 2), ("dp", "ep")),
     "exchanges": _captured(steps.exchange_step, steps.exchange_setup, (4,), ("x",)),
 }
+
+#: What ``ddp_buckets`` is, but for its optimizer.
+without_optimizer = _captured(_without_optimizer, steps.ddp, (4,), ("dp",))

@@ -256,8 +256,7 @@ def rules_for(
         rooted=rooted,
         distinct=not recorded
         and all(
-            facts.dtype and (facts.reduction or facts.kind not in REDUCING)
-            for facts in collectives
+            facts.dtype and (facts.reduction or facts.kind not in REDUCING) for facts in collectives
         ),
         convolved=not recorded
         and all(facts.convolved for facts in executed if facts.kind == OpClass.CONVOLUTION),

@@ -9,20 +9,16 @@ import numpy as np
 
 from flint.graph.joins import joins
 from flint.observed.classes import OpClass
-from flint.observed.columns import Ints, Observed, OpFacts
+from flint.observed.columns import Ints, Observed
 from flint.observed.op_text import described
-from flint.observed.selection import plain_name
 from flint.validation.expected.dependencies import contradictions
 from flint.validation.matching.equivalence import MESSAGES
 from flint.validation.matching.not_told import not_told
 from flint.validation.matching.pairing import Evidence, Matching
+from flint.validation.matching.telling import telling
 from flint.validation.report.report import Difference, Report
 
 _LISTED_EDGES = 20
-#: Light classes whose ops are what the program asks for; copies are also made by backends.
-_TELLING = frozenset({OpClass.ELEMENTWISE, OpClass.REDUCTION})
-#: One of so many ops stands at a wrong place in execution traces: threads end ops at once.
-_MIXED_UP = 100
 #: What ``torch.compile`` has made kernels of: its light ops have no names of their own.
 _COMPILED = ("Torch-Compiled Region", "CompiledFunction")
 FUSED = "torch.compile fused parts of the run: lighter ops in them have no names"
@@ -78,35 +74,25 @@ def add_counts(report: Report, matching: Matching) -> None:
 def add_differences(report: Report, matching: Matching, trace: Observed, rows: Ints) -> None:
     """Add what has no partner, and what ran in another order.
 
-    Of light ops a few may come and go with the backend.  One whose name the other side has nowhere
-    is another program: another activation, optimizer or loss.
+    Of light ops a few may come and go with the backend; what tells another program counts.
     """
     captured, executed, rank = matching.captured, matching.executed, matching.rank
     named = report.comparable and trace.form in _WITH_NAMES
     compiled = any(facts.name.startswith(_COMPILED) for facts in trace.facts)
     if named and compiled:
         report.note(FUSED)
-    names, run_names = ({_name(facts) for facts in set(ops)} for ops in (captured, executed))
+    strange, strange_run = telling(matching, trace, rows) if named else (set(), set())
     sides = (
-        ("not executed", captured, matching.unmatched_captured, run_names),
-        ("not captured", executed, matching.unmatched_executed, names),
+        ("not executed", captured, matching.unmatched_captured, set() if compiled else strange),
+        ("not captured", executed, matching.unmatched_executed, strange_run),
     )
-    if trace.form == "pytorch-et":  # as many may be inside of others by the observer's mistake
-        alone = sum(
-            ops[i].kind in _TELLING and _name(ops[i]) not in others
-            for _, ops, positions, others in sides
-            for i in positions
-        )
-        named &= alone > max(2, len(executed) // _MIXED_UP)
-    for what, ops, positions, others in sides:
+    for what, ops, positions, told in sides:
         for i in positions:
             facts = ops[i]
             place = facts.source or facts.origin
             if what == "not captured":
                 place = facts.source or f"row {int(rows[i])} of {trace.path}"
-            strange = named and facts.kind in _TELLING and _name(facts) not in others
-            strange &= not (compiled and ops is captured)
-            counts = facts.kind.must_match or strange
+            counts = facts.kind.must_match or i in told
             report.add(Difference(what, facts.kind, rank, i, described(facts), place, counts))
     for i, _ in matching.reordered:
         facts = captured[i]
@@ -117,11 +103,6 @@ def add_differences(report: Report, matching: Matching, trace: Observed, rows: I
                 facts.kind.must_match,
             )
         )  # fmt: skip
-
-
-def _name(facts: OpFacts) -> str:
-    """An op's name, the same for one tensor and for a list of them."""
-    return plain_name(facts.name).removeprefix("_foreach_")
 
 
 def add_edges(report: Report, matching: Matching, trace: Observed, rows: Ints) -> None:

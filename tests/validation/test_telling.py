@@ -1,0 +1,84 @@
+"""One light op too many or too few, between two heavy ones, is another program."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from flint.observed.classes import OpClass, aten_class  # noqa: E402
+from flint.observed.columns import OpFacts  # noqa: E402
+from flint.validation.matching.equivalence import rules_for  # noqa: E402
+from flint.validation.matching.pairing import Matching  # noqa: E402
+from flint.validation.matching.telling import telling  # noqa: E402
+from flint.validation.rewrites.table import match  # noqa: E402
+from flint.validation.validating import validate  # noqa: E402
+from tests.support.shared import once  # noqa: E402
+from tests.validation import torch_steps  # noqa: E402
+from tests.validation.test_torch_runs import FORMS, profiled, traces  # noqa: E402
+
+pytestmark = pytest.mark.xdist_group("validation-torch")
+
+#: Gradients of two uses are added up, then there are a product and the optimizer.
+STEP = ("aten::add", "aten::mm", "aten::_foreach_add_")
+
+
+def facts(names, size=8):
+    return [
+        OpFacts(
+            aten_class(name), name, (((size, size), "f32"),) * 2, dtype="f32",
+            gemms=((1, size, size, size),) if aten_class(name) == OpClass.GEMM else None,
+        )
+        for name in names
+    ]  # fmt: skip
+
+
+def strange(captured, executed):
+    """Names of captured and of executed ops that are a difference."""
+    rules = rules_for(executed, recorded=True, backend="gpu")
+    matching = match(Matching(captured, executed, rules))
+    trace = SimpleNamespace(form="kineto")
+    rows = np.arange(len(executed))
+    found = telling(matching, trace, rows)
+    return tuple(
+        sorted(ops[number].name for number in numbers)
+        for ops, numbers in zip((captured, executed), found, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("run", "missing", "more"),
+    [
+        (STEP, [], []),
+        (STEP[:2], ["aten::_foreach_add_"], []),
+        ((*STEP, "aten::_foreach_add_"), [], ["aten::_foreach_add_"]),
+        (("aten::mul", *STEP[1:]), ["aten::add"], ["aten::mul"]),
+        # As many additions as captured, another one of them: between other products.
+        (("aten::add", "aten::add", "aten::mm"), ["aten::_foreach_add_"], ["aten::add"]),
+    ],
+    ids=["the same", "no optimizer", "twice", "another op", "the same name elsewhere"],
+)
+def test_names_are_counted_between_heavy_ops(run, missing, more):
+    assert strange(facts(STEP), facts(run)) == (missing, more)
+
+
+def test_an_op_of_other_sizes_in_the_place_of_one_tells_nothing():
+    executed = [*facts(STEP[:2]), *facts(STEP[2:], size=4)]
+    assert strange(facts(STEP), executed) == ([], [])
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("ran", [True, False], ids=["only run", "only captured"])
+def test_an_optimizer_that_only_one_side_has_is_found(ran, form, tmp_path_factory):
+    whole = torch_steps.STEPS["ddp_buckets"]
+    missing = torch_steps.without_optimizer
+    name = "ddp_buckets" if ran else "without_optimizer"
+    folder = once(tmp_path_factory, f"torch-{name}", lambda folder: profiled(folder, name))
+    report = validate((missing if ran else whole).capture(), traces(folder, form)[:1])
+    assert not report.ok
+    counted = {item.what for item in report.differences if item.counts}
+    assert counted == {"not captured" if ran else "not executed"}
