@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 
 from flint.graph.joins import joins
-from flint.observed.classes import OpClass
 from flint.observed.columns import Ints, Observed
 from flint.observed.op_text import described
 from flint.validation.expected.dependencies import contradictions
