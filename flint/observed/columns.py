@@ -128,6 +128,15 @@ class Taken(NamedTuple):
     inside: tuple[OpFacts, ...] = ()
 
 
+class Functions(NamedTuple):
+    """Light ops in what ran of an XLA program: (opcode, layer), and all layers that it names."""
+
+    rank: int
+    step: int
+    found: frozenset[tuple[str, str]]
+    layers: frozenset[str]
+
+
 class Iterated(NamedTuple):
     """How often the bodies of loops ran."""
 
@@ -161,6 +170,7 @@ class Observed:
             recorded.
         taken: what conditionals chose, as far as the trace tells.
         iterated: how often the bodies of loops ran, as far as the trace tells.
+        functions: the element-wise ops inside of what ran of an XLA program.
         parameters: what the executed program is called with on one rank; () where it does not say.
         results: what it returns, likewise.
     """
@@ -186,6 +196,7 @@ class Observed:
     parameters: tuple[Tensor, ...] = ()
     results: tuple[Tensor, ...] = ()
     iterated: tuple[Iterated, ...] = ()
+    functions: tuple[Functions, ...] = ()
 
     def __len__(self) -> int:
         return len(self.op)

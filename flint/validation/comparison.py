@@ -25,6 +25,7 @@ from flint.validation.expected.chakra_words import as_in_chakra
 from flint.validation.expected.modelled import Modelled
 from flint.validation.expected.ops import Expected, expected_of
 from flint.validation.matching.equivalence import rules_for
+from flint.validation.matching.functions import differing
 from flint.validation.matching.not_told import WHOLE
 from flint.validation.matching.pairing import Matching
 from flint.validation.report.rank_report import add_counts, add_differences, add_edges
@@ -117,6 +118,13 @@ class Comparison:
         times = [one.times for one in self.trace.iterated if (one.rank, one.step) == chosen]
         explain_removed(matching, times[0] if times else None)
         self._add_denied(branches.denied(matching, taken))
+        for one in self.trace.functions:
+            if (one.rank, one.step) == chosen:
+                for what, name, layer in differing(matching, one):
+                    place = f"layer {layer}" if layer else "the program"
+                    op = f"{name} among the fused ops"
+                    kind = OpClass.ELEMENTWISE
+                    self.report.add(Difference(what, kind, self.rank, 0, op, place, True))
         for i, j in other_pass(matching):
             captured, executed = matching.captured[i], matching.executed[j]
             place = f"{executed.origin} in the run, {captured.origin} in the capture"

@@ -24,7 +24,8 @@ from flint.converters.profilers.xplane.program import Program
 from flint.converters.profilers.xplane.types import narrower, parameters, results
 from flint.errors import FlintError
 from flint.observed.classes import OpClass, hlo_class
-from flint.observed.columns import Fault, Observed, OpFacts, Taken
+from flint.observed.columns import Fault, Functions, Observed, OpFacts, Taken
+from flint.stablehlo.sources.phases import source_of
 
 
 def observe(path: Path, program: tuple[str, int] | None = None) -> Observed:
@@ -81,7 +82,30 @@ def observe(path: Path, program: tuple[str, int] | None = None) -> Observed:
         iterated=iterations(module, ran) if profile.backend == "cpu" else (),
         parameters=parameters(module),
         results=results(module),
+        functions=_functions(module, ran),
     )
+
+
+def _functions(program: Program, ran: dict[tuple[int, int], Counter[str]]) -> tuple[Functions, ...]:
+    """The element-wise ops inside of what ran, each with its layer."""
+    of: dict[str, frozenset[tuple[str, str]]] = {}
+    for name in {name for counts in ran.values() for name in counts}:
+        instruction = program.by_name.get(name)
+        inside = program.inside(instruction) if instruction is not None else ()
+        of[name] = frozenset(
+            (item.opcode, source_of(program.place(item)).layer)
+            for item in inside
+            if hlo_class(item.opcode) == OpClass.ELEMENTWISE
+        )
+    layers = frozenset(layer for found in of.values() for _, layer in found)
+    same: dict[frozenset[str], frozenset[tuple[str, str]]] = {}
+    made = []
+    for (rank, step), counts in ran.items():
+        names = frozenset(counts)
+        if names not in same:
+            same[names] = frozenset(one for name in names for one in of[name])
+        made.append(Functions(rank, step, same[names], layers))
+    return tuple(made)
 
 
 def _taken(
