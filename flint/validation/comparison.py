@@ -119,7 +119,8 @@ class Comparison:
         explain_removed(matching, times[0] if times else None)
         self._add_denied(branches.denied(matching, taken))
         for one in self.trace.functions:
-            if (one.rank, one.step) == chosen:
+            # Data may have chosen another branch, whose light ops are not captured.
+            if (one.rank, one.step) == chosen and not taken:
                 for what, name, layer in differing(matching, one):
                     place = f"layer {layer}" if layer else "the program"
                     op = f"{name} among the fused ops"
