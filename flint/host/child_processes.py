@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -103,10 +104,17 @@ def end_with_parent(parent: int | None = None) -> None:
 
 
 def fork() -> int:
-    """``os.fork``, without its warning: numerical libraries make their threads again."""
+    """``os.fork``, for children that compute; without its warning about threads.
+
+    Numerical libraries make their threads again.  What was garbage in the parent is never collected
+    in the child: to end a client of XLA there, say, is to wait for threads that it does not have.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return os.fork()
+        process = os.fork()
+    if not process:
+        gc.freeze()
+    return process
 
 
 def kill_group(process: int) -> None:

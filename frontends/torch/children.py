@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from flint.errors import FlintError, UsageError
-from flint.host.child_processes import Limits, death
+from flint.host.child_processes import Limits, death, fork
 
 #: Name of the file in which a child leaves an error.
 _ERROR = "error.json"
@@ -89,7 +89,7 @@ def run_all(
 def _fork(work: Work, task: int, folder: Path) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
-    process = os.fork()
+    process = fork()
     if process:
         return process
     # From here on in the child; it must not come back.

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flint.errors import FlintError
+from flint.host.child_processes import fork
 
 #: Stage -> what reaches it: plain data that JSON can hold.
 Known = dict[int, Any]
@@ -68,7 +69,7 @@ def waiting(run_as_rank: RunAsRank, known: Known) -> Iterator[Peers]:
     answers, telling = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
-    process = os.fork()
+    process = fork()
     if process == 0:
         os.close(asking)
         os.close(answers)
@@ -90,7 +91,7 @@ def _serve(run_as_rank: RunAsRank, questions: int, telling: int) -> None:
         with os.fdopen(questions, "r", encoding="utf-8") as lines:
             for line in lines:
                 question = json.loads(line)
-                process = os.fork()
+                process = fork()
                 if process == 0:
                     _answer(run_as_rank, question, telling)
                 _, status = os.waitpid(process, 0)

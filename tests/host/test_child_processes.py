@@ -1,0 +1,43 @@
+"""Forked children that compute."""
+
+from __future__ import annotations
+
+import gc
+import os
+
+from flint.host.child_processes import fork
+
+
+class Client:
+    """What must end where its threads are; part of a circle, so that only the collector ends it."""
+
+    def __init__(self, end: int) -> None:
+        self.itself = self
+        self.end = end
+
+    def __del__(self) -> None:
+        os.write(self.end, b"ended")
+
+
+def test_a_forked_child_does_not_end_what_was_garbage_in_its_parent() -> None:
+    reading, writing = os.pipe()
+    gc.disable()
+    try:
+        Client(writing)
+        process = fork()
+        if not process:
+            gc.collect()
+            os._exit(0)
+        assert os.waitpid(process, 0)[1] == 0
+        os.set_blocking(reading, False)
+        try:
+            said = os.read(reading, 100)
+        except BlockingIOError:
+            said = b""
+        assert said == b""
+        gc.collect()
+        assert os.read(reading, 100) == b"ended"
+    finally:
+        gc.enable()
+        os.close(reading)
+        os.close(writing)
