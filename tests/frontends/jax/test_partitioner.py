@@ -49,8 +49,14 @@ def lowered(mesh):
 
 
 def written(proto):
-    """A whole module as text: ops, shapes, groups, shardings, devices, lines."""
-    return str(parse_module(proto)).splitlines()
+    """A whole module as text: ops, shapes, groups, shardings, lines.
+
+    Without the numbers of the devices it was compiled on, which nothing reads: another process's
+    begin where this one's end.
+    """
+    module = parse_module(proto)
+    module.device_assignment.ClearField("computation_devices")
+    return str(module).splitlines()
 
 
 def operations(proto):
