@@ -121,7 +121,7 @@ def test_the_readmes_demo_shows_what_the_commands_say(tmp_path: Path) -> None:
         else:
             done = flint_here(*words, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        text = done.stdout.replace(str(tmp_path / out), out)
+        text = (done.stderr + done.stdout).replace(str(tmp_path / out), out)
         said = [without_times(line) for line in text.splitlines()]
         place = 0
         for piece in pieces:
