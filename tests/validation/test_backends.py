@@ -71,6 +71,7 @@ BACKWARD = [
     [
         (op("aten._fused_rms_norm.default", X, W), FORWARD),
         (op("aten._fused_rms_norm_backward.default", X, X, ONE, W), BACKWARD),
+        (op("aten._fused_rms_norm_backward.default", X, ONE, X, W), BACKWARD),
     ],
 )
 def test_a_norm_is_taken_apart_into_all_of_its_parts(captured, executed):

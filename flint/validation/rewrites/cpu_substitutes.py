@@ -90,6 +90,8 @@ def _norm(facts: OpFacts) -> tuple[list[Counter[_Key]], Counter[_Key]]:
     """
     base = base_name(facts.name)
     tensors = [tensor for tensor in facts.operands or () if tensor[0]]
+    # A kernel's operands stand in the order in which its body reads them: shapes tell them apart.
+    tensors.sort(key=lambda tensor: (len(tensor[0]), math.prod(tensor[0])), reverse=True)
     if base == "_fused_rms_norm" and len(tensors) == 2:
         x, w = (shape for shape, _ in tensors)
         one = x[: -len(w)] + (1,) * len(w)
@@ -105,7 +107,10 @@ def _norm(facts: OpFacts) -> tuple[list[Counter[_Key]], Counter[_Key]]:
         )
         return [parts + mean for mean in means], _casts(tensors)
     if base == "_fused_rms_norm_backward" and len(tensors) == 4:
-        x, one, w = (shape for shape, _ in tensors[1:])
+        x, w = tensors[0][0], tensors[3][0]
+        if len(w) == len(x):  # all dims are normalised: the statistic is a single number
+            w = x
+        one = x[: -len(w)] + (1,) * len(w)
         parts = Counter(
             {
                 _key("mul", x): 4, _key("mul", x, one): 1, _key("mul", x, w): 1,
@@ -113,7 +118,7 @@ def _norm(facts: OpFacts) -> tuple[list[Counter[_Key]], Counter[_Key]]:
                 _key("sum", x): 2, _key("div", x): 1, _key("add", x): 1,
             }
         )  # fmt: skip
-        return [parts], _casts([tensors[1], tensors[3]])
+        return [parts], _casts([tensors[0], tensors[3]])
     return [], Counter()
 
 
