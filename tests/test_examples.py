@@ -99,7 +99,7 @@ def shown_and_said() -> list[tuple[str, list[list[str]]]]:
 
 
 def without_times(line: str) -> str:
-    """How long a capture took differs from run to run, its traces' size with the checkout's path."""
+    """Times differ from run to run, and the size of traces with the path of the checkout."""
     line = re.sub(r"(graph|writing) [\d.]+ s", r"\1 - s", line.rstrip())
     return re.sub(r"nodes, [\d.]+ KiB", "nodes, - KiB", line)
 
