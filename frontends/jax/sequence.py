@@ -39,6 +39,10 @@ _UNNAMEABLE = re.compile(r"[^A-Za-z0-9_.-]")
 _LONGEST = 60
 #: Calls that a warning names.
 _NAMED = 3
+OF_PARTS_OF_AXES = (
+    "results of programs whose sharding no PartitionSpec over the mesh states, because it splits "
+    "an axis: JAX stops some runs there with IndivisibleError; state the jit's out_shardings"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +173,9 @@ def _made(prepared: Prepared, lowered: Lowered, compilers: Compilers, call: Call
             "the compiler does not say how a program's results are sharded: the next program is "
             "compiled as if that was its choice"
         ] = 1
+    finer = sum(item is not None and item.mesh != prepared.mesh for item in stated)
+    if finer:
+        program.module.warnings[OF_PARTS_OF_AXES] = finer
     return _Made(program, walked, tuple(stated))
 
 

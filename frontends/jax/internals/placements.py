@@ -2,12 +2,15 @@
 
 The idea: JAX reads the shardings of results from the executable and makes NamedShardings of them
 over the mesh of its arguments; here they are read from the module that the compiler has written.
+What no PartitionSpec over that mesh says (half of an axis on each of two dims) one over the same
+devices with smaller axes does.
 
     placements(proto, mesh, results=2)        # [NamedSharding(mesh, PartitionSpec('data')), None]
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from jax._src import op_shardings
@@ -19,9 +22,12 @@ from flint.frontends.jax.internals.host_arrays import is_stated
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.messages import parse_module
 
+#: What JAX raises for a sharding that it finds no axes of a mesh for.
+_NO_AXES = (ValueError, LookupError, StopIteration, NotImplementedError, AssertionError)
+
 
 def placements(proto: bytes, mesh: AbstractMesh, results: int) -> list[Any]:
-    """Shardings of a program's results; None where the module does not say.
+    """Shardings of a program's results; None where the module does not say, or no axes do.
 
     Args:
         proto: the compiled module.
@@ -51,8 +57,34 @@ def in_hlo(wanted: Any, has: NamedSharding, dims: int) -> bool:
     )
 
 
-def _named(part: pb.OpSharding, mesh: AbstractMesh) -> NamedSharding:
+def _named(part: pb.OpSharding, mesh: AbstractMesh) -> NamedSharding | None:
+    """A sharding over the mesh or over a finer one of the same devices; None for any other."""
     proto: Any = xla_client.OpSharding()
     proto.ParseFromString(part.SerializeToString())
-    spec = parse_flatten_op_sharding(proto, mesh)[0]
-    return NamedSharding(mesh, spec)
+    for grid in (mesh, _finer(mesh, False), _finer(mesh, True)):
+        try:
+            return NamedSharding(grid, parse_flatten_op_sharding(proto, grid)[0])
+        except _NO_AXES:
+            continue
+    return None
+
+
+def _finer(mesh: AbstractMesh, descending: bool) -> AbstractMesh:
+    """The mesh with each axis as several of prime sizes, in ascending order or the other way."""
+    axes = {
+        f"{name}_{number}": factor
+        for name, size in zip(mesh.axis_names, mesh.axis_sizes, strict=True)
+        for number, factor in enumerate(sorted(_primes(size), reverse=descending))
+    }
+    return AbstractMesh(tuple(axes.values()), tuple(axes))
+
+
+def _primes(number: int) -> Iterator[int]:
+    divisor = 2
+    while divisor * divisor <= number:
+        while number % divisor == 0:
+            yield divisor
+            number //= divisor
+        divisor += 1
+    if number > 1:
+        yield number

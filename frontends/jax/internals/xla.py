@@ -28,9 +28,9 @@ from flint.frontends.jax.targets.table import plugin, table
 PASSES = ",".join(
     (
         "flatten-call-graph", "call-inliner", "zero_sized_hlo_elimination",
-        "conditional-canonicalizer", "shardy-xla", "spmd-partitioning", "dce", "tuple-simplifier",
-        "cse", "control-dep-rewriter", "strip-memory-placement-annotations",
-        "async-collective-replacer", "sharding-remover",
+        "conditional-canonicalizer", "shardy-xla", "sharding-propagation", "spmd-partitioning",
+        "dce", "tuple-simplifier", "cse", "control-dep-rewriter",
+        "strip-memory-placement-annotations", "async-collective-replacer", "sharding-remover",
     )
 )  # fmt: skip
 
