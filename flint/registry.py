@@ -33,6 +33,25 @@ FRAMEWORKS: Mapping[str, frozenset[str]] = {
     "torch": frozenset({"torch"}),
 }
 
+#: Framework -> its hooks into whole programs (see ``flint.launching.hooks``).
+PROGRAMS: Mapping[str, str] = {
+    "torch": "flint.frontends.torch.programs.hooks",
+}
+
+#: What starts programs -> what reads its command line.
+LAUNCHERS: Mapping[str, str] = {
+    "torchrun": "flint.frontends.torch.programs.launchers:torchrun",
+    "accelerate": "flint.frontends.torch.programs.launchers:accelerate",
+    "deepspeed": "flint.frontends.torch.programs.launchers:deepspeed",
+}
+#: Modules by which ``python -m`` starts a launcher.
+LAUNCHER_MODULES: Mapping[str, str] = {
+    "torch.distributed.run": "torchrun",
+    "torch.distributed.launch": "torchrun",
+    "accelerate.commands.accelerate_cli": "accelerate",
+    "deepspeed.launcher.runner": "deepspeed",
+}
+
 #: Frameworks that have not all levels -> those that they have.
 LEVELS: Mapping[str, tuple[str, ...]] = {"torch": ("partitioned",)}
 
@@ -107,6 +126,16 @@ def converter(name: str) -> Any:
 def engine(name: str) -> Any:
     """The engine of that name, a function of workload and system; raises like `frontend`."""
     return _find(name, "engine", ENGINES)
+
+
+def program_hooks(framework: str) -> Any:
+    """The hooks of a framework into whole programs: a module."""
+    return import_module(PROGRAMS[framework])
+
+
+def launcher(name: str) -> Any:
+    """What reads the command line of a program's launcher."""
+    return _attribute(LAUNCHERS[name])
 
 
 def prepare(devices: int | None) -> None:

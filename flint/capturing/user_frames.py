@@ -41,9 +41,12 @@ def user_frame(error: BaseException) -> str:
     return raised if not own or own[-1] is found[-1] else f"{raised}, called at {_place(own[-1])}"
 
 
-def running_line() -> tuple[str, int]:
-    """File and line of the innermost such frame that runs now; ("", 0) where there is none."""
-    frame: FrameType | None = sys._getframe(1)
+def running_line(frame: FrameType | None = None) -> tuple[str, int]:
+    """File and line of the innermost such frame that runs now, from ``frame`` outwards.
+
+    ("", 0) where there is none.
+    """
+    frame = frame or sys._getframe(1)
     while frame is not None and _is_silent(frame.f_code.co_filename):
         frame = frame.f_back
     return ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)

@@ -32,6 +32,7 @@ _HELP = "From model code and saved StableHLO/HLO to per-rank workload graphs and
 _FIRST_STEPS = """\b
 First steps:
   flint capture train.py:step --mesh 64,8 -o out/
+  flint run --world 512 -o out/ -- torchrun train.py     (a whole program)
   flint check out/
   flint inspect out/
   flint simulate out/ --system dgx-h100"""
@@ -40,6 +41,7 @@ First steps:
 #: of the module NAME of this package each.
 COMMANDS = {
     "capture": "Turn model code into a workload folder with execution traces.",
+    "run": "Run a training program until its step, and capture that.",
     "convert": "Turn a saved program, or profiles, into a workload folder.",
     "inspect": "Show what is in a workload: ops, work, collectives, loops.",
     "check": "Check that consumers can run the traces.",
@@ -135,9 +137,12 @@ def main(arguments: list[str] | None = None) -> None:
     _buffer_standard_output()
     interrupts.install_handler()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in arguments
+    # What follows -- is another program's command line.
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    own, others = arguments[:end], arguments[end:]
+    debug = "--debug" in own
     # At any place in the line: it is an option of every command.
-    arguments = [argument for argument in arguments if argument != "--debug"]
+    arguments = [argument for argument in own if argument != "--debug"] + others
     sys.exit(_run(arguments, debug))
 
 

@@ -15,20 +15,22 @@ from flint.capturing.request import MEMORY_LIMIT, TIME_LIMIT
 from flint.capturing.step_files import find, load_step
 from flint.cli.options import (
     AnnotateOption,
+    AuditOption,
     AxesOption,
     CommunicationOrderOption,
     GranularityOption,
     JsonOption,
+    MemoryLimitOption,
     OutputOption,
     RanksOption,
     ReduceRanksOption,
     SetupOption,
     TargetOption,
     TargetSystemOption,
+    TimeLimitOption,
     UnorderedStartsOption,
     WithoutOption,
     axis_names,
-    positive,
     simplified,
     system_of,
 )
@@ -73,28 +75,9 @@ def capture_command(
     reduce_ranks: ReduceRanksOption = None,
     granularity: GranularityOption = "kernel",
     options: ProgramOptions,
-    time_limit: Annotated[
-        float,
-        typer.Option(
-            "--time-limit",
-            help="Time limit in seconds for the compiler, or for recording a rank.",
-            callback=positive,
-        ),
-    ] = TIME_LIMIT,
-    memory_limit: Annotated[
-        float,
-        typer.Option("--memory-limit", help="Memory limit in GiB for the same.", callback=positive),
-    ] = MEMORY_LIMIT / 2**30,
-    audit: Annotated[
-        int | None,
-        typer.Option(
-            "--audit",
-            min=0,
-            help="PyTorch: record N more ranks, chosen at random, and stop if one does not do what "
-            "its program says; 0 for none [default: as many as cost less than 20 % of the "
-            "capture]. Not for JAX, whose one program is every rank's.",
-        ),
-    ] = None,
+    time_limit: TimeLimitOption = TIME_LIMIT,
+    memory_limit: MemoryLimitOption = MEMORY_LIMIT / 2**30,
+    audit: AuditOption = None,
     read_seconds: Annotated[
         float,
         typer.Option(

@@ -47,10 +47,12 @@ def _a_folder(path: Path) -> Path:
 # What saving would refuse at the end is refused here, before minutes of work.
 
 
-def _replaceable(path: Path) -> Path:
+def replaceable(path: Path | None) -> Path | None:
+    """A path that a workload folder can be written to."""
     from flint.workload.folder import check_replaceable
 
-    check_replaceable(path)
+    if path is not None:
+        check_replaceable(path)
     return path
 
 
@@ -185,7 +187,29 @@ AnnotateOption = Annotated[
 ]
 OutputOption = Annotated[
     Path,
-    typer.Option("-o", "--output", help="Workload folder to write.", callback=_replaceable),
+    typer.Option("-o", "--output", help="Workload folder to write.", callback=replaceable),
+]
+TimeLimitOption = Annotated[
+    float,
+    typer.Option(
+        "--time-limit",
+        help="Time limit in seconds for the compiler, or for recording a rank.",
+        callback=positive,
+    ),
+]
+MemoryLimitOption = Annotated[
+    float,
+    typer.Option("--memory-limit", help="Memory limit in GiB for the same.", callback=positive),
+]
+AuditOption = Annotated[
+    int | None,
+    typer.Option(
+        "--audit",
+        min=0,
+        help="PyTorch: record N more ranks, chosen at random, and stop if one does not do what "
+        "its program says; 0 for none [default: as many as cost less than 20 % of the "
+        "capture]. Not for JAX, whose one program is every rank's.",
+    ),
 ]
 SetupOption = Annotated[
     str | None,

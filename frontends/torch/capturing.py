@@ -20,7 +20,6 @@ from pathlib import Path
 from flint.capturing.converting import Part, workload_of_parts
 from flint.capturing.request import Request
 from flint.errors import FlintError, UsageError
-from flint.frontends.torch.children import run_all, scratch
 from flint.frontends.torch.evidence import Evidence
 from flint.frontends.torch.ranks import rank_report
 from flint.frontends.torch.ranks.audit import audit, chosen, default_count
@@ -31,6 +30,7 @@ from flint.host.child_processes import Limits
 from flint.host.environment import check_version
 from flint.host.readable import counted
 from flint.host.stages import stage
+from flint.host.tasks import run_all, scratch
 from flint.mesh.mesh import Mesh
 from flint.mesh.ranks import from_mask
 from flint.registry import SPARES

@@ -7,10 +7,10 @@ import functools
 import json
 
 import flint.frontends.torch.emission  # noqa: F401  # here, not in every child
-from flint.frontends.torch.children import run_all, scratch
 from flint.frontends.torch.evidence import Evidence
 from flint.frontends.torch.recording.recording import Group, Input, Op, Recording, View
 from flint.host.child_processes import Limits
+from flint.host.tasks import run_all, scratch
 
 LIMITS = Limits(seconds=1200, memory=2**35)
 _KINDS = {kind.__name__: kind for kind in (Evidence, Group, Input, Op, Recording, View)}

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 import flint  # noqa: E402
 from flint.frontends.torch.capturing import prepare  # noqa: E402
-from flint.frontends.torch.children import run_all, scratch  # noqa: E402
+from flint.host.tasks import run_all, scratch  # noqa: E402
 from flint.mesh.mesh import Mesh  # noqa: E402
 from flint.stablehlo.options import WalkOptions  # noqa: E402
 from flint.stablehlo.read.reader import read_mlir  # noqa: E402

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from flint.frontends.torch.children import run_all, scratch
 from flint.frontends.torch.recording.recording import View
 from flint.host.child_processes import Limits
+from flint.host.tasks import run_all, scratch
 
 _MODULES = (
     "torch._dynamo",

@@ -102,13 +102,13 @@ def _fork(work: Work, task: int, folder: Path) -> int:
     except KeyboardInterrupt:
         pass
     except BaseException as error:
-        _leave(error, folder)
+        leave_error(error, folder)
     finally:
         sys.stdout.flush()
         os._exit(status)
 
 
-def _leave(error: BaseException, folder: Path) -> None:
+def leave_error(error: BaseException, folder: Path) -> None:
     """Write down what went wrong, for the parent."""
     kind = "usage" if isinstance(error, UsageError) else "failure"
     text = str(error) if isinstance(error, FlintError) else _unexpected(error)

@@ -10,8 +10,8 @@ import time
 import pytest
 
 from flint.errors import FlintError, UsageError
-from flint.frontends.torch.children import run_all
 from flint.host.child_processes import Limits
+from flint.host.tasks import run_all
 
 LIMITS = Limits(seconds=600, memory=2**35)
 

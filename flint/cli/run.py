@@ -1,0 +1,179 @@
+"""``flint run``: a whole training program, as its users start it, to a workload folder."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flint.capturing.request import MEMORY_LIMIT, TIME_LIMIT, capture_options
+from flint.cli.options import (
+    DEFAULT_SYSTEM,
+    AnnotateOption,
+    AuditOption,
+    CommunicationOrderOption,
+    GranularityOption,
+    JsonOption,
+    MemoryLimitOption,
+    RanksOption,
+    ReduceRanksOption,
+    SystemOption,
+    TimeLimitOption,
+    UnorderedStartsOption,
+    WithoutOption,
+    replaceable,
+    simplified,
+)
+from flint.cli.program_options import ProgramOptions, with_program_options
+from flint.cli.saving import save_and_report
+from flint.cli.shared import print_json, results_only_on_stdout, stages_shown
+from flint.cli.tables import Printer, Table
+from flint.errors import UsageError
+from flint.launching.capturing import capture, steps
+from flint.launching.launchers import parse
+from flint.launching.program import ALLOWED, ProgramRequest, SeenStep, cluster_of, step_choice
+
+
+@with_program_options
+def run_command(
+    program: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="-- PROGRAM...",
+            help="The program as it is started: torchrun train.py --lr=3e-4, python -m pkg.train.",
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Workload folder to write.", callback=replaceable),
+    ] = None,
+    *,
+    world: Annotated[
+        int | None,
+        typer.Option("--world", min=1, help="Devices, one per rank [default: the launcher's]."),
+    ] = None,
+    gpus_per_node: Annotated[
+        int | None,
+        typer.Option(
+            "--gpus-per-node", min=1, help="Devices of each host [default: the launcher's, else 8]."
+        ),
+    ] = None,
+    hosts: Annotated[
+        int | None, typer.Option("--hosts", min=1, help="Hosts, in place of --gpus-per-node.")
+    ] = None,
+    slices: Annotated[
+        int, typer.Option("--slices", min=1, help="Slices that the devices are in (TPUs).")
+    ] = 1,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device",
+            help="Device that the program sees, for example h100 or tpu-v5p [default: an H100 "
+            "for PyTorch].",
+        ),
+    ] = None,
+    list_steps: Annotated[
+        bool, typer.Option("--list-steps", help="Show which repeated steps the program has.")
+    ] = False,
+    step: Annotated[
+        str | None,
+        typer.Option(
+            "--step",
+            help="Step to capture: its NAME, which time of it as a number from 1, or NAME:NUMBER "
+            "[default: the second time of the first that repeats].",
+        ),
+    ] = None,
+    fake_data: Annotated[
+        bool,
+        typer.Option("--fake-data", help="Put made-up data in the place of data that is missing."),
+    ] = False,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow", help="What the program may do for real: network, checkpoints (repeatable)."
+        ),
+    ] = None,
+    system: SystemOption = DEFAULT_SYSTEM,
+    without: WithoutOption = None,
+    ranks: RanksOption = "all",
+    reduce_ranks: ReduceRanksOption = None,
+    granularity: GranularityOption = "kernel",
+    options: ProgramOptions,
+    time_limit: TimeLimitOption = TIME_LIMIT,
+    memory_limit: MemoryLimitOption = MEMORY_LIMIT / 2**30,
+    audit: AuditOption = None,
+    communication_order: CommunicationOrderOption = "rank",
+    unordered_starts: UnorderedStartsOption = False,
+    annotate: AnnotateOption = False,
+    json_output: JsonOption = False,
+) -> None:
+    """Run a training program on a cluster that is not there, and capture its step."""
+    started = time.perf_counter()
+    if output is None and not list_steps:
+        raise UsageError("where to? give -o, or --list-steps to see what there is")
+    unknown = sorted(set(allow or ()) - set(ALLOWED))
+    if unknown:
+        raise UsageError(f"--allow {unknown[0]}: there are {', '.join(ALLOWED)}")
+    parsed = parse(program)
+    request = ProgramRequest(
+        program=parsed,
+        cluster=cluster_of(
+            parsed, world=world, per_node=gpus_per_node, hosts=hosts, device=_named(device),
+            slices=slices,
+        ),
+        step=step_choice(step),
+        lists_steps=list_steps,
+        fake_data=fake_data,
+        allow=frozenset(allow or ()),
+        options=capture_options(
+            options.decisions()
+            | {
+                "time_limit": time_limit,
+                "memory_limit": int(memory_limit * 2**30),
+                "audit": audit,
+            }
+        ),
+    )  # fmt: skip
+    if list_steps:
+        with results_only_on_stdout(), stages_shown():
+            found = steps(request)
+        _show(found, json_output)
+        return
+    assert output is not None
+    with results_only_on_stdout(), stages_shown():
+        workload = capture(request)
+    save_and_report(
+        workload, output, time.perf_counter() - started,
+        system=simplified(system, without), ranks=ranks, granularity=granularity,
+        communication_order=communication_order, annotate=annotate,
+        unordered_starts=unordered_starts, reduce_ranks=reduce_ranks, json_output=json_output,
+    )  # fmt: skip
+
+
+def _named(device: str | None) -> str | None:
+    """A device's whole name: "h100" is "h100-sxm".
+
+    Raises:
+        UsageError: no accelerator begins like that, or several.
+    """
+    from flint.cost.systems import accelerator_names
+
+    names = accelerator_names()
+    if device is None or device in names:
+        return device
+    found = [name for name in names if name.startswith(f"{device.lower()}-")]
+    if len(found) == 1:
+        return found[0]
+    raise UsageError(f"--device {device}: there are {', '.join(names)}")
+
+
+def _show(found: list[SeenStep], json_output: bool) -> None:
+    if json_output:
+        print_json({"steps": [asdict(item) for item in found]})
+        return
+    rows = [(item.name, f"{item.count:,}", item.place, item.what) for item in found]
+    Printer(sys.stdout).table(Table("steps (--step NAME)", ("step", ">times", "at", "what"), rows))

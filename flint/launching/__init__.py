@@ -1,0 +1,1 @@
+"""Whole training programs: launched as their users launch them, captured where they train."""

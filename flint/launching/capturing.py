@@ -1,0 +1,45 @@
+"""From a request to a workload: the program runs in a child, its framework's hooks do the rest.
+
+workload = capture(ProgramRequest(program=program, cluster=cluster))
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from flint.host.child_processes import Limits
+from flint.host.stages import stage
+from flint.host.tasks import run_all, scratch
+from flint.launching.child import be_program
+from flint.launching.hooks import hooks, read_found
+from flint.launching.program import ProgramRequest, SeenStep
+from flint.workload.workload import Workload
+
+
+def capture(request: ProgramRequest) -> Workload:
+    """The workload of a program's step.
+
+    Raises:
+        UsageError: it has no such step.
+        FlintError: it ended before its step, failed, or took more than the limits.
+    """
+    with scratch() as folder:
+        place = _run(request, folder)
+        framework, _ = read_found(place)
+        return hooks()[framework].workload(request, place, folder)
+
+
+def steps(request: ProgramRequest) -> list[SeenStep]:
+    """The steps that a program was seen to repeat; raises as ``capture``."""
+    with scratch() as folder:
+        return read_found(_run(request, folder))[1]
+
+
+def _run(request: ProgramRequest, folder: Path) -> Path:
+    """Run the program once, as rank 0; the folder that its child left."""
+    stage(f"running {request.program.name}")
+    limits = Limits(request.options.time_limit, request.options.memory_limit)
+    first = folder / "first"
+    first.mkdir()
+    return run_all(functools.partial(be_program, request), [0], first, limits)[0]

@@ -1,0 +1,135 @@
+"""In a child process: the program runs, watched by the hooks of the frameworks that it imports.
+
+The idea: a step that is found ends the process.  Everything else that a program can do (it ends,
+fails, leaves, waits for input, takes too long) is one line that names the program's line.
+
+    run_all(functools.partial(be_program, request), [0], folder, limits)
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from flint.capturing.user_frames import one_line, running_line, short_path, user_frame
+from flint.errors import FlintError, UsageError
+from flint.host.readable import counted
+from flint.host.tasks import leave_error
+from flint.launching.hooks import Hooks, found, hooks
+from flint.launching.imports import after_import
+from flint.launching.outside import kept_inside
+from flint.launching.program import ProgramRequest
+from flint.launching.running import run
+
+#: Share of the time limit after which the child says where it is; its parent waits a little longer.
+_OWN_SHARE = 0.97
+
+_ADVICE: Mapping[type[BaseException], str] = {
+    EOFError: ": it waits for input, and a capture has none; give its answers as arguments",
+    ModuleNotFoundError: "; install it beside Flint",
+    FileNotFoundError: "; make the file, or try --fake-data where it is data",
+}
+
+
+def be_program(request: ProgramRequest, rank: int, folder: Path) -> NoReturn:
+    """Run the program until a step is found.
+
+    Raises:
+        UsageError: it has other steps than the one that is asked for.
+        FlintError: it ended otherwise.
+    """
+    _without_input()
+    _limit_time(request, folder)
+    begun: dict[str, Hooks] = {}
+
+    def begin(name: str, hook: Hooks) -> None:
+        begun[name] = hook
+        hook.begin(request, rank, folder)
+
+    every = hooks()
+    for hook in every.values():
+        hook.prepare(request)
+    calls = {name: functools.partial(begin, name, hook) for name, hook in every.items()}
+    ended = "ended"
+    with kept_inside(request.allow), after_import(calls):
+        try:
+            run(request.program)
+        except SystemExit as stopped:
+            if stopped.code not in (None, 0):
+                where = user_frame(stopped)
+                at = f" at {where}" if where else ""
+                ended = f"left{at} ({one_line(stopped)})"
+        except Exception as error:
+            _raise(request, begun, error)
+    _report_end(request, begun, ended, folder)
+
+
+def _raise(request: ProgramRequest, begun: Mapping[str, Hooks], error: Exception) -> NoReturn:
+    for hook in begun.values():
+        error = hook.cause(error)
+    if isinstance(error, FlintError):
+        raise error
+    where = user_frame(error) or request.program.name
+    kinds = (advice for kind, advice in _ADVICE.items() if isinstance(error, kind))
+    what = f"{type(error).__name__}: {one_line(error)}{next(kinds, '')}"
+    raise FlintError(f"{where}: the program failed: {what}") from error
+
+
+def _report_end(
+    request: ProgramRequest, begun: Mapping[str, Hooks], ended: str, folder: Path
+) -> NoReturn:
+    """The program has ended, and no step was found."""
+    name = request.program.name
+    steps = {framework: hook.seen() for framework, hook in begun.items()}
+    if request.lists_steps:
+        framework = max(steps, key=lambda item: len(steps[item]), default="")
+        found(folder, framework, steps.get(framework, ()))
+    if not begun:
+        known = " nor ".join(hooks())
+        raise FlintError(f"{name} {ended} and imported neither {known}: there is no step in it")
+    every = [step for each in steps.values() for step in each]
+    seen = [f"{step.name} ({counted(step.count, 'time')})" for step in every]
+    wanted = request.step
+    if wanted.name is not None and all(step.name != wanted.name for step in every):
+        listed = f"there are: {', '.join(seen)}" if seen else "none was seen"
+        raise UsageError(f"--step {wanted.name}: {name} has no such step; {listed}")
+    listed = f"steps seen: {', '.join(seen)}" if seen else "no step was seen"
+    raise FlintError(
+        f"{name} {ended} before its step ran {counted(wanted.number, 'time')}: {listed}; let it "
+        "run longer by its own arguments, or choose with --step"
+    )
+
+
+def _without_input() -> None:
+    """Nothing to read, and what the program prints goes where its errors go."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    os.dup2(2, 1)
+
+
+def _limit_time(request: ProgramRequest, folder: Path) -> None:
+    """Say where the program is when its time is over, which nobody outside can see."""
+
+    def over(_: int, frame: FrameType | None) -> None:
+        file, line = running_line(frame)
+        at = f" at {short_path(file)}:{line}" if file else ""
+        leave_error(
+            FlintError(
+                f"{request.program.name} took more than {request.options.time_limit:g} s and was "
+                f"stopped{at}: raise the time limit (--time-limit), or have the program do less "
+                "before its step"
+            ),
+            folder,
+        )
+        os._exit(1)
+
+    signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, request.options.time_limit * _OWN_SHARE)

@@ -1,0 +1,75 @@
+"""What a framework does for a program that uses it: the table, and what stands in it.
+
+The idea: a module per framework, found by the registry, with the functions below.  It imports
+nothing of its framework when it is imported itself.  One process, the program's, runs ``prepare``
+before the program starts and ``begin`` when the program has imported the framework.  When the step
+is found, the hooks write what they need into the folder and call ``found``, which ends the process;
+``workload`` then runs in the process of the command.
+
+    # frontends/jax/programs/hooks.py
+    def begin(request, rank, folder): ...    # watch for the step; at its end: found(folder, "jax")
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import NoReturn, Protocol
+
+from flint import registry
+from flint.launching.program import ProgramRequest, SeenStep
+from flint.workload.workload import Workload
+
+_FOUND = "found.json"
+
+
+class Hooks(Protocol):
+    """A framework's module."""
+
+    def prepare(self, request: ProgramRequest) -> None:
+        """In the program's process, before it starts: what must be set before an import."""
+
+    def begin(self, request: ProgramRequest, rank: int, folder: Path) -> None:
+        """In the program's process, when the framework has been imported: watch for the step.
+
+        The process is the one of this rank: 0 in the first run.
+        """
+
+    def seen(self) -> Sequence[SeenStep]:
+        """In the program's process, when it has ended: the steps that were seen."""
+
+    def cause(self, error: Exception) -> Exception:
+        """In the program's process: what an error of the program's really is."""
+
+    def workload(self, request: ProgramRequest, folder: Path, place: Path) -> Workload:
+        """In the command's process: the workload of what ``begin`` left in the folder.
+
+        ``place`` is a folder for the folders of further processes.
+        """
+
+
+def hooks() -> dict[str, Hooks]:
+    """Every framework's hooks, by the package whose import begins them."""
+    return {name: registry.program_hooks(name) for name in registry.PROGRAMS}
+
+
+def found(folder: Path, framework: str, steps: Sequence[SeenStep] = ()) -> NoReturn:
+    """Leave word that the step, or the list of steps, has been found; end the process."""
+    document = {"framework": framework, "steps": [asdict(step) for step in steps]}
+    (folder / _FOUND).write_text(json.dumps(document), encoding="utf-8")
+    for worker in multiprocessing.active_children():  # of data loaders
+        worker.kill()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def read_found(folder: Path) -> tuple[str, list[SeenStep]]:
+    """The framework whose hooks found the step, and the steps that were seen."""
+    document = json.loads((folder / _FOUND).read_text(encoding="utf-8"))
+    return document["framework"], [SeenStep(**step) for step in document["steps"]]

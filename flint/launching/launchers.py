@@ -1,0 +1,85 @@
+"""Command lines of programs: ``torchrun train.py``, ``python -m pkg``, ``train.py`` alone.
+
+The idea: a launcher is known by its word or, after ``python -m``, by its module.  What only a
+framework knows (torchrun's own options) is left to that framework's parser, found by the registry.
+
+    parse(["python", "-m", "maxtext.train", "base.yml"])     # Program(target="maxtext.train", ...)
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from flint import registry
+from flint.errors import UsageError
+from flint.launching.program import Program
+
+#: Options of Python that take a value in a word of their own.
+_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+_PYTHON = re.compile(r"python(\d+(\.\d+)?)?$")
+
+
+def parse(words: Sequence[str]) -> Program:
+    """A program's command line.
+
+    Raises:
+        UsageError: no program in it, or none that is written in Python.
+    """
+    if not words:
+        raise UsageError("which program? give its command line after --")
+    first, *rest = words
+    name = Path(first).name
+    if _PYTHON.match(name):
+        return _python(rest)
+    if name in registry.LAUNCHERS:
+        return _launched(name, rest)
+    if first.endswith(".py"):
+        return _file(first, rest)
+    return _script(first, rest)
+
+
+def _python(words: Sequence[str]) -> Program:
+    rest = list(words)
+    while rest and rest[0].startswith("-") and rest[0] not in ("-m", "-c", "-"):
+        word = rest.pop(0)
+        if word in _WITH_VALUE and rest:
+            rest.pop(0)
+    if not rest or rest[0] in ("-c", "-"):
+        raise UsageError("python without a file or a module: there is no program to run")
+    if rest[0] != "-m":
+        return _file(rest[0], rest[1:])
+    if len(rest) < 2:
+        raise UsageError("python -m names no module")
+    launcher = registry.LAUNCHER_MODULES.get(rest[1])
+    if launcher is not None:
+        return _launched(launcher, rest[2:])
+    return Program(target=rest[1], is_module=True, arguments=tuple(rest[2:]))
+
+
+def _file(path: str, arguments: Sequence[str]) -> Program:
+    if not Path(path).is_file():
+        raise UsageError(f"{path}: no such file")
+    return Program(target=path, arguments=tuple(arguments))
+
+
+def _script(word: str, arguments: Sequence[str]) -> Program:
+    """A command that an installed package brings: a Python file without the ending."""
+    path = shutil.which(word)
+    if path is None:
+        raise UsageError(f"{word}: no such command; after -- comes the program's command line")
+    with open(path, "rb") as file:
+        line = file.readline(256)
+    if not line.startswith(b"#!") or b"python" not in line:
+        raise UsageError(f"{word} is no Python program: name the program that it starts")
+    return Program(target=path, arguments=tuple(arguments))
+
+
+def _launched(launcher: str, words: Sequence[str]) -> Program:
+    read: Callable[[Sequence[str]], Program] = registry.launcher(launcher)
+    program = read(words)
+    if not program.is_module and not Path(program.target).is_file():
+        raise UsageError(f"{program.target}: no such file (as the program that {launcher} starts)")
+    return program

@@ -1,0 +1,175 @@
+"""A program as it would be started: what its command line says, and the cluster that it sees.
+
+The idea: everything here is a description.  Who runs a program, and where its step is found, is for
+others (``running.py``, and each framework's hooks).
+
+    program = parse(["torchrun", "--nproc-per-node=8", "train.py", "--lr=3e-4"])
+    cluster = cluster_of(program, world=512, per_node=8)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from flint.capturing.request import CaptureOptions
+from flint.errors import UsageError
+
+#: Ranks per host where neither the user nor the launcher says.
+PER_NODE = 8
+
+#: What ``--allow`` can name.
+ALLOWED = ("network", "checkpoints")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A Python program and how it is started.
+
+    Attributes:
+        target: path of its file, or dotted name of its module.
+        is_module: started as ``python -m target``.
+        arguments: its own.
+        environment: variables that its launcher sets beside those of ranks.
+        per_node: processes on each host, if its launcher says so.
+        nodes: hosts, if its launcher says so.
+        local_rank_argument: its launcher adds ``--local_rank=N`` to its arguments.
+    """
+
+    target: str
+    is_module: bool = False
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    per_node: int | None = None
+    nodes: int | None = None
+    local_rank_argument: bool = False
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"-m {self.target}" if self.is_module else self.target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """The cluster that a program sees.
+
+    Attributes:
+        world: ranks, one per device.
+        per_node: ranks on each host.
+        device: accelerator, as ``flint.cost.systems.accelerator_names`` has it; None: the
+            framework's usual one.
+        slices: of TPUs, or other domains of a fast network.
+    """
+
+    world: int
+    per_node: int
+    device: str | None = None
+    slices: int = 1
+
+    @property
+    def hosts(self) -> int:
+        """Number of hosts."""
+        return -(-self.world // self.per_node)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepChoice:
+    """Which step is captured.
+
+    Attributes:
+        name: as ``--list-steps`` shows it; None: the first that repeats.
+        number: which time that it runs, from 1; 2 by default: the first time makes what is made
+            once.
+    """
+
+    name: str | None = None
+    number: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenStep:
+    """A piece of a program that was seen to repeat, or might.
+
+    Attributes:
+        name: what ``--step`` calls it.
+        count: how often it was seen.
+        place: the program's line.
+        what: it is, in words.
+    """
+
+    name: str
+    count: int
+    place: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramRequest:
+    """What is asked of a framework's hooks.
+
+    Attributes:
+        program, cluster, step: see there.
+        lists_steps: say which steps there are, and capture none.
+        fake_data: data that is not there has stand-ins.
+        allow: what the program may do for real, of ``ALLOWED``.
+        options: limits, and choices of the walk.
+    """
+
+    program: Program
+    cluster: Cluster
+    step: StepChoice = field(default_factory=StepChoice)
+    lists_steps: bool = False
+    fake_data: bool = False
+    allow: frozenset[str] = frozenset()
+    options: CaptureOptions = field(default_factory=CaptureOptions)
+
+
+def cluster_of(
+    program: Program,
+    *,
+    world: int | None,
+    per_node: int | None,
+    hosts: int | None,
+    device: str | None,
+    slices: int,
+) -> Cluster:
+    """The cluster that the command line and a program's launcher describe.
+
+    Raises:
+        UsageError: they contradict each other, or do not say how many ranks there are.
+    """
+    if world is None:
+        if program.per_node is None:
+            raise UsageError("how many devices? give --world")
+        world = program.per_node * (program.nodes or hosts or 1)
+    if hosts is not None:
+        if world % hosts or per_node not in (None, world // hosts):
+            raise UsageError(f"--hosts {hosts} does not fit {world:,} ranks{_each(per_node)}")
+        per_node = world // hosts
+    per_node = min(world, per_node or program.per_node or PER_NODE)
+    if world % per_node:
+        raise UsageError(f"{world:,} ranks are not whole hosts{_each(per_node)}")
+    if world % slices:
+        raise UsageError(f"--slices {slices} does not divide {world:,} ranks")
+    return Cluster(world=world, per_node=per_node, device=device, slices=slices)
+
+
+def _each(per_node: int | None) -> str:
+    return "" if per_node is None else f" of {per_node} each"
+
+
+def step_choice(text: str | None) -> StepChoice:
+    """``--step``: a name or a number, or NAME:NUMBER.
+
+    Raises:
+        UsageError: a number below 1.
+    """
+    if text is None:
+        return StepChoice()
+    name, _, number = text.rpartition(":")
+    if not number.isdigit():
+        return StepChoice(name=text)
+    if int(number) < 1:
+        raise UsageError(f"--step {text}: steps are counted from 1")
+    return StepChoice(name=name or None, number=int(number))

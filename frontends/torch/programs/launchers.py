@@ -1,0 +1,93 @@
+"""Launchers of PyTorch programs, read by their own parsers.
+
+The idea: each launcher's package reads its command line, so that every option means what it means
+there; here it is only written down which program it would start, and with what.
+
+    torchrun(["--nproc-per-node=8", "train.py", "--lr=3e-4"])      # Program("train.py", ...)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+from flint.errors import UsageError
+from flint.launching.program import Program
+
+
+def torchrun(words: Sequence[str]) -> Program:
+    """``torchrun``'s command line."""
+    run = _package("torch.distributed.run", "torchrun", "the extra torch")
+    found = _parsed("torchrun", lambda: run.parse_args(list(words)))
+    if found.no_python:
+        raise UsageError("torchrun --no-python starts no Python program: name the one it starts")
+    return Program(
+        target=found.training_script,
+        is_module=found.module,
+        arguments=tuple(found.training_script_args),
+        per_node=_number(found.nproc_per_node),
+        nodes=_number(str(found.nnodes).partition(":")[0]),
+    )
+
+
+def accelerate(words: Sequence[str]) -> Program:
+    """``accelerate launch``'s command line."""
+    launch = _package("accelerate.commands.launch", "accelerate", "accelerate")
+    if not words or words[0] != "launch":
+        raise UsageError("accelerate: only accelerate launch starts a program")
+    parser = launch.launch_command_parser()
+    given = _parsed("accelerate launch", lambda: parser.parse_args(list(words[1:])))
+    before = dict(os.environ)
+    given, *_ = launch._validate_launch_command(given)
+    variables = import_module("accelerate.utils.launch").prepare_multi_gpu_env(given)
+    processes = _number(given.num_processes) or 1
+    nodes = _number(given.num_machines) or 1
+    return Program(
+        target=given.training_script,
+        is_module=given.module,
+        arguments=tuple(given.training_script_args),
+        environment={key: text for key, text in variables.items() if before.get(key) != text},
+        per_node=processes // nodes,
+        nodes=nodes,
+    )
+
+
+def deepspeed(words: Sequence[str]) -> Program:
+    """``deepspeed``'s command line."""
+    runner = _package("deepspeed.launcher.runner", "deepspeed", "deepspeed")
+    found = _parsed("deepspeed", lambda: runner.parse_args(list(words)))
+    return Program(
+        target=found.user_script,
+        is_module=found.module,
+        arguments=tuple(found.user_args),
+        per_node=found.num_gpus if found.num_gpus > 0 else None,
+        nodes=found.num_nodes if found.num_nodes > 0 else None,
+        local_rank_argument=not found.no_local_rank,
+    )
+
+
+def _package(module: str, launcher: str, package: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise UsageError(f"{launcher} is not installed here ({error}): install {package}") from None
+
+
+def _parsed(launcher: str, parse: Callable[[], Any]) -> Any:
+    """What a parser reads; what it has against it is one line."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+            return parse()
+    except SystemExit:
+        last = said.getvalue().strip().splitlines()[-1:] or ["cannot be read"]
+        raise UsageError(f"{launcher}: {last[0]}") from None
+
+
+def _number(text: Any) -> int | None:
+    """A whole number of at least 1; None for "auto", "gpu" and what is not given."""
+    return int(text) if str(text).isdigit() and int(text) > 0 else None

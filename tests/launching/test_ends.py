@@ -1,0 +1,35 @@
+"""Programs without a step to capture: one line, with the program's own line in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.command_line import failed, flint
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x = 1", "imported neither"),
+        ("\nraise ValueError('no data')", "train.py:2: the program failed: ValueError: no data"),
+        ("import sys\nsys.exit('give a config')", "left at train.py:2 (give a config)"),
+        ("\ninput('name? ')", "train.py:2: the program failed: EOFError"),
+        ("open('none.bin')", "train.py:1: the program failed: FileNotFoundError"),
+        ("import not_installed_anywhere", "train.py:1: the program failed: ModuleNotFoundError"),
+        pytest.param("import os\nos.abort()", "SIGABRT", marks=pytest.mark.thorough),
+        ("import os\nos._exit(3)", "without a result"),
+        ("import socket\nsocket.create_connection(('192.0.2.1', 80))", "train.py:2"),
+    ],
+)
+def test_a_program_without_a_step_is_one_line(tmp_path, text, words):
+    (tmp_path / "train.py").write_text(text)
+    line = ("run", "--world", "8", "-o", "out", "--", "python", "train.py")
+    assert words in failed(flint(*line, cwd=tmp_path), 1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_program_that_takes_too_long_says_where_it_is(tmp_path):
+    (tmp_path / "train.py").write_text("\nwhile True:\n    pass\n")
+    line = ("run", "--world", "8", "--time-limit", "0.5", "-o", "out", "--", "train.py")
+    text = failed(flint(*line, cwd=tmp_path), 1)
+    assert "train.py took more than 0.5 s and was stopped at train.py:" in text
