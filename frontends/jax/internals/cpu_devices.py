@@ -17,13 +17,14 @@ xla/pjrt/distributed/protocol.proto describes, as of jaxlib 0.10.2.
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from jaxlib import _jax, xla_client
+
+from flint.host.temporary import temporary_folder
 
 Numbers = npt.NDArray[np.int64]
 
@@ -85,8 +86,8 @@ def use_devices_of_another_process(devices: int) -> None:
     from jax._src import xla_bridge
 
     def client() -> Any:
-        with tempfile.TemporaryDirectory(prefix="flint-") as folder:
-            return make_client(devices, Path(folder))
+        with temporary_folder() as folder:
+            return make_client(devices, folder)
 
     xla_bridge.register_backend_factory("cpu", client, priority=0, fail_quietly=False)
 
