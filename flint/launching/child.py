@@ -19,10 +19,10 @@ from typing import NoReturn
 
 from flint.capturing.user_frames import one_line, running_line, short_path, user_frame
 from flint.errors import FlintError, UsageError
+from flint.host.imports import after_import
 from flint.host.readable import counted
 from flint.host.tasks import leave_error
 from flint.launching.hooks import Hooks, found, hooks
-from flint.launching.imports import after_import
 from flint.launching.outside import kept_inside
 from flint.launching.program import ProgramRequest
 from flint.launching.running import run

@@ -69,6 +69,7 @@ OWN_MESH = """\
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import mesh_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 mesh = Mesh(np.array(jax.devices()).reshape(-1, 2), ("data", "model"))
@@ -93,6 +94,12 @@ def mapped(x):
         out_specs=P("data"),
     )
     return jax.lax.with_sharding_constraint(part(x), NamedSharding(mesh, P("data")))
+
+
+def of_slices(_):
+    devices = mesh_utils.create_hybrid_device_mesh((len(jax.devices()) // 4, 2), (2, 1))
+    over_data = NamedSharding(Mesh(devices, ("data", "model")), P("data"))
+    return (jax.ShapeDtypeStruct((16384, 64), jnp.float32, sharding=over_data),)
 
 
 def elsewhere(x):
@@ -176,6 +183,15 @@ def test_code_that_builds_its_own_mesh_finds_that_many_devices(mesh, folder, tmp
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     assert list(json.loads(run.stdout)["mesh"]) == ["data", "model"]
+
+
+def test_a_mesh_of_slices_is_built_as_on_the_cluster_and_reported(folder, tmp_path):
+    run = flint(
+        "capture", "own.py:step", "--setup", "of_slices", "--mesh", "4,2", "--ranks", "0",
+        "-o", tmp_path / "out", cwd=folder,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert "the devices are 2 slices, as the mesh at own.py:" in run.stdout + run.stderr
 
 
 @pytest.mark.parametrize("mesh", [(4, 2), (4096, 4)])

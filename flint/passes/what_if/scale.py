@@ -13,8 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from flint.graph.graph import Ints, NodeKind, WorkloadGraph
-from flint.mesh.ragged import row_of_entry
-from flint.passes.columns import with_bodies
+from flint.passes.columns import row_of_entry, with_bodies
 
 
 def scale(graph: WorkloadGraph, *, factor: float) -> WorkloadGraph:

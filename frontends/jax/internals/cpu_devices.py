@@ -1,22 +1,23 @@
-"""An XLA CPU client of any number of devices, of which one is here.
+"""An XLA CPU client of any number of devices, of which few are here.
 
 The idea: a CPU client makes a thread for every device of its own, and a machine has only so many.
-One process of a cluster has few devices of its own and knows of all others by the topology that the
-processes exchange through a key-value store.  So the client is made as one process of two; the
+One process of a cluster has few devices of its own and knows of all others by what the processes
+tell each other through a key-value store.  So the client is made as the first process of two; the
 other one, which does not exist, has all the other devices, according to the store.  Nothing is ever
-run, so it is never missed.
+run on those, so it is never missed.
 
     client = make_client(1_048_576, folder)
     len(client.devices())          # 1048576, one of them addressable
 
 Private: ``jaxlib._jax.get_distributed_runtime_service``, the keys of the exchange and the messages
-``DeviceProto``, ``LocalTopologyProto`` and ``GlobalTopologyProto``, which
-xla/pjrt/distributed/protocol.proto describes, as of jaxlib 0.10.2.
+``DeviceProto`` and ``LocalTopologyProto``, which xla/pjrt/distributed/protocol.proto describes, as
+of jaxlib 0.10.2.
 """
 
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,10 @@ import numpy as np
 import numpy.typing as npt
 from jaxlib import _jax, xla_client
 
-from flint.host.temporary import temporary_folder
-
 Numbers = npt.NDArray[np.int64]
 
-#: Where a process with node number 1 looks for everybody's devices.
-_TOPOLOGY_KEY = "cpu:global_topology/cpu"
-#: Number of the one device that is here: XLA numbers a process's devices from 2048 x its node.
-OWN_DEVICE = 2048
+#: Where the first process looks for the devices of the second one.
+_TOPOLOGY_KEY = "cpu:local_topology/cpu/1"
 #: Address of the key-value store, in a folder of its own.
 _STORE = "unix:store"
 _CONNECT_SECONDS = 60
@@ -39,20 +36,13 @@ _CONNECT_SECONDS = 60
 _KEPT: list[Any] = []
 
 
-def device_numbers(devices: int) -> Numbers:
-    """Global numbers of the devices of ``make_client(devices)``, ascending."""
-    numbers = np.arange(devices)
-    if devices <= OWN_DEVICE:
-        numbers[-1] = OWN_DEVICE
-    return numbers
-
-
-def make_client(devices: int, folder: Path) -> Any:
-    """The client.
+def make_client(devices: int, folder: Path, own: int = 1) -> Any:
+    """The client.  Its devices are numbered from 0, its own ones first.
 
     Args:
         devices: how many.
         folder: for the socket of the key-value store; nobody else should be able to write there.
+        own: how many can run something.
 
     Raises:
         RuntimeError: the exchange is not as it is known to be, or there can be no socket.
@@ -63,11 +53,11 @@ def make_client(devices: int, folder: Path) -> Any:
         store = _jax.get_distributed_runtime_client(_STORE, 0, init_timeout=_CONNECT_SECONDS)
         store.connect()
     _KEPT.append((service, store))
-    store.key_value_set_bytes(_TOPOLOGY_KEY, topology(device_numbers(devices)))
+    store.key_value_set_bytes(_TOPOLOGY_KEY, others(own, devices))
     client: Any = xla_client.make_cpu_client(
         asynchronous=False,
-        num_devices=1,
-        node_id=1,
+        num_devices=own,
+        node_id=0,
         num_nodes=2,
         distributed_client=store,
         collectives=_jax.make_mpi_collectives(),
@@ -75,6 +65,16 @@ def make_client(devices: int, folder: Path) -> Any:
     if len(client.devices()) != devices:
         raise RuntimeError(f"{len(client.devices())} devices instead of {devices}")
     return client
+
+
+def client_of(devices: int, own: int = 1) -> Any:
+    """The client, in a folder that nobody needs later.
+
+    Raises:
+        RuntimeError: as ``make_client``.
+    """
+    with tempfile.TemporaryDirectory(prefix="flint-") as folder:
+        return make_client(devices, Path(folder), own)
 
 
 def use_devices_of_another_process(devices: int) -> None:
@@ -85,17 +85,14 @@ def use_devices_of_another_process(devices: int) -> None:
     """
     from jax._src import xla_bridge
 
-    def client() -> Any:
-        with temporary_folder() as folder:
-            return make_client(devices, folder)
-
-    xla_bridge.register_backend_factory("cpu", client, priority=0, fail_quietly=False)
+    xla_bridge.register_backend_factory(
+        "cpu", lambda: client_of(devices), priority=0, fail_quietly=False
+    )
 
 
-def topology(numbers: Numbers) -> bytes:
-    """A ``GlobalTopologyProto``: ``OWN_DEVICE`` in process 1, every other device in process 0."""
-    own = numbers == OWN_DEVICE
-    return _bytes(1, _process(0, numbers[~own])) + _bytes(1, _process(1, numbers[own]))
+def others(first: int, devices: int) -> bytes:
+    """A ``LocalTopologyProto``: the devices from ``first`` on are process 1's."""
+    return _process(1, np.arange(first, devices))
 
 
 def _process(node: int, numbers: Numbers) -> bytes:

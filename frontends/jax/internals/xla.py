@@ -119,7 +119,7 @@ def cpu_compiler(devices: int, folder: Path) -> Compiler:
         UsageError: no client takes that many devices here.
     """
     try:
-        return _cpu(cpu_devices.make_client(devices, folder), cpu_devices.device_numbers(devices))
+        return _cpu(cpu_devices.make_client(devices, folder), np.arange(devices))
     except RuntimeError as error:
         if devices <= MAX_OWN_DEVICES:
             return own_devices_compiler(devices, folder)

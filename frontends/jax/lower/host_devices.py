@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import os
 
+from flint.host.imports import watch_imports
+
 _FLAG = "--xla_force_host_platform_device_count"
 
 #: With more devices of its own, each with its threads, the client does not start reliably.
@@ -29,7 +31,10 @@ def prepare(devices: int | None) -> None:
     # Plugins for accelerators say on stderr that there are none.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     flags = os.environ.get("XLA_FLAGS", "")
-    if devices is None or _FLAG in flags:
+    if devices is None:
+        return
+    watch_imports({"jax": lambda: _show(devices)})
+    if _FLAG in flags:
         return
     if devices <= MAX_DEVICES:
         os.environ["XLA_FLAGS"] = f"{flags} {_FLAG}={devices}".strip()
@@ -37,3 +42,11 @@ def prepare(devices: int | None) -> None:
     from flint.frontends.jax.internals.cpu_devices import use_devices_of_another_process
 
     use_devices_of_another_process(devices)
+
+
+def _show(devices: int) -> None:
+    """All devices are one host's, in one slice unless the user's file builds a mesh of more."""
+    from flint.frontends.jax.cluster.layout import Layout
+    from flint.frontends.jax.internals.device_attributes import show
+
+    show(Layout(devices=devices))

@@ -27,6 +27,7 @@ from flint.frontends.jax.failures import OTHER_MESH, explained
 from flint.frontends.jax.host.calls import Called, Recording
 from flint.frontends.jax.host.recording import NothingJittedError, calls_jitted, record
 from flint.frontends.jax.internals.abstract_devices import abstract_devices
+from flint.frontends.jax.internals.device_attributes import assumed
 from flint.frontends.jax.internals.host_arrays import (
     donated_inside,
     kept_operands,
@@ -278,6 +279,7 @@ def _whole(
     interface = interface_of(module)
     if not interface.sharded and mesh.size > 1:
         warnings[NOT_SHARDED] = 1
+    warnings |= assumed()
     bytecode = _bytecode(module)
     if any(word in bytecode for word in _IN_HOST_MEMORY):
         compiled = prepared.request.level is Level.OPTIMIZED

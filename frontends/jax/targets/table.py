@@ -162,29 +162,41 @@ def _install(extra: str, absent: list[str]) -> str:
 def tpu_topology(target: CompileTarget, devices: int) -> tuple[str, tuple[int, int, int]]:
     """libtpu's name for a slice of that many devices, and the chips of one host of it.
 
-    A host has 2x2 chips, so both of its dims are even, except in a slice of one chip.  Of the
-    shapes that there are, the one with the smallest longest dim is taken, as Cloud TPU's standard
-    slices have it: 4x4x8 for 128 chips, 8x16 for 128 chips of a 2D family.
-
     Raises:
         UsageError: no slice has that many devices; the text names the nearest sizes.
     """
     row = target.row
-    per_chip, dims = int(row["devices_per_chip"]), int(row["dims"])
-    shape = _slice(devices / per_chip, dims, int(row["chips"]))
-    if shape is None:
-        sizes = [
-            chips * per_chip for chips in range(1, int(row["chips"]) + 1)
-            if _slice(chips, dims, int(row["chips"]))
-        ]  # fmt: skip
-        below = max((size for size in sizes if size < devices), default=0)
-        above = min((size for size in sizes if size > devices), default=0)
-        near = " and ".join(f"{size:,}" for size in (below, above) if size)
-        raise UsageError(
-            f"target {target.name}: no slice has {devices:,} devices; the nearest sizes are {near}"
-        )
+    shape = slice_shape(target, devices, int(row["devices_per_chip"]))
     host = (1, 1, 1) if max(shape) == 1 else (2, 2, 1)
     return f"{row['topology']}:{'x'.join(map(str, shape))}", host
+
+
+def slice_shape(target: CompileTarget, devices: int, per_chip: int) -> tuple[int, ...]:
+    """Chips of a TPU slice of that many devices along each dim of its torus.
+
+    A host has 2x2 chips, so both of its dims are even, except in a slice of one chip.  Of the
+    shapes that there are, the one with the smallest longest dim is taken, as Cloud TPU's standard
+    slices have it: 4x4x8 for 128 chips, 8x16 for 128 chips of a 2D family.
+
+    Args:
+        target: a TPU.
+        devices: of the slice.
+        per_chip: devices of a chip.
+
+    Raises:
+        UsageError: no slice has that many devices; the text names the nearest sizes.
+    """
+    dims, most = int(target.row["dims"]), int(target.row["chips"])
+    shape = _slice(devices / per_chip, dims, most)
+    if shape is not None:
+        return shape
+    sizes = [chips * per_chip for chips in range(1, most + 1) if _slice(chips, dims, most)]
+    below = max((size for size in sizes if size < devices), default=0)
+    above = min((size for size in sizes if size > devices), default=0)
+    near = " and ".join(f"{size:,}" for size in (below, above) if size)
+    raise UsageError(
+        f"target {target.name}: no slice has {devices:,} devices; the nearest sizes are {near}"
+    )
 
 
 def _slice(chips: float, dims: int, largest: int) -> tuple[int, ...] | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flint.frontends.jax.internals.cpu_devices import OWN_DEVICE, device_numbers, topology
+from flint.frontends.jax.internals.cpu_devices import others
 
 _INT, _STRING, _MESSAGE = 5, 9, 11  # FieldDescriptorProto.Type
 _FIELDS = {
@@ -17,7 +16,6 @@ _FIELDS = {
         ("process_id", 1, _INT, None), ("boot_id", 2, _STRING, None),
         ("devices", 3, _MESSAGE, "Device"),
     ],
-    "Topology": [("processes", 1, _MESSAGE, "Process")],
 }  # fmt: skip
 
 
@@ -35,33 +33,24 @@ def _message(name):
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"t.{name}"))
 
 
-TOPOLOGY = _message("Topology")
+PROCESS = _message("Process")
 
 
-@given(st.integers(min_value=1, max_value=40_000))
-def test_every_device_is_told_once_and_one_is_own(devices):
-    numbers = device_numbers(devices)
-    others, own = TOPOLOGY.FromString(topology(numbers)).processes
-    assert [device.global_device_id for device in own.devices] == [OWN_DEVICE]
-    told = [device.global_device_id for device in others.devices]
-    assert sorted([*told, OWN_DEVICE]) == numbers.tolist()
-    assert [device.local_device_ordinal for device in others.devices] == list(range(devices - 1))
-    assert (own.process_id, others.process_id) == (1, 0)
-    assert own.boot_id != others.boot_id
+@given(st.integers(min_value=1, max_value=16), st.integers(min_value=0, max_value=40_000))
+def test_every_device_of_the_other_process_is_told_once(own, more):
+    told = PROCESS.FromString(others(own, own + more))
+    assert [device.global_device_id for device in told.devices] == list(range(own, own + more))
+    assert [device.local_device_ordinal for device in told.devices] == list(range(more))
+    assert told.process_id == 1
 
 
 @pytest.mark.parametrize("devices", [2048, 2049, 2**14, 2**14 + 1, 2**20, 2**21 + 5])
-def test_numbers_are_ascending_and_as_many_as_devices(devices):
-    numbers = device_numbers(devices)
-    assert len(numbers) == devices
-    assert np.all(np.diff(numbers) > 0)
-    assert OWN_DEVICE in numbers
-    size = len(topology(numbers))
+def test_a_device_takes_few_bytes(devices):
+    size = len(others(1, devices))
     assert 6 * (devices - 128) < size < 13 * devices + 64
 
 
 def test_a_million_devices_are_told_exactly():
-    numbers = device_numbers(2**20)
-    others, _ = TOPOLOGY.FromString(topology(numbers)).processes
-    assert len(others.devices) == 2**20 - 1
-    assert others.devices[-1].global_device_id == 2**20 - 1
+    told = PROCESS.FromString(others(1, 2**20))
+    assert len(told.devices) == 2**20 - 1
+    assert told.devices[-1].global_device_id == 2**20 - 1

@@ -20,8 +20,7 @@ from typing import Any
 
 from flint.frontends.torch.recording.recording import View
 from flint.host.child_processes import Limits
-from flint.host.tasks import run_all
-from flint.host.temporary import temporary_folder
+from flint.host.tasks import run_all, scratch
 
 _MODULES = (
     "torch._dynamo",
@@ -72,7 +71,7 @@ def preload():
 
 def run_really(case):
     """Rank -> what it saw: {"ops": [...], "trace": nodes of the ExecutionTraceObserver}."""
-    with temporary_folder() as shared:
+    with scratch() as shared:
 
         def work(rank, folder):
             seen = _real_rank(case, rank, shared / "store", shared / f"trace{rank}.json")
@@ -83,7 +82,7 @@ def run_really(case):
 
 def run_faked(case):
     """The same of ``session.record``, for the ranks that are compared; no traces."""
-    with temporary_folder() as shared:
+    with scratch() as shared:
 
         def work(rank, folder):
             (folder / "seen.json").write_text(json.dumps(_faked_rank(case, rank)))

@@ -26,15 +26,21 @@ def after_import(calls: Mapping[str, Then]) -> Iterator[None]:
 
     Where a package is imported already, its function is called at once.
     """
+    finder = watch_imports(calls)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+def watch_imports(calls: Mapping[str, Then]) -> MetaPathFinder:
+    """From now on each function is called once, after its package is imported; see above."""
     for name, then in calls.items():
         if name in sys.modules:
             then()
     finder = _Finder({name: then for name, then in calls.items() if name not in sys.modules})
     sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
+    return finder
 
 
 class _Finder(MetaPathFinder):

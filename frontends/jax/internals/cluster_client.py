@@ -1,0 +1,58 @@
+"""jax as it is on a cluster: its devices, its default backend, the client that has them.
+
+The idea: the client is XLA's for CPUs, with as many devices as the cluster and only those of the
+first host here.  jax is told that it is the accelerator's, so that ``jax.devices()``,
+``jax.devices("gpu")`` and ``jax.default_backend()`` answer as on the cluster; small things really
+run on it.  The host's own processor is another client with one device, as ever.
+
+    shown = use_cluster(layout_of(512, "h100"))
+    len(jax.devices()), jax.default_backend()           # 512, "gpu"
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from flint.frontends.jax.cluster.layout import Layout
+from flint.frontends.jax.internals.cpu_devices import client_of
+from flint.frontends.jax.internals.device_attributes import Shown, show
+
+#: Platform as devices say it -> as jax names the backend.
+_BACKENDS = {"cpu": "cpu", "gpu": "cuda", "tpu": "tpu"}
+
+
+def use_cluster(layout: Layout) -> Shown:
+    """Make jax's devices those of a cluster; before anything has asked jax for devices.
+
+    Raises:
+        RuntimeError: the client cannot be made.
+    """
+    from jax._src import xla_bridge
+    from jaxlib import xla_client
+
+    shown = show(layout)
+    bridge: Any = xla_bridge
+    client = client_of(layout.devices, layout.per_host)
+    found = {_BACKENDS[layout.platform]: client}
+    if layout.platform != "cpu":
+        found["cpu"] = xla_client.make_cpu_client(num_devices=1)
+    bridge._backends.update(found)
+    bridge._default_backend = client
+    bridge._plugins_registered = True
+    _say_platform(layout.platform)
+    return shown
+
+
+def _say_platform(platform: str) -> None:
+    """Have ``jax.default_backend()`` name the cluster's platform."""
+    import jax
+    from jax._src import xla_bridge
+
+    @functools.wraps(xla_bridge.default_backend)
+    def default_backend() -> str:
+        return platform
+
+    modules: tuple[Any, ...] = (jax, xla_bridge)
+    for module in modules:
+        module.default_backend = default_backend

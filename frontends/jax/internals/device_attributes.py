@@ -1,0 +1,127 @@
+"""What ``jax.devices()`` say of themselves: the cluster's answers in place of this machine's.
+
+The idea: JAX's devices are one class, whose attributes are answered here by the number of the
+device and a ``Layout``.  XLA does not look at them, so compiling and running are as ever.  Code
+that builds a mesh of several slices is what says how many there are, where nobody else does.
+
+    show(layout)                                    # before or after jax makes its client
+    jax.devices()[300].process_index                # 37
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+from flint.capturing.user_frames import running_line, short_path
+from flint.frontends.jax.cluster.layout import Layout
+
+_NAMES = {"cpu": "Cpu", "gpu": "Cuda", "tpu": "Tpu"}
+#: The clusters that devices have been shown as.
+_SHOWN: list[Shown] = []
+
+
+class Shown:
+    """The cluster that devices belong to.
+
+    Attributes:
+        layout: of it.
+        assumed: what was assumed of it on the program's behalf, text -> count.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.assumed: dict[str, int] = {}
+
+    def ask_for_slices(self, slices: int) -> None:
+        """A program builds a mesh over that many slices, each with a network of its own."""
+        if self.layout.slices is None and slices > 1 and self.layout.devices % slices == 0:
+            where, line = running_line()
+            self.layout = self.layout.with_slices(slices)
+            text = (
+                f"the devices are {slices} slices, as the mesh at {short_path(where)}:{line} has "
+                "it; --slices says otherwise"
+            )
+            self.assumed[text] = 1
+
+
+def show(layout: Layout) -> Shown:
+    """Have all devices of jax say what the cluster's do; no client is made.
+
+    Attributes of Python's own that a client has, such as its platform, stay as they are.
+    """
+    from jaxlib import _jax
+
+    shown = Shown(layout)
+    device: Any = _jax.Device
+    for name, answer in _answers(shown).items():
+        setattr(device, name, property(answer))
+    device.memory_stats = lambda self: _memory(shown)
+    device.__repr__ = device.__str__ = lambda self: _text(shown.layout, self)
+    client: Any = _jax.Client
+    client.local_devices = lambda self: [item for item in self.devices() if not item.process_index]
+    client.local_device_count = lambda self: len(self.local_devices())
+    _let_meshes_ask(shown)
+    _SHOWN[:] = [shown]
+    return shown
+
+
+def assumed() -> dict[str, int]:
+    """What was assumed of the cluster on the program's behalf, text -> count."""
+    return {text: count for shown in _SHOWN for text, count in shown.assumed.items()}
+
+
+def _answers(shown: Shown) -> dict[str, Callable[[Any], Any]]:
+    """Attributes of a device, by the device."""
+    found: dict[str, Callable[[Any], Any]] = {
+        "process_index": lambda self: shown.layout.host_of(self.id),
+        "host_id": lambda self: shown.layout.host_of(self.id),
+        "task_id": lambda self: shown.layout.host_of(self.id),
+        "slice_index": lambda self: shown.layout.slice_of(self.id),
+        "local_hardware_id": lambda self: self.id % shown.layout.per_host,
+    }
+    layout = shown.layout
+    found |= {"platform": lambda self: layout.platform, "device_kind": lambda self: layout.kind}
+    if layout.platform == "tpu":
+        found |= {
+            "coords": lambda self: shown.layout.coords_of(self.id),
+            "core_on_chip": lambda self: shown.layout.core_of(self.id),
+            "num_cores": lambda self: 1,
+        }
+    return found
+
+
+def _memory(shown: Shown) -> dict[str, int] | None:
+    """Statistics of a device's memory, of which nothing is in use; None where CPUs have none."""
+    size = shown.layout.memory
+    if size is None:
+        return None
+    return {"bytes_limit": size, "bytes_in_use": 0, "peak_bytes_in_use": 0, "num_allocs": 0}
+
+
+def _text(layout: Layout, device: Any) -> str:
+    name = f"{_NAMES[layout.platform]}Device"
+    if layout.platform != "tpu":
+        return f"{name}(id={device.id})"
+    return (
+        f"{name}(id={device.id}, process_index={device.process_index}, coords={device.coords}, "
+        f"core_on_chip={device.core_on_chip})"
+    )
+
+
+def _let_meshes_ask(shown: Shown) -> None:
+    """Meshes over several slices say how many there are."""
+    from jax._src import mesh_utils
+
+    module: Any = mesh_utils
+    build = module.create_hybrid_device_mesh
+
+    @functools.wraps(build)
+    def asking(mesh_shape: Any, dcn_mesh_shape: Any, *args: Any, **known: Any) -> Any:
+        if not known.get("process_is_granule"):
+            shown.ask_for_slices(math.prod(map(int, dcn_mesh_shape)))
+        return build(mesh_shape, dcn_mesh_shape, *args, **known)
+
+    module.create_hybrid_device_mesh = asking
