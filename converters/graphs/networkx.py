@@ -25,13 +25,13 @@ from __future__ import annotations
 from typing import Any
 
 import networkx as nx
-import numpy as np
 
 from flint.graph.described import node_attributes
 from flint.graph.graph import EdgeKind, WorkloadGraph
 from flint.graph.nesting import ProgramBlock, blocks
 from flint.graph.unrolling import unroll as unroll_graph
 from flint.mesh.mesh import Mesh
+from flint.mesh.ragged import row_of_entry
 from flint.passes import apply
 from flint.workload.programs import Program
 from flint.workload.workload import Workload
@@ -112,7 +112,7 @@ def _add_block(drawn: MultiDiGraph[str], block: ProgramBlock, mesh: Mesh, progra
     consumers = graph.consumer.tolist()
     for consumer, value in zip(consumers, graph.operand.tolist(), strict=True):
         drawn.add_edge(value_name[value], f"{prefix}{consumer}", **data(value))
-    waiting = np.repeat(np.arange(len(graph)), np.diff(graph.order_ptr)).tolist()
+    waiting = row_of_entry(graph.order_ptr).tolist()
     before, kinds = graph.order_node.tolist(), graph.order_kind.tolist()
     for consumer, node, kind in zip(waiting, before, kinds, strict=True):
         name = EdgeKind(kind).name.lower()

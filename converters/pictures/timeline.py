@@ -33,6 +33,7 @@ from flint.graph.nesting import blocks
 from flint.graph.partners import partners
 from flint.host.writing import replacing
 from flint.mesh.mesh import Mesh
+from flint.mesh.ragged import row_of_entry
 from flint.simulation.durations import TICKS_PER_SECOND
 from flint.simulation.recording import RankRecord, Recording
 
@@ -215,7 +216,7 @@ def _flows(recording: Recording, drawn: list[NDArray[np.bool_]]) -> list[_Flow]:
 
 def _waits(process: int, record: RankRecord, shown: NDArray[np.bool_]) -> list[_Flow]:
     """Per node the last thing of another stream that it waited for."""
-    consumer = np.repeat(np.arange(len(record.type), dtype=np.int64), np.diff(record.ptr))
+    consumer = row_of_entry(record.ptr)
     producer = record.deps
     crosses = shown[consumer] & shown[producer]
     stream = np.where(record.computes, COMPUTE, COMMUNICATION + record.slot)
@@ -271,7 +272,7 @@ def _by_channel(recording: Recording, kind: NodeType) -> dict[int, list[tuple[in
 
 def _first_needing(record: RankRecord, shown: NDArray[np.bool_]) -> dict[int, int]:
     """Receive -> the slice that starts first of those that wait for it."""
-    consumer = np.repeat(np.arange(len(record.type), dtype=np.int64), np.diff(record.ptr))
+    consumer = row_of_entry(record.ptr)
     waits = (record.type[record.deps] == NodeType.RECV) & shown[consumer]
     found: dict[int, int] = {}
     for receive, node in zip(record.deps[waits].tolist(), consumer[waits].tolist(), strict=True):

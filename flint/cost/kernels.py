@@ -34,6 +34,7 @@ from flint.cost.roofline import Seconds, as_measured, rate_table, slowest_unit
 from flint.graph.distinct import distinct
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.work import Role, Unit
+from flint.mesh.ragged import row_of_entry
 
 #: Into how many parts a library cuts the sum over k.
 _CUTS: Final = (1, 2, 4, 8, 16)
@@ -62,7 +63,7 @@ def kernel_seconds(graph: WorkloadGraph, system: System) -> Seconds:
         sizes = np.array(graph.tables.gemms, np.float64).reshape(-1, 4)
         by_size = matmul_stretch(sizes, rates, graph.work_gemm, sized, accelerator)
         stretch[sized] = by_size
-    owner = np.repeat(np.arange(len(graph)), np.diff(graph.work_ptr))
+    owner = row_of_entry(graph.work_ptr)
     attention = is_attention(graph)
     eager = attention & _named(graph, (_EAGER,))
     stretch[matmul & (attention & ~eager)[owner]] /= model.attention_efficiency

@@ -26,6 +26,7 @@ from flint.cost.hardware import Accelerator, System
 from flint.graph.graph import WorkloadGraph
 from flint.graph.tensor_types import DTYPE_BITS, DTYPES
 from flint.graph.work import Unit
+from flint.mesh.ragged import row_of_entry
 
 Seconds = NDArray[np.float64]
 
@@ -45,7 +46,7 @@ def slowest_unit(graph: WorkloadGraph, item_seconds: Seconds) -> Seconds:
         graph: the nodes.
         item_seconds: of each work item on its unit, shape [items].
     """
-    owner = np.repeat(np.arange(len(graph)), np.diff(graph.work_ptr))
+    owner = row_of_entry(graph.work_ptr)
     place = owner * len(Unit) + graph.work_unit
     busy = np.bincount(place, weights=item_seconds, minlength=len(graph) * len(Unit))
     slowest: Seconds = busy.reshape(len(graph), len(Unit)).max(axis=1, initial=0.0)

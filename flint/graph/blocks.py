@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from flint.graph.distinct import distinct
 from flint.graph.graph import EdgeKind, Ints, NodeKind, WorkloadGraph
+from flint.mesh.ragged import row_of_entry
 
 
 class UnrolledBlock(NamedTuple):
@@ -132,7 +133,7 @@ def add_order(
     graph: WorkloadGraph, offset: Ints, value: Ints, regions: dict[int, Region], edges: Edges
 ) -> None:
     """Order edges; one onto a loop holds back its sources, one from a loop waits for its sinks."""
-    consumer = np.repeat(np.arange(len(graph), dtype=np.int64), np.diff(graph.order_ptr))
+    consumer = row_of_entry(graph.order_ptr)
     producer, kind = graph.order_node, graph.order_kind
     is_region = ~is_plain(graph)
     simple = ~(is_region[consumer] | is_region[producer]) if len(consumer) else np.zeros(0, bool)

@@ -28,7 +28,7 @@ from flint.graph.nodes import Node
 from flint.graph.scalars import Scalar
 from flint.graph.tensor_types import TensorType
 from flint.graph.work import Unit
-from flint.mesh.ragged import Ints
+from flint.mesh.ragged import Ints, row_of_entry
 
 #: The kinds are part of what a graph is: who imports one needs the other.
 __all__ = [
@@ -162,7 +162,7 @@ class WorkloadGraph:
     @cached_property
     def consumer(self) -> Ints:
         """Node that consumes each entry of ``operand``, shape [operands]."""
-        return np.repeat(np.arange(len(self), dtype=np.int64), np.diff(self.operand_ptr))
+        return row_of_entry(self.operand_ptr)
 
     def type_of(self, value: int) -> TensorType:
         """Type of a value."""
@@ -180,7 +180,7 @@ class WorkloadGraph:
         """Nanoseconds that each node took in a measured run, -1 for none, shape [nodes]."""
         chosen = self.work_unit == Unit.MEASURED
         has = np.zeros(len(self), bool)
-        has[np.repeat(np.arange(len(self)), np.diff(self.work_ptr))[chosen]] = True
+        has[row_of_entry(self.work_ptr)[chosen]] = True
         return np.where(has, self._work_by_node(chosen), -1)
 
     def _work_by_node(self, mask: NDArray[np.bool_]) -> Ints:

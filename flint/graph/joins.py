@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from flint.graph.graph import Ints, NodeKind, WorkloadGraph
 from flint.graph.work import Role
-from flint.mesh.ragged import segments
+from flint.mesh.ragged import row_of_entry, segments
 
 
 def renames(graph: WorkloadGraph) -> NDArray[np.bool_]:
@@ -74,7 +74,7 @@ def narrowed(graph: WorkloadGraph, unread: NDArray[np.bool_]) -> WorkloadGraph:
         graph: a block.
         unread: which values need not be handed on, shape [values]; nothing reads them.
     """
-    node = np.repeat(np.arange(len(graph)), np.diff(graph.result_ptr))
+    node = row_of_entry(graph.result_ptr)
     gone = np.flatnonzero(joins(graph)[node] & unread[graph.inputs :])
     if not len(gone):
         return graph

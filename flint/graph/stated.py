@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.work import Unit
+from flint.mesh.ragged import row_of_entry
 
 #: In the place of a number that nobody knows; null in JSON.
 UNKNOWN: Final = math.nan
@@ -34,7 +35,7 @@ def unstated_work(graph: WorkloadGraph) -> NDArray[np.bool_]:
     measured = _measured(graph)
     if not measured.any():
         return measured
-    owner = np.repeat(np.arange(len(graph)), np.diff(graph.work_ptr))
+    owner = row_of_entry(graph.work_ptr)
     measured[owner[graph.work_unit != Unit.MEASURED]] = False
     copies = np.array([is_copy(name) for name in graph.tables.ops], np.bool_)
     unstated: NDArray[np.bool_] = measured & ~copies[graph.op]

@@ -31,6 +31,7 @@ from flint.graph.blocks import (
 )
 from flint.graph.distinct import distinct
 from flint.graph.graph import EdgeKind, Ints, Loop, NodeKind, WorkloadGraph
+from flint.mesh.ragged import row_of_entry
 
 Lookahead = int | None | Literal["own"]
 
@@ -77,7 +78,7 @@ class Unrolled:
     @property
     def consumer(self) -> Ints:
         """The instance that waits, for each entry of ``deps``."""
-        return np.repeat(np.arange(len(self), dtype=np.int64), np.diff(self.ptr))
+        return row_of_entry(self.ptr)
 
     def locate(self, instance: int) -> tuple[WorkloadGraph, int, int]:
         """Graph, node index and iteration of an instance."""

@@ -16,6 +16,7 @@ from flint.errors import FlintError
 from flint.graph.graph import NODE_COLUMNS, WORK_COLUMNS, EdgeKind, Ints, NodeKind, WorkloadGraph
 from flint.graph.tensor_types import DTYPES
 from flint.graph.work import Role, Unit
+from flint.mesh.ragged import row_of_entry
 
 _BYTES = ("bytes_read", "bytes_written", "bytes_aliased")
 
@@ -138,7 +139,7 @@ def _edges(graph: WorkloadGraph, where: str) -> None:
         _fail(
             graph, where, node, f"operand {index} comes from node {producer}, which is not earlier"
         )
-    waits = np.repeat(np.arange(len(graph)), np.diff(graph.order_ptr))
+    waits = row_of_entry(graph.order_ptr)
     late = (graph.order_node >= waits) | (graph.order_node < 0)
     if late.any():
         entry = int(np.argmax(late))

@@ -4,7 +4,7 @@ The idea: a capture changes torch's state everywhere (devices, process groups, s
 a copy of the user's process, which has the user's functions without asking for their files.  A
 child leaves its result in files of a folder; what it raises, and how it dies, become one line.
 
-    folders = run_all(work, [0, 511], limits)     # work(task, folder) in a child each
+    folders = run_all(work, [0, 511], folder, limits)     # work(task, its folder) in a child each
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ import json
 import os
 import signal
 import sys
-import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from flint.errors import FlintError, UsageError
-from flint.host.child_processes import Limits, death, fork
+from flint.host.child_processes import Limits, death, end_with_parent, fork
 
 #: Name of the file in which a child leaves an error.
 _ERROR = "error.json"
@@ -29,13 +27,6 @@ _POLL = 0.02
 
 #: What a child does: a task and the folder for its result.
 Work = Callable[[int, Path], None]
-
-
-@contextmanager
-def scratch() -> Iterator[Path]:
-    """A folder for results, removed afterwards."""
-    with tempfile.TemporaryDirectory(prefix="flint-") as folder:
-        yield Path(folder)
 
 
 def run_all(
@@ -89,12 +80,14 @@ def run_all(
 def _fork(work: Work, task: int, folder: Path) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
+    parent = os.getpid()
     process = fork()
     if process:
         return process
     # From here on in the child; it must not come back.
     status = 1
     try:
+        end_with_parent(parent)
         words = os.open(folder / "stderr", os.O_WRONLY | os.O_CREAT)
         os.dup2(words, 2)
         work(task, folder)

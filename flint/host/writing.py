@@ -1,9 +1,11 @@
 """Files and folders that are whole or absent.
 
 The idea: a file is written beside its final place and renamed when it is complete, so that a full
-disk, an error or Ctrl-C leaves neither half a file nor the old one damaged.  A symbolic link keeps
-pointing to its file, which is the one replaced; what is no file (``/dev/null``, a pipe) is written
-to and stays what it is.
+disk, an error or a signal leaves neither half a file nor the old one damaged; what SIGKILL leaves
+beside it, the next process that writes there removes (``flint.host.owners``).  A symbolic link that
+the user names keeps pointing to its file, which is the one replaced; what is no file
+(``/dev/null``, a pipe) is written to and stays what it is.  Below a folder that the user names no
+link is followed: ``replacing_in`` writes there and nowhere else.
 
     with replacing(Path("graph.dot")) as partial:
         partial.write_text("digraph {}")
@@ -11,14 +13,24 @@ to and stays what it is.
 
 from __future__ import annotations
 
+import errno
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from flint.errors import FlintError, UsageError
+from flint.host.owners import mark, remove, remove_left
+
+#: From <linux/fs.h>, renameat2: two names change places at once.
+_RENAME_EXCHANGE = 2
+_AT_FDCWD = -100
+#: Characters of a name that the name beside it repeats: names have at most 255 bytes.
+_REPEATED = 40
+
+#: What tells a folder from another one in its place: its number and the time of its last change.
+_Identity = tuple[int, int, int]
 
 
 @contextmanager
@@ -31,14 +43,61 @@ def replacing(path: Path) -> Iterator[Path]:
         UsageError: ``path`` is a folder, or its own folder does not exist.
         FlintError: it cannot be written.
     """
-    if os.path.isdir(path) or not path.name:  # False where the name itself is refused
+    _check_name(path)
+    if os.path.isdir(path) or not path.name:
         raise UsageError(f"{path} is a folder: give the name of a file")
-    try:
+    with _told(path):
         if _is_stream(path):
             yield path
             return
         with _beside(Path(os.path.realpath(path))) as partial:
             yield partial
+
+
+@contextmanager
+def replacing_in(folder: Path, name: str) -> Iterator[Path]:
+    """As ``replacing``, for a file below a folder that the user named, which it never leaves.
+
+    Args:
+        folder: an existing folder.
+        name: of the file, relative to it; a link of this name is replaced itself.
+
+    Raises:
+        UsageError: ``name`` leads out of the folder, or names a folder.
+        FlintError: it cannot be written.
+    """
+    path = inside(folder, name)
+    if path.is_dir() and not path.is_symlink():
+        raise UsageError(f"{path} is a folder where a file is to be written")
+    with _told(path), _beside(path) as partial:
+        yield partial
+
+
+def inside(folder: Path, name: str) -> Path:
+    """The path of something below a folder, whatever its name says and whatever lies there.
+
+    Raises:
+        UsageError: it would be somewhere else: by its name, or by a link on the way.
+    """
+    path = folder / name
+    named = Path(name)
+    leaves = named.is_absolute() or ".." in named.parts or "\0" in name or not named.name
+    parent = Path(os.path.realpath(path.parent))
+    if leaves or not parent.is_relative_to(os.path.realpath(folder)):
+        raise UsageError(f"{folder}: {name!r} leads out of the folder, where nothing is written")
+    return path
+
+
+def _check_name(path: Path) -> None:
+    if "\0" in str(path):
+        raise UsageError(f"{str(path)!r} is no name of a file: it has a null byte")
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """What fails is one line."""
+    try:
+        yield
     except OSError as error:
         raise FlintError(f"{path}: cannot be written ({error.strerror or error})") from error
 
@@ -47,46 +106,99 @@ def replacing(path: Path) -> Iterator[Path]:
 def _beside(path: Path) -> Iterator[Path]:
     if not path.parent.is_dir():
         raise UsageError(f"{path}: there is no folder {path.parent}")
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    remove_left(path.parent)
+    partial = _unfinished(path, "partial")
     try:
+        # Not through a link that somebody else has put there.
+        os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         yield partial
         partial.replace(path)
     finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
+        remove(partial)
 
 
 @contextmanager
 def replacing_folder(folder: Path) -> Iterator[Path]:
     """A new folder beside ``folder`` that takes its place when the block ends well.
 
+    Of several processes or threads that replace one folder at a time the first to end has it; the
+    others say so and change nothing.
+
     Raises:
-        FlintError: it cannot be written.
+        FlintError: it cannot be written, or another one has written it meanwhile.
     """
-    folder = folder.absolute()
-    partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
-    try:
+    _check_name(folder)
+    with _told(folder):
+        folder = Path(os.path.realpath(folder))
         folder.parent.mkdir(parents=True, exist_ok=True)
-        partial.mkdir()
-        yield partial
-        _exchange(partial, folder)
+        remove_left(folder.parent)
+        before = _identity(folder)
+        partial = _unfinished(folder, "partial")
+        try:
+            partial.mkdir()
+            yield partial
+            _take_place(partial, folder, before)
+        finally:
+            remove(partial)
+
+
+def _unfinished(path: Path, kind: str) -> Path:
+    return path.with_name(f".{path.name[:_REPEATED]}.{mark()}.{kind}")
+
+
+def _identity(folder: Path) -> _Identity | None:
+    try:
+        found = folder.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
+def _take_place(partial: Path, folder: Path, before: _Identity | None) -> None:
+    there = _identity(folder)
+    try:
+        if there is None:
+            partial.rename(folder)
+        elif there != before:
+            raise OSError(errno.EEXIST, "")
+        elif not _exchange(partial, folder):
+            _move_away_and_take_place(partial, folder)
+        elif _identity(partial) != before:
+            _exchange(partial, folder)
+            raise OSError(errno.EEXIST, "")
     except OSError as error:
-        raise FlintError(f"{folder}: cannot be written ({error.strerror or error})") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise
+        raise FlintError(
+            f"{folder}: something else has written it meanwhile; what that wrote stays, and "
+            "nothing of this is kept"
+        ) from error
 
 
-def _exchange(partial: Path, folder: Path) -> None:
-    old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
-    if folder.exists():
-        folder.rename(old)
+def _exchange(one: Path, other: Path) -> bool:
+    """Have two folders change places at once; False where the system cannot."""
+    import ctypes  # only where a folder is replaced
+
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:
+        return False
+    names = (os.fsencode(one), os.fsencode(other))
+    return not rename(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE)
+
+
+def _move_away_and_take_place(partial: Path, folder: Path) -> None:
+    old = _unfinished(folder, "old")
+    folder.rename(old)
     try:
         partial.rename(folder)
-    except OSError:
-        if old.exists():
+    except BaseException:
+        with suppress(OSError):  # another one is there already
             old.rename(folder)
         raise
-    shutil.rmtree(old, ignore_errors=True)
+    finally:
+        if folder.exists():
+            remove(old)
 
 
 def _is_stream(path: Path) -> bool:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from flint.host.child_processes import Limits
 from flint.host.stages import stage
-from flint.host.tasks import run_all, scratch
+from flint.host.tasks import run_all
+from flint.host.temporary import temporary_folder
 from flint.launching.child import be_program
 from flint.launching.hooks import hooks, read_found
 from flint.launching.program import ProgramRequest, SeenStep
@@ -24,7 +25,7 @@ def capture(request: ProgramRequest) -> Workload:
         UsageError: it has no such step.
         FlintError: it ended before its step, failed, or took more than the limits.
     """
-    with scratch() as folder:
+    with temporary_folder() as folder:
         place = _run(request, folder)
         framework, _ = read_found(place)
         return hooks()[framework].workload(request, place, folder)
@@ -32,7 +33,7 @@ def capture(request: ProgramRequest) -> Workload:
 
 def steps(request: ProgramRequest) -> list[SeenStep]:
     """The steps that a program was seen to repeat; raises as ``capture``."""
-    with scratch() as folder:
+    with temporary_folder() as folder:
         return read_found(_run(request, folder))[1]
 
 

@@ -1,4 +1,4 @@
-"""Ragged columns: many short index ranges at once.
+"""Ragged columns: tables whose rows differ in length, as arithmetic on whole columns (CSR).
 
 >>> segments(np.array([10, 20]), np.array([2, 3]))
 array([10, 11, 20, 21, 22])
@@ -17,3 +17,22 @@ def segments(start: Ints, length: Ints) -> Ints:
     ends = np.cumsum(length)
     total = int(ends[-1]) if len(ends) else 0
     return np.arange(total, dtype=np.int64) + np.repeat(start - ends + length, length)
+
+
+def pointer(counts: Ints) -> Ints:
+    """CSR pointer of rows of ``counts`` entries, shape [rows + 1]."""
+    ptr = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=ptr[1:])
+    return ptr
+
+
+def row_of_entry(ptr: Ints) -> Ints:
+    """The row that each entry of a CSR table stands in, shape [entries]."""
+    return np.repeat(np.arange(len(ptr) - 1, dtype=np.int64), np.diff(ptr))
+
+
+def total_by_row(values: Ints, row: Ints, rows: int) -> Ints:
+    """Sum of ``values`` over the entries of each row, exact in int64, shape [rows]."""
+    total = np.zeros(rows, dtype=np.int64)
+    np.add.at(total, row, values)
+    return total

@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.joins import behind, joins, renames
-from flint.passes.columns import row_of_entry, take_rows, with_bodies
+from flint.mesh.ragged import row_of_entry
+from flint.passes.columns import take_rows, with_bodies
 from flint.passes.order_edges import Waits, with_waits
 from flint.passes.permute import select_nodes
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from flint.graph.graph import Ints, NodeKind, Tables, WorkloadGraph
 from flint.graph.joins import joins, narrowed
 from flint.graph.work import Role, Unit
+from flint.mesh.ragged import pointer, row_of_entry, total_by_row
 from flint.passes.attention_scores import LIGHT, Again, Known, ScoreFinder, Scores
-from flint.passes.columns import pointer, row_of_entry, total_by_row
 from flint.passes.contract import Columns, contract, surviving
 from flint.passes.order_edges import with_more_edges
 

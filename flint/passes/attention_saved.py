@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from flint.errors import FlintError
 from flint.graph.graph import Loop, NodeKind, Tables, WorkloadGraph
 from flint.graph.joins import behind, renames
+from flint.mesh.ragged import pointer, row_of_entry
 from flint.passes.attention_kernels import contracted
 from flint.passes.attention_scores import (
     LIGHT,
@@ -34,7 +35,6 @@ from flint.passes.attention_scores import (
     Scores,
     known_values,
 )
-from flint.passes.columns import pointer, row_of_entry
 from flint.passes.dead_invariants import with_inputs
 from flint.passes.order_edges import without_nodes
 

@@ -15,7 +15,7 @@ import numpy as np
 from flint.graph.graph import Ints, WorkloadGraph
 from flint.graph.joins import renames
 from flint.graph.work import Role
-from flint.passes.columns import row_of_entry
+from flint.mesh.ragged import row_of_entry
 
 
 def buffer_of(graph: WorkloadGraph) -> Ints:

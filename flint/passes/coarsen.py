@@ -38,7 +38,8 @@ from numpy.typing import NDArray
 
 from flint.graph.graph import Ints, Loop, NodeKind, WorkloadGraph
 from flint.graph.work import Role
-from flint.passes.columns import distinct, total_by_row
+from flint.mesh.ragged import total_by_row
+from flint.passes.columns import distinct
 from flint.passes.contract import Columns, contract
 from flint.passes.order import predecessors
 

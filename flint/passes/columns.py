@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from flint.graph.graph import Ints, Loop, WorkloadGraph
-from flint.mesh.ragged import segments
+from flint.mesh.ragged import pointer, segments
 
 
 def take_rows(ptr: Ints, rows: Ints) -> tuple[Ints, Ints]:
@@ -37,25 +37,6 @@ def take_rows(ptr: Ints, rows: Ints) -> tuple[Ints, Ints]:
 def gathered(graph: WorkloadGraph, names: Iterable[str], index: Ints) -> dict[str, Any]:
     """Some columns at ``index``, for ``dataclasses.replace``."""
     return {name: getattr(graph, name)[index] for name in names}
-
-
-def pointer(counts: Ints) -> Ints:
-    """CSR pointer of rows of ``counts`` entries, shape [rows + 1]."""
-    ptr = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(counts, out=ptr[1:])
-    return ptr
-
-
-def row_of_entry(ptr: Ints) -> Ints:
-    """The row that each entry of a CSR table stands in, shape [entries]."""
-    return np.repeat(np.arange(len(ptr) - 1, dtype=np.int64), np.diff(ptr))
-
-
-def total_by_row(values: Ints, row: Ints, rows: int) -> Ints:
-    """Sum of ``values`` over the entries of each row, exact in int64, shape [rows]."""
-    total = np.zeros(rows, dtype=np.int64)
-    np.add.at(total, row, values)
-    return total
 
 
 def distinct(*keys: Ints) -> tuple[Ints, Ints]:

@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from flint.errors import FlintError
 from flint.graph.graph import NODE_COLUMNS, WORK_COLUMNS, Ints, WorkloadGraph
 from flint.graph.ready_order import ready_order
-from flint.passes.columns import distinct, gathered, pointer, row_of_entry, total_by_row
+from flint.mesh.ragged import pointer, row_of_entry, total_by_row
+from flint.passes.columns import distinct, gathered
 from flint.passes.order_edges import with_edges
 
 

@@ -15,7 +15,8 @@ from dataclasses import replace
 import numpy as np
 
 from flint.graph.graph import Ints, Loop, NodeKind, WorkloadGraph
-from flint.passes.columns import pointer, row_of_entry, with_bodies
+from flint.mesh.ragged import pointer, row_of_entry
+from flint.passes.columns import with_bodies
 from flint.passes.order_edges import without_nodes
 
 

@@ -35,7 +35,8 @@ from numpy.typing import NDArray
 
 from flint.graph.graph import Ints, NodeKind, WorkloadGraph
 from flint.graph.work import Role
-from flint.passes.columns import distinct, row_of_entry, total_by_row, with_bodies
+from flint.mesh.ragged import row_of_entry, total_by_row
+from flint.passes.columns import distinct, with_bodies
 from flint.passes.contract import Columns, contract, surviving
 from flint.passes.rematerialize import SeenThrough, is_view, look_through
 

@@ -34,7 +34,7 @@ from flint.graph.graph import (
 )
 from flint.graph.tensor_types import TensorType
 from flint.graph.work import NO_WORK, Role, Unit, Work, WorkItem
-from flint.passes.columns import pointer, row_of_entry
+from flint.mesh.ragged import pointer, row_of_entry
 
 END = "program_end"
 READ = "host_read"

@@ -52,7 +52,8 @@ from flint.graph.distinct import distinct
 from flint.graph.graph import Ints, NodeKind, WorkloadGraph
 from flint.graph.joins import through_joins
 from flint.graph.work import Role
-from flint.passes.columns import lists, row_of_entry, total_by_row, with_bodies
+from flint.mesh.ragged import row_of_entry, total_by_row
+from flint.passes.columns import lists, with_bodies
 from flint.passes.permute import permuted
 
 #: One op's step; chains of views are far shorter.

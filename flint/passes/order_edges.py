@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.graph.graph import EdgeKind, Ints, WorkloadGraph
-from flint.passes.columns import lists, pointer, row_of_entry
+from flint.mesh.ragged import pointer, row_of_entry
+from flint.passes.columns import lists
 from flint.passes.permute import select_nodes
 
 #: The nodes that each node waits for by order edges, with their kinds.

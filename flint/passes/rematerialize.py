@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from flint.graph.graph import Ints, NodeKind, WorkloadGraph
 from flint.graph.work import Role
-from flint.passes.columns import pointer, row_of_entry, total_by_row
+from flint.mesh.ragged import pointer, row_of_entry, total_by_row
 
 #: Constants up to this many bytes are part of a kernel's code; larger ones are read from memory.
 IMMEDIATE_BYTES = 256

@@ -20,6 +20,7 @@ from flint.errors import FlintError, UsageError
 from flint.graph.distinct import distinct
 from flint.host.collection import uncollected
 from flint.mesh.mesh import Mesh
+from flint.mesh.ragged import row_of_entry
 from flint.mesh.ranks import from_mask
 from flint.observed.columns import UNTOLD_RANK
 from flint.observed.reading import is_jax_profile
@@ -190,7 +191,7 @@ def _with_consumers(units: Units, flows: Flows | None) -> set[int]:
     """Collectives whose result some work is known to read."""
     if flows is None:
         return set()
-    consumer = np.repeat(np.arange(len(units)), np.diff(flows.operand_ptr))
+    consumer = row_of_entry(flows.operand_ptr)
     inside = (flows.operand >= 0) & ~units.collective[consumer]
     sources = distinct(flows.operand[inside])
     return set(sources[units.collective[sources]].tolist())

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from flint.errors import FlintError
 from flint.graph.distinct import distinct
 from flint.graph.tensor_types import TensorType
+from flint.mesh.ragged import pointer, total_by_row
 from flint.passes import columns
 from flint.post_execution.edges import CONTRADICTED, JITTER
 from flint.post_execution.graphs import Flows
@@ -215,7 +216,7 @@ def _operands(
     source = np.where(source < 0, -1 - np.searchsorted(given, -1 - source), source)
     pair = uses.unit[use] * (units + len(inputs)) + source + len(inputs)
     kept = np.sort(np.unique(pair, return_index=True)[1])
-    ptr = columns.pointer(np.bincount(uses.unit[use[kept]], minlength=units))
+    ptr = pointer(np.bincount(uses.unit[use[kept]], minlength=units))
     return inputs, ptr, source[kept]
 
 
@@ -249,4 +250,4 @@ def _totals(uses: _Uses, values: Ints, some: Ints, units: int) -> Ints:
     row = uses.unit[some]
     if np.bincount(row, weights=values[some]).max(initial=0) > _LARGEST:
         raise FlintError("the tensors of one op have more than 2^62 bytes: the trace is damaged")
-    return columns.total_by_row(values[some], row, units)
+    return total_by_row(values[some], row, units)

@@ -24,6 +24,7 @@ from flint.graph.graph import Ints, Phase
 from flint.graph.partners import partners
 from flint.graph.stated import UNKNOWN, unstated_traffic, unstated_work
 from flint.graph.work import Unit
+from flint.mesh.ragged import row_of_entry
 from flint.simulation.actors import ActorInfo, Actors
 from flint.simulation.classes import KERNELS, kernel_classes
 from flint.simulation.durations import TICKS_PER_SECOND
@@ -285,7 +286,7 @@ def _work(info: ActorInfo, executed: Ints, system: System) -> tuple[int, int, fl
     ideal = 0.0
     for number, graph in enumerate(unrolled.graphs):
         runs = times[unrolled.start[number] : unrolled.start[number + 1]]
-        owner = np.repeat(np.arange(len(graph)), np.diff(graph.work_ptr))
+        owner = row_of_entry(graph.work_ptr)
         phase = np.array([int(source.phase) for source in graph.tables.sources] or [0])[
             graph.source
         ]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from flint.cost.kernels import is_attention
 from flint.graph.graph import WorkloadGraph
 from flint.graph.work import Role, Unit
+from flint.mesh.ragged import row_of_entry
 from flint.observed.classes import OpClass, aten_class
 
 KERNELS: Final = ("matmul", "attention", "reduction", "elementwise", "movement", "other")
@@ -46,7 +47,7 @@ def kernel_classes(graph: WorkloadGraph) -> NDArray[np.int64]:
     by_name = np.array([_of_name(name) for name in graph.tables.ops] or [0], np.int64)
     found = np.where(graph.role == Role.OPAQUE, by_name[graph.op], by_role[graph.role])
     multiplies = np.zeros(len(graph), np.bool_)
-    owner = np.repeat(np.arange(len(graph)), np.diff(graph.work_ptr))
+    owner = row_of_entry(graph.work_ptr)
     multiplies[owner[graph.work_unit == Unit.MATMUL]] = True
     found[multiplies] = KERNELS.index("matmul")
     found[is_attention(graph)] = KERNELS.index("attention")

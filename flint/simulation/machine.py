@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from flint.execution.node_types import NodeType
 from flint.graph.graph import Ints
+from flint.mesh.ragged import row_of_entry
 
 _COMMUNICATES = (int(NodeType.COLL), int(NodeType.SEND))
 _COLL, _SEND, _RECV = int(NodeType.COLL), int(NodeType.SEND), int(NodeType.RECV)
@@ -114,7 +115,7 @@ class _State:
         self.ticks: list[int] = actor.ticks.tolist()
         self.channel: list[int] = actor.channel.tolist()
         self.above: list[int] = np.diff(actor.ptr).tolist()
-        consumer = np.repeat(np.arange(count, dtype=np.int64), np.diff(actor.ptr))
+        consumer = row_of_entry(actor.ptr)
         order = np.argsort(actor.deps, kind="stable")
         self.below: list[int] = consumer[order].tolist()
         self.first: list[int] = np.searchsorted(

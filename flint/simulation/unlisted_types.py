@@ -21,6 +21,7 @@ from flint.graph.graph import WorkloadGraph
 from flint.graph.tensor_types import DTYPES
 from flint.graph.work import Unit
 from flint.host.readable import human_flops, percentage
+from flint.mesh.ragged import row_of_entry
 
 #: Vector units compute narrow types in 32 bits: that is how they are built, and no guess.
 _VECTOR_GUESSES = frozenset({"f64", "complex<f64>", "i64", "ui64"})
@@ -47,7 +48,7 @@ def unlisted_types(
             for (unit, dtype), computed in _guesses(block, accelerator).items():
                 code = DTYPES.index(dtype)
                 items = (block.work_unit == unit) & (block.work_dtype == code)
-                owner = np.repeat(np.arange(len(block)), np.diff(block.work_ptr))
+                owner = row_of_entry(block.work_ptr)
                 nodes = np.unique(owner[items])
                 seconds = float(prices.kernels(block)[nodes].sum())
                 spent[unit, dtype, computed] += share * times * seconds

@@ -15,7 +15,7 @@ from typing import Final
 from flint.host.pages import Cell, heading, paragraph, picture, table
 from flint.host.pages import page as document
 from flint.host.readable import human_bytes, human_seconds
-from flint.host.writing import replacing
+from flint.host.writing import replacing_in
 from flint.sweeps.description import NO_PASS, Sweep
 from flint.sweeps.rows import Row, remarks
 
@@ -38,7 +38,7 @@ def write(sweep: Sweep, rows: Sequence[Row], path: Path, image: Path | None) -> 
     Raises:
         FlintError: the disk fails.
     """
-    with replacing(path) as partial:
+    with replacing_in(path.parent, path.name) as partial:
         partial.write_text(page(sweep, rows, image), encoding="utf-8")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from flint.host.readable import bytes_unit, seconds_unit
-from flint.host.writing import replacing
+from flint.host.writing import replacing_in
 from flint.sweeps.rows import Row, front
 
 if TYPE_CHECKING:
@@ -121,6 +121,6 @@ def draw(rows: Sequence[Row], path: Path) -> bool:
         panel.set(xlabel=f"step ({step_unit})", ylabel=f"{label} ({unit_name})")
         panel.grid(alpha=0.3)
         panel.legend(fontsize=8)
-    with replacing(path) as partial:
+    with replacing_in(path.parent, path.name) as partial:
         figure.savefig(partial, format="png", dpi=120, pil_kwargs={"compress_level": 1})
     return True

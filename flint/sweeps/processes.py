@@ -67,7 +67,7 @@ class Processes:
         self._statuses: dict[int, Future[int | None]] = {}
         self._answered = False
         self._server: subprocess.Popen[bytes] | None = None
-        self._scratch = Scratch("flint-sweep-")
+        self._scratch = Scratch()
         self.folder = self._scratch.folder
         # A command that is killed leaves what it has there.
         self._environment["TMPDIR"] = str(self.folder)

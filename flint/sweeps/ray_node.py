@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 import platform
 import shutil
-import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 from flint.errors import FlintError
+from flint.host.temporary import temporary_folder
 from flint.sweeps import packing, sources
 from flint.sweeps.processes import Processes
 
@@ -44,8 +44,8 @@ def work(
             "",
             b"",
         )
-    with tempfile.TemporaryDirectory(dir=_folder(forks)) as scratch:
-        output = Path(scratch) / "out"
+    with temporary_folder(_folder(forks)) as scratch:
+        output = scratch / "out"
         try:
             place = _unpacked(inputs, _folder(forks))
             if step is None:

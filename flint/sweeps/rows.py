@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flint.host.writing import replacing
+from flint.host.writing import replacing_in
 from flint.sweeps.description import NO_PASS, Sweep
 from flint.sweeps.running import Outcome
 
@@ -133,9 +133,9 @@ def write(sweep: Sweep, rows: Sequence[Row]) -> None:
     Raises:
         FlintError: the disk fails.
     """
-    with replacing(sweep.folder / "results.json") as partial:
+    with replacing_in(sweep.folder, "results.json") as partial:
         partial.write_text(json.dumps(document(sweep, rows), indent=1) + "\n")
-    with replacing(sweep.folder / "results.csv") as partial:
+    with replacing_in(sweep.folder, "results.csv") as partial:
         _write_csv(partial, rows)
 
 

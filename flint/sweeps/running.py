@@ -11,14 +11,14 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from flint.errors import FlintError, UsageError
-from flint.host.writing import replacing
+from flint.host.writing import inside, replacing_in
 from flint.sweeps import commands, sources
 from flint.sweeps.description import Sweep
 from flint.sweeps.points import Point, points
@@ -133,7 +133,7 @@ def run(
             report(len(outcomes), len(wanted))
         if missing and ray is not None:
             place = _on_ray(sweep, forks, ray, jobs)
-        _claim(sweep.folder)
+        _claim(sweep.folder, missing)
         if missing and place is not None:
             _work(sweep, place, missing, outcomes, fresh, len(wanted), report)
     finally:
@@ -217,13 +217,19 @@ def _check_folder(folder: Path) -> None:
         raise UsageError(f"{folder}: exists and is not a sweep's folder; choose another")
 
 
-def _claim(folder: Path) -> None:
-    """Make the folder a sweep's."""
-    (folder / "points").mkdir(parents=True, exist_ok=True)
-    (folder / "workloads").mkdir(exist_ok=True)
-    mark = folder / MARK
-    if not mark.is_file():
-        with replacing(mark) as partial:
+def _claim(folder: Path, captures: Iterable[Path] = ()) -> None:
+    """Make the folder a sweep's, to which those workload folders can be written.
+
+    Raises:
+        UsageError: links in it lead out of it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("points", "workloads"):
+        inside(folder, f"{name}/x").parent.mkdir(exist_ok=True)
+    for capture in captures:  # a command of its own writes it, for which it is the user's folder
+        inside(folder, f"workloads/{capture.name}/{DOCUMENT}")
+    if not (folder / MARK).is_file():
+        with replacing_in(folder, MARK) as partial:
             partial.write_text('{"schema": 1}\n')
 
 
@@ -241,6 +247,6 @@ def _simulate(sweep: Sweep, point: Point, place: Place) -> dict[str, Any]:
         result: dict[str, Any] = json.loads(text)
     except ValueError:
         raise FlintError("the simulation gave no result") from None
-    with replacing(point.result) as partial:
+    with replacing_in(sweep.folder, f"points/{point.result.name}") as partial:
         partial.write_text(text)
     return result

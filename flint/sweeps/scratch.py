@@ -4,7 +4,7 @@ The idea: a shell waits for the end of a pipe that this process alone holds open
 folder.  The shell is no child of this process: a Ray that kills a worker kills the worker's
 children with it.
 
-    scratch = Scratch("flint-sweep-")
+    scratch = Scratch()
     (scratch.folder / "1.out").write_text("...")
     scratch.end()
 """
@@ -15,9 +15,9 @@ import contextlib
 import os
 import shutil
 import subprocess
-import tempfile
-from pathlib import Path
 from typing import Final
+
+from flint.host.temporary import make_temporary_folder
 
 #: Waits in the background for the end of its input.  Processes that are killed at the same moment
 #: may write a little longer.
@@ -35,8 +35,8 @@ class Scratch:
         folder: where it is.
     """
 
-    def __init__(self, prefix: str) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix=prefix))
+    def __init__(self) -> None:
+        self.folder = make_temporary_folder()
         read_end, self._held = os.pipe()
         try:
             with contextlib.suppress(OSError):  # no shell: ``end`` alone removes it

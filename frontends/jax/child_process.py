@@ -15,12 +15,11 @@ judged by the files in its folder.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -29,6 +28,7 @@ from flint.frontends.jax.internals.questions import Answer, serve
 from flint.frontends.jax.requests import REASON, Compilation, send
 from flint.host import spare_process
 from flint.host.child_processes import Limits, death
+from flint.host.temporary import make_temporary_folder
 
 _POLL = 0.02
 #: What the last line of a process that gives up may contain, the most telling first.
@@ -62,8 +62,7 @@ class ChildProcess:
     ) -> None:
         self.what, self.subject, self.limits = what, subject, limits
         self._answer = answer
-        self._scratch = tempfile.TemporaryDirectory(prefix="flint-")
-        self.folder = Path(self._scratch.name)
+        self.folder = make_temporary_folder()
         self._words = self.folder / "stderr"
         self._began = time.monotonic()
         variables = os.environ | {
@@ -102,7 +101,7 @@ class ChildProcess:
         self.process.wait()
         if self.process.stdin is not None:
             self.process.stdin.close()
-        self._scratch.cleanup()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def begin(self, request: Compilation) -> None:
         """Hand the request over; the time limit runs from here."""

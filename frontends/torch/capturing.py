@@ -30,7 +30,8 @@ from flint.host.child_processes import Limits
 from flint.host.environment import check_version
 from flint.host.readable import counted
 from flint.host.stages import stage
-from flint.host.tasks import run_all, scratch
+from flint.host.tasks import run_all
+from flint.host.temporary import temporary_folder
 from flint.mesh.mesh import Mesh
 from flint.mesh.ranks import from_mask
 from flint.registry import SPARES
@@ -59,7 +60,7 @@ def capture(request: Request) -> Workload:
     mesh = Mesh(request.shape, request.axes or ())
     limits = Limits(request.options.time_limit, request.options.memory_limit)
     prepare()
-    with scratch() as folder:
+    with temporary_folder() as folder:
         recorder = _Recorder(request, mesh, limits, folder)
         found, partition = behaviours(mesh.shape, recorder.sign, recorder.evidence, recorder.unseen)
         parts = [_part(request, mesh, item, recorder.folders) for item in found]

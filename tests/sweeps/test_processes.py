@@ -200,5 +200,5 @@ def test_no_temporary_file_outlives_the_process_of_the_sweep(how, end, tmp_path)
         capture_output=True, text=True, check=False, cwd=tmp_path,
         env={**os.environ, "TMPDIR": str(place)},
     )  # fmt: skip
-    assert run.stdout.startswith(f"{place}/flint-sweep-") and "nothing_there" in run.stdout
+    assert run.stdout.startswith(f"{place}/flint-") and "nothing_there" in run.stdout
     assert happens(lambda: not any(place.iterdir()))

@@ -13,7 +13,6 @@ the same graphs besides.
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,6 +26,7 @@ from flint.converters.chakra.astra_sim.run import AstraSimRun, astra_sim_binary,
 from flint.cost.hardware import System
 from flint.cost.systems import load_system, system_names
 from flint.errors import UsageError
+from flint.host.temporary import temporary_folder
 from flint.passes.what_if import Chosen, parse_passes
 from flint.simulation.preparing import as_it_runs
 from flint.simulation.result import Figures, ProgramResult, SimulationResult
@@ -176,8 +176,8 @@ def _traces(
     if folder is not None:
         yield folder
         return
-    with tempfile.TemporaryDirectory(prefix="flint-astra-sim-") as scratch:
-        place = Path(scratch) / "workload"
+    with temporary_folder() as scratch:
+        place = scratch / "workload"
         left: dict[str, int] = {}  # the embedded engine, which simulates the same, tells it
         graphs = as_it_runs(workload, granularity, left)
         programs = tuple(

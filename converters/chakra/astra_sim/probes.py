@@ -10,7 +10,6 @@ that overlaps in the step can hide or stretch it.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +30,7 @@ from flint.graph.graph import Ints, NodeKind, WorkloadGraph
 from flint.graph.partners import partners
 from flint.graph.tensor_types import tensor_type
 from flint.graph.work import Role, Work
+from flint.host.temporary import temporary_folder
 from flint.mesh.mesh import Mesh
 
 #: So many are run by themselves, those that take longest.
@@ -141,7 +141,7 @@ def _alone(
     graph = with_tables(builder.finish((made,)), tables.finish())
     micros = int(whole_micros(kernel_seconds(graph, system))[0])
     write: Any = registry.converter("chakra")
-    with tempfile.TemporaryDirectory(prefix="flint-astra-sim-") as scratch:
-        write([(graph, np.arange(mesh.size))], mesh, Path(scratch), system=system)
-        done = run_astra_sim(Path(scratch), binary=binary, time_limit=time_limit)
+    with temporary_folder() as scratch:
+        write([(graph, np.arange(mesh.size))], mesh, scratch, system=system)
+        done = run_astra_sim(scratch, binary=binary, time_limit=time_limit)
     return (max(done.cycles) - max(1000 * micros, 1)) * 1e-9

@@ -34,6 +34,7 @@ import numpy as np
 from flint.converters.chakra.network import read_json_object, read_npus_count
 from flint.errors import FlintError, UsageError
 from flint.host.child_processes import kill_group, signal_name
+from flint.host.temporary import temporary_folder
 from flint.mesh.ranks import from_mask
 
 BINARY_VARIABLE: Final = "FLINT_ASTRA_SIM"
@@ -156,8 +157,8 @@ def run_astra_sim(
     size = math.prod(read_npus_count(folder / "astra-sim" / "network.yml"))
     started = time.monotonic()
     # It writes log files into its working directory: that must not be the user's.
-    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile() as output:
-        status = _run(command, Path(scratch), output, time_limit)
+    with temporary_folder() as scratch, tempfile.TemporaryFile() as output:
+        status = _run(command, scratch, output, time_limit)
         seconds = time.monotonic() - started
         output.seek(0)
         text = output.read(MAX_OUTPUT_BYTES)

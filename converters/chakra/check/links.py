@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from flint.converters.chakra.check.cycles import cycle
 from flint.converters.chakra.read.trace import Csr, Trace
+from flint.mesh.ragged import row_of_entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Edges:
 
     def child(self) -> NDArray[np.int64]:
         """int64: for each entry of `parent` the row whose parent it is."""
-        return np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))
+        return row_of_entry(self.start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def link(trace: Trace) -> Links:
 def _resolve(
     deps: Csr, ids: NDArray[np.uint64], by_id: NDArray[np.int64], count: int
 ) -> tuple[Edges, tuple[NDArray[np.int64], NDArray[np.uint64]]]:
-    child = np.repeat(np.arange(count), np.diff(deps.start))
+    child = row_of_entry(deps.start)
     place = np.minimum(np.searchsorted(ids, deps.ids), max(count - 1, 0))
     found = ids[place] == deps.ids if count else np.zeros(0, bool)
     parent = by_id[place] if count else np.zeros(0, np.int64)

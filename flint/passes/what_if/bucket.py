@@ -21,7 +21,8 @@ from flint.execution.forms import bytes_of
 from flint.graph.building import with_tables
 from flint.graph.communication import Communication
 from flint.graph.graph import Ints, NodeKind, WorkloadGraph
-from flint.passes.columns import total_by_row, with_bodies
+from flint.mesh.ragged import total_by_row
+from flint.passes.columns import with_bodies
 from flint.passes.contract import Columns, contract
 from flint.passes.order import predecessors
 from flint.passes.order_edges import without_waits

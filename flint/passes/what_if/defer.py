@@ -19,6 +19,7 @@ from flint.graph.communication import POINT_TO_POINT
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.joins import through_joins
 from flint.graph.work import Unit
+from flint.mesh.ragged import row_of_entry
 from flint.passes.columns import lists, with_bodies
 from flint.passes.order_edges import without_waits
 from flint.passes.what_if.reissue import reissued
@@ -73,7 +74,7 @@ def _following(node: int, end: int, readers: list[list[int]]) -> set[int]:
 
 def _gradient_reductions(graph: WorkloadGraph) -> list[int]:
     multiplies = np.zeros(len(graph), dtype=bool)
-    owner = np.repeat(np.arange(len(graph)), np.diff(graph.work_ptr))
+    owner = row_of_entry(graph.work_ptr)
     multiplies[owner[graph.work_unit == Unit.MATMUL]] = True
     leads = (multiplies | (graph.kind >= NodeKind.LOOP)).tolist()
     table = graph.tables.communications

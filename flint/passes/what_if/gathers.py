@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.joins import through_joins
 from flint.graph.work import Role, Unit
-from flint.passes.columns import lists, row_of_entry
+from flint.mesh.ragged import row_of_entry
+from flint.passes.columns import lists
 
 _PREPARING = (Role.ALIAS, Role.GENERATE, Role.ELEMENTWISE, Role.MOVEMENT)
 

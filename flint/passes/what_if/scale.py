@@ -13,7 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from flint.graph.graph import Ints, NodeKind, WorkloadGraph
-from flint.passes.columns import row_of_entry, with_bodies
+from flint.mesh.ragged import row_of_entry
+from flint.passes.columns import with_bodies
 
 
 def scale(graph: WorkloadGraph, *, factor: float) -> WorkloadGraph:

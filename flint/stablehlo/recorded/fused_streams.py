@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 from flint.errors import FlintError
 from flint.graph.graph import EdgeKind, Ints, NodeKind, WorkloadGraph
 from flint.graph.work import Role
-from flint.passes.columns import lists, total_by_row
+from flint.mesh.ragged import row_of_entry, total_by_row
+from flint.passes.columns import lists
 from flint.stablehlo.read.records import Issue
 
 #: The kernels or the communications of a stream -> the last of its nodes that is over.
@@ -194,7 +195,7 @@ def _streams_of(graph: WorkloadGraph, ops: Sequence[Opened]) -> list[int | None]
 
 def _made_where_used(graph: WorkloadGraph) -> NDArray[np.bool_]:
     """Constants, views and broadcasts: what kernels make for themselves, shape [nodes]."""
-    owner = np.repeat(np.arange(len(graph)), np.diff(graph.result_ptr))
+    owner = row_of_entry(graph.result_ptr)
     results = total_by_row(graph.value_bytes[graph.inputs :], owner, len(graph))
     operands: Ints = total_by_row(graph.value_bytes[graph.operand], graph.consumer, len(graph))
     single = (np.diff(graph.operand_ptr) == 1) & (np.diff(graph.work_ptr) == 0)

@@ -18,6 +18,7 @@ import numpy as np
 from flint.errors import FlintError
 from flint.graph.graph import EdgeKind, NodeKind, WorkloadGraph
 from flint.graph.work import Role
+from flint.mesh.ragged import row_of_entry
 from flint.stablehlo.read.records import Issue, Module
 from flint.stablehlo.walk.scope import Scope
 
@@ -70,7 +71,7 @@ def issued(graph: WorkloadGraph, issues: Mapping[int, Issue]) -> WorkloadGraph:
 
 def existing_edges(graph: WorkloadGraph) -> list[tuple[int, int, int]]:
     """The order edges of a graph: (consumer, first, kind)."""
-    consumer = np.repeat(np.arange(len(graph)), np.diff(graph.order_ptr))
+    consumer = row_of_entry(graph.order_ptr)
     return list(
         zip(consumer.tolist(), graph.order_node.tolist(), graph.order_kind.tolist(), strict=True)
     )

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from flint.graph.graph import WorkloadGraph
-from flint.passes.columns import pointer
+from flint.mesh.ragged import pointer
 from flint.stablehlo.read.records import Module, Op
 from flint.stablehlo.recorded.issue_order import without_cost
 from flint.stablehlo.rules.accessed_bytes import updated_arguments

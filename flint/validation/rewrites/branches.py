@@ -10,17 +10,16 @@ in which that differs are what must be there, so many times, and what must be mi
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from flint import registry
 from flint.capturing.converting import workload_of
 from flint.errors import FlintError, UsageError
+from flint.host.temporary import temporary_folder
 from flint.observed.columns import OpFacts, Taken
 from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.read.records import Module
@@ -62,8 +61,8 @@ class OtherBranches:
         if len(modules) != 1:
             return []
         data, suffix = modules[0]
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / f"program{suffix}"
+        with temporary_folder() as folder:
+            path = folder / f"program{suffix}"
             path.write_bytes(data)
             read: Callable[..., Module] = registry.frontend("saved")
             module = read(path)

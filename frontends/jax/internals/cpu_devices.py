@@ -17,13 +17,14 @@ of jaxlib 0.10.2.
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from jaxlib import _jax, xla_client
+
+from flint.host.temporary import temporary_folder
 
 Numbers = npt.NDArray[np.int64]
 
@@ -73,8 +74,8 @@ def client_of(devices: int, own: int = 1) -> Any:
     Raises:
         RuntimeError: as ``make_client``.
     """
-    with tempfile.TemporaryDirectory(prefix="flint-") as folder:
-        return make_client(devices, Path(folder), own)
+    with temporary_folder() as folder:
+        return make_client(devices, folder, own)
 
 
 def use_devices_of_another_process(devices: int) -> None:

@@ -10,7 +10,8 @@ import flint.frontends.torch.emission  # noqa: F401  # here, not in every child
 from flint.frontends.torch.evidence import Evidence
 from flint.frontends.torch.recording.recording import Group, Input, Op, Recording, View
 from flint.host.child_processes import Limits
-from flint.host.tasks import run_all, scratch
+from flint.host.tasks import run_all
+from flint.host.temporary import temporary_folder
 
 LIMITS = Limits(seconds=1200, memory=2**35)
 _KINDS = {kind.__name__: kind for kind in (Evidence, Group, Input, Op, Recording, View)}
@@ -22,7 +23,7 @@ def in_child(work, *args, **kwargs):
     def run(task, folder):
         (folder / "result").write_text(json.dumps(_plain(work(*args, **kwargs))))
 
-    with scratch() as folder:
+    with temporary_folder() as folder:
         return _object(json.loads((run_all(run, [0], folder, LIMITS)[0] / "result").read_text()))
 
 

@@ -10,7 +10,8 @@ torch = pytest.importorskip("torch")
 
 import flint  # noqa: E402
 from flint.frontends.torch.capturing import prepare  # noqa: E402
-from flint.host.tasks import run_all, scratch  # noqa: E402
+from flint.host.tasks import run_all  # noqa: E402
+from flint.host.temporary import temporary_folder  # noqa: E402
 from flint.mesh.mesh import Mesh  # noqa: E402
 from flint.stablehlo.options import WalkOptions  # noqa: E402
 from flint.stablehlo.read.reader import read_mlir  # noqa: E402
@@ -54,7 +55,7 @@ def each_by_itself(step, setup, shape, axes):
 
     mesh, options = Mesh(shape, axes), WalkOptions()
     prepare()
-    with scratch() as place:
+    with temporary_folder() as place:
         folders = run_all(work, range(mesh.size), place, LIMITS)
         data = {rank: (folder / "module").read_bytes() for rank, folder in folders.items()}
 

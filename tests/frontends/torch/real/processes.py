@@ -20,7 +20,8 @@ from typing import Any
 
 from flint.frontends.torch.recording.recording import View
 from flint.host.child_processes import Limits
-from flint.host.tasks import run_all, scratch
+from flint.host.tasks import run_all
+from flint.host.temporary import temporary_folder
 
 _MODULES = (
     "torch._dynamo",
@@ -71,7 +72,7 @@ def preload():
 
 def run_really(case):
     """Rank -> what it saw: {"ops": [...], "trace": nodes of the ExecutionTraceObserver}."""
-    with scratch() as shared:
+    with temporary_folder() as shared:
 
         def work(rank, folder):
             seen = _real_rank(case, rank, shared / "store", shared / f"trace{rank}.json")
@@ -82,7 +83,7 @@ def run_really(case):
 
 def run_faked(case):
     """The same of ``session.record``, for the ranks that are compared; no traces."""
-    with scratch() as shared:
+    with temporary_folder() as shared:
 
         def work(rank, folder):
             (folder / "seen.json").write_text(json.dumps(_faked_rank(case, rank)))

@@ -1,0 +1,65 @@
+"""Folders for temporary files: gone when the block ends, or when a later process looks there.
+
+with temporary_folder() as folder:
+    (folder / "request").write_bytes(b"...")
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from flint.errors import FlintError
+from flint.host.owners import mark, remove_left
+
+#: With less than this left, what fails beside temporary files failed for want of room (bytes).
+_ROOM = 1 << 16
+
+
+def make_temporary_folder(within: Path | None = None) -> Path:
+    """A new folder that nobody else can read; the caller removes it.
+
+    Args:
+        within: where; the system's place for temporary files by default.
+
+    Raises:
+        FlintError: there is no place for one.
+    """
+    try:
+        place = within or Path(tempfile.gettempdir())
+        remove_left(place)
+        folder = place / f"{mark()}.scratch"
+        folder.mkdir(mode=0o700)
+    except OSError as error:
+        raise FlintError(no_temporary_files(error)) from error
+    return folder
+
+
+@contextmanager
+def temporary_folder(within: Path | None = None) -> Iterator[Path]:
+    """A new folder that is removed when the block ends (raises as ``make_temporary_folder``)."""
+    folder = make_temporary_folder(within)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def no_temporary_files(error: OSError) -> str:
+    """One line for temporary files that cannot be written."""
+    place = os.environ.get("TMPDIR") or tempfile.tempdir or "/tmp"
+    why = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
+    return f"{place}: no temporary files can be written there ({why}); TMPDIR names another place"
+
+
+def full(folder: Path) -> OSError | None:
+    """The error of a disk on which there is no room for more temporary files; None with room."""
+    with suppress(OSError):
+        if shutil.disk_usage(folder).free < _ROOM:
+            return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return None
