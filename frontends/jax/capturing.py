@@ -86,6 +86,7 @@ def _alone(prepared: Prepared, recording: Recording) -> Lowered | None:
 def _captured(request: Request, lowered: Lowered, compilers: Compilers) -> Workload:
     """The workload of a step that is one program."""
     program = compilers.compiled(lowered)
+    compilers.close()
     module = program.module
     module.warnings = module.warnings | lowered.warnings
     options = request.options.walk

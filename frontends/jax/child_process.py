@@ -10,6 +10,7 @@ judged by the files in its folder.
         child.begin(Compilation(bytecode))
         while not child.ended():
             child.check_limits()
+        child.place                     # the folder with what it has made
 """
 
 from __future__ import annotations
@@ -20,24 +21,29 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
 from flint.errors import FlintError
 from flint.frontends.jax.internals.questions import Answer, serve
-from flint.frontends.jax.requests import REASON, Compilation, send
+from flint.frontends.jax.requests import REASON, Compilation, is_through, send
 from flint.host import spare_process
-from flint.host.child_processes import Limits, death
+from flint.host.child_processes import Limits, death, resident_bytes
 from flint.host.temporary import make_temporary_folder
 
-_POLL = 0.02
+#: Seconds between looks at a child: the first, and the longest.
+_FIRST_LOOK, _LONGEST_LOOK = 0.001, 0.02
+#: Seconds in which a child is through with what has a result already, or is not waited for: about
+#: what another one costs.
+_REST = 1.0
 #: What the last line of a process that gives up may contain, the most telling first.
 _LAST_WORDS = ("reason:", "Check failed", "bad_alloc", "LLVM ERROR", "FATAL", "Error:", "what():")
 _MAX_REASON = 400
 
 
 class ChildProcess:
-    """A Python module that runs in a process of its own and waits for a request.
+    """A Python module that runs in a process of its own and waits for requests.
 
     Args:
         module: run as ``python -m module ARGUMENTS FOLDER``.
@@ -48,6 +54,9 @@ class ChildProcess:
         environment: variables beyond the parent's.
         answer: what the process may ask, while it works, in the form of
             ``internals/questions.py``.
+
+    Attributes:
+        place: folder of the request that was begun last.
     """
 
     def __init__(
@@ -63,7 +72,11 @@ class ChildProcess:
         self.what, self.subject, self.limits = what, subject, limits
         self._answer = answer
         self.folder = make_temporary_folder()
+        self.place = self.folder
         self._words = self.folder / "stderr"
+        self._said = 0  # bytes on stderr before the last request
+        self._requests = 0
+        self._look = _FIRST_LOOK
         self._began = time.monotonic()
         variables = os.environ | {
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
@@ -82,6 +95,7 @@ class ChildProcess:
         with self._words.open("wb") as words:
             return subprocess.Popen(
                 [sys.executable, "-P", "-m", module, *arguments],
+                bufsize=0,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=words,
@@ -104,21 +118,35 @@ class ChildProcess:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def begin(self, request: Compilation) -> None:
-        """Hand the request over; the time limit runs from here."""
-        send(self.folder, request)
+        """Hand a request over; the time limit runs from here."""
+        self._requests += 1
+        self.place = self.folder / str(self._requests)
+        self._said = self._words.stat().st_size if self._words.exists() else 0
+        send(self.place, request)
         assert self.process.stdin is not None
-        self.process.stdin.close()
+        with suppress(BrokenPipeError):  # it has ended: ``ended`` and ``reason`` say so
+            self.process.stdin.write(f"{self.place.name}\n".encode())
+        self._look = _FIRST_LOOK
         self._began = time.monotonic()
 
     def ended(self) -> bool:
-        """Whether the process has ended; waits a moment for it, and answers what it asks."""
+        """Whether the process is through; waits a moment for it, and answers what it asks."""
         if self._answer is not None:
             serve(self.folder, self._answer)
-        try:
-            self.process.wait(_POLL)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
+        if is_through(self.place) or self.process.poll() is not None:
+            return True
+        time.sleep(self._look)
+        self._look = min(2 * self._look, _LONGEST_LOOK)
+        return False
+
+    def waits(self) -> bool:
+        """Whether it can take another request: it is through, and has not grown too large."""
+        until = time.monotonic() + _REST
+        while self._requests and not is_through(self.place):
+            if self.process.poll() is not None or time.monotonic() > until:
+                return False
+            time.sleep(_FIRST_LOOK)
+        return resident_bytes(self.process.pid) < self.limits.memory // 2
 
     def check_limits(self) -> None:
         """Refuse to go on beyond a limit.
@@ -133,15 +161,17 @@ class ChildProcess:
         )  # fmt: skip
 
     def log(self) -> str:
-        """What the process has written on stderr so far."""
-        return self._words.read_text(encoding="utf-8", errors="replace")
+        """What the process has written on stderr since it has had its last request."""
+        with self._words.open("rb") as words:
+            words.seek(self._said)
+            return words.read().decode("utf-8", errors="replace")
 
     def failure(self) -> FlintError:
-        """The error for a process that has ended without a result."""
+        """The error for a request without a result."""
         return FlintError(f"{self.what} failed for {self.subject}: {self.reason()}")
 
     def reason(self) -> str:
-        """Why a process that has ended gave no result, in one line."""
+        """Why a request has had no result, in one line."""
         status = self.process.poll()
         lines = [" ".join(line.split()) for line in self.log().splitlines() if line.strip()]
         last = next(
@@ -150,4 +180,5 @@ class ChildProcess:
         last = "".join(char if char.isprintable() else "?" for char in last[:_MAX_REASON])
         if status is not None and status < 0:
             return f"its process {death(status)}" + (f" ({last})" if last else "")
-        return last or f"its process ended with status {status} and no result"
+        ended = "gave" if status is None else f"ended with status {status} and"
+        return last or f"its process {ended} no result"

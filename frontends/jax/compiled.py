@@ -1,8 +1,9 @@
 """A lowered program, taken as far as the level says: what a compiler's process makes of it.
 
 The idea: the logical level reads the lowered program itself; the partitioned one is XLA's
-partitioner's, the optimized one a backend's.  A compiler's process takes one program.  The first is
-started before the step is traced, later ones as they are needed.
+partitioner's, the optimized one a backend's.  A compiler's process is
+started before the step is traced, and takes one program after another; one that has died of a
+program, or is still at work long after its result is known, is replaced.
 
     with Compilers(request) as compilers:
         program = compilers.compiled(lowered)
@@ -53,15 +54,15 @@ class CompiledProgram:
 
 
 class Compilers:
-    """The compilers of a request's level, one process per program; the first one waits already."""
+    """The compiler of a request's level: a process that waits already, or one when it is needed."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
         self._stack = ExitStack()
-        self._waiting: Partitioner | Optimizer | None = None
+        self._child: Partitioner | Optimizer | None = None
 
     def __enter__(self) -> Self:
-        self._waiting = self._started()
+        self._child = self._started()
         return self
 
     def __exit__(
@@ -70,10 +71,11 @@ class Compilers:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._stack.close()
+        self.close()
 
     def close(self) -> None:
-        """End what waits."""
+        """End the process: what it does after its result is of no use."""
+        self._child = None
         self._stack.close()
 
     def compiled(self, lowered: Lowered) -> CompiledProgram:
@@ -82,9 +84,7 @@ class Compilers:
         Raises:
             FlintError: the compiler fails, or goes over a limit.
         """
-        child, self._waiting = self._waiting or self._started(), None
-        with self._stack.pop_all():
-            program = _compiled(child, lowered, self._request)
+        program = _compiled(self._ready(), lowered, self._request)
         program.module.donors = lowered.interface.donated
         return program
 
@@ -93,6 +93,13 @@ class Compilers:
         per_device = self._request.level is not Level.LOGICAL
         found = walk(program.module, lowered.mesh, self._request.options.walk)
         return replace(found, per_device=per_device)
+
+    def _ready(self) -> Partitioner | Optimizer | None:
+        """The process, or another one in its place."""
+        if self._child is None or not self._child.waits():
+            self.close()
+            self._child = self._started()
+        return self._child
 
     def _started(self) -> Partitioner | Optimizer | None:
         request = self._request

@@ -72,6 +72,7 @@ def capture_sequence(prepared: Prepared, recording: Recording, compilers: Compil
     }
     known: dict[bytes, _Made] = {}
     modules: list[CalledModule] = []
+    reports: list[CompilerReport | None] = []
     inputs = _StepInputs(recording)
     warnings = dict(recording.warnings) | _remarks(recording)
     names = _distinct([call.name for call in recording.calls])
@@ -91,6 +92,7 @@ def capture_sequence(prepared: Prepared, recording: Recording, compilers: Compil
         for result, sharding in enumerate(made.shardings):
             where[Origin(number, result)] = sharding
         program = made.program
+        reports.append(program.compiled)
         own = named_inputs(program_inputs(program.module, made.walked.graph), lowered.interface)
         given = [
             inputs.constant(item) if operand < 0 else inputs.of(call.operands[operand].origin, item)
@@ -128,7 +130,7 @@ def capture_sequence(prepared: Prepared, recording: Recording, compilers: Compil
         source={"function": request.name, "framework": "jax", "sha256": digest.hexdigest()},
         warnings=warnings,
     )
-    return replace(workload, compiled=_report([m.program.compiled for m in known.values()]))
+    return replace(workload, compiled=_report(reports))
 
 
 class _StepInputs:
@@ -247,7 +249,7 @@ def _remarks(recording: Recording) -> dict[str, int]:
 
 
 def _report(reports: Sequence[CompilerReport | None]) -> CompilerReport | None:
-    """What the compiler says of all: costs added up, memory of the program that needs most."""
+    """What the compiler says of all calls: costs added up, memory of what needs most."""
     known = [report for report in reports if report is not None]
     if not known:
         return None

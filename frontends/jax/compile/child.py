@@ -1,9 +1,9 @@
 """The child process that compiles for a target: ``python -m flint.frontends.jax.compile.child``.
 
 The idea: XLA and its plugins can abort or hang, so they run where they can be stopped.  The
-arguments are target, mesh and the folder for the results.  The devices are made while the parent
-still traces; then it waits for the request.  The results are the compiled module, its text and,
-written last, the compiler's report.
+arguments are target, mesh and the folder for requests.  The devices are made while the parent still
+traces; then it waits for them.  The results are the compiled module, its text and, written last,
+the compiler's report.
 
 libtpu refuses a program that does not fit the memory of its chip, after it has optimised it; then
 the result is the module that it dumped, and its words.  XLA's GPU compiler cannot try out tiles of
@@ -16,6 +16,7 @@ import json
 import math
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,8 @@ import numpy as np
 
 from flint.errors import UsageError
 from flint.frontends.jax.internals import compile_only, questions, xla
-from flint.frontends.jax.requests import REASON, received
-from flint.frontends.jax.targets.table import table
+from flint.frontends.jax.requests import REASON, Compilation, requests
+from flint.frontends.jax.targets.table import CompileTarget, table
 from flint.host.child_processes import end_with_parent
 
 #: Names of the result's files.
@@ -45,7 +46,7 @@ _MANY_PARAMETERS = 2000
 
 
 def main(name: str, mesh: str, folder: Path) -> None:
-    """Compile the module of the request."""
+    """Compile the modules of requests."""
     target = table()[name]
     shape = [int(size) for size in mesh.split(",")]
     try:
@@ -57,17 +58,26 @@ def main(name: str, mesh: str, folder: Path) -> None:
             numbers = np.arange(len(devices))
     except UsageError as error:
         sys.exit(f"{REASON}{error}")
-    questions.register(folder, compile_only.load_plugin(target.platform))
-    request = received(folder)
-    xla.split_by_batch(request.by_batch, compile_only.load_plugin(target.platform))
-    options = xla.partitioned(numbers, request)
+    plugin = compile_only.load_plugin(target.platform)
+    questions.register(folder, plugin)
+    for place, request in requests(folder):
+        xla.split_by_batch(request.by_batch, plugin)
+        _compile(target, devices, xla.partitioned(numbers, request), place, request)
+    # Plugins of many devices take long to leave in order, and sometimes hang.
+    os._exit(0)
+
+
+def _compile(
+    target: CompileTarget, devices: Sequence[Any], options: Any, place: Path, request: Compilation
+) -> None:
+    """Compile one module; without a result, the reason is on stderr."""
     if target.platform == "cuda":
         compile_only.set_tools(options)
     elif request.parameters > _MANY_PARAMETERS:
         options.parameter_is_tupled_arguments = True
     compile_only.set_options(options, request.options)
     if target.platform == "tpu":
-        compile_only.set_dump(options, folder / DUMP)
+        compile_only.set_dump(options, place / DUMP)
     try:
         try:
             executable = compile_only.compile_for(devices, request.module, options)
@@ -86,18 +96,15 @@ def main(name: str, mesh: str, folder: Path) -> None:
         }
     except Exception as error:
         reason = " ".join(str(error).split())
-        compiled, text = _dumped(folder / DUMP) if _NO_MEMORY in reason else b"", ""
+        compiled, text = _dumped(place / DUMP) if _NO_MEMORY in reason else b"", ""
         if not compiled:
             sys.stderr.write(f"\n{REASON}{reason}\n")
-            sys.stderr.flush()
-            os._exit(1)
+            return
         report = {"too_large": reason}
-    (folder / MODULE).write_bytes(compiled)
-    (folder / TEXT).write_text(text, encoding="utf-8")
-    (folder / f".{REPORT}").write_text(json.dumps(report))
-    (folder / f".{REPORT}").rename(folder / REPORT)
-    # Plugins of many devices take long to leave in order, and sometimes hang.
-    os._exit(0)
+    (place / MODULE).write_bytes(compiled)
+    (place / TEXT).write_text(text, encoding="utf-8")
+    (place / f".{REPORT}").write_text(json.dumps(report))
+    (place / f".{REPORT}").rename(place / REPORT)
 
 
 def _dumped(folder: Path) -> bytes:

@@ -53,7 +53,7 @@ class Compiled:
 
 
 class Optimizer(ChildProcess):
-    """A child process that waits for a module to compile.
+    """A child process that waits for modules to compile.
 
     Args:
         target: name of a target that can be compiled for here.
@@ -103,12 +103,12 @@ class Optimizer(ChildProcess):
         self.begin(request)
         while not self.ended():
             self.check_limits()
-        if not (self.folder / REPORT).is_file():
+        if not (self.place / REPORT).is_file():
             raise self._error(self.reason())
-        report = json.loads((self.folder / REPORT).read_bytes())
+        report = json.loads((self.place / REPORT).read_bytes())
         return Compiled(
-            (self.folder / MODULE).read_bytes(),
-            (self.folder / TEXT).read_bytes(),
+            (self.place / MODULE).read_bytes(),
+            (self.place / TEXT).read_bytes(),
             self._report(report, request.options),
             str(report.get("too_large", "")),
             report.get("added", {}),

@@ -1,9 +1,8 @@
 """The child process that runs XLA's partitioner: ``python -m flint.frontends.jax.partition.child``.
 
 The idea: XLA can abort or hang, so it runs where it can be stopped.  The arguments are engine
-(a name in ``ENGINES``), devices and the folder for the dump.  The client is made while the parent
-still traces; then it waits for the request.  The result is the dumped file, whatever becomes of the
-process.
+(a name in ``ENGINES``), devices and the folder for requests.  The client is made while the parent
+still traces; then it waits for them.  A result is the dumped file, whatever becomes of the process.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from flint.errors import UsageError
 from flint.frontends.jax.internals import questions, xla
-from flint.frontends.jax.requests import REASON, received
+from flint.frontends.jax.requests import REASON, requests
 from flint.host.child_processes import end_with_parent
 
 #: Clients by name: what is used, and two others whose result must be the same.
@@ -26,20 +25,19 @@ ENGINES = {
 
 
 def main(engine: str, devices: int, folder: Path) -> None:
-    """Partition the module of the request."""
+    """Partition the modules of requests."""
     try:
         compiler = ENGINES[engine](devices, folder)
     except UsageError as error:
         sys.exit(f"{REASON}{error}")
     questions.register(folder, compiler.plugin)
-    request = received(folder)
-    xla.split_by_batch(request.by_batch, compiler.plugin)
-    options = xla.partitioner_only(compiler.numbers, folder, request)
-    try:
-        compiler.run(request.module, options)
-    except Exception as error:  # as planned, unless there is no dump; then this is the reason
-        sys.stderr.write(f"\n{REASON}{' '.join(str(error).split())}\n")
-    sys.stderr.flush()
+    for place, request in requests(folder):
+        xla.split_by_batch(request.by_batch, compiler.plugin)
+        options = xla.partitioner_only(compiler.numbers, place, request)
+        try:
+            compiler.run(request.module, options)
+        except Exception as error:  # as planned, unless there is no dump; then this is the reason
+            sys.stderr.write(f"\n{REASON}{' '.join(str(error).split())}\n")
     # Clients of many devices take long to leave in order, and sometimes hang.
     os._exit(0)
 

@@ -1,8 +1,8 @@
 """XLA's SPMD partitioner in a child process, from the parent's side.
 
 The idea: the child (``child_process.py``) is judged by the file that it dumps: once that is whole
-the child is stopped, and some programs abort it themselves.  Without the file, its last words and
-how it ended become one line.
+the child is not waited for, and some programs abort it themselves.  Without the file, its last
+words and how it ended become one line.
 
     with Partitioner(512, Limits(1800, 2**35)) as partitioner:
         proto = partitioner.run(Compilation(bytecode))      # an HloProto
@@ -24,7 +24,7 @@ _DUMPS_OF_ONE = "*.sharding-removal.*.hlo.pb"
 
 
 class Partitioner(ChildProcess):
-    """A child process that waits for a module.
+    """A child process that waits for modules.
 
     Args:
         devices: partitions.
@@ -64,7 +64,7 @@ class Partitioner(ChildProcess):
         raise self.failure()
 
     def _result(self) -> bytes | None:
-        """The dump, as soon as it is whole; None when the child has ended without one.
+        """The dump, as soon as it is whole; None when the child is through without one.
 
         What a child does after its dump is of no use, and takes half of the time of a large module.
         """
@@ -72,9 +72,9 @@ class Partitioner(ChildProcess):
         while True:
             ended = self.ended()
             if self.alone and ended:
-                dumps = sorted(self.folder.glob(_DUMPS_OF_ONE))
+                dumps = sorted(self.place.glob(_DUMPS_OF_ONE))
                 return dumps[-1].read_bytes() if dumps else None
-            dump = next(self.folder.glob(_DUMP), None)
+            dump = next(self.place.glob(_DUMP), None)
             size = dump.stat().st_size if dump is not None else -1
             # A file that has just grown is still being written.
             if dump is not None and (ended or size == seen):

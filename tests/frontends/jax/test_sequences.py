@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 import flint
 from flint.errors import FlintError
+from flint.frontends.jax.child_process import ChildProcess
 from flint.graph.graph import NodeKind
 from flint.passes import apply
 from flint.passes.in_sequence import ends
@@ -221,6 +222,29 @@ def test_one_program_called_often_is_compiled_once(captured):
         "gradient", "gradient_2", "add", "gradient_3", "add_2", "gradient_4", "add_3", "momentum",
     ]  # fmt: skip
     assert calls[0].module is calls[1].module
+
+
+def test_one_process_compiles_all_programs(monkeypatch):
+    """However many ops the step runs outside of its jits."""
+    started = []
+    begin = ChildProcess.__init__
+
+    def counted(self, *arguments, **known):
+        started.append(self)
+        begin(self, *arguments, **known)
+
+    def ops(number):
+        def step(w, m, x):
+            for power in range(number):
+                x = x ** (power + 2)
+            return jax.jit(lambda x: x + 1)(x)
+
+        return sequence_steps.captured(step).capture()
+
+    monkeypatch.setattr(ChildProcess, "__init__", counted)
+    assert len(ops(3).programs[0].calls) == 4
+    assert len(ops(12).programs[0].calls) == 13
+    assert len(started) == 2
 
 
 def test_ops_outside_of_every_jit_are_one_warning(captured):

@@ -17,7 +17,7 @@ from flint.host.child_processes import Limits
 
 CHILD = """\
 import os, signal, sys, time
-sys.stdin.read()
+sys.stdin.readline()
 what = sys.argv[1]
 if what == "waits":
     time.sleep(600)
@@ -82,6 +82,36 @@ def test_a_reason_is_told_as_it_is(child):
 def test_silence_is_told(child):
     with child("quits") as process:
         assert outcome(process) == "its process ended with status 3 and no result"
+
+
+SEVERAL = """\
+import sys
+from pathlib import Path
+from flint.frontends.jax.requests import requests
+for place, request in requests(Path(sys.argv[1])):
+    sys.stderr.write(f"{request.module.decode()} of {place.name}\\n")
+    if request.module == b"last":
+        sys.exit("reason: no more")
+"""
+
+
+def test_one_process_takes_several_requests(tmp_path, monkeypatch):
+    """What it says is told for each alone; one that has ended takes no more."""
+    (tmp_path / "a_child_of_several.py").write_text(SEVERAL)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    limits = Limits(300.0, 2**40)
+    with ChildProcess("a_child_of_several", [], "the compiler", "8 devices", limits) as process:
+        for module in (b"first", b"second", b"last"):
+            assert process.waits()
+            process.begin(Compilation(module))
+            while not process.ended():
+                process.check_limits()
+            said = process.log().splitlines()
+            assert said[0] == f"{module.decode()} of {process.place.name}"
+        assert process.reason() == "no more"
+        assert not process.waits()
+        process.begin(Compilation(b"one more"))
+        assert process.ended()
 
 
 #: A child that keeps a pipe open as long as it lives, and a parent that waits for ever.
