@@ -16,8 +16,9 @@ takes a module with a version from 0.6 to 0.10 for python-flint. The version of 
 from __future__ import annotations
 
 import os.path as _path
-from importlib import import_module as _import_module
-from typing import TYPE_CHECKING
+
+# What type checkers take for true; `typing` itself takes longer to import than all of this.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from flint.capturing.converting import convert
@@ -72,7 +73,9 @@ if not TYPE_CHECKING:
         home = _HOME.get(name)
         if home is None:
             raise AttributeError(f"module 'flint' has no attribute {name!r}")
-        value = getattr(_import_module(home), name)
+        from importlib import import_module
+
+        value = getattr(import_module(home), name)
         globals()[name] = value
         return value
 

@@ -19,8 +19,9 @@ def main() -> None:
         run()
         status = 0
     except KeyboardInterrupt:  # while it was imported; later ``flint.cli`` says so
-        sys.stderr.write("flint: interrupted\n")
-        status = 130
+        ending = getattr(sys.modules.get("flint.host.interrupts"), "ending", None)
+        status, why = ending() if ending is not None else (130, "interrupted")
+        sys.stderr.write(f"flint: {why}\n")
     except SystemExit as stopped:
         status = stopped.code if isinstance(stopped.code, int) else 1
     _end(status)
@@ -32,7 +33,9 @@ def _end(status: int) -> None:
     import signal
 
     # What is left is done in no time, unless a reader of our output keeps us waiting.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     if _UNFINISHED & sys.modules.keys():
         atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

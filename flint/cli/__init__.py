@@ -1,8 +1,9 @@
 """The command line: one file per command, one place for errors.
 
 The idea: commands raise; ``main`` turns what they raise into one line on stderr and an exit status
-(2 for usage, 1 for failure, 130 for Ctrl-C).  ``--debug`` shows the traceback.  Results go to
-stdout, everything else to stderr; ``--json`` makes stdout machine-readable.
+(2 for usage, 1 for failure, 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP).  ``--debug`` shows
+the traceback.  Results go to stdout, everything else to stderr; ``--json`` makes stdout
+machine-readable.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from flint.errors import FlintError, UsageError
 from flint.host import interrupts
 from flint.host.environment import DISTRIBUTION, import_numpy, installed_version, refuse_namesake
 
-#: Exit status after Ctrl-C: 128 and the number of its signal, as shells have it.
+#: What typer makes of Ctrl-C in a command.
 _INTERRUPTED = 130
 
 _HELP = "From model code and saved StableHLO/HLO to per-rank workload graphs and Chakra traces."
@@ -168,13 +169,11 @@ def _run(arguments: list[str], debug: bool) -> int:
         arguments = _with_values(arguments)
         status = app(args=arguments, prog_name="flint", standalone_mode=False)
         sys.stdout.flush()
-        if status == _INTERRUPTED:  # what typer makes of Ctrl-C in a command
-            return _say("interrupted", _INTERRUPTED, debug)
+        if status == _INTERRUPTED:
+            return _interrupted(debug)
         return status if isinstance(status, int) else 0
-    except typer.Abort:
-        return _say("interrupted", _INTERRUPTED, debug)
-    except KeyboardInterrupt:
-        return _say("interrupted", _INTERRUPTED, debug)
+    except (typer.Abort, KeyboardInterrupt):
+        return _interrupted(debug)
     except typer.TyperException as error:
         text = error.format_message().rstrip(".")
         context = getattr(error, "ctx", None)
@@ -204,6 +203,11 @@ def _run(arguments: list[str], debug: bool) -> int:
             1,
             debug,
         )
+
+
+def _interrupted(debug: bool) -> int:
+    status, why = interrupts.ending()
+    return _say(why, status, debug)
 
 
 def _reader_gone() -> int:

@@ -27,7 +27,7 @@ from typing import Any
 
 from flint import registry
 from flint.cli import main
-from flint.host import spare_process
+from flint.host import interrupts, spare_process
 from flint.host.child_processes import end_with_parent, fork, kill_group
 from flint.host.environment import import_numpy
 
@@ -43,6 +43,7 @@ def serve() -> None:
     _import_flint()
     answers = os.dup(1)
     os.dup2(2, 1)  # whatever else prints must not look like an answer
+    interrupts.default_handlers()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the end of the input ends this process
     running: dict[int, int] = {}
     signal.signal(signal.SIGCHLD, lambda *_: _reap(running, answers))

@@ -1,14 +1,19 @@
-"""Ctrl-C that ends the work: neither lost in a callback nor raised where it would crash.
+"""Ctrl-C, SIGTERM and SIGHUP end the work: children first, and what is half-written goes with it.
 
-The idea: Python drops what callbacks of its garbage collector, weak references and finalizers
-raise, and extension modules in C++ may crash when something is raised while they are loaded.  An
-interrupt that comes there is raised again, until it ends the work.
+The idea: all three raise ``KeyboardInterrupt``, so that whatever cleans up after Ctrl-C does so for
+a batch system, ``docker stop`` and a closed terminal.  Python drops what callbacks of its garbage
+collector, weak references and finalizers raise, and extension modules in C++ may crash when
+something is raised while they are loaded.  A signal that comes there is raised again, until it ends
+the work.
 
     install_handler()
+    ...
+    status, text = ending()         # 143, "ended by SIGTERM"
 """
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import threading
@@ -23,52 +28,88 @@ _LOADING = frozenset(
 )
 #: Seconds between attempts.
 _AGAIN = 0.05
+#: Signals of those who end a process besides Ctrl-C.
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+#: A process may get them twice, by its own number and by its group's (``timeout``): for so many
+#: seconds the second one does not disturb what the first one has begun.
+_SAME = 5.0
+
+#: Handlers of a process that nobody has given others.
+_DEFAULT = (signal.default_int_handler, signal.SIG_DFL)
+
+_ended_by: int = signal.SIGINT
+
+
+def ending() -> tuple[int, str]:
+    """The exit status of interrupted work (128 and the signal's number, as shells have it), why."""
+    if _ended_by == signal.SIGINT:
+        return 128 + _ended_by, "interrupted"
+    return 128 + _ended_by, f"ended by {signal.Signals(_ended_by).name}"
+
+
+def default_handlers() -> None:
+    """In a child that has the handlers of its parent: signals do what they do by default."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def install_handler() -> None:
     """From now on raise Ctrl-C again where it was lost, and later where it would do harm.
 
-    Does nothing outside of the main thread or where the signal has a handler already.
+    SIGTERM and SIGHUP are raised as it is.  What is ignored (``nohup``) or has a handler already
+    stays so; does nothing outside of the main thread.
     """
-    here = threading.current_thread() is threading.main_thread()
-    if not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    free = [number for number in (signal.SIGINT, *ENDING) if signal.getsignal(number) in _DEFAULT]
+    if threading.current_thread() is not threading.main_thread() or not free:
         return
     show = sys.unraisablehook
     main_thread = threading.main_thread().ident
     assert main_thread is not None
     raised = 0
     insisting_since = -1
+    since = -math.inf
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal raised
         if _within(_LOADING, frame):
-            insist()
+            insist(number)
             return
         raised += 1
         signal.default_int_handler(number, frame)
 
+    def end(number: int, frame: FrameType | None) -> None:
+        global _ended_by
+        nonlocal since
+        if time.monotonic() - since < _SAME and insisting_since != raised:
+            return
+        _ended_by, since = number, time.monotonic()
+        interrupt(number, frame)
+
     def hook(lost: sys.UnraisableHookArgs) -> None:
         if isinstance(lost.exc_value, KeyboardInterrupt):
-            insist()
+            insist(_ended_by)
         else:
             show(lost)
 
-    def insist() -> None:
+    def insist(number: int) -> None:
         nonlocal insisting_since
         if insisting_since != raised:
             insisting_since = raised
-            threading.Thread(target=raise_anew, args=(raised,), daemon=True).start()
+            threading.Thread(target=raise_anew, args=(raised, number), daemon=True).start()
 
-    def raise_anew(so_far: int) -> None:
+    def raise_anew(so_far: int, number: int) -> None:
         # In the hook it would be lost again; and a signal that comes just before the main thread
         # waits for something does not end that: one of the next does.
         avoided = _LOADING | {hook.__code__}
         while raised == so_far:
             if not _within(avoided, sys._current_frames().get(main_thread)):
-                signal.pthread_kill(main_thread, signal.SIGINT)
+                signal.pthread_kill(main_thread, number)
             time.sleep(_AGAIN)
 
-    signal.signal(signal.SIGINT, interrupt)
+    for number in free:
+        signal.signal(number, interrupt if number == signal.SIGINT else end)
     sys.unraisablehook = hook
 
 

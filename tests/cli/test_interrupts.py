@@ -1,9 +1,13 @@
-"""Ctrl-C: heard wherever it comes, never where it would crash the process."""
+"""Ctrl-C, SIGTERM and SIGHUP: heard wherever they come, but not where they would do harm."""
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from tests.support.children import HUNG
 
@@ -38,15 +42,75 @@ def test_an_extension_module_is_loaded_to_its_end_before_an_interrupt_is_raised(
     assert (run.stdout, run.stderr) == ("loaded\ninterrupted True\n", "")
 
 
-def test_an_interrupt_that_is_lost_while_the_command_line_is_imported_is_a_line(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_that_is_lost_while_the_command_line_is_imported_is_a_line(number, tmp_path):
     """Locks of imports have callbacks, which lose what is raised in them."""
     (tmp_path / "typer.py").write_text(
         "import gc, threading\n"
-        "def callback(phase, info):\n    gc.callbacks.clear()\n    raise KeyboardInterrupt\n"
+        "import os\ndef callback(phase, info):\n    gc.callbacks.clear()\n"
+        f"    os.kill(os.getpid(), {int(number)})\n"
         "gc.callbacks.append(callback)\ngc.collect()\nthreading.Event().wait(60)\n"
     )
     run = subprocess.run(
         [sys.executable, "-m", "flint", "systems"],
         capture_output=True, text=True, cwd=tmp_path, check=False, timeout=HUNG,
     )  # fmt: skip
-    assert (run.returncode, run.stdout, run.stderr) == (130, "", "flint: interrupted\n")
+    said = "interrupted" if number == signal.SIGINT else f"ended by {number.name}"
+    assert (run.returncode, run.stdout, run.stderr) == (128 + number, "", f"flint: {said}\n")
+
+
+def test_flint_imports_nothing_before_it_hears_ctrl_c():
+    """What is imported before shows its traceback."""
+    script = (
+        f"import os, sys, __future__; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+        "old = set(sys.modules); import flint.__main__; print(sorted(set(sys.modules) - old))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", script],
+        capture_output=True, text=True, check=False, timeout=HUNG,
+    )  # fmt: skip
+    assert run.stdout == "['flint', 'flint.__main__']\n", run.stderr
+
+
+#: Writes a folder and is told to end in the middle of it, twice, as ``timeout`` does.
+WRITING = """
+import os, signal, sys
+from pathlib import Path
+from flint.host import interrupts
+from flint.host.temporary import temporary_folder
+from flint.host.writing import replacing_folder
+number = int(sys.argv[1])
+interrupts.install_handler()
+try:
+    with replacing_folder(Path("out")) as folder, temporary_folder(Path.cwd()):
+        (folder / "half").write_text("half")
+        try:
+            os.kill(os.getpid(), number)
+        finally:
+            os.kill(os.getpid(), number)
+            (folder / "more").write_text("half")
+except KeyboardInterrupt:
+    print(*interrupts.ending())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_batch_system_that_ends_the_work_leaves_nothing_half_written(number, tmp_path):
+    run = subprocess.run(
+        [sys.executable, "-c", WRITING, str(int(number))],
+        capture_output=True, text=True, cwd=tmp_path, check=False, timeout=HUNG,
+    )  # fmt: skip
+    assert (run.stdout, run.stderr) == (f"{128 + number} ended by {number.name}\n", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_command_under_nohup_outlives_its_terminal():
+    script = (
+        "import os, signal; from flint.host import interrupts\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\ninterrupts.install_handler()\n"
+        "os.kill(os.getpid(), signal.SIGHUP)\nprint('goes on')\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=HUNG
+    )
+    assert run.stdout == "goes on\n"
