@@ -203,21 +203,61 @@ def old_record(values: object, shapes: object, types: object) -> OpFacts | None:
         values, shapes, types: of the inputs, as the file has them.
 
     Returns:
-        The collective under that name, without its group; None where there is no such name.
+        The collective under that name, with its group where its first rank, stride and size follow
+        (since schema 1.0.3), or its number of ranks where parts for each do; None where there is no
+        such name.
     """
     if not isinstance(values, list):
         return None
-    for value in values:
-        kind = c10d_class(value) if isinstance(value, str) else None
-        if kind is not None:
-            break
-    else:
+    named = [place for place, value in enumerate(values) if _names_collective(value)]
+    if not named:
         return None
+    value, behind = values[named[0]], values[named[0] + 1 :]
+    kind = c10d_class(value)
+    assert kind is not None
+    group, members = _members_behind(behind)
     arguments = tensors_of(
         shapes if isinstance(shapes, list) else [], types if isinstance(types, list) else []
     )
     sent = tuple(arguments[0]) if arguments else ()
-    return OpFacts(kind, value, sent or None, bytes_of(sent), sent[0][1] if sent else "")
+    dtype = sent[0][1] if sent else ""
+    return OpFacts(kind, value, sent or None, bytes_of(sent), dtype, group, members=members)
+
+
+def _names_collective(value: object) -> bool:
+    return isinstance(value, str) and c10d_class(value) is not None
+
+
+def _members_behind(values: list[Any]) -> tuple[tuple[int, ...] | None, int]:
+    """Ranks and their number by what an old record has behind the collective's name.
+
+    That are the parts for each rank and from each (empty where all are equal), and since 1.0.3 the
+    first rank, the stride and the size of the group.
+
+    Args:
+        values: as the file has them; Kineto writes all of them as texts.
+    """
+    plain = [_decoded(value) for value in values]
+    parts = {len(value) for value in plain if isinstance(value, list) and value}
+    members = parts.pop() if len(parts) == 1 else -1
+    numbers = [value for value in plain if type(value) is int]
+    if len(numbers) != 3:
+        return None, members
+    start, stride, size = numbers
+    if not 0 < size <= _MAX_GROUP:
+        return None, members
+    if start < 0 or stride < 1:
+        return None, size
+    return tuple(range(start, start + size * stride, stride)), size
+
+
+def _decoded(value: object) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
 
 
 def _peer(args: Mapping[str, Any]) -> int:

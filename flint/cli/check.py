@@ -60,6 +60,8 @@ def check_command(
         verdict = "consumers with one communication slot could hang"
     if report.ok and report.not_checked:
         verdict = "no errors in what was checked"
+    if report.ok and report.size == 1:
+        verdict = "one rank: nothing to simulate between ranks"
     sys.stdout.write(
         f"{folder}: {report.ranks:,} of {report.size:,} ranks "
         f"({counted(report.distinct_files, 'distinct file')}), {report.nodes:,} nodes, "

@@ -69,7 +69,20 @@ def convert_command(
     ] = None,
     step: Annotated[
         str | None,
-        typer.Option("--step", help="Step of a profile, ProfilerStep#4 or 4 [default: the last]."),
+        typer.Option(
+            "--step",
+            help="Step of a profile, ProfilerStep#4 or 4 [default: the last in which something "
+            "ran].",
+        ),
+    ] = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--group",
+            metavar="NAME=RANKS",
+            help="Ranks of a process group that a profile does not tell, as NAME=0-7 or "
+            "NAME=0,2,4; NAME is the group's, or a collective's (repeatable).",
+        ),
     ] = None,
     communication_order: CommunicationOrderOption = "rank",
     unordered_starts: UnorderedStartsOption = False,
@@ -80,15 +93,18 @@ def convert_command(
     started = time.perf_counter()
     for file in (*files, *(et or ())):
         existing(file)
-    if et or step or _recorded(files):
+    if et or step or group or _recorded(files):
         of_programs = options.given() | {"--entry": entry is not None, "--replicas": replicas}
         of_control_flow = {name: of_programs.pop(name) for name in ("--trip-count", "--branch")}
+        of_torch = {"--strict": of_programs.pop("--strict"), "--group": bool(group)}
         refuse(of_programs, "for programs: a profile is converted as it ran")
         from flint.observed.reading import is_jax_profile
 
         if not any(map(is_jax_profile, files)):
             refuse(of_control_flow, "for programs: PyTorch's traces have no loops or branches")
-        workload = _convert_traces(files, et or [], step, mesh, axes, options)
+        else:
+            refuse(of_torch, "for PyTorch's traces: a JAX profile has its groups")
+        workload = _convert_traces(files, et or [], step, group or [], mesh, axes, options)
     else:
         workload = convert_file(files[0], mesh, axes, options, entry, replicas=replicas)
     save_and_report(
@@ -121,11 +137,13 @@ def _convert_traces(
     files: list[Path],
     et: list[Path],
     step: str | None,
+    groups: list[str],
     mesh: str | None,
     axes: str | None,
     options: ProgramOptions,
 ) -> Workload:
     from flint.post_execution.converting import convert_traces
+    from flint.post_execution.untold_groups import stated_groups
 
     given, names = grid(mesh, axes)
     return convert_traces(
@@ -134,6 +152,8 @@ def _convert_traces(
         mesh=given,
         axes=names,
         step=step,
+        groups=stated_groups(groups),
+        strict=options.strict,
         trip_count=by_name("--trip-count", options.trip_count),
         branch=by_name("--branch", options.branch),
     )

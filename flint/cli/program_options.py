@@ -49,7 +49,12 @@ class ProgramOptions:
         ),
     ] = False
     strict: Annotated[
-        bool, typer.Option("--strict", help="Treat unknown ops and custom calls as errors.")
+        bool,
+        typer.Option(
+            "--strict",
+            help="Treat unknown ops and custom calls as errors, and in profiles what would be "
+            "inferred.",
+        ),
     ] = False
     loop_lookahead: Annotated[
         str, typer.Option("--loop-lookahead", help="Loop iterations that may overlap: K or inf.")

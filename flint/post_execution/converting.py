@@ -27,7 +27,15 @@ from flint.observed.reading import is_jax_profile
 from flint.post_execution.communications import Communications
 from flint.post_execution.flows import flows_of
 from flint.post_execution.graphs import Flows, graph_of, phases_of
-from flint.post_execution.load_rank import Recorded, accesses_by_rank, read_recorded, sorted_files
+from flint.post_execution.load_rank import (
+    Choices,
+    Linked,
+    Recorded,
+    accesses_by_rank,
+    read_linked,
+    sorted_files,
+    with_exchanges,
+)
 from flint.post_execution.meetings import meet
 from flint.post_execution.order import edges_of
 from flint.post_execution.units import Units
@@ -50,6 +58,8 @@ def convert_traces(
     mesh: Mesh | Sequence[int] | None = None,
     axes: Sequence[str] | None = None,
     step: str | None = None,
+    groups: Mapping[str, Sequence[int]] | None = None,
+    strict: bool = False,
     trip_count: int | Mapping[str, int] | None = None,
     branch: int | Mapping[str, int] | None = None,
 ) -> Workload:
@@ -61,7 +71,12 @@ def convert_traces(
         execution_traces: execution traces of the run that the Kineto traces are of, or folders.
         mesh: device grid; default: one axis of all ranks.
         axes: names of the mesh axes.
-        step: the step to convert, ``ProfilerStep#4`` or ``4``; default: the last one.
+        step: the step to convert, ``ProfilerStep#4`` or ``4``; default: the last one in which
+            something ran.
+        groups: ranks of process groups that the traces do not tell, by the name of the group or of
+            the collective.
+        strict: refuse communications whose group, size or peer is not told, instead of inferring it
+            or keeping them as kernels with their time.
         trip_count, branch: of JAX programs, as for ``flint.convert``.
 
     Raises:
@@ -80,29 +95,35 @@ def convert_traces(
             Path(paths[0]), mesh=mesh, axes=axes, step=step, trip_count=trip_count, branch=branch
         )
     files, beside = sorted_files(paths, execution_traces)
-    recorded: dict[int, Recorded] = {}
+    stated = {name: tuple(sorted(ranks)) for name, ranks in (groups or {}).items()}
+    choices = Choices(step, stated, strict)
+    linked: dict[int, Linked] = {}
     warnings: dict[str, int] = {}
     digest = hashlib.sha256()
     memory = accesses_by_rank(beside)
     for file in files:
-        item = read_recorded(file, step, memory, warnings)
+        item = read_linked(file, choices, memory)
         rank = item.units.rank
-        if rank in recorded:
+        if rank in linked:
             note = "" if UNTOLD_RANK not in item.trace.notes else f" ({UNTOLD_RANK})"
             raise UsageError(
-                f"{recorded[rank].trace.path} and {file} are both for rank {rank}{note}: give "
+                f"{linked[rank].trace.path} and {file} are both for rank {rank}{note}: give "
                 "one trace per rank, or name the files rank0.json, rank1.json, ..."
             )
-        recorded[rank] = item
+        linked[rank] = item
     for file in (*files, *beside):
         digest.update(_digest(file))
-    unused = sorted(set(memory) - set(recorded))
+    unused = sorted(set(memory) - set(linked))
     if unused:
         raise UsageError(
             f"{memory[unused[0]][0].path} is of rank {unused[0]}, which has no Kineto trace"
         )
+    told = _told_world(linked)
+    recorded = {
+        rank: with_exchanges(item, told, choices, warnings) for rank, item in linked.items()
+    }
     recorded = dict(sorted(recorded.items()))
-    world = _world(recorded)
+    world = _world(recorded, told)
     grid = _grid(mesh, axes, world)
     meetings = meet(
         {
@@ -131,13 +152,22 @@ def _digest(path: Path) -> bytes:
         return hashlib.file_digest(file, "sha256").digest()
 
 
-def _world(recorded: Mapping[int, Recorded]) -> int:
-    """Number of ranks of the run."""
-    worlds = {item.trace.world for item in recorded.values()} - {None}
+def _told_world(linked: Mapping[int, Linked]) -> int | None:
+    """Number of ranks of the run as the traces name it, or as several files of one run show.
+
+    Raises:
+        FlintError: traces of different runs.
+    """
+    worlds = {item.trace.world for item in linked.values()} - {None}
     if len(worlds) > 1:
         raise FlintError(
             f"the traces are from runs with {' and '.join(map(str, sorted(worlds, key=str)))} ranks"
         )
+    return next(iter(worlds), None) or (max(linked) + 1 if len(linked) > 1 else None)
+
+
+def _world(recorded: Mapping[int, Recorded], told: int | None) -> int:
+    """Number of ranks of the run."""
     members = [
         rank
         for item in recorded.values()
@@ -146,7 +176,7 @@ def _world(recorded: Mapping[int, Recorded]) -> int:
         for rank in exchange.group
     ]
     least = max([*recorded, *members]) + 1
-    world = next(iter(worlds), None) or least
+    world = told or least
     if world < least:
         raise FlintError(f"the traces are from a run with {world} ranks, but name rank {least - 1}")
     if world > _MAX_WORLD:

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from flint.errors import FlintError
 from flint.observed.columns import Observed, OpFacts
-from flint.post_execution.exchanges import BY_SIZE
 from flint.post_execution.host_device_links import Links
 from flint.post_execution.storages import Access, Accesses
 from flint.post_execution.units import Units, around
+from flint.post_execution.untold_groups import BY_SIZE
 from flint.validation.matching.alignment import aligned
 
 Ints = NDArray[np.int64]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,18 +15,15 @@ from flint.errors import FlintError
 from flint.observed.classes import COMMUNICATIONS, OpClass
 from flint.observed.columns import UNTOLD_RANK, Observed
 from flint.post_execution.units import Units, around
+from flint.post_execution.untold_groups import UntoldGroups
 
 _KIND = {found: kind for kind, found in COMMUNICATIONS.items() if not kind.startswith("ragged")}
 #: More bytes than a collective moves.
 _LARGEST = 1 << 50
 
-BY_SIZE = (
-    "collectives whose group the trace does not name: inferred from the sizes of their tensors"
-)
 #: A reduce to one rank, as c10d names it.
 _TO_ONE = re.compile(r"(c10d::)?reduce_?")
 REDUCES = "reduces to one rank: converted to all-reduces, because execution traces have no reduce"
-ONLY_GROUP = "collectives whose group the trace does not name: its only group is assumed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +49,29 @@ class Exchange:
 
 
 def exchanges_of(
-    units: Units, trace: Observed, groups: Mapping[str, tuple[int, ...]], hint: str = ""
+    units: Units, trace: Observed, untold: UntoldGroups, *, strict: bool = False, hint: str = ""
 ) -> list[Exchange | None]:
     """The exchange of each unit, None of those that compute.
+
+    A communication of which the trace does not tell enough stays a kernel with its time, and is
+    counted in the units' notes.
 
     Args:
         units: one rank's.
         trace: the rows that they come from.
-        groups: the process groups that the trace lists.
+        untold: the groups of those that do not name theirs.
+        strict: nothing is inferred, and nothing may stay a kernel.
         hint: what may help where something is missing.
 
     Raises:
-        FlintError: the trace does not tell a collective's size, group or peer.
+        FlintError: a rank is in none of its groups; with ``strict``, the trace does not tell a
+            collective's size, group or peer.
     """
     known = np.array([fact.group is not None for fact in trace.facts], bool)
     holder = around(trace.parent, known[trace.op])
     found: list[Exchange | None] = []
     missing: dict[str, int] = defaultdict(int)
+    inferred: dict[str, int] = defaultdict(int)
     for talks, fact_number, row in zip(
         units.collective.tolist(), units.fact.tolist(), units.row.tolist(), strict=True
     ):
@@ -94,9 +96,11 @@ def exchanges_of(
         if group is None and holder[row] >= 0:
             group = trace.facts[int(trace.op[holder[row]])].group
         if group is None:
-            group = _only(groups, units.notes)
+            group, why = untold.of(fact, row)
+            if group is not None and why:
+                inferred[why] += 1
         if group is None:
-            missing[f"process group of {fact.name} (gloo's own ops do not name it)"] += 1
+            missing[f"group of {fact.name} (--group {fact.name}=0-7 states one)"] += 1
             found.append(None)
             continue
         if units.rank not in group:
@@ -110,24 +114,42 @@ def exchanges_of(
                 f"{trace.path}: {fact.name} among the ranks {shown_group(group)} in a trace that "
                 f"is {whose}"
             )
+        if len(group) == 1 and fact.group is None:
+            found.append(None)
+            continue
         if _TO_ONE.fullmatch(fact.name):
             units.notes[REDUCES] = units.notes.get(REDUCES, 0) + 1
         found.append(Exchange(kind, group, fact.parts, fact.dtype))
-    if missing:
-        text, count = max(missing.items(), key=lambda item: item[1])
-        raise FlintError(
-            f"{trace.path}: {sum(missing.values())} communications cannot be converted: the trace "
-            f"does not record the {text}, {count} times" + hint
-        )
+    _say(trace.path, units.notes, missing, inferred, strict=strict, hint=hint)
     return found
 
 
-def _only(groups: Mapping[str, tuple[int, ...]], notes: dict[str, int]) -> tuple[int, ...] | None:
-    distinct = set(groups.values())
-    if len(distinct) != 1:
-        return None
-    notes[ONLY_GROUP] = notes.get(ONLY_GROUP, 0) + 1
-    return distinct.pop()
+def _say(
+    path: str,
+    notes: dict[str, int],
+    missing: dict[str, int],
+    inferred: dict[str, int],
+    *,
+    strict: bool,
+    hint: str,
+) -> None:
+    """Count what is missing and what was inferred.
+
+    Raises:
+        FlintError: there is such, and ``strict``.
+    """
+    if strict and (missing or inferred):
+        text, count = max((missing or inferred).items(), key=lambda item: item[1])
+        what = f"does not record the {text}" if missing else f"has {text}"
+        raise FlintError(
+            f"{path}: --strict: {sum((missing or inferred).values())} communications would be "
+            f"inferred or stay kernels: the trace {what}, {count} times" + hint
+        )
+    for text, count in inferred.items():
+        notes[text] = notes.get(text, 0) + count
+    for text, count in missing.items():
+        said = f"communications that stay kernels with their time: the trace has no {text}{hint}"
+        notes[said] = notes.get(said, 0) + count
 
 
 def shown_group(group: tuple[int, ...]) -> str:

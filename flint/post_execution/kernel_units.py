@@ -71,6 +71,8 @@ def kernel_units(trace: Observed, links: Links, rows: Ints, step: int) -> Units:
         notes={},
     )
     units = _with_collectives(plain, trace, links, rows)
+    if not len(units):
+        return units
     return units.taken(_issue_order(units))
 
 

@@ -1,13 +1,13 @@
 """Files of a run -> one rank after the other, read and linked.
 
-item = read_recorded(Path("rank0.json.gz"), None, {}, warnings)
-item.units, item.exchanges
+item = read_linked(Path("rank0.json.gz"), Choices(), {})
+with_exchanges(item, 8, Choices(), warnings).exchanges
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from flint.post_execution.host_units import host_units
 from flint.post_execution.kernel_units import kernel_units
 from flint.post_execution.storages import Access, Accesses
 from flint.post_execution.units import Units
+from flint.post_execution.untold_groups import UntoldGroups
 
 _KINETO, _EXECUTION = "kineto-ops", "pytorch-et-ops"
 #: The rank of an execution trace that does not say whose it is, and is the only one.
@@ -112,19 +113,47 @@ def accesses_by_rank(files: Sequence[Path]) -> dict[int, tuple[Observed, Accesse
     return found
 
 
-def read_recorded(
-    file: Path,
-    step: str | None,
-    memory: dict[int, tuple[Observed, Accesses]],
-    warnings: dict[str, int],
-) -> Recorded:
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the user decides about traces.
+
+    Attributes:
+        step: name or number of the step; None for the last one in which something ran.
+        groups: groups that are stated, by the name of a process group or of a collective.
+        strict: whether nothing may be inferred.
+    """
+
+    step: str | None = None
+    groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    strict: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Linked:
+    """One rank's trace, read, its units found; the attributes are those of ``Recorded``.
+
+    Attributes:
+        groups: the process groups that it lists, by name.
+        hint: what would complete it.
+    """
+
+    trace: Observed
+    links: Links | None
+    units: Units
+    tensors: list[tuple[Access, ...]] | None
+    groups: Mapping[str, tuple[int, ...]]
+    hint: str
+
+
+def read_linked(
+    file: Path, choices: Choices, memory: dict[int, tuple[Observed, Accesses]]
+) -> Linked:
     """One rank's trace, read and linked.
 
     Args:
         file: a Kineto or an execution trace.
-        step: the step's name or number; None for the last one.
+        choices: the step, and groups that are stated.
         memory: execution traces by rank, which complete Kineto's.
-        warnings: the readers' notes are added.
 
     Raises:
         UsageError: no such step.
@@ -133,14 +162,13 @@ def read_recorded(
     links: Links | None = None
     tensors: list[tuple[Access, ...]] | None = None
     if form_of(file) == _KINETO:
-        trace, links = registry.converter("kineto-links")(file)
+        trace, links = registry.converter("kineto-links")(file, choices.groups)
         if _ANY in memory:  # the only one there is: its links tell whether it is of this run
             memory[trace.ranks[0]] = memory.pop(_ANY)
     else:
-        trace, accesses = registry.converter("pytorch-et-links")(file)
+        trace, accesses = registry.converter("pytorch-et-links")(file, choices.groups)
         memory = {trace.ranks[0]: (trace, accesses)}
-    number = _chosen_step(trace, step)
-    units = _units_of(trace, links, number)
+    number, units = _chosen_step(trace, links, choices.step)
     groups: Mapping[str, tuple[int, ...]] = links.groups if links is not None else {}
     if units.rank in memory:
         recorded, accesses = memory[units.rank]
@@ -151,31 +179,65 @@ def read_recorded(
         units = completed(units, trace.parent, pairs, recorded, accesses.groups, tensors)
         groups = {**accesses.groups, **groups}
     hint = "; the execution trace of the same run may record it (--et)" if tensors is None else ""
-    exchanges = exchanges_of(units, trace, groups, hint)
-    for notes in (trace.notes, units.notes):
+    return Linked(trace, links, units, tensors, groups, hint)
+
+
+def with_exchanges(
+    item: Linked, world: int | None, choices: Choices, warnings: dict[str, int]
+) -> Recorded:
+    """A rank's trace with what its units exchange.
+
+    Args:
+        item: the trace.
+        world: number of ranks of the run, None where nothing tells it.
+        choices: stated groups, and whether anything may be inferred.
+        warnings: the readers' notes are added.
+    """
+    untold = UntoldGroups(item.trace, item.groups, world, choices.groups)
+    exchanges = exchanges_of(item.units, item.trace, untold, strict=choices.strict, hint=item.hint)
+    for notes in (item.trace.notes, item.units.notes):
         for text, count in notes.items():
             warnings[text] = warnings.get(text, 0) + count
-    return Recorded(trace, links, units, exchanges, tensors)
+    return Recorded(item.trace, item.links, item.units, exchanges, item.tensors)
 
 
-def _chosen_step(trace: Observed, wanted: str | None) -> int:
-    """The step to convert: the one that is named, else the last one.
+def _chosen_step(trace: Observed, links: Links | None, wanted: str | None) -> tuple[int, Units]:
+    """The step to convert and its units: the one that is named, else the last with work in it.
 
     Args:
         trace: its steps.
+        links: of the same trace; None of execution traces.
         wanted: ``ProfilerStep#4``, ``4``, or None.
 
     Raises:
         UsageError: no such step.
+        FlintError: nothing ran in it, or several ranks are in the trace.
     """
-    if wanted is not None:
-        for number, name in enumerate(trace.steps):
-            if wanted in (name, name.rpartition("#")[2]):
-                return number
-        raise UsageError(
-            f"--step {wanted}: {trace.path} has the steps {', '.join(trace.steps[:8])}"
+    if len(trace.ranks) != 1:
+        raise FlintError(
+            f"{trace.path}: {len(trace.ranks)} ranks in one PyTorch trace, which should have one"
         )
-    return len(trace.steps) - 1
+    numbers = list(range(len(trace.steps)))[::-1]
+    if wanted is not None:
+        numbers = [
+            number
+            for number, name in enumerate(trace.steps)
+            if wanted in (name, name.rpartition("#")[2])
+        ][:1]
+        if not numbers:
+            raise UsageError(
+                f"--step {wanted}: {trace.path} has the steps {', '.join(trace.steps[:8])}"
+            )
+    for number in numbers:
+        found = _units_of(trace, links, number)
+        if len(found):
+            skipped = numbers[: numbers.index(number)]
+            if skipped:
+                names = ", ".join(trace.steps[other] for other in reversed(skipped))
+                found.notes[f"steps at the end in which nothing ran ({names}): left out"] = 1
+            return number, found
+    names = trace.steps[numbers[0]] if len(numbers) == 1 else "any step"
+    raise FlintError(f"{trace.path}: nothing ran in {names}")
 
 
 def _units_of(trace: Observed, links: Links | None, step: int) -> Units:
@@ -185,19 +247,8 @@ def _units_of(trace: Observed, links: Links | None, step: int) -> Units:
         trace: one rank's trace.
         links: of the same trace; None of execution traces.
         step: index into ``trace.steps``.
-
-    Raises:
-        FlintError: nothing ran in the step, or several ranks are in the trace.
     """
-    if len(trace.ranks) != 1:
-        raise FlintError(
-            f"{trace.path}: {len(trace.ranks)} ranks in one PyTorch trace, which should have one"
-        )
     rows = np.flatnonzero(trace.step == step)
     if links is not None and len(links.kernel_row):
-        found = kernel_units(trace, links, rows, step)
-    else:
-        found = host_units(trace, links, rows)
-    if not len(found):
-        raise FlintError(f"{trace.path}: nothing ran in {trace.steps[step]}")
-    return found
+        return kernel_units(trace, links, rows, step)
+    return host_units(trace, links, rows)

@@ -75,6 +75,7 @@ class Profile:
 
     def write(self, path: Path) -> Path:
         """The file."""
+        path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps({"distributedInfo": self.info, "traceEvents": self.events}))
         return path
 

@@ -68,11 +68,11 @@ def missing_file(facts: Facts) -> Iterator[Hits]:
         )
 
 
-@SET_RULES.rule("world-size", ERROR, blocks=True)
+@SET_RULES.rule("world-size", WARNING)
 def world_size(facts: Facts) -> Iterator[Hits]:
-    """There are at least two ranks: consumers cannot simulate a world of one."""
+    """There are at least two ranks: simulators of networks refuse a world of one."""
     if facts.set.size < 2:
-        yield whole_set("a world of one rank cannot be simulated; convert for at least two ranks")
+        yield whole_set("there is one rank: ASTRA-sim refuses it, flint simulate does not")
 
 
 @SET_RULES.rule("group-table", ERROR, blocks=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -26,11 +26,11 @@ from flint.post_execution.host_device_links import CALLS, RESOLVED, LinksBuilder
 
 #: Categories of libkineto's ActivityType.cpp, and those of older versions.
 _OPS = frozenset({"cpu_op", "operator"})
-_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"})
+_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset", "mtia_ccp_events"})
 _RUNTIME = frozenset(
     {
         "cuda_runtime", "cuda_driver", "runtime", "hip_runtime", "hip_driver", "xpu_runtime",
-        "xpu_driver", "privateuse1_runtime", "privateuse1_driver",
+        "xpu_driver", "privateuse1_runtime", "privateuse1_driver", "mtia_runtime",
     }
 )  # fmt: skip
 #: Those whose events may be steps.
@@ -67,6 +67,19 @@ class Kernel(NamedTuple):
     correlation: object
 
 
+class LibraryCall(NamedTuple):
+    """What a process group says of a collective: NCCL's while it issues it, gloo's while it runs.
+
+    Its name is without the library's.
+    """
+
+    start: int
+    end: int
+    name: str
+    dims: Any
+    types: Any
+
+
 class GloosWork(NamedTuple):
     """Gloo's own work: when, and on what."""
 
@@ -74,6 +87,8 @@ class GloosWork(NamedTuple):
     end: int
     dtype: str
     elements: int
+    thread: object
+    call: LibraryCall
 
 
 class Events(NamedTuple):
@@ -85,6 +100,7 @@ class Events(NamedTuple):
         steps: begin, end and name, in order.
         gloo: number of the record and the work, in order.
         said: arguments of ops.
+        library: thread -> calls of a library that communicates, in order.
         links: what ties them to each other, where that is asked for.
     """
 
@@ -94,10 +110,13 @@ class Events(NamedTuple):
     steps: list[tuple[int, int, str]]
     gloo: list[tuple[int, GloosWork]]
     said: list[dict[str, Any]]
+    library: dict[object, list[LibraryCall]]
     links: LinksBuilder | None
 
 
 _STEP = "ProfilerStep"
+#: Annotations of PyTorch's process groups of NCCL, also where the library is RCCL.
+_LIBRARY, _GLOO = "nccl:", "gloo:"
 _ABSENT: Final = msgspec.Raw(b"")
 
 
@@ -190,7 +209,7 @@ def read_events(trace: JsonTrace, links: LinksBuilder | None) -> Events:
     Raises:
         FlintError: it is cut off or damaged, or an event has no time.
     """
-    found = Events([], [], {}, [], [], [], links)
+    found = Events([], [], {}, [], [], [], {}, links)
     names: dict[str, str] = {}
     numbers: dict[bytes, int] = {}
     of_op = _Arguments(trace.path, _OpArguments)
@@ -234,10 +253,22 @@ def read_events(trace: JsonTrace, links: LinksBuilder | None) -> Events:
                 links.event(category, name, _hashable(event.tid), start, duration, args)
             if category in _RUNTIME:
                 found.runtime[_hashable(args.get("correlation"))] = _hashable(event.tid), start
-            elif category == "user_annotation" and name.startswith("gloo:"):
-                _add_gloo(found, start, start + duration, args)
+            elif category == "user_annotation" and name.startswith((_LIBRARY, _GLOO)):
+                call = LibraryCall(
+                    start,
+                    start + duration,
+                    name.partition(":")[2],
+                    args.get("Input Dims"),
+                    args.get("Input type"),
+                )
+                if name.startswith(_GLOO):
+                    _add_gloo(found, _hashable(event.tid), call, args.get("Record function id"))
+                else:
+                    found.library.setdefault(_hashable(event.tid), []).append(call)
+    for calls in found.library.values():
+        calls.sort(key=attrgetter("start"))
     found.steps.sort()
-    found.gloo.sort()
+    found.gloo.sort(key=lambda item: (item[0], item[1].start))
     return found
 
 
@@ -273,14 +304,12 @@ def _decoded(parts: Sequence[msgspec.Raw], path: Path) -> dict[str, Any]:
         raise FlintError(f"{path}: damaged arguments of an op ({error})") from error
 
 
-def _add_gloo(found: Events, start: int, end: int, args: Mapping[str, Any]) -> None:
-    """Gloo's own work, if the annotation says for which record."""
-    record, types, dims = (
-        args.get(key) for key in ("Record function id", "Input type", "Input Dims")
-    )
+def _add_gloo(found: Events, thread: object, call: LibraryCall, record: object) -> None:
+    """Gloo's own work, and the number of its record, 0 where it has none."""
+    types = call.types
     dtype = dtype_of(types[0]) if isinstance(types, list) and types else ""
-    if type(record) is int:
-        found.gloo.append((record, GloosWork(start, end, dtype, _elements(dims))))
+    work = GloosWork(call.start, call.end, dtype, _elements(call.dims), thread, call)
+    found.gloo.append((record if type(record) is int else 0, work))
 
 
 def _hashable(value: object) -> object:

@@ -11,7 +11,8 @@ itself is taken, its element type and its time from the annotation that gloo mak
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +26,8 @@ from flint.converters.profilers.kineto.events import (
     read_events,
 )
 from flint.converters.profilers.kineto.facts import RECORD, Groups, facts_of, with_type
+from flint.converters.profilers.kineto.gloo_work import works_of
+from flint.converters.profilers.kineto.library_calls import LibraryCalls, completed
 from flint.converters.profilers.torch_ops import groups_of
 from flint.errors import FlintError
 from flint.observed.classes import OpClass, c10d_class
@@ -35,8 +38,6 @@ from flint.post_execution.host_device_links import Links, LinksBuilder
 _NCCL = re.compile(r"[nr]ccl(?:Dev)?Kernel_(AllReduce|AllGather|ReduceScatter|Broadcast)?")
 #: An op has at most so many inside of it before the runtime call that launches its kernel.
 _LOOKED_BACK = 256
-#: Gloo's annotation has at most so many ops between the c10d op and itself.
-_GLOO_WITHIN = 64
 #: The stream of kernels of collectives that no op launched.
 _LIBRARY_STREAM = 999
 DEVICES = "kernels of {} devices in one trace: treated as one rank's, which runs one at a time"
@@ -60,21 +61,33 @@ def observe(path: Path) -> Observed:
     return _read(path, None)[0]
 
 
-def linked(path: Path) -> tuple[Observed, Links]:
-    """The ops, and which calls, kernels and waits belong to which (see ``observe``)."""
-    observed, links = _read(path, LinksBuilder())
+def linked(
+    path: Path, stated: Mapping[str, tuple[int, ...]] | None = None
+) -> tuple[Observed, Links]:
+    """The ops, and which calls, kernels and waits belong to which (see ``observe``).
+
+    Args:
+        path: the file.
+        stated: ranks of process groups that it names and does not list.
+    """
+    observed, links = _read(path, LinksBuilder(), stated)
     assert links is not None
     return observed, links
 
 
-def _read(path: Path, links: LinksBuilder | None) -> tuple[Observed, Links | None]:
+def _read(
+    path: Path, links: LinksBuilder | None, stated: Mapping[str, tuple[int, ...]] | None = None
+) -> tuple[Observed, Links | None]:
     trace = JsonTrace.read(path)
     events = read_events(trace, links)
     rest = trace.rest("traceEvents")
-    if not events.ops:
+    if not events.ops and not events.kernels:
         raise FlintError(
-            f"{path}: no CPU ops in it: profile with ProfilerActivity.CPU as well, and export "
-            "before the schedule's cycle ends"
+            f"{path}: neither CPU ops nor kernels in it: export before the schedule's cycle ends"
+        )
+    if not events.ops and links is None:
+        raise FlintError(
+            f"{path}: no CPU ops in it, which name what ran: profile with ProfilerActivity.CPU"
         )
     info = rest.get("distributedInfo")
     info = info if isinstance(info, dict) else {}
@@ -83,7 +96,10 @@ def _read(path: Path, links: LinksBuilder | None) -> tuple[Observed, Links | Non
     groups = groups_of(info.get("pg_config"))
     world = info.get("world_size")
     starts = [step[0] for step in events.steps]
-    _add_ops(rows, events, Groups(groups, links is None), rank, starts)
+    if not events.ops:
+        _stand_in(events)
+        rows.note("no CPU ops in the trace: its kernels are known by their names alone")
+    _add_ops(rows, events, Groups(groups | dict(stated or {}), links is None), rank, starts)
     backend = "gpu" if events.kernels else "cpu"
     names = tuple(step[2] for step in events.steps) or ("whole trace",)
     if not events.steps:
@@ -98,6 +114,14 @@ def _read(path: Path, links: LinksBuilder | None) -> tuple[Observed, Links | Non
         base=base,
     )
     return observed, links.finish(groups, events.steps, base) if links is not None else None
+
+
+def _stand_in(events: Events) -> None:
+    """One op around everything, for a trace of a device alone: a row says whose a trace is."""
+    start = min(kernel.start for kernel in events.kernels)
+    end = max(kernel.start + kernel.duration for kernel in events.kernels)
+    events.said.append({})
+    events.ops.append(Op(start, end - start, None, "", None, -1, len(events.said) - 1))
 
 
 def _rank(path: Path, info: dict[str, Any], rows: ObservedRows) -> int:
@@ -120,19 +144,30 @@ def _add_ops(
 ) -> None:
     """Rows in the order of issue over all threads, and the kernels of each."""
     events.ops.sort(key=lambda op: (op.start, -op.duration))
-    gloo = _gloo_of(events)
     known: dict[tuple[str, int], OpFacts] = {}
+
+    def said(op: Op) -> OpFacts:
+        facts = known.get((op.name, op.said))
+        if facts is None:
+            facts = known[op.name, op.said] = facts_of(op.name, events.said[op.said], groups)
+        return facts
+
+    gloo, left = works_of(events, lambda op: said(op).elements)
+    if left and not events.kernels:
+        gloo = _with_ops_of(events, gloo, left)
+    library = LibraryCalls(events.library)
     stacks: dict[object, list[tuple[int, int, OpFacts]]] = {}
     by_external: dict[object, int] = {}
     per_thread: dict[object, _Thread] = {}
     threads: dict[object, int] = {}
-    for op in events.ops:
-        facts = known.get((op.name, op.said))
-        if facts is None:
-            facts = known[op.name, op.said] = facts_of(op.name, events.said[op.said], groups)
-        work = gloo.get(op.record)
+    for place, op in enumerate(events.ops):
+        facts, work = said(op), gloo.get(place)
         if work is not None and facts.kind.collective:
             facts = with_type(facts, work)
+        if work is not None and not facts.kind.collective:
+            facts = completed(facts, work.call)
+        if op.name == RECORD or (facts.kind.collective and facts.parts is None):
+            facts = library.completed(facts, op.thread, op.start, op.start + op.duration)
         stack = stacks.setdefault(op.thread, [])
         while stack and stack[-1][0] <= op.start:
             stack.pop()
@@ -179,6 +214,21 @@ def _add_ops(
                 )
 
 
+def _with_ops_of(
+    events: Events, works: dict[int, GloosWork], left: list[GloosWork]
+) -> dict[int, GloosWork]:
+    """Ops for work of gloo that belongs to none; returns the works with them."""
+    of_op = [(op, works.get(place)) for place, op in enumerate(events.ops)]
+    events.said.append({})
+    for work in left:
+        name, took = f"gloo:{work.call.name}", work.end - work.start
+        op = Op(work.start, took, work.thread, name, None, -1, len(events.said) - 1)
+        of_op.append((op, work))
+    of_op.sort(key=lambda pair: (pair[0].start, -pair[0].duration))
+    events.ops[:] = [op for op, _ in of_op]
+    return {place: work for place, (_, work) in enumerate(of_op) if work is not None}
+
+
 def _end(op: Op, facts: OpFacts, work: GloosWork | None, on_device: bool) -> int:
     """When an op's work was over, as far as the host knows: of collectives it does not."""
     if work is not None:
@@ -191,31 +241,6 @@ def _step(start: int, events: Events, starts: list[int]) -> int:
         return 0
     number = bisect_right(starts, start) - 1
     return number if number >= 0 and start < events.steps[number][1] else -1
-
-
-def _gloo_of(events: Events) -> dict[int, GloosWork]:
-    """Record number of a c10d op -> the work that gloo did for it.
-
-    Gloo numbers its annotation when the op hands it the work, so it follows the op's own number,
-    and the next c10d op's number follows it.
-    """
-    if not events.gloo:
-        return {}
-    calls = sorted(
-        op.record for op in events.ops if op.record >= 0 and op.name.startswith("c10d::")
-    )
-    found: dict[int, GloosWork] = {}
-    for record, work in events.gloo:
-        place = bisect_left(calls, record) - 1
-        if place < 0 or record - calls[place] > _GLOO_WITHIN:
-            continue
-        other = found.setdefault(calls[place], work)
-        if other is not work:  # one op, several works
-            found[calls[place]] = GloosWork(
-                min(other.start, work.start), max(other.end, work.end), other.dtype,
-                other.elements + work.elements,
-            )  # fmt: skip
-    return found
 
 
 def _add_kernels(

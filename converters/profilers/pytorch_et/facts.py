@@ -131,7 +131,7 @@ def _recorded(name: str, inputs: dict[str, Any], groups: dict[str, tuple[int, ..
         str(value[0]) for value in values if isinstance(value, list) and value
         and str(value[0]) in groups
     ]  # fmt: skip
-    group = groups[named[0]] if named else None
+    group = groups[named[0]] if named else found.group
     peer = -1
     if found.kind in (OpClass.SEND, OpClass.RECV) and group is not None:
         place = values[values.index(found.name) - 1]  # the other's number within the group

@@ -10,7 +10,9 @@ is only their numbers and which storages their tensors are in.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import msgspec
@@ -22,7 +24,7 @@ from flint.errors import FlintError
 from flint.observed.columns import MAX_ROWS, OpFacts
 from flint.post_execution.storages import Access
 
-_EXPECTED = "a node without id, ctrl_deps, inputs or attrs as the schemas from 1.0.2 on have them"
+_EXPECTED = "a node without id, inputs or attrs as the schemas from 1.0.1 on have them"
 #: Beyond this a count of the profiler's is none; sums stay within 64 bits.
 _LATEST = 1 << 62
 _NOTHING = msgspec.Raw(b"null")
@@ -46,12 +48,36 @@ class _Attribute(msgspec.Struct, gc=False):
 
 
 class _Node(msgspec.Struct, gc=False):
+    """A node; what follows ``attrs`` stood there in schema 1.0.1, where both sides were lists."""
+
     id: _Number
-    inputs: _Side
+    inputs: _Side | list[Any]
     ctrl_deps: _Number = -1
     name: str = ""
-    outputs: _Side | None = None
+    outputs: _Side | list[Any] | None = None
     attrs: list[_Attribute] = []
+    parent: _Number = -1
+    rf_id: Any = None
+    tid: Any = None
+    op_schema: Any = None
+    input_shapes: msgspec.Raw = _NOTHING
+    input_types: msgspec.Raw = _NOTHING
+    output_shapes: msgspec.Raw = _NOTHING
+    output_types: msgspec.Raw = _NOTHING
+
+
+def _modern(node: _Node) -> tuple[_Side, _Side, int, dict[str, Any]]:
+    """Inputs, outputs, the node around it and the attributes, in whichever schema they stand."""
+    inputs, outputs = node.inputs, node.outputs
+    if not isinstance(inputs, list) and not isinstance(outputs, list):
+        attributes = {entry.name: entry.value for entry in node.attrs}
+        return inputs, outputs or _NO_SIDE, node.ctrl_deps, attributes
+    return (
+        _Side(inputs, node.input_shapes, node.input_types),
+        _Side(outputs, node.output_shapes, node.output_types),
+        node.parent,
+        {"rf_id": node.rf_id, "tid": node.tid, "op_schema": node.op_schema},
+    )
 
 
 @dataclass(slots=True, eq=False)
@@ -103,8 +129,14 @@ class _Alike:
     sides: tuple[Side, Side]
 
 
-def read_nodes(trace: JsonTrace) -> Nodes:
+def read_nodes(
+    trace: JsonTrace, stated: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+) -> Nodes:
     """The nodes of a trace.
+
+    Args:
+        trace: the file.
+        stated: ranks of process groups that it names and does not list.
 
     Raises:
         FlintError: it is no such trace, cut off or damaged.
@@ -115,9 +147,8 @@ def read_nodes(trace: JsonTrace) -> Nodes:
     # Kept whole until the process groups are known, which any node may list.
     untold: list[tuple[int, str, dict[str, Any], dict[str, Any]]] = []
     for node in trace.records("nodes", _Node, _EXPECTED):
-        attributes = {entry.name: entry.value for entry in node.attrs}
+        inputs, outputs, around, attributes = _modern(node)
         schema = attributes.get("op_schema")
-        inputs, outputs = node.inputs, node.outputs or _NO_SIDE
         texts = (
             inputs.shapes, inputs.types, inputs.strides,
             outputs.shapes, outputs.types, outputs.strides,
@@ -132,7 +163,7 @@ def read_nodes(trace: JsonTrace) -> Nodes:
             untold.append((len(found.id), shared.name, given, attributes))
         record = _count(attributes.get("rf_id"))
         found.id.append(node.id)
-        found.outer.append(node.ctrl_deps)
+        found.outer.append(around)
         found.order.append(record if record >= 0 else node.id)
         found.record.append(record)
         found.thread.append(max(0, _count(attributes.get("tid"))))
@@ -142,8 +173,9 @@ def read_nodes(trace: JsonTrace) -> Nodes:
     if len(found.id) > MAX_ROWS:
         raise FlintError(f"{trace.path}: more than {MAX_ROWS:,} ops")
     found.groups, found.world = groups_and_world((name, given) for _, name, given, _ in untold)
+    groups = found.groups | dict(stated)
     for place, name, given, attributes in untold:
-        told = facts_of(name, given, attributes, found.groups)
+        told = facts_of(name, given, attributes, groups)
         found.fact[place] = facts.setdefault(told, len(facts))
     found.facts, found.on_device = tuple(facts), builder.on_device
     return found

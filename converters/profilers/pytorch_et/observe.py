@@ -1,7 +1,7 @@
 """PyTorch execution traces (``ExecutionTraceObserver``) -> observed ops.
 
 The idea: a node is an op that ran, with all its tensors; ``ctrl_deps`` is the op around it, and
-``rf_id`` counts the ops in the order in which they began.  There are no times in it.  Schemas 1.0.2
+``rf_id`` counts the ops in the order in which they began.  There are no times in it.  Schemas 1.0.1
 to 1.1.1 are known; what an older one writes elsewhere is refused rather than misread.
 
     observe(Path("et.json")).rows(rank=0, step=1)
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from flint.observed.columns import UNTOLD_RANK, Ints, Observed
 from flint.post_execution.storages import Accesses
 
 _SCHEMA = re.compile(r"(\d+)\.(\d+)\.(\d+)")
-_OLDEST, _NEWEST = (1, 0, 2), (1, 1, 1)
+_OLDEST, _NEWEST = (1, 0, 1), (1, 1, 1)
 _RANK = re.compile(r"(?:rank[-_.]?|[-_](?=\d+$))(\d{1,7})", re.IGNORECASE)
 _NO_STEPS = "no ProfilerStep in the trace: all of it is treated as one step"
 _AFTER = "ops that the observer records inside a collective: treated as following it"
@@ -39,10 +40,17 @@ def observe(path: Path) -> Observed:
     return linked(path)[0]
 
 
-def linked(path: Path) -> tuple[Observed, Accesses]:
-    """The ops, and what each does with memory (see ``observe``)."""
+def linked(
+    path: Path, stated: Mapping[str, tuple[int, ...]] | None = None
+) -> tuple[Observed, Accesses]:
+    """The ops, and what each does with memory (see ``observe``).
+
+    Args:
+        path: the file.
+        stated: ranks of process groups that it names and does not list.
+    """
     trace = JsonTrace.read(path)
-    nodes = read_nodes(trace)
+    nodes = read_nodes(trace, stated or {})
     _check(path, str(trace.rest("nodes").get("schema", "")))
     if not nodes.id:
         raise FlintError(f"{path}: no ops in it")

@@ -1,0 +1,74 @@
+"""Which work of gloo's threads belongs to which c10d op.
+
+The idea: gloo numbers its annotation when the op hands it the work, so it follows the op's own
+number, and the next c10d op's number follows it.  Where the profiler numbers nothing, works are
+given to the ops in order: to the first one that began before, put in as many elements and has none
+yet.  What is left was handed over before the profile began.
+
+    of_op, left = works_of(events, elements)
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+
+from flint.converters.profilers.kineto.events import Events, GloosWork, Op
+
+#: Gloo's annotation has at most so many ops between the c10d op and itself.
+_WITHIN = 64
+_LIBRARY = "c10d::"
+#: So many ops without work are looked at.
+_LOOKED_AT = 64
+
+
+def works_of(
+    events: Events, elements: Callable[[Op], int]
+) -> tuple[dict[int, GloosWork], list[GloosWork]]:
+    """Work by the place of its op in ``events.ops``, and work of no op.
+
+    Args:
+        events: ops in the order in which they began.
+        elements: of all tensors that an op's rank puts in.
+    """
+    if not events.gloo:
+        return {}, []
+    calls = [i for i, op in enumerate(events.ops) if op.name.startswith(_LIBRARY)]
+    if any(record > 0 for record, _ in events.gloo):
+        return _by_number(events, calls), []
+    return _in_order(events, calls, elements)
+
+
+def _by_number(events: Events, calls: list[int]) -> dict[int, GloosWork]:
+    numbered = sorted((events.ops[i].record, i) for i in calls if events.ops[i].record >= 0)
+    numbers = [record for record, _ in numbered]
+    found: dict[int, GloosWork] = {}
+    for record, work in events.gloo:
+        place = bisect_left(numbers, record) - 1
+        if place < 0 or record - numbers[place] > _WITHIN:
+            continue
+        other = found.setdefault(numbered[place][1], work)
+        if other is not work:  # one op, several works
+            found[numbered[place][1]] = work._replace(
+                start=min(other.start, work.start), end=max(other.end, work.end),
+                dtype=other.dtype, elements=other.elements + work.elements,
+            )  # fmt: skip
+    return found
+
+
+def _in_order(
+    events: Events, calls: list[int], elements: Callable[[Op], int]
+) -> tuple[dict[int, GloosWork], list[GloosWork]]:
+    waiting = list(calls)
+    found: dict[int, GloosWork] = {}
+    left = []
+    for _, work in events.gloo:
+        for number in waiting[:_LOOKED_AT]:
+            op = events.ops[number]
+            if op.start <= work.start and elements(op) == work.elements:
+                found[number] = work
+                waiting.remove(number)
+                break
+        else:
+            left.append(work)
+    return found, left

@@ -1,0 +1,105 @@
+"""Groups of collectives that do not name theirs.
+
+The idea: the weakest assumption that fits comes first: what the user states, the only group of as
+many ranks as the collective's sizes tell, the only group that there is, and last all ranks of the
+run.  What is none of these stays unknown; every inference has a name, under which it is counted.
+
+    untold = UntoldGroups(trace, groups, world=16, stated={"allreduce": (0, 1, 2, 3)})
+    group, why = untold.of(fact, row)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from flint.errors import UsageError
+from flint.observed.columns import Observed, OpFacts
+from flint.post_execution.units import around
+
+BY_SIZE = (
+    "collectives whose group the trace does not name: inferred from the sizes of their tensors"
+)
+ONLY_GROUP = "collectives whose group the trace does not name: its only group is assumed"
+EVERYBODY = (
+    "collectives whose group the trace does not name: all ranks of the run are assumed "
+    "(--group NAME=0-7 states another)"
+)
+#: More ranks than are assumed to be one group.
+_MOST = 1 << 22
+_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
+
+
+def stated_groups(entries: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """``["tp=0-7", "dp=0,8"]`` as name -> ranks.
+
+    Raises:
+        UsageError: not so written, a rank twice, or a name twice.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    for entry in entries:
+        name, _, text = entry.rpartition("=")
+        ranges = [_RANGE.fullmatch(part.strip()) for part in text.split(",")]
+        bounds = [(int(r[1]), int(r[2] or r[1])) for r in ranges if r is not None]
+        count = sum(high - low + 1 for low, high in bounds)
+        if not name or None in ranges or any(high < low for low, high in bounds) or count > _MOST:
+            raise UsageError(f"--group {entry!r}: expected NAME=0-7 or NAME=0,2,4")
+        ranks = tuple(sorted(rank for low, high in bounds for rank in range(low, high + 1)))
+        if len(set(ranks)) < len(ranks) or name in found:
+            raise UsageError(f"--group {entry!r}: a rank or the name is there twice")
+        found[name] = ranks
+    return found
+
+
+class UntoldGroups:
+    """What is known of groups beside the collectives themselves."""
+
+    def __init__(
+        self,
+        trace: Observed,
+        groups: Mapping[str, tuple[int, ...]],
+        world: int | None,
+        stated: Mapping[str, tuple[int, ...]],
+    ) -> None:
+        """For one rank's trace.
+
+        Args:
+            trace: its rows.
+            groups: the process groups that it lists, by name.
+            world: number of ranks of the run, None where nothing tells it.
+            stated: groups by the name of a process group or of a collective.
+        """
+        self._trace = trace
+        self._stated = stated
+        self._groups = {group for name, group in groups.items() if name not in stated}
+        self._world = world if world is not None and world <= _MOST else None
+        sized = np.array([fact.members >= 0 for fact in trace.facts], bool)
+        self._sized = around(trace.parent, sized[trace.op])
+
+    def of(self, fact: OpFacts, row: int) -> tuple[tuple[int, ...] | None, str]:
+        """The group of a collective and how it was inferred; None where nothing tells it.
+
+        Args:
+            fact: of the collective.
+            row: its row in the trace.
+        """
+        for name in (fact.name, fact.name.rpartition("::")[2]):
+            if name in self._stated:
+                return self._stated[name], ""
+        members = fact.members
+        if members < 0 and row >= 0 and self._sized[row] >= 0:
+            members = self._trace.facts[int(self._trace.op[self._sized[row]])].members
+        if members >= 0:
+            fitting = {group for group in self._groups if len(group) == members}
+            if len(fitting) == 1:
+                return fitting.pop(), BY_SIZE
+            if members == self._world:
+                return tuple(range(members)), BY_SIZE
+            return None, ""
+        if len(self._groups) == 1:
+            return next(iter(self._groups)), ONLY_GROUP
+        if not self._groups and self._world is not None:
+            return tuple(range(self._world)), EVERYBODY
+        return None, ""

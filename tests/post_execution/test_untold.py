@@ -1,0 +1,138 @@
+"""Profiles that do not tell everything: what is inferred, counted, stated by the user or left."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from flint.errors import FlintError, UsageError
+from flint.post_execution.converting import convert_traces
+from flint.post_execution.untold_groups import BY_SIZE, EVERYBODY, stated_groups
+from tests.post_execution.traces import Profile
+
+PROFILES = Path(__file__).parents[1] / "data" / "profiles"
+OLD_NCCL = PROFILES / "nccl_before_2.2_rank0.json.gz"
+
+
+def exchanged(workload):
+    """(kind, ranks in the group, bytes) of the first program's communications, in order."""
+    graph = workload.programs[0].graph
+    table = graph.tables.communications
+    used = [
+        table[int(detail)]
+        for kind, detail in zip(graph.kind, graph.detail, strict=True)
+        if kind == 1
+    ]
+    return [(item.kind, int(item.groups.group_size([0])[0]), item.bytes_in) for item in used]
+
+
+def test_sizes_of_old_collectives_are_those_of_the_librarys_annotations():
+    """PyTorch before 2.2 names neither collective nor sizes; ``nccl:`` annotations have both."""
+    with gzip.open(OLD_NCCL) as file:
+        events = json.load(file)["traceEvents"]
+    steps = [e for e in events if str(e.get("name")).startswith("ProfilerStep")]
+    begin = max(step["ts"] for step in steps)
+    wanted = []
+    for event in sorted((e for e in events if e.get("ph") == "X"), key=lambda e: e["ts"]):
+        if event["name"] in ("nccl:all_reduce", "nccl:all_to_all") and event["ts"] >= begin:
+            [count], [kind] = event["args"]["Input Dims"][0], event["args"]["Input type"]
+            wanted.append(
+                (event["name"][5:], 128, count * {"float": 4, "unsigned char": 1, "int": 4}[kind])
+            )
+    workload = convert_traces([OLD_NCCL])
+    assert sorted(exchanged(workload)) == sorted(wanted) and wanted
+    assert workload.warnings[EVERYBODY] == len(wanted)
+
+
+def test_strict_refuses_what_would_be_inferred():
+    with pytest.raises(FlintError, match="--strict"):
+        convert_traces([OLD_NCCL], strict=True)
+
+
+def test_a_stated_group_makes_a_collective_of_a_kernel():
+    """64 of 128 ranks gather, by what goes in and comes out; which ones only the user knows."""
+    ranks = tuple(range(0, 128, 2))
+    kernel = [text for text in convert_traces([OLD_NCCL]).warnings if "stay kernels" in text]
+    assert len(kernel) == 1 and "--group c10d::_allgather_base_=0-7" in kernel[0]
+    stated = convert_traces([OLD_NCCL], groups={"c10d::_allgather_base_": ranks})
+    assert ("all_gather", 64, 16777216) in exchanged(stated)
+
+
+@pytest.mark.parametrize("text", ["=0-7", "a", "a=7-0", "a=1,1", "a=x", "a=0-99999999"])
+def test_a_group_is_stated_as_name_and_ranks(text):
+    with pytest.raises(UsageError, match="--group"):
+        stated_groups([text])
+    assert stated_groups(["a=0-2,5", "b=c=1"]) == {"a": (0, 1, 2, 5), "b=c": (1,)}
+
+
+def test_the_last_step_with_work_in_it_is_taken():
+    workload = convert_traces([PROFILES / "mi250_minitoy.json.gz"])
+    assert len(workload.programs[0].graph) == 16
+    assert any("(ProfilerStep#2): left out" in text for text in workload.warnings)
+
+
+def test_kernels_are_read_where_no_cpu_op_was_recorded():
+    """Four kernels of 30 us together, by the file itself."""
+    workload = convert_traces([PROFILES / "device_alone_rank1.json.gz"])
+    assert workload.programs[0].graph.measured_by_node().sum() == 30_000
+
+
+def test_work_of_gloo_without_numbers_or_c10d_ops_is_a_collective():
+    """``gloo:all_reduce`` of 321,271 and 2,082,411 floats, in the step that is marked."""
+    workload = convert_traces([PROFILES / "gloo_rank34.json.gz"])
+    assert sorted(exchanged(workload)) == [
+        ("all_reduce", 300, 4 * 321_271),
+        ("all_reduce", 300, 4 * 2_082_411),
+    ]
+
+
+def test_work_of_gloo_without_numbers_goes_to_the_op_that_handed_it_over(tmp_path):
+    """Two buckets of equal kind, whose works begin in the order of their ops."""
+    profile = Profile(0, 2, pg_config=[{"pg_name": "0", "ranks": [0, 1]}])
+    for number, (ts, count) in enumerate(((10, 100), (20, 300))):
+        sizes = {"Input Dims": [[[count]]], "Input type": ["TensorList"], "Record function id": 0}
+        profile.op("c10d::allreduce_", ts, 5, **sizes)
+        profile.span("gloo:all_reduce", 100 - 40 * number, 30, tid=9 + number)
+        profile.events[-1]["args"] = {
+            "Input Dims": [[count]], "Input type": ["float"], "Record function id": 0,
+        }  # fmt: skip
+    workload = convert_traces([profile.write(tmp_path / "rank0.json")])
+    assert exchanged(workload) == [("all_reduce", 2, 400), ("all_reduce", 2, 1200)]
+    assert workload.programs[0].graph.measured_by_node().tolist() == [30_000, 30_000]
+
+
+def test_execution_traces_of_schema_1_0_1_are_read():
+    """Three additions of 1024 x 1024 floats and what made their operands."""
+    workload = convert_traces([PROFILES / "simple_add_et_1.0.1.json.gz"])
+    graph = workload.programs[0].graph
+    assert len(graph) == 8 and graph.inputs
+
+
+@pytest.mark.parametrize(
+    ("tail", "ranks", "why"),
+    [
+        (([2, 2], [2, 2]), (0, 1), BY_SIZE),  # 1.0.1: the parts for each rank and from each
+        (([], [], 1, 2, 2), (1, 3), None),  # 1.0.3: first rank, stride, size
+        (([], []), (0, 1, 2, 3), EVERYBODY),
+    ],
+)
+def test_groups_of_old_records_stand_behind_the_collectives_name(tail, ranks, why, tmp_path):
+    sent = [[7, 8, 0, 64, 4, "cuda:0"], 33, 0, 0, "all_to_allv", *tail]
+    types = ["Tensor(float)", "Int", "Int", "Int", "String", *("Int" for _ in tail)]
+    node = {
+        "id": 2, "name": "record_param_comms", "ctrl_deps": 1, "attrs": [],
+        "inputs": {"values": sent, "shapes": [[64], *([] for _ in sent[1:])], "types": types},
+    }  # fmt: skip
+    paths = [tmp_path / f"et_rank{rank}.json" for rank in ranks]
+    for path in paths:
+        path.write_text(json.dumps({"schema": "1.0.3-chakra.0.0.4", "nodes": [node]}))
+    workload = convert_traces(paths)
+    [item] = workload.programs[0].graph.tables.communications
+    assert (item.kind, item.bytes_in) == ("all_to_all", 256)
+    assert int(item.groups.group_size([ranks[0]])[0]) == len(ranks)
+    assert {text for text in workload.warnings if "does not name" in text and "group" in text} == (
+        {why} if why else set()
+    )
