@@ -29,6 +29,7 @@ from flint.frontends.jax.lower.lowering import (
 )
 from flint.frontends.jax.lower.mlir_interface import named_inputs
 from flint.frontends.jax.lower.setup_arguments import OtherFrameworkError
+from flint.frontends.jax.operand_shardings import argument_shardings, operand_shardings
 from flint.frontends.jax.sequence import capture_sequence
 from flint.frontends.jax.targets.table import table
 from flint.workload.workload import Workload
@@ -73,12 +74,10 @@ def _alone(prepared: Prepared, recording: Recording) -> Lowered | None:
     if len(recording.calls) != 1:
         return None
     [call] = recording.calls
+    where = argument_shardings(recording)
     origins = [item.origin for item in call.operands]
-    shardings = [
-        None if origin is None else getattr(recording.arguments[origin.number], "sharding", None)
-        for origin in origins
-    ]
     names = ["" if origin is None else recording.names[origin.number] for origin in origins]
+    shardings = operand_shardings(prepared, call, where)
     lowered = lower_call(prepared, call, shardings, names)
     return replace(lowered, warnings=recording.warnings | lowered.warnings)
 

@@ -25,6 +25,8 @@ _MEANINGS = {
 OTHER_MESH = "should match the mesh passed to shard_map"
 #: Part of JAX's message for a dim that shard_map cannot divide.
 _INDIVISIBLE = "not evenly divisible by the corresponding mesh axis"
+#: Part of JAX's message for an executable that is called with arrays without values.
+_COMPILED_BEFORE = "to a function lowered and compiled for a particular signature"
 _ADVICE = "a capture holds for all values: use jax.lax.cond, jax.numpy.where or a static argument"
 
 
@@ -46,6 +48,11 @@ def explained(error: BaseException, step: str, doing: str = "be traced") -> Flin
     text = one_line(error)
     if kind == "IndivisibleError" or _INDIVISIBLE in str(error):
         return UsageError(f"{where}: the mesh does not divide a dim: {text}")
+    if _COMPILED_BEFORE in text:
+        return FlintError(
+            f"{where}: {step} calls an executable that was compiled before the step was captured: "
+            "lower and compile it in the step, or call the jitted function itself"
+        )
     if OTHER_MESH in text:
         return UsageError(
             f"{where}: {step} maps over another mesh than the capture's (jax.pmap has one of its "

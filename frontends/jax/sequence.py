@@ -13,19 +13,23 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from flint.capturing.converting import program_inputs
 from flint.capturing.sequences import CalledModule, workload_of_calls
 from flint.capturing.user_frames import short_path
-from flint.errors import FlintError
 from flint.frontends.jax.compiled import CompiledProgram, Compilers
 from flint.frontends.jax.host.calls import Called, Recording
-from flint.frontends.jax.internals.placements import in_hlo, placements
+from flint.frontends.jax.internals.placements import placements
 from flint.frontends.jax.lower.lowering import NOT_SHARDED, Lowered, Prepared, lower_call
 from flint.frontends.jax.lower.mlir_interface import named_inputs, role_of
+from flint.frontends.jax.operand_shardings import (
+    argument_shardings,
+    check_chosen,
+    operand_shardings,
+)
 from flint.graph.tensor_types import TensorType
 from flint.passes.in_sequence import Origin
 from flint.stablehlo.sources.phases import within
@@ -66,10 +70,7 @@ def capture_sequence(prepared: Prepared, recording: Recording, compilers: Compil
         FlintError: a call cannot be lowered or compiled, or would fail in a run.
     """
     request = prepared.request
-    where: dict[Origin, Any] = {
-        Origin(-1, number): getattr(leaf, "sharding", None)
-        for number, leaf in enumerate(recording.arguments)
-    }
+    where = argument_shardings(recording)
     known: dict[bytes, _Made] = {}
     modules: list[CalledModule] = []
     reports: list[CompilerReport | None] = []
@@ -80,7 +81,7 @@ def capture_sequence(prepared: Prepared, recording: Recording, compilers: Compil
     unsharded = 0
     for number, call in enumerate(recording.calls):
         lowered = lower_call(
-            prepared, call, _shardings(prepared, call, where), _names(recording, call)
+            prepared, call, operand_shardings(prepared, call, where), _names(recording, call)
         )
         unsharded += lowered.warnings.pop(NOT_SHARDED, 0)
         warnings |= lowered.warnings
@@ -89,6 +90,7 @@ def capture_sequence(prepared: Prepared, recording: Recording, compilers: Compil
         made = known.get(key)
         if made is None:
             made = known[key] = _made(prepared, lowered, compilers, call)
+        check_chosen(prepared, call, lowered, made.program.saved[0], where)
         for result, sharding in enumerate(made.shardings):
             where[Origin(number, result)] = sharding
         program = made.program
@@ -179,26 +181,6 @@ def _made(prepared: Prepared, lowered: Lowered, compilers: Compilers, call: Call
     if finer:
         program.module.warnings[OF_PARTS_OF_AXES] = finer
     return _Made(program, walked, tuple(stated))
-
-
-def _shardings(prepared: Prepared, call: Called, where: Mapping[Origin, Any]) -> list[Any]:
-    """Shardings of a call's operands.
-
-    Raises:
-        FlintError: jit was given another one for an operand than it has.
-    """
-    found = []
-    asked = call.parameters["in_shardings"]
-    for operand, wanted in zip(call.operands, asked, strict=True):
-        has = where.get(operand.origin) if operand.origin is not None else None
-        if has is not None and not in_hlo(wanted, has, operand.aval.ndim):
-            raise FlintError(
-                f"{short_path(call.file)}:{call.line}: {call.name} is called with an array that is "
-                f"sharded as {has.spec}, and its jit has {wanted.spec} in in_shardings: a run "
-                "stops here with 'Sharding passed to jit does not match'; jax.device_put moves it"
-            )
-        found.append(has)
-    return found
 
 
 def _names(recording: Recording, call: Called) -> list[str]:

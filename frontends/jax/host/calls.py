@@ -54,6 +54,9 @@ class Called:
         jitted: whether the user's code, or a library's, jitted it.
         path: scopes and transformations around the call, as JAX writes them.
         file, line: of the user's code that calls it.
+        compiled_for: of each operand the sharding that it was compiled for before the call, or
+            the origin of an array that has it, None where the compiler chose; empty where it is
+            compiled for what it is called with.
         reads: what the host reads before the next call.
         gone: what nobody holds any more when the next program is called.
     """
@@ -65,6 +68,7 @@ class Called:
     path: str = ""
     file: str = ""
     line: int = 0
+    compiled_for: tuple[Any, ...] = ()
     reads: list[ReadValue] = field(default_factory=list)
     gone: set[Origin] = field(default_factory=set)
 

@@ -1,9 +1,10 @@
 """Running a step's host code to see which programs it calls.
 
-The idea: the step is called with arrays that have no values (``internals/host_arrays.py``).  Each
-jitted function that it calls, and each op outside of one, becomes a ``Called`` with all that JAX
-would compile it with: donation, shardings, static arguments and compiler options are those of a
-real call, whoever wraps the jit.  Reading a value follows a policy (``values.py``).
+The idea: the step is called with arrays that have no values
+(``internals/host_evaluation.py``).  Each jitted function that it calls, and each op outside of one,
+becomes a ``Called`` with all that JAX would compile it with: donation, shardings, static arguments
+and compiler options are those of a real call, whoever wraps the jit.  Reading a value follows a
+policy (``values.py``).
 
     recording = record(step, args, kwargs, jax.tree_util.keystr)
     [call.name for call in recording.calls]        # ["gradient", "momentum"]
@@ -27,8 +28,8 @@ from flint.frontends.jax.internals.host_arrays import (
     aval_of,
     jitted_sources,
     path,
-    recorded,
 )
+from flint.frontends.jax.internals.host_evaluation import recorded
 from flint.passes.in_sequence import Origin
 
 #: Where JAX's own jitted functions stand, which are ops to a user.
@@ -80,7 +81,7 @@ def record(
         with recorded(host):
             result = function(*given_args, **given_kwargs)
     except Exception as error:
-        if any(call.jitted for call in host.calls):
+        if host.ahead or any(call.jitted for call in host.calls):
             raise
         raise NothingJittedError from error
     finally:
@@ -120,12 +121,18 @@ class _Host:
         self.calls: list[Called] = []
         self.warnings: Counter[str] = Counter()
         self.ended = False
+        self.ahead = False  # whether it has lowered anything to call it later
         self._donated: dict[Origin, Called] = {}
         self._finite: set[Origin] = set()
         self._read: set[Origin] = set()
 
     def call(
-        self, name: str, parameters: Mapping[str, Any], operands: Sequence[Any], source: str
+        self,
+        name: str,
+        parameters: Mapping[str, Any],
+        operands: Sequence[Any],
+        source: str,
+        compiled_for: Sequence[Any] = (),
     ) -> list[Any]:
         file, line = running_line()
         if len(self.calls) == MAX_CALLS:
@@ -139,7 +146,10 @@ class _Host:
             if ours:
                 self._check_held(item)
             given.append(Operand(aval_of(item), item.origin if ours else None))
-        call = Called(name, parameters, tuple(given), is_jitted(source), path(), file, line)
+        jitted = is_jitted(source)
+        call = Called(
+            name, parameters, tuple(given), jitted, path(), file, line, tuple(compiled_for)
+        )
         number = len(self.calls)
         self.calls.append(call)
         for item, donated in zip(given, call.donated, strict=True):
@@ -162,6 +172,9 @@ class _Host:
         if said:
             self.warnings[said] += 1
         return found
+
+    def lowers(self) -> None:
+        self.ahead = True
 
     def computed(self) -> None:
         if not self.ended:

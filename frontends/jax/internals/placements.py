@@ -42,6 +42,11 @@ def placements(proto: bytes, mesh: AbstractMesh, results: int) -> list[Any]:
     return [_named(part, mesh) for part in parts[:results]]
 
 
+def taken(proto: bytes, mesh: AbstractMesh) -> list[Any]:
+    """Shardings of a program's parameters, as far as the module says; None as of ``placements``."""
+    return [_named(part, mesh) for part in parse_module(proto).spmd_parameters_shardings]
+
+
 def in_hlo(wanted: Any, has: NamedSharding, dims: int) -> bool:
     """Whether a sharding that jit was given for an operand is the one that it has.
 

@@ -127,6 +127,32 @@ def scanned(w, m, x):
     return twice(twice(w, x), x)
 
 
+@captured
+def ahead(w, m, x):
+    """Programs that are lowered and compiled before they are called."""
+    compiled = gradient.lower(w, x).compile()
+    value, g = compiled(w, x)
+    # The second one is compiled for what the compiler chooses, and that is given to it.
+    squares = jax.jit(lambda x: (x * x).sum(0)).lower(jax.ShapeDtypeStruct(g.shape, g.dtype))
+    again = momentum.lower(w, m, g).compile()
+    return value, squares.compile()(g), again(w, m, g)
+
+
+@captured
+def mapped(w, m, x):
+    """A shard_map outside of every jit: its ops run one by one, each over the mesh."""
+
+    def part(x):
+        hidden = jnp.sin(x) * 2
+        whole = jax.lax.all_gather(hidden, "model", axis=0, tiled=True)
+        return jax.lax.psum(whole.sum(0), "data")
+
+    g = gradient(w, x)[1]
+    sums = jax.shard_map(part, in_specs=P("data", "model"), out_specs=P(), check_vma=False)(x)
+    return momentum(w, m, g), sums
+
+
 STEPS = (
     "zero1", "reads", "accumulates", "resharded", "eager", "outside", "of_an_object", "scanned",
+    "ahead", "mapped",
 )  # fmt: skip

@@ -74,7 +74,7 @@ def in_bytes(totals):
     }
 
 
-@pytest.mark.parametrize("name", quick(sequence_steps.STEPS, "zero1", "eager"))
+@pytest.mark.parametrize("name", quick(sequence_steps.STEPS, "zero1", "eager", "ahead", "mapped"))
 def test_programs_communicate_in_the_order_and_sizes_of_a_run(name, captured, host_runs):
     workload = captured(name)
     ran = host_runs.programs(f"{MODULE}:{name}")
@@ -260,6 +260,58 @@ def test_another_sharding_than_the_next_jit_was_given_is_an_error_as_in_a_run():
 
     with pytest.raises(FlintError, match=r"Sharding passed to jit does not match"):
         sequence_steps.captured(step).capture()
+
+
+def test_another_sharding_than_a_program_was_compiled_for_is_an_error_as_in_a_run():
+    """The compiler chooses the momentum's rows for the gradient, and it is given it whole."""
+
+    def chosen(w, m, x):
+        _, g = sequence_steps.gradient(w, x)
+        again = sequence_steps.momentum.lower(w, m, jax.ShapeDtypeStruct(g.shape, g.dtype))
+        return again.compile()(w, m, g)
+
+    def stated(w, m, x):
+        columns = NamedSharding(m.sharding.mesh, P(None, "model"))
+        twice = jax.jit(lambda m: m * 2)
+        return twice.lower(jax.ShapeDtypeStruct(m.shape, m.dtype, sharding=columns)).compile()(m)
+
+    for step, wanted in ((chosen, "'data'"), (stated, "None, 'model'")):
+        with pytest.raises(FlintError, match=f"compiled for .*{wanted}.*disagree"):
+            sequence_steps.captured(step).capture()
+
+
+def test_other_types_than_a_program_was_compiled_for_are_an_error_as_in_a_run():
+    def step(w, m, x):
+        return sequence_steps.gradient.lower(w, x).compile()(w, x[:32])
+
+    with pytest.raises(FlintError, match=r"compiled for .*64,512.* called with .*32,512"):
+        sequence_steps.captured(step).capture()
+
+
+def test_what_nobody_has_compiled_yet_says_nothing_of_itself():
+    def step(w, m, x):
+        lowered = sequence_steps.gradient.lower(w, x)
+        assert "stablehlo.dot_general" in lowered.as_text()
+        compiled = lowered.compile()
+        assert compiled.memory_analysis() is None
+        assert compiled.cost_analysis() is None
+        return compiled(w, x)
+
+    [program] = sequence_steps.captured(step).capture().programs
+    assert not program.calls  # the only program of the step
+
+
+def test_the_ops_of_a_shard_map_outside_of_jits_have_their_names(captured):
+    names = [call.name for call in captured("mapped").programs[0].calls]
+    assert [name for name in names if "all_gather" in name or "psum" in name] == [
+        "all_gather", "psum",
+    ]  # fmt: skip
+
+
+def test_an_executable_from_before_the_capture_is_refused():
+    before = jax.jit(lambda x: x * 2).lower(jax.ShapeDtypeStruct((64, 512), "float32")).compile()
+    with pytest.raises(FlintError, match=r"test_sequences.py:\d+: .* compiled before the step"):
+        sequence_steps.captured(lambda w, m, x: before(x)).capture()
 
 
 def test_a_sequence_in_which_nothing_is_sharded_says_so():

@@ -1,0 +1,125 @@
+"""What a step lowers and compiles ahead of its calls: ``jit(f).lower(...).compile()``.
+
+The idea: while the step's host code runs nothing needs to be lowered or compiled.  What stands in
+for JAX's own objects keeps the traced program and hands it on when it is called; what it is asked
+beside that (its text, its costs) JAX's lowering answers, or nobody, as JAX has it for some
+backends.
+
+    lowered_ahead(traced, {}, lower, called).compile()(w, x)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax._src import pjit, stages
+
+from flint.frontends.jax.internals.host_arrays import HostArray, aval_of, source_of
+
+#: ``Host.call``.
+Call = Callable[[str, Mapping[str, Any], Sequence[Any], str, Sequence[Any]], list[Any]]
+
+#: What nothing needs to be lowered for: the form for this machine is as good as any.
+_PLATFORM = "cpu"
+
+
+@dataclass(frozen=True)
+class _Meta(pjit.MetaTy):
+    """What JAX keeps of an argument that it lowers for, with where the array comes from."""
+
+    origin: Any = None
+
+
+def meta_of_host_array(array: HostArray) -> Any:
+    """What JAX keeps of an argument that it lowers for."""
+    return _Meta(array.aval, array.known_sharding, None, True, False, array.origin)
+
+
+def lowered_ahead(
+    traced: Any, options: Mapping[str, Any], lower: Callable[..., Any], call: Call
+) -> Any:
+    """What stands in for ``traced.lower(**options)``.
+
+    Args:
+        traced: JAX's, of arrays with and without values.
+        options: of ``lower``.
+        lower: JAX's own.
+        call: records a call of what is compiled.
+    """
+    return _Lowered(traced, options, lower, call)
+
+
+class _Lowered(stages.Lowered):
+    """A program that is lowered if somebody looks at it."""
+
+    def __init__(
+        self, traced: Any, options: Mapping[str, Any], lower: Callable[..., Any], call: Call
+    ) -> None:
+        self.args_info, self.out_tree = traced.args_info, traced.out_tree
+        self._no_kwargs, self._in_types, self._out_types = False, None, None
+        self._traced, self._options, self._lower, self._call = traced, options, lower, call
+        self._made: Any = None
+
+    @property
+    def _lowering(self) -> Any:  # type: ignore[override]  # an attribute of JAX's own
+        if self._made is None:
+            options = {"lowering_platforms": (_PLATFORM,), **self._options}
+            self._made = self._lower(self._traced, **options)._lowering
+        return self._made
+
+    def compile(
+        self, compiler_options: Mapping[str, Any] | None = None, **_known: Any
+    ) -> _Compiled:
+        """What stands in for the executable."""
+        return _Compiled(self._traced, compiler_options or {}, self._call)
+
+
+class _Compiled(stages.Compiled):
+    """A program that is compiled after the host code has run."""
+
+    def __init__(self, traced: Any, options: Mapping[str, Any], call: Call) -> None:
+        self.args_info, self.out_tree = traced.args_info, traced.out_tree
+        self._no_kwargs = False
+        self._traced, self._options, self._record = traced, options, call
+
+    @property
+    def _executable(self) -> Any:  # type: ignore[override]  # an attribute of JAX's own
+        raise NotImplementedError(
+            "the step looks at an executable, and a capture compiles after the step has run"
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Record a call.
+
+        Raises:
+            TypeError: other arguments than it was lowered for.
+        """
+        traced = self._traced
+        leaves: list[Any]
+        tree: Any
+        leaves, tree = jax.tree_util.tree_flatten((args, kwargs))
+        operands = [*traced._consts, *leaves]
+        types = traced.jaxpr.in_avals
+        if tree != self.in_tree or len(operands) != len(types):
+            raise TypeError(
+                f"{traced.fun_name} was lowered for other arguments: for {self.in_tree}, and it is "
+                f"called with {tree}"
+            )
+        for given, wanted in zip(map(aval_of, operands), types, strict=True):
+            if (given.shape, given.dtype) != (wanted.shape, wanted.dtype):
+                raise TypeError(
+                    f"{traced.fun_name} was compiled for {wanted.str_short()} and is called with "
+                    f"{given.str_short()}"
+                )
+        options = {**dict(traced._params["compiler_options_kvs"]), **self._options}
+        parameters = {**traced._params, "compiler_options_kvs": tuple(options.items())}
+        compiled_for = [
+            meta.origin if isinstance(meta, _Meta) else meta.sharding
+            for meta in traced._meta_tys_flat
+        ]
+        source = source_of(parameters)
+        results = self._record(str(traced.fun_name), parameters, operands, source, compiled_for)
+        return jax.tree_util.tree_unflatten(self.out_tree, results)

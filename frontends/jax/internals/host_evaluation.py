@@ -1,0 +1,218 @@
+"""JAX's evaluation of a step's host code, replaced: what it calls is recorded and not run.
+
+The idea: an op or a jitted function that is called with an array without a value
+(``host_arrays.py``) is handed to whoever records, with the parameters that JAX would have compiled
+it with; what needs none of them is computed for real.  A ``shard_map`` outside of every jit runs
+its body op by op, each a program over the mesh, and so it does here; what is lowered and compiled
+ahead of its calls is recorded when it is called (``compiled_ahead.py``).
+
+    with recorded(host):
+        function(HostArray(host, origin, aval, sharding), ...)
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import jax
+from jax._src import core, dispatch, pjit, shard_map, sharding_impls, stages
+from jax._src.mesh import empty_abstract_mesh
+
+from flint.frontends.jax.internals.compiled_ahead import lowered_ahead, meta_of_host_array
+from flint.frontends.jax.internals.host_arrays import (
+    Host,
+    HostArray,
+    aval_of,
+    has_host_array,
+    is_stated,
+    size_of,
+    source_of,
+)
+from flint.frontends.jax.internals.tracing import mesh_context
+
+#: Results of more bytes than this are not computed, even where all operands have values.
+_MOST_BYTES = 1 << 20
+#: The program that cuts an operand of a ``shard_map`` into parts, or makes a result of parts.
+_CUTS = "shard_map"
+
+
+@contextmanager
+def recorded(host: Host) -> Iterator[None]:
+    """Hand what is called with a ``HostArray`` to ``host``."""
+    replacements = _replacements(host)
+    originals = [(owner, name, getattr(owner, name)) for owner, name, _ in replacements]
+    for owner, name, replacement in replacements:
+        setattr(owner, name, replacement)
+    try:
+        yield
+    finally:
+        for owner, name, original in originals:
+            setattr(owner, name, original)
+
+
+def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
+    """What is replaced in JAX: a module or class, a name in it, and what takes its place."""
+    evaluation: Any = core.EvalTrace
+    modules: dict[str, Any] = {
+        "core": core, "dispatch": dispatch, "pjit": pjit, "shard_map": shard_map,
+        "sharding_impls": sharding_impls, "stages": stages,
+    }  # fmt: skip
+    evaluate, call = evaluation.process_primitive, modules["pjit"]._pjit_call_impl_python
+    put = modules["dispatch"]._batched_device_put_impl
+    mapped_op = shard_map.ShardMapTrace.process_primitive
+    meta_of, lower = modules["pjit"].convert_to_metaty, stages.Traced.lower
+    cuts = [(name, getattr(shard_map, name)) for name in ("_unmatch_spec", "_match_spec")]
+    use_devices = sharding_impls._internal_use_concrete_mesh
+    mapped: list[tuple[str, str]] = []  # name and source of what a shard_map runs now
+
+    def process(self: Any, primitive: Any, args: Any, params: Any, /) -> Any:
+        if primitive is pjit.jit_p:
+            return process_jit(args, params)
+        if primitive is dispatch.device_put_p:
+            return device_put(*args, **params)
+        if not has_host_array(args) and not _is_large(primitive, args, params):
+            found = _evaluated(lambda: evaluate(self, primitive, args, params))
+            if found is not None:
+                computed()
+                return found[0]
+        results = _called_op(host, primitive, args, params)
+        return results if primitive.multiple_results else results[0]
+
+    def computed() -> None:
+        if core.trace_state_clean():  # else once, while something is traced
+            host.computed()
+
+    def process_jit(args: Any, params: Any) -> Any:
+        large = _bytes(params["jaxpr"]) > _MOST_BYTES
+        if not (has_host_array(args) or _is_placed(params) or large):
+            alone = {**params, "ctx_mesh": empty_abstract_mesh}
+            found = _evaluated(lambda: call(*args, **alone)[0])
+            if found is not None:
+                computed()
+                return found[0]
+        name, source = mapped[-1] if mapped else (str(params["name"]), source_of(params))
+        return host.call(name, params, args, source)
+
+    def pjit_call(*args: Any, **params: Any) -> Any:
+        return process_jit(args, params), None, None, []
+
+    def device_put(*args: Any, **params: Any) -> Any:
+        if has_host_array(args) or any(map(_is_abstract, params["devices"])):
+            return _device_put(host, args, params)
+        with mesh_context(None):
+            return put(*args, **{"dst_avals": [None] * len(args), **params})
+
+    def process_mapped(self: Any, primitive: Any, tracers: Any, params: Any, /) -> Any:
+        jitted = primitive is pjit.jit_p
+        name = (params["name"], source_of(params)) if jitted else (primitive.name, "")
+        return within(name, mapped_op)(self, primitive, tracers, params)
+
+    def within(name: tuple[str, str], function: Callable[..., Any]) -> Callable[..., Any]:
+        def named(*args: Any, **known: Any) -> Any:
+            mapped.append(name)
+            try:
+                return function(*args, **known)
+            finally:
+                mapped.pop()
+
+        return named
+
+    def meta(arg: Any) -> Any:
+        return meta_of_host_array(arg) if isinstance(arg, HostArray) else meta_of(arg)
+
+    def in_context(mesh: Any) -> AbstractContextManager[Any]:
+        abstract = isinstance(mesh, jax.sharding.AbstractMesh)  # one that is in context already
+        return contextlib.nullcontext() if abstract else use_devices(mesh)
+
+    def lowered(traced: Any, **options: Any) -> Any:
+        host.lowers()
+        return lowered_ahead(traced, options, lower, host.call)
+
+    return [
+        (evaluation, "process_primitive", process),
+        (modules["dispatch"], "_batched_device_put_impl", device_put),
+        (modules["pjit"], "_pjit_call_impl_python", pjit_call),
+        (modules["pjit"], "convert_to_metaty", meta),
+        (modules["core"], "check_eval_args", lambda args: None),
+        (modules["stages"].Traced, "lower", lowered),
+        (modules["shard_map"], "get_mesh_from_args", lambda args, mesh: mesh),
+        *((modules["shard_map"], name, within((_CUTS, ""), function)) for name, function in cuts),
+        (modules["shard_map"].ShardMapTrace, "process_primitive", process_mapped),
+        (modules["sharding_impls"], "_internal_use_concrete_mesh", in_context),
+    ]
+
+
+def _evaluated(compute: Callable[[], Any]) -> tuple[Any] | None:
+    """What has values is computed without a mesh; None where that cannot be (it needs one)."""
+    try:
+        with mesh_context(None):
+            return (compute(),)
+    except Exception:  # it is recorded, and if it is the user's mistake, that fails again
+        return None
+
+
+def _bytes(jaxpr: Any) -> int:
+    return sum(size_of(aval) for aval in jaxpr.out_avals)
+
+
+def _is_large(primitive: Any, args: Sequence[Any], params: Mapping[str, Any]) -> bool:
+    try:
+        avals, _ = primitive.abstract_eval(*map(aval_of, args), **params)
+    except Exception:  # what is wrong with it, its evaluation says
+        return False
+    made = avals if primitive.multiple_results else [avals]
+    return sum(map(size_of, made)) > _MOST_BYTES
+
+
+def _is_placed(params: Mapping[str, Any]) -> bool:
+    return any(map(is_stated, (*params["in_shardings"], *params["out_shardings"])))
+
+
+def _called_op(
+    host: Host, primitive: Any, args: Sequence[Any], params: Mapping[str, Any]
+) -> list[Any]:
+    def op(*operands: Any) -> Any:
+        return primitive.bind(*operands, **params)
+
+    return _called_function(host, op, args, primitive.name)
+
+
+def _called_function(
+    host: Host, function: Callable[..., Any], args: Sequence[Any], name: str, **settings: Any
+) -> list[Any]:
+    function.__name__ = name
+    given = [_abstract(item) for item in args]
+    traced: Any = jax.jit(function, **settings).trace(*given)
+    return host.call(name, traced._params, args, "")
+
+
+def _abstract(value: Any) -> Any:
+    aval = aval_of(value)
+    abstract: Any = jax.ShapeDtypeStruct
+    return abstract(aval.shape, aval.dtype, weak_type=aval.weak_type)
+
+
+def _device_put(host: Host, args: Sequence[Any], params: Mapping[str, Any]) -> list[Any]:
+    """Arrays put where they are said to be; each that is moved is a program of its own."""
+    results = []
+    how = zip(args, params["devices"], params["copy_semantics"], strict=True)
+    for item, device, copy in how:
+        if isinstance(device, jax.sharding.Sharding):
+            donated = 0 if copy == dispatch.ArrayCopySemantics.DONATE_INPUT else None
+            settings = {"out_shardings": device, "donate_argnums": donated}
+            results += _called_function(host, _same(), [item], "device_put", **settings)
+        else:  # a device, or nothing: where it is
+            results.append(item)
+    return results
+
+
+def _same() -> Callable[..., Any]:
+    return lambda operand: operand
+
+
+def _is_abstract(device: Any) -> bool:
+    mesh = getattr(device, "mesh", None)
+    return isinstance(mesh, jax.sharding.AbstractMesh) and not mesh.empty
