@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flint.graph.tensor_types import DTYPE_BITS
-from flint.observed.classes import OpClass, aten_class, base_name, c10d_class
+from flint.observed.classes import RECURRENT_LIBRARY, OpClass, aten_class, base_name, c10d_class
 from flint.observed.columns import Gemm, OpFacts, Tensor
 
 #: Element types as C++ names, as ``c10::ScalarType`` and as Python's torch names them.
@@ -170,11 +170,29 @@ def _gemms(base: str, arguments: list[list[Tensor]]) -> tuple[Gemm, ...] | None:
         return ((a[0], a[1], b[2], a[2]),)
     if base == "linear" and a and len(b) == 2 and a[-1] == b[1]:
         return ((1, math.prod(a[:-1]), b[0], a[-1]),)
+    if base.startswith(RECURRENT_LIBRARY):
+        return _recurrent(base, [argument[0][0] for argument in arguments[:3] if argument])
     if base == "_grouped_mm" and len(a) > 1 < len(b) and a[-1] == b[-2]:
         # Products of runs of rows: their sizes are values; summed up they are one product.
         batch = a[0] if len(a) == len(b) == 3 else 1
         return ((batch, a[-2], b[-1], a[-1]),)
     return None
+
+
+def _recurrent(base: str, shapes: list[tuple[int, ...]]) -> tuple[Gemm, ...] | None:
+    """Every step's products in a recurrent layer, of its input and of what it hands on.
+
+    Args:
+        base: the op; the one for the gradients has products for those of weights and of inputs.
+        shapes: input (steps, rows, inputs), weights (gates, inputs) and (gates, hidden).
+    """
+    if [len(shape) for shape in shapes] != [3, 2, 2] or math.prod(shapes[0][:2]) > _MAX_TENSORS:
+        return None
+    (steps, rows, _), *weights = shapes
+    if not base.endswith("backward"):
+        return tuple((1, rows, *weight) for weight in weights) * steps
+    of_weights = tuple((1, gates, inputs, rows) for gates, inputs in weights)
+    return (of_weights + tuple((1, rows, inputs, gates) for gates, inputs in weights)) * steps
 
 
 def comms_facts(args: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]) -> OpFacts | None:

@@ -147,6 +147,8 @@ _ELEMENTWISE = _names(
     "isinf isfinite erf hardtanh hardtanh_backward leaky_relu elu softplus remainder fmod "
     "_fused_adamw _fused_adam _fused_sgd"
 )
+#: Begins a library's op for a recurrent layer in one direction, and the one for its gradients.
+RECURRENT_LIBRARY = "mkldnn_rnn_layer"
 _ATTENTION = re.compile(r"^_?(scaled_dot_product|flash|efficient|cudnn|flex)_?.*attention")
 _CONVOLUTION = re.compile(r"conv(olution|\dd|_transpose)")
 
@@ -175,6 +177,8 @@ def aten_class(name: str) -> OpClass:
     ):
         if base in names:
             return found
+    if base.startswith(RECURRENT_LIBRARY):
+        return OpClass.GEMM
     if _ATTENTION.search(base):
         return OpClass.ATTENTION
     if _CONVOLUTION.search(base):

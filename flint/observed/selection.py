@@ -136,6 +136,22 @@ def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
     return rows[picked], np.array(time, dtype=np.int64)[picked]
 
 
+def outermost(trace: Observed, rows: Ints, names: Set[str]) -> list[str]:
+    """Of each row, the outermost op of these names that it is in, or ""; [] where none ran."""
+    wanted = {number for number, facts in enumerate(trace.facts) if facts.name in names}
+    if not wanted:
+        return []
+    found = []
+    for row in rows.tolist():
+        name, around = "", int(trace.parent[row])
+        while around >= 0:
+            number = int(trace.op[around])
+            name = trace.facts[number].name if number in wanted else name
+            around = int(trace.parent[around])
+        found.append(name)
+    return found
+
+
 def moved(trace: Observed, rows: Ints) -> int:
     """How many ops of an execution trace are taken to be elsewhere than it says (``selected``)."""
     if trace.form != "pytorch-et":
@@ -195,11 +211,11 @@ def _repaired(parents: list[int], facts: list[OpFacts], threads: list[int]) -> l
     """
     found: list[int] = []
     sibling: dict[tuple[int, int], int] = {}
-    empty = [True] * len(facts)
+    held = [0] * len(facts)
     over = [False] * len(facts)
     for i, outer in enumerate(parents):
         last = sibling.get((threads[i], outer), -1)
-        if last >= 0 and _is_inside(facts[last], facts[i], empty[last]):
+        if last >= 0 and _is_inside(facts[last], facts[i], held[last]):
             outer = last
         while outer >= 0 and (over[outer] or not _may_contain(facts[outer], facts[i])):
             over[outer] = True
@@ -207,7 +223,7 @@ def _repaired(parents: list[int], facts: list[OpFacts], threads: list[int]) -> l
         found.append(outer)
         sibling[threads[i], outer] = i
         if outer >= 0:
-            empty[outer] = False
+            held[outer] += 1
     return found
 
 
@@ -219,14 +235,20 @@ _ENDS = {
 }
 
 
-def _is_inside(before: OpFacts, facts: OpFacts, empty: bool) -> bool:
-    """Whether an op that is recorded behind another one can only be inside of it."""
+def _is_inside(before: OpFacts, facts: OpFacts, held: int) -> bool:
+    """Whether an op that is recorded behind another one, with so many inside, can only be inside.
+
+    An op on a list calls as many on single tensors as the list has, where it calls any.
+    """
     if not before.name.startswith("aten::"):
         return False
     if facts.name == _SUBCLASS:
-        return empty
+        return not held
     if before.kind == facts.kind == OpClass.ATTENTION:
-        return empty and _FOR_CPU in facts.name
+        return not held and _FOR_CPU in facts.name
+    if held and base_name(before.name) == "_foreach_" + base_name(facts.name):
+        listed, one = len(before.operands or ()), max(1, len(facts.operands or ()))
+        return (held + 1) * one <= listed
     same = not before.operands or not facts.operands or before.operands[0] in facts.operands
     return same and base_name(before.name) in _ENDS.get(base_name(facts.name), ())
 

@@ -1,8 +1,9 @@
 """Which step of a trace is compared, and which steps are like it.
 
 The idea: steps are alike if the same heavy ops ran in them, as often.  The last of those that most
-are like is taken, so that steps of warming up do no harm; where no such majority is, the user
-chooses; the error names the op that makes the difference.
+are like is taken, so that steps of warming up do no harm; of an execution trace, the one with the
+fewest ops that it nests as they cannot be.  Where no such majority is, the user chooses; the error
+names the op that makes the difference.
 
     chosen = choose(trace, rank=0, wanted=None)
     chosen.step, chosen.alike
@@ -18,6 +19,7 @@ import numpy as np
 from flint.errors import FlintError, UsageError
 from flint.observed.columns import Ints, Observed
 from flint.observed.op_text import described
+from flint.observed.selection import moved
 
 #: ``--step`` for the mean time of all steps alike.
 MEAN = "mean"
@@ -63,7 +65,7 @@ def choose(trace: Observed, rank: int, wanted: str | None) -> Chosen:
     for number in compared:
         groups[counts[number].tobytes()].append(number)
     most = max(groups.values(), key=len)
-    step = most[-1]
+    step = min(reversed(most), key=lambda number: moved(trace, trace.rows(rank, number)))
     others = [number for number in compared if number not in most]
     if 2 * len(most) <= len(compared):
         last = compared[-1]

@@ -19,7 +19,15 @@ from flint.observed.group_lookup import (
     without_kernel,
 )
 from flint.observed.op_text import described
-from flint.observed.selection import MOVED, STOPPED, moved, plain_name, selected, stopped
+from flint.observed.selection import (
+    MOVED,
+    STOPPED,
+    moved,
+    outermost,
+    plain_name,
+    selected,
+    stopped,
+)
 from flint.observed.steps import Chosen, mean_times
 from flint.validation.expected.chakra_words import as_in_chakra
 from flint.validation.expected.modelled import Modelled
@@ -33,6 +41,7 @@ from flint.validation.report.report import Difference, Report
 from flint.validation.report.sanity_checks import check_alike, meet
 from flint.validation.rewrites.branches import OtherBranches
 from flint.validation.rewrites.pass_direction import other_pass
+from flint.validation.rewrites.recurrent import LAYERS
 from flint.validation.rewrites.removed_ops import explain_removed
 from flint.validation.rewrites.table import match
 from flint.validation.rewrites.widened_types import as_stored
@@ -96,7 +105,8 @@ class Comparison:
         )
         executed = as_stored(expected, captured, executed, rules)
         streams = trace.stream[rows].tolist()
-        matching = match(Matching(captured, executed, rules, expected, rank, streams))
+        around = outermost(trace, rows, LAYERS)
+        matching = match(Matching(captured, executed, rules, expected, rank, streams, around))
         if not report.comparable:
             self._explain_xla(matching, branches)
         check_alike(trace, matching)

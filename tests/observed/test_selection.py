@@ -73,6 +73,14 @@ def test_the_end_of_an_op_that_is_said_to_follow_it_is_inside():
     assert chosen(rows, {"mm", "zeros_like"}) == [2, 3]
 
 
+def test_what_an_op_on_a_list_calls_is_inside_as_often_as_the_list_is_long():
+    rows = [("aten::_foreach_mul_", [A, A, A], -1), ("aten::mul_", [A], 0)]
+    rows += [("aten::mul_", [A], -1), ("aten::mul", [A, A], 2)] + [("aten::mul_", [A], -1)] * 2
+    assert chosen(rows, {"_foreach_mul", "mul"}) == [0, 5]
+    # Where it called none, it is a kernel of its own, and what follows is not inside.
+    assert chosen(rows[:1] + rows[2:3], {"_foreach_mul", "mul"}) == [0, 1]
+
+
 def test_a_product_that_only_keeps_its_arguments_never_ran():
     rows = [("aten::mm", [A, B], -1), ("aten::detach", [A], 0), ("detach", [A], 1)]
     assert chosen(rows, {"mm"}, "kineto") == []

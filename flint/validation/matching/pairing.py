@@ -47,6 +47,7 @@ class Matching:
         expected: where the captured ops are in the program; None where only the ops are known.
         rank: whose they are.
         threads: of each executed op, or its stream; () unknown.
+        around: of each executed op, the outermost op of PyTorch's that it is in; () unknown.
         kinds: the classes in which captured, and executed, ops are compared.
         pairs: (captured, executed, evidence).
         explained: reason -> how many pairs differ in form by it, or how many ops have no partner.
@@ -68,6 +69,7 @@ class Matching:
     expected: Expected | None = None
     rank: int = 0
     threads: Sequence[int] = ()
+    around: Sequence[str] = ()
     kinds: tuple[list[OpClass], ...] = field(init=False)
     pairs: list[Pair] = field(default_factory=list)
     explained: Counter[str] = field(default_factory=Counter)

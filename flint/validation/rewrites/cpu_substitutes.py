@@ -27,7 +27,7 @@ ZEROS = "autograd makes zeros with another op in a capture, whose tensors are of
 
 Shape: TypeAlias = tuple[int, ...]
 Ops: TypeAlias = Sequence[OpFacts]
-_Key: TypeAlias = tuple[str, frozenset[Shape]]
+Key: TypeAlias = tuple[str, frozenset[Shape]]
 
 
 def unmatched_light(matching: Matching) -> tuple[list[int], list[int]]:
@@ -43,20 +43,20 @@ def shapes_of(facts: OpFacts) -> frozenset[Shape]:
     return frozenset(shape for shape, _ in facts.operands or () if shape)
 
 
-class _Free:
+class Free:
     """Ops that may be taken, by name and shapes, the first of each first."""
 
     def __init__(self, ops: Ops, positions: Iterable[int]) -> None:
-        self.positions: dict[_Key, deque[int]] = defaultdict(deque)
+        self.positions: dict[Key, deque[int]] = defaultdict(deque)
         for number in positions:
             facts = ops[number]
             self.positions[base_name(facts.name), shapes_of(facts)].append(number)
 
-    def has(self, wanted: Counter[_Key]) -> bool:
+    def has(self, wanted: Counter[Key]) -> bool:
         """Whether there are so many of each."""
         return all(len(self.positions.get(key, ())) >= many for key, many in wanted.items())
 
-    def take(self, wanted: Counter[_Key]) -> list[int]:
+    def take(self, wanted: Counter[Key]) -> list[int]:
         """At most so many of each."""
         taken = []
         for key, many in wanted.items():
@@ -65,14 +65,15 @@ class _Free:
         return taken
 
 
-def _key(name: str, *shapes: Shape) -> _Key:
+def key_of(name: str, *shapes: Shape) -> Key:
+    """By what an op of these tensors is found."""
     return name, frozenset(shapes)
 
 
 def decomposed(matching: Matching) -> None:
     """Root mean square norms and dropouts, which the CPU has no kernels for."""
     captured_ids, executed_ids = unmatched_light(matching)
-    free = _Free(matching.executed, executed_ids)
+    free = Free(matching.executed, executed_ids)
     for i in captured_ids:
         choices, casts = _norm(matching.captured[i])
         choices += _dropout(matching.captured[i])
@@ -82,7 +83,7 @@ def decomposed(matching: Matching) -> None:
                 break
 
 
-def _norm(facts: OpFacts) -> tuple[list[Counter[_Key]], Counter[_Key]]:
+def _norm(facts: OpFacts) -> tuple[list[Counter[Key]], Counter[Key]]:
     """What must have run in place of a norm, one of several lists, and casts that may have.
 
     PyTorch composes it of elementary ops in float32 where a device has no kernel
@@ -97,13 +98,13 @@ def _norm(facts: OpFacts) -> tuple[list[Counter[_Key]], Counter[_Key]]:
         one = x[: -len(w)] + (1,) * len(w)
         parts = Counter(
             {
-                _key("pow", x): 1, _key("add", one): 1, _key("rsqrt", one): 1,
-                _key("mul", x, one): 1, _key("mul", x, w): 1,
+                key_of("pow", x): 1, key_of("add", one): 1, key_of("rsqrt", one): 1,
+                key_of("mul", x, one): 1, key_of("mul", x, w): 1,
             }
         )  # fmt: skip
         means = (
-            Counter({_key("mean", x): 1}),
-            Counter({_key("sum", x, one): 1, _key("div", one): 1}),
+            Counter({key_of("mean", x): 1}),
+            Counter({key_of("sum", x, one): 1, key_of("div", one): 1}),
         )
         return [parts + mean for mean in means], _casts(tensors)
     if base == "_fused_rms_norm_backward" and len(tensors) == 4:
@@ -113,16 +114,16 @@ def _norm(facts: OpFacts) -> tuple[list[Counter[_Key]], Counter[_Key]]:
         one = x[: -len(w)] + (1,) * len(w)
         parts = Counter(
             {
-                _key("mul", x): 4, _key("mul", x, one): 1, _key("mul", x, w): 1,
-                _key("mul", one): 2, _key("pow", one): 1, _key("pow", x): 1,
-                _key("sum", x): 2, _key("div", x): 1, _key("add", x): 1,
+                key_of("mul", x): 4, key_of("mul", x, one): 1, key_of("mul", x, w): 1,
+                key_of("mul", one): 2, key_of("pow", one): 1, key_of("pow", x): 1,
+                key_of("sum", x): 2, key_of("div", x): 1, key_of("add", x): 1,
             }
         )  # fmt: skip
         return [parts], _casts([tensors[0], tensors[3]])
     return [], Counter()
 
 
-def _dropout(facts: OpFacts) -> list[Counter[_Key]]:
+def _dropout(facts: OpFacts) -> list[Counter[Key]]:
     """What must have run in place of a dropout: noise, its scale, and a product with it.
 
     ``_dropout_impl`` in aten/src/ATen/native/Dropout.cpp; the gradient is a product with the noise.
@@ -130,15 +131,15 @@ def _dropout(facts: OpFacts) -> list[Counter[_Key]]:
     base = base_name(facts.name)
     shapes = [shape for shape, _ in facts.operands or () if shape]
     if base == "native_dropout" and shapes:
-        return [Counter(_key(name, shapes[0]) for name in ("bernoulli", "div", "mul"))]
+        return [Counter(key_of(name, shapes[0]) for name in ("bernoulli", "div", "mul"))]
     if base == "native_dropout_backward" and shapes:
-        return [Counter([_key("mul", shapes[0])])]
+        return [Counter([key_of("mul", shapes[0])])]
     return []
 
 
-def _casts(tensors: Sequence[Tensor]) -> Counter[_Key]:
+def _casts(tensors: Sequence[Tensor]) -> Counter[Key]:
     """To float32 and back."""
-    return Counter({_key("_to_copy", shape): 2 for shape, dtype in tensors if dtype != "f32"})
+    return Counter({key_of("_to_copy", shape): 2 for shape, dtype in tensors if dtype != "f32"})
 
 
 def on_numbers(matching: Matching) -> None:
@@ -181,30 +182,30 @@ def heads(matching: Matching) -> None:
     summed; results come head by head or position by position.
     """
     captured, executed = matching.captured, matching.executed
-    recorded: Counter[_Key] = Counter()
-    run: Counter[_Key] = Counter()
+    recorded: Counter[Key] = Counter()
+    run: Counter[Key] = Counter()
     for i, j, _ in matching.pairs:
         if captured[i].kind != OpClass.ATTENTION:
             continue
         for batch, heads, length, size in (s for s in shapes_of(executed[j]) if len(s) == 4):
-            recorded[_key("clone", (batch, length, heads, size))] += 3
-            run[_key("clone", (batch, length, heads, size))] += 3
-            run[_key("copy", (batch, heads, length, size))] += 2
-            run[_key("clone", (batch, heads, length))] += 1
+            recorded[key_of("clone", (batch, length, heads, size))] += 3
+            run[key_of("clone", (batch, length, heads, size))] += 3
+            run[key_of("copy", (batch, heads, length, size))] += 2
+            run[key_of("clone", (batch, heads, length))] += 1
             for whole in {shape[1] for shape in shapes_of(captured[i]) if len(shape) == 4}:
                 repeated = (batch, heads, whole // heads, length, size)
-                recorded[_key("clone", repeated)] += 2
-                recorded[_key("sum", repeated)] += 2
+                recorded[key_of("clone", repeated)] += 2
+                recorded[key_of("sum", repeated)] += 2
     captured_ids, executed_ids = unmatched_light(matching)
     matching.explain(
-        HEADS, _Free(captured, captured_ids).take(recorded), _Free(executed, executed_ids).take(run)
+        HEADS, Free(captured, captured_ids).take(recorded), Free(executed, executed_ids).take(run)
     )
 
 
 def cast(matching: Matching) -> None:
     """The same reduction of another element type."""
     captured_ids, executed_ids = unmatched_light(matching)
-    free = _Free(matching.executed, executed_ids)
+    free = Free(matching.executed, executed_ids)
     for i in captured_ids:
         facts = matching.captured[i]
         if facts.kind != OpClass.REDUCTION:

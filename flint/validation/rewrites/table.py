@@ -37,6 +37,7 @@ from flint.validation.rewrites.gemm_forms import multiplied, pointwise, ragged
 from flint.validation.rewrites.gemms import merged_gemms
 from flint.validation.rewrites.gloo import on_own_threads, on_program_threads
 from flint.validation.rewrites.listed_arguments import listed_arguments
+from flint.validation.rewrites.recurrent import in_cells, recurrent
 
 HEAVY = frozenset(kind for kind in OpClass if kind.must_match)
 LIGHT = frozenset(OpClass) - HEAVY
@@ -82,13 +83,14 @@ _ON_HOST = (Run.RECORDED_ON_HOST,)
 #: Light ops of PyTorch's CPU backend.  Gloo's are known by their elements alone: after those that
 #: are known by more.
 SUBSTITUTES: tuple[Rewrite, ...] = (
-    decomposed, functional, on_program_threads, heads, cast, zeros, on_numbers,
+    recurrent, decomposed, functional, on_program_threads, heads, cast, zeros, on_numbers,
 )  # fmt: skip
 
 #: What each is for, and the rewrite.
 REWRITES: tuple[tuple[tuple[Run, ...], Rewrite], ...] = (
     ((Run.XLA_ON_DEVICE,), merged_gemms),
     ((Run.XLA_ON_DEVICE,), rewritten_all_reduces),
+    (_ON_HOST, in_cells),
     ((*_XLA, *_RECORDED), partial(class_by_class, HEAVY)),
     (_XLA, ragged),
     (_XLA, pointwise),

@@ -1,0 +1,265 @@
+"""Recurrent layers, which the CPU runs in another form than accelerators do, step by step.
+
+The idea: a capture has the products of every step, and a kernel for each step's cell.  The CPU
+multiplies a GRU's inputs of all steps at once, runs cells op by op, and an LSTM in one op of a
+library (RNN.cpp and mkldnn/RNN.cpp in aten/src/ATen/native).  A product of all steps stands for
+those of each step: as many, of the same weight, whose rows add up.
+
+    in_cells(matching)      # before the other products
+    recurrent(matching)
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import NamedTuple, TypeAlias
+
+from flint.observed.classes import RECURRENT_LIBRARY, OpClass, base_name
+from flint.observed.columns import Gemm
+from flint.validation.matching.equivalence import either_way
+from flint.validation.matching.pairing import Evidence, Matching, equal
+from flint.validation.rewrites.cpu_substitutes import (
+    Free,
+    Key,
+    Shape,
+    key_of,
+    unmatched_light,
+)
+
+JOINED = "products of a recurrent layer's steps, which the CPU runs as one for all of them"
+CELLS = "light ops of a recurrent layer: accelerators have a kernel for each step, the CPU has none"
+
+#: Ops of PyTorch's that run a recurrent layer over all of its steps.
+LAYERS = frozenset({"aten::gru", "aten::lstm", "aten::rnn_tanh", "aten::rnn_relu"})
+
+_Captured: TypeAlias = dict[Gemm, list[int]]
+
+
+class _Weight(NamedTuple):
+    """A weight that was multiplied for all steps of a layer at once.
+
+    Attributes:
+        steps: how many.
+        rows: of each step's input.
+        gates, inputs: the weight's shape.
+    """
+
+    steps: int
+    rows: int
+    gates: int
+    inputs: int
+
+    @property
+    def forward(self) -> Gemm:
+        """A step's product."""
+        return 1, self.rows, self.gates, self.inputs
+
+    @property
+    def backward(self) -> tuple[Gemm, Gemm]:
+        """A step's products for the gradients of the weight and of the input."""
+        return (1, self.gates, self.inputs, self.rows), (1, self.rows, self.inputs, self.gates)
+
+
+def in_cells(matching: Matching) -> None:
+    """Pair the products of steps' cells by their sizes alone.
+
+    Within a cell the CPU multiplies in another order, so that the order is no evidence.
+    """
+    sizes = {
+        (facts.operands[0][0])
+        for facts in matching.captured
+        if facts.operands and base_name(facts.name) in _CELLS
+    }
+    if not sizes:
+        return
+    rules = matching.rules
+    captured, executed = (
+        [n for n in ids if _of_a_cell(ops[n].gemms, sizes)]
+        for ops, ids in zip(
+            (matching.captured, matching.executed), matching.unmatched(OpClass.GEMM), strict=True
+        )
+    )
+    keys, ran = (
+        [rules.key(ops[n]) for n in ids]
+        for ops, ids in ((matching.captured, captured), (matching.executed, executed))
+    )
+    for x, y in equal(keys, ran):
+        matching.pair(captured[x], executed[y], Evidence.SIZES)
+
+
+def _of_a_cell(gemms: tuple[Gemm, ...] | None, sizes: set[Shape]) -> bool:
+    """Whether a product is of a step's input or state with a weight, or of a gradient of those."""
+    return any(batch == 1 and {(m, n), (k, m), (m, k)} & sizes for batch, m, n, k in gemms or ())
+
+
+def recurrent(matching: Matching) -> None:
+    """Pair products of all steps with those of each, and explain the light ops of the steps."""
+    captured: _Captured = defaultdict(list)
+    for i in matching.unmatched(OpClass.GEMM)[0]:
+        for size in matching.captured[i].gemms or ():
+            captured[either_way(size)].append(i)
+    in_library: Counter[str] = Counter()
+    weights = _by_library(matching, captured, in_library) + _at_once(matching, captured)
+    _cells(matching, in_library)
+    _sums(matching, weights)
+
+
+def _by_library(matching: Matching, captured: _Captured, cells: Counter[str]) -> list[_Weight]:
+    """Pair a library's ops with the products of their steps; counts their cells."""
+    found: list[_Weight] = []
+    for j in matching.unmatched(OpClass.GEMM)[1]:
+        facts = matching.executed[j]
+        if not base_name(facts.name).startswith(RECURRENT_LIBRARY) or not facts.gemms:
+            continue
+        (steps, rows, _), *shapes = (shape for shape, _ in (facts.operands or ())[:3])
+        weights = [_Weight(steps, rows, *shape) for shape in shapes]
+        backward = base_name(facts.name).endswith("backward")
+        needed = [one.backward[0] if backward else one.forward for one in weights]
+        # The gradient of an input that needs none is not captured; a library computes it.
+        spare = [one.backward[1] for one in weights] if backward else []
+        if not _enough(captured, needed * steps):
+            continue
+        for size in (needed + spare) * steps:
+            _take(matching, j, captured, size)
+        matching.explained[JOINED] += 1
+        cells[_BACKWARD if backward else _FORWARD] += steps
+        found += weights
+    return found
+
+
+def _at_once(matching: Matching, captured: _Captured) -> list[_Weight]:
+    """Pair products of all steps' inputs, in an op that runs a layer, and of their gradients."""
+    found: list[_Weight] = []
+    executed = [j for j in matching.unmatched(OpClass.GEMM)[1] if matching.executed[j].gemms]
+    for j in executed:
+        _, rows, gates, inputs = (matching.executed[j].gemms or ())[0]
+        if not matching.around or matching.around[j] not in LAYERS:
+            continue
+        for steps in (n for n in range(2, rows + 1) if not rows % n):
+            weight = _Weight(steps, rows // steps, gates, inputs)
+            if _all(matching, j, captured, weight.forward, steps):
+                found.append(weight)
+                break
+    for weight in found:
+        whole = weight._replace(steps=1, rows=weight.rows * weight.steps)
+        for size, of_all in zip(weight.backward, whole.backward, strict=True):
+            for j in executed:
+                sizes = map(either_way, matching.executed[j].gemms or ())
+                same = j in matching.unmatched_executed and [either_way(of_all)] == [*sizes]
+                if same and _all(matching, j, captured, size, weight.steps):
+                    break
+    return found
+
+
+def _all(matching: Matching, j: int, captured: _Captured, size: Gemm, steps: int) -> bool:
+    """Pair an executed product with one of each step, if there are as many."""
+    if not _enough(captured, [size] * steps):
+        return False
+    for _ in range(steps):
+        _take(matching, j, captured, size)
+    matching.explained[JOINED] += 1
+    return True
+
+
+def _enough(captured: _Captured, sizes: list[Gemm]) -> bool:
+    wanted = Counter(map(either_way, sizes))
+    return all(len(captured[size]) >= times for size, times in wanted.items())
+
+
+def _take(matching: Matching, j: int, captured: _Captured, size: Gemm) -> None:
+    if captured[either_way(size)]:
+        matching.pair(captured[either_way(size)].pop(0), j, Evidence.SIZES)
+
+
+def _cells(matching: Matching, in_library: Counter[str]) -> None:
+    """Explain kernels for a step's cell: by a library's op, or by the ops that ran in its place."""
+    captured_ids, executed_ids = unmatched_light(matching)
+    free = Free(matching.executed, executed_ids)
+    for i in captured_ids:
+        facts = matching.captured[i]
+        base = base_name(facts.name)
+        if base not in _CELLS:
+            continue
+        if in_library[_BACKWARD if "backward" in base else _FORWARD] > 0 and "lstm" in base:
+            in_library[_BACKWARD if "backward" in base else _FORWARD] -= 1
+            matching.explain(CELLS, [i], [])
+            continue
+        shapes = [shape for shape, _ in facts.operands or () if len(shape) == 2]
+        rows, hidden = min(shapes, key=lambda shape: shape[1])
+        needed, spare = (_ops(table, rows, hidden) for table in _CELLS[base])
+        if free.has(needed):
+            matching.explain(CELLS, [i], free.take(needed) + free.take(spare))
+
+
+def _sums(matching: Matching, weights: list[_Weight]) -> None:
+    """Explain sums over steps, of gradients that one product of all steps has summed."""
+    captured_ids, executed_ids = unmatched_light(matching)
+    per_step: Counter[Key] = Counter()
+    at_once: Counter[Key] = Counter()
+    for steps, rows, gates, inputs in weights:
+        per_step[key_of("add", (gates, inputs))] += steps - 1
+        per_step[key_of("add", (gates,))] += steps - 1
+        per_step[key_of("add", (rows, inputs))] += steps
+        per_step[key_of("stack", (rows, inputs))] += 1
+        per_step[key_of("sum", (rows, gates))] += steps
+        at_once[key_of("sum", (steps * rows, gates))] += 1
+        at_once[key_of("sum", (steps, rows, gates))] += 1
+        # Of two directions the gradients of the input add up.
+        at_once[key_of("add", (steps, rows, inputs))] += 1
+        at_once[key_of("clone", (steps, rows, inputs))] += 1
+        at_once[key_of("stack", (rows, gates))] += 1
+        at_once[key_of("stack", (rows, inputs))] += 1
+    matching.explain(
+        CELLS,
+        Free(matching.captured, captured_ids).take(per_step),
+        Free(matching.executed, executed_ids).take(at_once),
+    )
+
+
+_FORWARD, _BACKWARD = "forward", "backward"
+
+
+class _Op(NamedTuple):
+    """So many ops of a name on tensors (rows, parts x hidden), or (parts x hidden,)."""
+
+    name: str
+    times: int
+    parts: int = 1
+    flat: bool = False
+
+
+def _ops(table: tuple[_Op, ...], rows: int, hidden: int) -> Counter[Key]:
+    wanted: Counter[Key] = Counter()
+    for name, times, parts, flat in table:
+        wanted[key_of(name, (parts * hidden,) if flat else (rows, parts * hidden))] += times
+    return wanted
+
+
+def _backward(parts: int, *ops: _Op) -> tuple[tuple[_Op, ...], tuple[_Op, ...]]:
+    """What a cell's gradient needs, and what may be there: gradients of biases, and their sums."""
+    gates = _Op("sum", 2, parts), _Op("add", 2, parts, flat=True), _Op("cat", 2)
+    return ops, (*gates, _Op("add", 4), _Op("mul", 1))
+
+
+_LSTM_BACKWARD = _backward(4, _Op("mul", 5), _Op("sigmoid_backward", 3), _Op("tanh_backward", 2))
+#: A kernel for a step's cell -> the ops that the CPU must run in its place, and those it may
+#: (``GRUCell`` and ``LSTMCell`` in RNN.cpp; autograd derives them one by one).
+_CELLS: dict[str, tuple[tuple[_Op, ...], tuple[_Op, ...]]] = {
+    "_thnn_fused_gru_cell": (
+        (
+            _Op("add", 4), _Op("sigmoid", 2), _Op("mul", 2), _Op("tanh", 1), _Op("sub", 1),
+        ),
+        (),
+    ),
+    "_thnn_fused_lstm_cell": (
+        (
+            _Op("add", 1, 4), _Op("add", 1), _Op("sigmoid", 3), _Op("mul", 3), _Op("tanh", 2),
+        ),
+        (),
+    ),
+    "_thnn_fused_gru_cell_backward": _backward(
+        3, _Op("mul", 3), _Op("neg", 1), _Op("sigmoid_backward", 2), _Op("tanh_backward", 1)
+    ),
+    "_thnn_fused_lstm_cell_backward": _LSTM_BACKWARD,
+    "_thnn_fused_lstm_cell_backward_impl": _LSTM_BACKWARD,
+}  # fmt: skip
