@@ -90,6 +90,8 @@ CONVERTERS: Mapping[str, str] = {
     "perfetto": "flint.converters.pictures.perfetto:write_perfetto",
     "timeline": "flint.converters.pictures.timeline:write_timeline",
     "report": "flint.converters.pictures.report:write_report",
+    "scale-sim": "flint.converters.scale_sim.write:write_scale_sim",
+    "scale-sim-report": "flint.converters.scale_sim.read:read_report",
     "network": "flint.converters.pictures.network_svg:write_network",
     "kineto-ops": "flint.converters.profilers.kineto.observe:observe",
     "kineto-links": "flint.converters.profilers.kineto.observe:linked",

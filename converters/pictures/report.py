@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from flint.converters.pictures.charts import Point, curves, roofline
 from flint.converters.pictures.layers import layers
 from flint.converters.pictures.network_svg import network
+from flint.cost.classes import KERNELS, kernel_classes
 from flint.cost.hardware import System
 from flint.cost.roofline import rate_table
 from flint.graph.nesting import blocks
@@ -28,7 +29,6 @@ from flint.graph.work import Unit
 from flint.host.pages import COLOURS, bar, heading, key, page, paragraph, table
 from flint.host.readable import human_bytes, human_flops, human_seconds, percentage
 from flint.host.writing import replacing
-from flint.simulation.classes import KERNELS, kernel_classes
 from flint.simulation.durations import TICKS_PER_SECOND
 from flint.simulation.recording import RankRecord, Recording
 from flint.simulation.result import Figures, ProgramResult, SimulationResult

@@ -64,6 +64,14 @@ def inspect_command(
         Path | None, typer.Option("--graphml", help="Write the graph as GraphML.")
     ] = None,
     dot: Annotated[Path | None, typer.Option("--dot", help="Write the graph for graphviz.")] = None,
+    scale_sim: Annotated[
+        Path | None,
+        typer.Option(
+            "--scale-sim",
+            metavar="FOLDER",
+            help="Write the matrix products as SCALE-Sim's GEMM, topology and configuration files.",
+        ),
+    ] = None,
     perfetto: Annotated[
         Path | None,
         typer.Option(
@@ -79,8 +87,8 @@ def inspect_command(
         str | None,
         typer.Option(
             "--system",
-            help="System of the timeline: a name or a TOML file [default: that of the folder's "
-            "traces, else dgx-h100].",
+            help="System of the timeline, or whose array SCALE-Sim simulates: a name or a TOML "
+            "file [default: that of the folder's traces, else dgx-h100].",
         ),
     ] = None,
     mesh: MeshOption = None,
@@ -92,7 +100,9 @@ def inspect_command(
 ) -> None:
     """Show ops, work, collectives, memory and loops of a workload, per rank."""
     if perfetto is None:
-        of_timeline = {"--rank": rank is not None, "--system": system}
+        of_timeline = {"--rank": rank is not None}
+        if scale_sim is None:
+            of_timeline["--system"] = system is not None
         refuse(of_timeline, "for a timeline: give --perfetto FILE")
     if path.is_dir():
         of_programs = {"--mesh": mesh, "--axes": axes, "--replicas": replicas}
@@ -115,6 +125,9 @@ def inspect_command(
             workload, perfetto, program=program, granularity=granularity or "kernel", rank=rank,
             system=_system_of(path) if system is None else system,
         )  # fmt: skip
+    if scale_sim is not None:
+        on = _system_of(path) if system is None else system
+        registry.converter("scale-sim")(workload, scale_sim, on, granularity or "kernel")
     if json_output:
         document = summary.to_json()
         document["granularity"] = granularity or "as written"
@@ -124,7 +137,7 @@ def inspect_command(
         return
     extra = _node_tables(shown, program, top) if nodes else []
     show(summary, top or _TOP, extra)
-    for file in (graphml, dot, perfetto):
+    for file in (graphml, dot, perfetto, scale_sim):
         if file is not None:
             sys.stderr.write(f"flint: wrote {file}\n")
 

@@ -75,9 +75,21 @@ def simulate_command(
     engine: EngineOption = "embedded",
     astra_sim: AstraSimOption = None,
     time_limit: TimeLimitOption = None,
+    estimator: Annotated[
+        str | None,
+        typer.Option(
+            "--estimator",
+            help="What times kernels: kernel (tiles and bandwidths), or systolic (SCALE-Sim's "
+            "model, for systems that state their array) [default: kernel].",
+        ),
+    ] = None,
     durations: Annotated[
         Path | None,
-        typer.Option("--durations", help="Measured times of kernels: CSV with op,result,seconds."),
+        typer.Option(
+            "--durations",
+            help="Measured times of kernels: CSV with op,result,seconds, or a folder of "
+            "flint inspect --scale-sim with SCALE-Sim's report.",
+        ),
     ] = None,
     passes: Annotated[
         list[str] | None,
@@ -121,8 +133,9 @@ def simulate_command(
     """Simulate one step: time, exposed communication, memory, utilisation."""
     chosen = parse_passes(passes or ())
     of_embedded = {
-        "--algorithm": algorithm, "--durations": durations, "--timeline": timeline, "--html": html,
-        "--network": network, "--communication-order": communication_order,
+        "--algorithm": algorithm, "--estimator": estimator, "--durations": durations,
+        "--timeline": timeline, "--html": html, "--network": network,
+        "--communication-order": communication_order,
         "--attention-as-written": attention_as_written,
     }  # fmt: skip
     refuse_of_others(engine, "embedded", of_embedded)
@@ -154,7 +167,8 @@ def simulate_command(
     if attention_as_written:
         _refuse_as_written(workload, granularity)
     options: dict[str, Any] = {
-        "granularity": granularity, "algorithm": algorithm, "kernels": durations, "passes": chosen,
+        "granularity": granularity, "algorithm": algorithm, "kernels": durations,
+        "estimator": estimator or "kernel", "passes": chosen,
         "fused_attention": not attention_as_written, "communication_order": communication_order,
     }  # fmt: skip
     result = workload.simulate(on, engine=engine, **options)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import sys
-import tomllib
 from dataclasses import asdict
-from importlib.resources import files
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -17,7 +13,7 @@ from flint.cli.shared import print_json
 from flint.cli.tables import Printer, Table
 from flint.cost.description import Stated
 from flint.cost.hardware import System
-from flint.cost.systems import load_system, system_names
+from flint.cost.systems import load_system, system_names, whole_description
 from flint.errors import UsageError
 
 
@@ -39,7 +35,7 @@ def systems_command(
                 "--toml needs the name of one system: flint systems NAME --toml, without --json"
             )
         load_system(name)
-        sys.stdout.write(_whole(name))
+        sys.stdout.write(whole_description(name))
         return
     systems = [load_system(item) for item in ((name,) if name else system_names())]
     if json_output:
@@ -54,22 +50,6 @@ def systems_command(
     for title, stated in _figures(systems[0]):
         rows = [(item.entry, item.figure, item.source or "stated") for item in stated]
         printer.table(Table(title, ("entry", "figure", "source"), rows))
-
-
-def _whole(name: str) -> str:
-    """The description as written, with the accelerator's own in place of its name."""
-    descriptions = files("flint.cost")
-    ours = descriptions / "systems" / f"{name}.toml"
-    text = (ours if name in system_names() else Path(name)).read_text(encoding="utf-8")
-    accelerator = tomllib.loads(text)["accelerator"]
-    if not isinstance(accelerator, str):
-        return text
-    table = (descriptions / "accelerators" / f"{accelerator}.toml").read_text(encoding="utf-8")
-    inside = "[accelerator]\n" + re.sub(r"^\[", "[accelerator.", table, flags=re.MULTILINE)
-    # Tables end where the next one begins: it goes in front of the first.
-    stated = re.compile(rf"^accelerator\s*=\s*(['\"]){re.escape(accelerator)}\1.*\n", re.MULTILINE)
-    head, network, tail = stated.sub("", text, count=1).partition("[[network]]")
-    return f"{head}{inside}\n{network}{tail}"
 
 
 _COLUMNS = (

@@ -7,12 +7,17 @@ may come with their source, ``[figure, "where it is from"]``, and are remembered
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from flint.cost.units import parse
+from flint.errors import UsageError
 
 #: The largest whole number: ranks and sizes are counted in 64 bits.
 _MOST: Final = 10**9
+#: No description is longer, in bytes.
+_MAX_BYTES: Final = 1 << 20
 
 
 class Unfit(Exception):
@@ -25,6 +30,27 @@ class Stated(NamedTuple):
     entry: str
     figure: str
     source: str
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """What stands in a TOML file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        UsageError: it cannot be read, or is no TOML.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+        if len(content) > _MAX_BYTES:
+            raise UsageError(f"{path}: too large for a system description")
+        return tomllib.loads(content.decode("utf-8"))
+    except FileNotFoundError:
+        raise
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError(f"{path}: is not TOML: {error}") from error
 
 
 class Description:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from flint.cost.description import Stated
+
+#: What stays in the cells of a systolic array: outputs, weights or inputs.
+DATAFLOWS: Final = ("os", "ws", "is")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,42 @@ class KernelModel:
 
 
 @dataclass(frozen=True, slots=True)
+class Scratchpads:
+    """The SRAMs of a systolic array: half of each is filled while the other half is used.
+
+    Attributes:
+        ifmap, filter, ofmap: bytes for inputs, weights and outputs.
+        bandwidth: bytes per second between memory and each of the three.
+    """
+
+    ifmap: int
+    filter: int
+    ofmap: int
+    bandwidth: float
+
+
+@dataclass(frozen=True, slots=True)
+class SystolicArray:
+    """The matrix units of a device, as SCALE-Sim describes them (see ``flint.cost.systolic``).
+
+    Attributes:
+        rows, columns: cells of one array.
+        arrays: how many there are.
+        clock: cycles per second.
+        dataflow: one of ``DATAFLOWS``.
+        memory: of all arrays together; None: operands are there in time, as far as the device's
+            memory bandwidth allows.
+    """
+
+    rows: int
+    columns: int
+    arrays: int
+    clock: float
+    dataflow: str
+    memory: Scratchpads | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Accelerator:
     """One device.
 
@@ -62,6 +102,7 @@ class Accelerator:
         matmul: FLOP/s of matrix units by element type.
         vector: FLOP/s of vector units by element type.
         kernel: what keeps kernels from the peaks.
+        systolic: its matrix units as systolic arrays, where they are stated.
         stated: every figure as it stands, with its source.
     """
 
@@ -73,6 +114,7 @@ class Accelerator:
     matmul: Mapping[str, float]
     vector: Mapping[str, float]
     kernel: KernelModel
+    systolic: SystolicArray | None = None
     stated: tuple[Stated, ...] = field(default=(), compare=False)
 
 

@@ -24,11 +24,13 @@ With the peaks of the roofline this is never below it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.cost.classes import is_attention, named
 from flint.cost.hardware import Accelerator, System
 from flint.cost.roofline import Seconds, as_measured, rate_table, slowest_unit
 from flint.graph.distinct import distinct
@@ -40,19 +42,33 @@ from flint.mesh.ragged import row_of_entry
 _CUTS: Final = (1, 2, 4, 8, 16)
 #: Bytes of a partial result: accumulated in f32, written once and read once.
 _PARTIAL: Final = 8
-#: What kernels of attention are called, in any framework.
-_ATTENTION: Final = ("attention", "fmha", "flash", "sdpa")
 #: What kernels of PyTorch are called that no compiler has taken apart.
 _EAGER: Final = "aten."
 
 
+#: Seconds per node of a graph, shape [nodes]; 0 for nodes that do not compute.
+Estimator = Callable[[WorkloadGraph, System], Seconds]
+#: Of a graph, some work items, their peaks and the device: how much longer each takes than at the
+#: peak, at least 1.
+Products = Callable[[WorkloadGraph, NDArray[np.bool_], Seconds, Accelerator], Seconds]
+
+
 def kernel_seconds(graph: WorkloadGraph, system: System) -> Seconds:
+    """Seconds per node of one graph, shape [nodes]."""
+    return seconds_with(graph, system.accelerator, matmul_stretch)
+
+
+def seconds_with(graph: WorkloadGraph, accelerator: Accelerator, products: Products) -> Seconds:
     """Seconds per node of one graph, shape [nodes].
 
     Nodes without work and traffic (constants that were folded, aliases) take no time and are not
     launched; communication, loop and conditional nodes take 0 here.
+
+    Args:
+        graph: the nodes.
+        accelerator: the device.
+        products: how much longer matrix products of known size take than at the peak.
     """
-    accelerator = system.accelerator
     model = accelerator.kernel
     rates = rate_table(accelerator)[graph.work_unit, graph.work_dtype]
     stretch = np.ones(len(graph.work_flops))
@@ -60,12 +76,10 @@ def kernel_seconds(graph: WorkloadGraph, system: System) -> Seconds:
     stretch[matmul] = 1 / model.matmul_efficiency
     sized = matmul & (graph.work_gemm >= 0)
     if sized.any():
-        sizes = np.array(graph.tables.gemms, np.float64).reshape(-1, 4)
-        by_size = matmul_stretch(sizes, rates, graph.work_gemm, sized, accelerator)
-        stretch[sized] = by_size
+        stretch[sized] = products(graph, sized, rates[sized], accelerator)
     owner = row_of_entry(graph.work_ptr)
     attention = is_attention(graph)
-    eager = attention & _named(graph, (_EAGER,))
+    eager = attention & named(graph, (_EAGER,))
     stretch[matmul & (attention & ~eager)[owner]] /= model.attention_efficiency
     stretch[matmul & eager[owner]] /= model.eager_attention_efficiency
     arithmetic = slowest_unit(graph, graph.work_flops / rates * stretch)
@@ -78,40 +92,24 @@ def kernel_seconds(graph: WorkloadGraph, system: System) -> Seconds:
     return np.where(computes, as_measured(graph, seconds), 0.0)
 
 
-def is_attention(graph: WorkloadGraph) -> NDArray[np.bool_]:
-    """Which nodes are fused attention kernels, by what these are called in any framework."""
-    return _named(graph, _ATTENTION)
-
-
-def _named(graph: WorkloadGraph, words: tuple[str, ...]) -> NDArray[np.bool_]:
-    named = [any(word in name.lower() for word in words) for name in graph.tables.ops]
-    found: NDArray[np.bool_] = np.array(named or [False])[graph.op]
-    found &= graph.kind == NodeKind.COMPUTE
-    return found
-
-
 def matmul_stretch(
-    sizes: NDArray[np.float64],
-    rates: Seconds,
-    gemm: NDArray[np.int64],
-    sized: NDArray[np.bool_],
-    accelerator: Accelerator,
+    graph: WorkloadGraph, sized: NDArray[np.bool_], rates: Seconds, accelerator: Accelerator
 ) -> Seconds:
     """How much longer than at the peak each product takes.
 
     Args:
-        sizes: (batch, m, n, k) of distinct products, shape [gemms, 4].
-        rates: peak FLOP/s of each work item, shape [items].
-        gemm: product of each work item, -1 for none, shape [items].
-        sized: the items asked for, shape [items].
+        graph: what has them.
+        sized: the work items asked for, products of known size, shape [items].
+        rates: peak FLOP/s of those.
         accelerator: the device.
 
     Returns:
         At least 1, for the items asked for.
     """
-    bits = rates[sized].view(np.int64)
+    sizes = np.array(graph.tables.gemms, np.float64).reshape(-1, 4)
+    bits = rates.view(np.int64)
     peaks = distinct(bits)  # few, whatever the number of items
-    pair = gemm[sized] * len(peaks) + np.searchsorted(peaks, bits)
+    pair = graph.work_gemm[sized] * len(peaks) + np.searchsorted(peaks, bits)
     pairs = distinct(pair)
     product, number = np.divmod(pairs, max(1, len(peaks)))
     b, m, n, k = np.maximum(sizes[product], 1.0).T

@@ -2,10 +2,13 @@
 
 The idea: whoever has timed kernels writes a CSV file with one line per kernel, its op and its
 result types as ``flint inspect --nodes`` shows them; every other kernel keeps its modelled time.
-Any function of a graph and a system can stand in the same place, a systolic model for example.
+Any function of a graph and a system can stand in the same place; ours have names
+(``flint.cost.estimators``).
 
     op,result,seconds
     dot_general,4096x4096xbf16,0.000214
+
+A column ``operands`` before ``result``, with their types, tells kernels apart that differ in these.
 
     simulate(workload, kernels=read_measured(Path("kernels.csv")))
 """
@@ -15,7 +18,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -23,16 +25,24 @@ from typing import Final
 import numpy as np
 
 from flint.cost.hardware import System
-from flint.cost.kernels import kernel_seconds
+from flint.cost.kernels import Estimator, kernel_seconds
 from flint.cost.roofline import Seconds
 from flint.errors import UsageError
 from flint.graph.graph import NodeKind, WorkloadGraph
-
-#: Seconds per node of a graph, shape [nodes]; 0 for nodes that do not compute.
-Estimator = Callable[[WorkloadGraph, System], Seconds]
+from flint.graph.nodes import Node
 
 _COLUMNS: Final = ["op", "result", "seconds"]
+_LONGER: Final = ["op", "operands", "result", "seconds"]
+#: A kernel: its op, its operands' types ("" where the table does not tell), its results' types;
+#: types are joined by a blank.
+Key = tuple[str, str, str]
 _MAX_BYTES: Final = 1 << 28
+
+
+def key_of(node: Node) -> Key:
+    """What a table calls a kernel."""
+    operands = " ".join(map(str, node.operand_types))
+    return node.op, operands, " ".join(map(str, node.result_types))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +50,25 @@ class Measured:
     """An estimator with a table.
 
     Attributes:
-        table: (op, result types joined by a blank) -> seconds.
+        table: kernel -> seconds.
+        base: of kernels that are not in the table.
         used: the entries that some kernel took.
     """
 
-    table: dict[tuple[str, str], float]
-    used: set[tuple[str, str]] = field(default_factory=set)
+    table: dict[Key, float]
+    base: Estimator = kernel_seconds
+    used: set[Key] = field(default_factory=set)
 
     def __call__(self, graph: WorkloadGraph, system: System) -> Seconds:
         """Seconds per node: from the table, else modelled."""
-        seconds = kernel_seconds(graph, system)
+        seconds = self.base(graph, system)
         for index in np.flatnonzero((graph.kind == NodeKind.COMPUTE) & (seconds > 0)).tolist():
-            node = graph[index]
-            key = node.op, " ".join(str(kind) for kind in node.result_types)
-            if key in self.table:
-                seconds[index] = self.table[key]
-                self.used.add(key)
+            op, operands, results = key_of(graph[index])
+            for key in ((op, operands, results), (op, "", results)):
+                if key in self.table:
+                    seconds[index] = self.table[key]
+                    self.used.add(key)
+                    break
         return seconds
 
     def notes(self) -> list[str]:
@@ -64,8 +77,9 @@ class Measured:
         return [text + ", all other kernels are modelled"]
 
 
-def read_measured(path: Path) -> Measured:
-    """The table in a CSV file with the columns op, result and seconds.
+def read_measured(path: Path, base: Estimator = kernel_seconds) -> Measured:
+    """The table in a CSV file with the columns op, result and seconds, or op, operands, result
+    and seconds; ``base`` has the rest.
 
     Raises:
         UsageError: no such file, another heading, or a line that is no duration.
@@ -78,19 +92,23 @@ def read_measured(path: Path) -> Measured:
         lines = list(csv.reader(io.StringIO(content.decode("utf-8"), newline="")))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from error
-    if not lines or [name.strip() for name in lines[0]] != _COLUMNS:
-        raise UsageError(f"{path}: the first line must be {','.join(_COLUMNS)}")
-    table: dict[tuple[str, str], float] = {}
+    columns = [name.strip() for name in lines[0]] if lines else []
+    if columns not in (_COLUMNS, _LONGER):
+        raise UsageError(
+            f"{path}: the first line must be {','.join(_COLUMNS)} or {','.join(_LONGER)}"
+        )
+    table: dict[Key, float] = {}
     for number, line in enumerate(lines[1:], 2):
         if not line:
             continue
         try:
-            op, result, text = line
+            op, *operands, result, text = line
+            [types] = operands if columns == _LONGER else [*operands, ""]
             seconds = float(text)
         except ValueError:
-            raise UsageError(f"{path}:{number}: expected op,result,seconds") from None
+            raise UsageError(f"{path}:{number}: expected {','.join(columns)}") from None
         if not (0 <= seconds < math.inf):
             raise UsageError(f"{path}:{number}: seconds must be at least 0, not {text}")
-        if table.setdefault((op, result), seconds) != seconds:
+        if table.setdefault((op, types, result), seconds) != seconds:
             raise UsageError(f"{path}:{number}: {op} {result} has two durations")
-    return Measured(table)
+    return Measured(table, base)

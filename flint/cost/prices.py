@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from flint.cost.collectives import collective_seconds, message_seconds
 from flint.cost.hardware import System, Tier
-from flint.cost.kernels import kernel_seconds
-from flint.cost.measured import Estimator
+from flint.cost.kernels import Estimator, kernel_seconds
 from flint.cost.placement import Placement, hops, place
 from flint.cost.roofline import Seconds
 from flint.graph.communication import Communication

@@ -12,20 +12,17 @@ user's is given by its path and has the same form.
 
 from __future__ import annotations
 
-import tomllib
+import re
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from flint.cost.description import Description, Stated, Unfit
-from flint.cost.hardware import Accelerator, KernelModel, System, Tier, Tile
+from flint.cost.accelerators import accelerator_file, accelerator_of
+from flint.cost.description import Description, Stated, Unfit, read_table
+from flint.cost.hardware import System, Tier
 from flint.cost.units import parse
 from flint.errors import UsageError
-from flint.graph.tensor_types import DTYPES
 
-#: Element types that a rate can be given for: a program's, narrow floats of any format, and TF32,
-#: which is how f32 is computed.
-_RATED: Final = frozenset((*DTYPES, "f8", "f6", "f4", "tf32"))
 #: Link arrangements that network simulators know.
 TOPOLOGIES: Final = ("Ring", "Switch", "FullyConnected")
 #: How collectives can run (see ``flint.cost.collectives``).
@@ -45,18 +42,11 @@ _POSSIBLE: Final = {
 }
 
 _FOLDER: Final = Path(__file__).with_name("systems")
-_ACCELERATORS: Final = Path(__file__).with_name("accelerators")
-_MAX_BYTES: Final = 1 << 20
 
 
 def system_names() -> tuple[str, ...]:
     """The systems that come with Flint."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
-
-
-def accelerator_names() -> tuple[str, ...]:
-    """The accelerators that a system description can name."""
-    return tuple(sorted(path.stem for path in _ACCELERATORS.glob("*.toml")))
 
 
 def load_system(name_or_path: str | Path) -> System:
@@ -68,7 +58,7 @@ def load_system(name_or_path: str | Path) -> System:
     text = str(name_or_path)
     path = _FOLDER / f"{text}.toml" if text in system_names() else Path(text)
     try:
-        return _system(_content(path))
+        return _system(read_table(path), path.parent)
     except FileNotFoundError:
         near = get_close_matches(text.lower(), system_names(), n=1)
         raise UsageError(
@@ -80,22 +70,29 @@ def load_system(name_or_path: str | Path) -> System:
         raise UsageError(f"{path}: {error}") from None
 
 
-def _content(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_BYTES + 1)
-        if len(content) > _MAX_BYTES:
-            raise UsageError(f"{path}: too large for a system description")
-        return tomllib.loads(content.decode("utf-8"))
-    except FileNotFoundError:
-        raise
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from error
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise UsageError(f"{path}: is not TOML: {error}") from error
+def whole_description(name_or_path: str) -> str:
+    """A system's description as written, with the accelerator's own in place of its name.
+
+    Raises:
+        UsageError: an accelerator that cannot be read.
+    """
+    ours = name_or_path in system_names()
+    path = _FOLDER / f"{name_or_path}.toml" if ours else Path(name_or_path)
+    text = path.read_text(encoding="utf-8")
+    accelerator = read_table(path)["accelerator"]
+    if not isinstance(accelerator, str):
+        return text
+    table = accelerator_file(accelerator, path.parent).read_text(encoding="utf-8")
+    inside = "[accelerator]\n" + re.sub(
+        r"^(\[\[?)(?=\w)", r"\1accelerator.", table, flags=re.MULTILINE
+    )
+    # Tables end where the next one begins: it goes in front of the first.
+    stated = re.compile(rf"^accelerator\s*=\s*(['\"]){re.escape(accelerator)}\1.*\n", re.MULTILINE)
+    head, network, tail = stated.sub("", text, count=1).partition("[[network]]")
+    return f"{head}{inside}\n{network}{tail}"
 
 
-def _system(content: dict[str, Any]) -> System:
+def _system(content: dict[str, Any], folder: Path) -> System:
     stated: list[Stated] = []
     table = Description(content, "", stated)
     accelerator = table.take("accelerator")
@@ -105,7 +102,7 @@ def _system(content: dict[str, Any]) -> System:
     system = System(
         name=table.text("name"),
         description=table.text("description"),
-        accelerator=_accelerator(accelerator),
+        accelerator=accelerator_of(accelerator, folder),
         network=tuple(
             _tier(Description(tier, f"network[{i}]", stated)) for i, tier in enumerate(tiers)
         ),
@@ -118,74 +115,6 @@ def _system(content: dict[str, Any]) -> System:
     if sizes[-1] != 0 or 0 in sizes[:-1] or sizes[:-1] != sorted(set(sizes[:-1])):
         raise Unfit(f"network sizes must grow and end with 0 (any number), they are {sizes}")
     return system
-
-
-def _accelerator(content: Any) -> Accelerator:
-    if isinstance(content, str):
-        names = accelerator_names()
-        if content not in names:
-            known = ", ".join(names)
-            raise Unfit(f"accelerator {content!r} is unknown (a table or one of {known})")
-        content = _content(_ACCELERATORS / f"{content}.toml")
-    stated: list[Stated] = []
-    table = Description(content, "accelerator", stated)
-    accelerator = Accelerator(
-        name=table.text("name"),
-        memory_bytes=int(table.quantity("memory", "bytes")),
-        memory_bandwidth=table.quantity("memory_bandwidth", "bytes/s"),
-        launch_overhead=table.quantity("launch_overhead", "seconds", zero=True),
-        transcendental=table.quantity("transcendental", "operations/s"),
-        matmul=_rates(table.table("matmul")),
-        vector=_rates(table.table("vector")),
-        kernel=_kernel(table.table("kernel")),
-        stated=tuple(stated),
-    )
-    table.done()
-    return accelerator
-
-
-def _kernel(table: Description) -> KernelModel:
-    attention = table.share("attention_efficiency", 1.0)
-    kernel = KernelModel(
-        units=table.count("units"),
-        tiles=_tiles(table),
-        k_step=table.count("k_step"),
-        matmul_efficiency=table.share("matmul_efficiency"),
-        memory_efficiency=table.share("memory_efficiency"),
-        latency=table.quantity("latency", "seconds", zero=True),
-        attention_efficiency=attention,
-        eager_attention_efficiency=table.share("eager_attention_efficiency", attention),
-        beside_communication=table.share("beside_communication", 1.0),
-    )
-    table.done()
-    return kernel
-
-
-def _tiles(table: Description) -> tuple[Tile, ...]:
-    listed = table.figure("tiles")
-    if not isinstance(listed, list) or not listed or not all(map(_is_tile, listed)):
-        raise Unfit(f"{table.where}tiles must be a list of [m, n, efficiency between 0 and 1]")
-    return tuple(Tile(m, n, float(share)) for m, n, share in listed)
-
-
-def _is_tile(item: Any) -> bool:
-    if not isinstance(item, list) or [type(part) for part in item[:2]] != [int, int]:
-        return False
-    sizes, share = item[:2], item[2:]
-    fits = len(share) == 1 and type(share[0]) in (int, float) and 0 < share[0] <= 1
-    return fits and all(0 < size < 1 << 20 for size in sizes)
-
-
-def _rates(table: Description) -> dict[str, float]:
-    for key in table.entries():
-        if key not in _RATED:
-            near = get_close_matches(key, sorted(_RATED), n=1)
-            meant = f"; did you mean {near[0]}?" if near else ""
-            raise Unfit(f"{table.where}{key} is not an element type{meant}")
-    rates = {key: table.quantity(key, "operations/s") for key in table.entries()}
-    if "f32" not in rates:
-        raise Unfit(f"{table.where}f32 is missing (it stands in for types that are not listed)")
-    return rates
 
 
 def _tier(table: Description) -> Tier:

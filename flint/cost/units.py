@@ -22,6 +22,7 @@ _UNITS: Final = {
     "FLOP/s": ("operations/s", Decimal(1)),
     "OP/s": ("operations/s", Decimal(1)),
     "s": ("seconds", Decimal(1)),
+    "Hz": ("hertz", Decimal(1)),
 }
 _PREFIXES: Final = {
     prefix: Decimal(size)
@@ -36,16 +37,17 @@ _EXAMPLES: Final = {
     "bytes/s": "3.35 TB/s or 400 Gb/s",
     "operations/s": "989.4 TFLOP/s",
     "seconds": "0.9 us",
+    "hertz": "1.05 GHz",
 }
 _FORM: Final = re.compile(r"\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*([A-Za-z/]*)\s*")
 
 
 def parse(text: object, measures: str) -> float:
-    """A quantity in bytes, bytes/s, operations/s or seconds.
+    """A quantity in bytes, bytes/s, operations/s, seconds or hertz.
 
     Args:
         text: what stands in the description.
-        measures: what it must be, one of these four.
+        measures: what it must be, one of these five.
 
     Raises:
         ValueError: no such quantity; the message says what was expected.

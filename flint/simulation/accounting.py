@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.cost.classes import KERNELS, kernel_classes
 from flint.cost.hardware import System
 from flint.cost.roofline import rate_table
 from flint.execution.forms import bytes_of
@@ -26,7 +27,6 @@ from flint.graph.stated import UNKNOWN, unstated_traffic, unstated_work
 from flint.graph.work import Unit
 from flint.mesh.ragged import row_of_entry
 from flint.simulation.actors import ActorInfo, Actors
-from flint.simulation.classes import KERNELS, kernel_classes
 from flint.simulation.durations import TICKS_PER_SECOND
 from flint.simulation.loop_shortening import Repeat
 from flint.simulation.machine import Run

@@ -14,11 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from flint import registry
 from flint.cost.collectives import check_algorithm
+from flint.cost.estimators import estimator as estimator_of
 from flint.cost.fitting import fit
 from flint.cost.hardware import System
-from flint.cost.kernels import kernel_seconds
-from flint.cost.measured import Estimator, Measured, read_measured
+from flint.cost.kernels import Estimator
+from flint.cost.measured import Measured, read_measured
 from flint.cost.prices import Prices
 from flint.cost.systems import load_system
 from flint.execution.chains import CommunicationOrder, as_communication_order
@@ -75,20 +77,27 @@ def setting(
     system: str | System,
     algorithm: str | None = None,
     kernels: Estimator | str | Path | None = None,
+    estimator: str = "kernel",
 ) -> Setting:
     """A system for so many devices, and what things cost there; arguments as of ``simulate``.
 
     Raises:
-        UsageError: unknown system or algorithm, a mesh that does not map, no such table.
+        UsageError: unknown system, algorithm or estimator, a mesh that does not map, no such table.
     """
     described = system if isinstance(system, System) else load_system(system)
     fitted, notes = fit(described, devices)
     check_algorithm(algorithm)
     if described.without:
         notes.append(f"{described.name} is taken without {', '.join(described.without)}")
-    estimator = read_measured(Path(kernels)) if isinstance(kernels, str | Path) else kernels
-    costs = Costs(Prices(fitted, algorithm, estimator or kernel_seconds))
-    measured = estimator if isinstance(estimator, Measured) else None
+    modelled = estimator_of(estimator)
+    if estimator != "kernel":
+        notes.append(f"kernels are timed by the estimator {estimator}")
+    if isinstance(kernels, str | Path):
+        path = Path(kernels)
+        read = registry.converter("scale-sim-report") if path.is_dir() else read_measured
+        kernels = read(path, modelled)
+    costs = Costs(Prices(fitted, algorithm, kernels or modelled))
+    measured = kernels if isinstance(kernels, Measured) else None
     return Setting(described.name, fitted, costs, tuple(notes), measured)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.cost.hardware import System
-from flint.cost.measured import Estimator
+from flint.cost.kernels import Estimator
 from flint.errors import FlintError
 from flint.execution.node_types import NodeType
 from flint.graph.graph import Ints, NodeKind, WorkloadGraph
@@ -125,6 +125,7 @@ def record(
     granularity: str = "kernel",
     algorithm: str | None = None,
     kernels: Estimator | str | Path | None = None,
+    estimator: str = "kernel",
     passes: Iterable[str | Chosen] = (),
     fused_attention: bool = True,
     communication_order: str | None = None,
@@ -140,7 +141,7 @@ def record(
         FlintError: too many nodes, ranks that wait for each other for ever (``simulate`` says
             where).
     """
-    on = setting(workload.mesh.size, system, algorithm, kernels)
+    on = setting(workload.mesh.size, system, algorithm, kernels, estimator)
     fitted, costs = on.system, on.costs
     chosen = parse_passes(passes)
     graphs = prepare(workload, granularity, chosen, fused_attention=fused_attention).graphs

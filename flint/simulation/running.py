@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from flint.cost.hardware import System
-from flint.cost.measured import Estimator
+from flint.cost.kernels import Estimator
 from flint.errors import FlintError, UsageError
 from flint.execution.chains import CommunicationOrder
 from flint.graph.communication import UPPER_BOUND
@@ -45,6 +45,7 @@ def simulate(
     granularity: str = "kernel",
     algorithm: str | None = None,
     kernels: Estimator | str | Path | None = None,
+    estimator: str = "kernel",
     passes: Iterable[str | Chosen] = (),
     fused_attention: bool = True,
     communication_order: str | None = None,
@@ -56,8 +57,11 @@ def simulate(
         system: the cluster, by name, as a TOML file or loaded.
         granularity: "op", "kernel" or "region", as in execution traces.
         algorithm: how collectives run; by default the cheapest way that the network allows.
-        kernels: measured durations as a CSV file (see ``flint.cost.measured``), or any function of
-            a graph and a system that gives seconds per node; by default ``flint.cost.kernels``.
+        kernels: measured durations as a CSV file (see ``flint.cost.measured``) or as a folder with
+            a report of SCALE-Sim (see ``flint.converters.scale_sim``), or any function of a graph
+            and a system that gives seconds per node; by default the estimator's.
+        estimator: what times the kernels that were not measured, by name (see
+            ``flint.cost.estimators``).
         passes: what-if passes (see ``flint.passes.what_if``), after the granularity's.
         fused_attention: attention that a partitioned program spells out runs as the fused kernel
             that training uses (see ``flint.passes.attention``); not at granularity "op".
@@ -66,8 +70,8 @@ def simulate(
             by default the second for what PyTorch issued, the first for compiled programs.
 
     Raises:
-        UsageError: unknown system, granularity, algorithm, pass or order, a program that is not
-            partitioned, a mesh that does not map on the system.
+        UsageError: unknown system, granularity, algorithm, estimator, pass or order, a program
+            that is not partitioned, a mesh that does not map on the system.
         FlintError: a graph without any work, ranks that wait for each other for ever.
     """
     if workload.level == Level.LOGICAL:
@@ -76,7 +80,7 @@ def simulate(
             "simulating needs the per-device program that XLA's partitioner makes of it"
         )
     order = order_of(workload, communication_order)
-    on = setting(workload.mesh.size, system, algorithm, kernels)
+    on = setting(workload.mesh.size, system, algorithm, kernels, estimator)
     fitted = on.system
     chosen = parse_passes(passes)
     prepared = prepare(workload, granularity, chosen, fused_attention=fused_attention)

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from flint.cost.systems import system_names
+from flint.cost.systems import system_names, whole_description
 from flint.errors import FlintError, UsageError
 from flint.host.environment import installing
 from flint.sweeps import commands, packing, ray_node, sources
@@ -101,7 +101,7 @@ class OnRay:
                 self._packed[point.workload] = self._ray.put(packing.pack(point.workload, ("et",)))
             packed = self._packed[point.workload]
         named = point.system in system_names()
-        text = None if named else Path(point.system).read_text()
+        text = None if named else whole_description(point.system)
 
         def command(inputs: Path, output: Path) -> list[str]:
             system = point.system

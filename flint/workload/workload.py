@@ -143,6 +143,13 @@ class Workload:
         frame: Callable[..., Any] = registry.converter("communications-frame")
         return frame(self, program=program, granularity=granularity)
 
+    def write_scale_sim(
+        self, folder: str | Path, system: str | System, granularity: str = "kernel"
+    ) -> int:
+        """Its products as SCALE-Sim's files (see ``flint.converters.scale_sim.write``)."""
+        write: Callable[..., int] = registry.converter("scale-sim")
+        return write(self, Path(folder), system, granularity)
+
     def program(self, name: str | None = None) -> Program:
         """A program by name; the only one without a name.
 

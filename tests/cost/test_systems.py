@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flint.cost import systems
+from flint.cost import accelerators, systems
 from flint.cost.systems import load_system, system_names
 from flint.cost.units import parse
 from flint.errors import UsageError
 
 _SYSTEM = (systems._FOLDER / "dgx-h100.toml").read_text()
-_ACCELERATOR = (systems._ACCELERATORS / "h100-sxm.toml").read_text()
+_ACCELERATOR = (accelerators._FOLDER / "h100-sxm.toml").read_text()
 
 
 @pytest.mark.parametrize("name", system_names())

@@ -13,12 +13,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.cost.kernels import is_attention
-from flint.graph.graph import WorkloadGraph
+from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.work import Role, Unit
 from flint.mesh.ragged import row_of_entry
 from flint.observed.classes import OpClass, aten_class
 
+#: What kernels of attention are called, in any framework.
+_ATTENTION: Final = ("attention", "fmha", "flash", "sdpa")
 KERNELS: Final = ("matmul", "attention", "reduction", "elementwise", "movement", "other")
 _BY_ROLE: Final = {
     Role.REDUCTION: "reduction",
@@ -51,6 +52,19 @@ def kernel_classes(graph: WorkloadGraph) -> NDArray[np.int64]:
     multiplies[owner[graph.work_unit == Unit.MATMUL]] = True
     found[multiplies] = KERNELS.index("matmul")
     found[is_attention(graph)] = KERNELS.index("attention")
+    return found
+
+
+def is_attention(graph: WorkloadGraph) -> NDArray[np.bool_]:
+    """Which nodes are fused attention kernels, by what these are called in any framework."""
+    return named(graph, _ATTENTION)
+
+
+def named(graph: WorkloadGraph, words: tuple[str, ...]) -> NDArray[np.bool_]:
+    """Which kernels have one of these words in their op's name, shape [nodes]."""
+    ops = [any(word in name.lower() for word in words) for name in graph.tables.ops]
+    found: NDArray[np.bool_] = np.array(ops or [False])[graph.op]
+    found &= graph.kind == NodeKind.COMPUTE
     return found
 
 

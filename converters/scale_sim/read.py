@@ -1,0 +1,97 @@
+"""SCALE-Sim's report as measured durations of a workload's kernels.
+
+The idea: ``COMPUTE_REPORT.csv`` has a line of cycles per layer; the folder's ``kernels.json`` says
+which kernels are made of which layers, on how many arrays and at which clock.
+
+    seconds of a kernel = sum over its layers of count * cycles / clock / arrays
+
+    simulate(workload, "tpu-v4-pod", kernels=read_report(Path("scale")))
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from flint.converters.scale_sim.write import FORMAT
+from flint.cost.kernels import Estimator, kernel_seconds
+from flint.cost.measured import Measured
+from flint.errors import UsageError
+
+REPORT: Final = "COMPUTE_REPORT.csv"
+
+
+def read_report(folder: Path, base: Estimator = kernel_seconds) -> Measured:
+    """Durations of the kernels of a folder that ``write_scale_sim`` wrote and SCALE-Sim ran.
+
+    The report is the only one in the folder or below it (SCALE-Sim writes into a folder of its
+    run's name).
+
+    Args:
+        folder: where both are.
+        base: of kernels that are not in the report.
+
+    Raises:
+        UsageError: a file is missing, damaged, or of other layers.
+    """
+    document = _kernels(folder / "kernels.json")
+    cycles = _cycles(_report(folder), document["layers"])
+    second = document["clock"] * document["arrays"]
+    table = {
+        (kernel["op"], kernel["operands"], kernel["results"]): sum(
+            count * cycles[layer] for layer, count in kernel["layers"]
+        )
+        / second
+        for kernel in document["kernels"]
+    }
+    return Measured(table, base)
+
+
+def _kernels(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"{path}: cannot be read ({error}); flint inspect --scale-sim writes it"
+        ) from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise UsageError(
+            f"{path}: is not of the form {FORMAT!r}; flint inspect --scale-sim writes it"
+        )
+    return document
+
+
+def _report(folder: Path) -> Path:
+    found = sorted(folder.rglob(REPORT))
+    if len(found) != 1:
+        what = "no" if not found else f"{len(found)} files"
+        raise UsageError(
+            f"{folder}: {what} {REPORT} in it or below: run SCALE-Sim once, with -p {folder}"
+        )
+    return found[0]
+
+
+def _cycles(path: Path, layers: int) -> list[int]:
+    """Cycles per layer."""
+    with path.open(newline="", encoding="utf-8") as file:
+        lines = list(csv.reader(file))
+    columns = [name.strip() for name in lines[0]] if lines else []
+    if columns[:1] != ["LayerID"] or "Total Cycles" not in columns:
+        raise UsageError(f"{path}: is no compute report of SCALE-Sim (LayerID, Total Cycles, ...)")
+    column = columns.index("Total Cycles")
+    found: list[int] = []
+    for number, line in enumerate(lines[1:], 2):
+        try:
+            layer, cycles = int(line[0]), float(line[column])
+            if layer != len(found) or not 0 <= cycles < float("inf"):
+                raise ValueError
+        except (ValueError, IndexError):
+            raise UsageError(
+                f"{path}:{number}: expected layer {len(found)} and its cycles"
+            ) from None
+        found.append(round(cycles))
+    if len(found) != layers:
+        raise UsageError(f"{path}: has {len(found)} layers, gemm.csv beside it has {layers}")
+    return found

@@ -1,0 +1,168 @@
+"""Accelerators: descriptions of single devices, as data files or tables of a system's.
+
+The idea: a device is described once and shared by the systems that have it.  Ours are named
+(``h100-sxm``); a user's is a TOML file of the same form, which a system names by its path.
+
+    load_accelerator("tpu-v4").systolic.rows         # 128
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+from flint.cost.description import Description, Stated, Unfit, read_table
+from flint.cost.hardware import (
+    DATAFLOWS,
+    Accelerator,
+    KernelModel,
+    Scratchpads,
+    SystolicArray,
+    Tile,
+)
+from flint.errors import UsageError
+from flint.graph.tensor_types import DTYPES
+
+#: Element types that a rate can be given for: a program's, narrow floats of any format, and TF32,
+#: which is how f32 is computed.
+RATED: Final = frozenset((*DTYPES, "f8", "f6", "f4", "tf32"))
+
+_FOLDER: Final = Path(__file__).with_name("accelerators")
+
+
+def accelerator_names() -> tuple[str, ...]:
+    """The accelerators that a system description can name."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
+
+
+def accelerator_file(name_or_path: str, folder: Path = Path()) -> Path:
+    """The file of an accelerator: ours by name, else a path.
+
+    Args:
+        name_or_path: what was given.
+        folder: paths are relative to it.
+
+    Raises:
+        UsageError: there is no such accelerator.
+    """
+    if name_or_path in accelerator_names():
+        return _FOLDER / f"{name_or_path}.toml"
+    path = folder / name_or_path
+    if path.suffix != ".toml" or not path.is_file():
+        known = ", ".join(accelerator_names())
+        raise UsageError(
+            f"accelerator {name_or_path!r} is unknown (a table, a TOML file or one of {known})"
+        )
+    return path
+
+
+def load_accelerator(name_or_path: str | Path) -> Accelerator:
+    """An accelerator by name, or from a TOML file.
+
+    Raises:
+        UsageError: no such name or file, or a file that does not describe an accelerator.
+    """
+    path = accelerator_file(str(name_or_path))
+    try:
+        return accelerator_of(read_table(path), path.parent)
+    except Unfit as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def accelerator_of(content: Any, folder: Path) -> Accelerator:
+    """The accelerator of a system: its table, its name, or its file's path in ``folder``.
+
+    Raises:
+        Unfit: it lacks something.
+        UsageError: its file cannot be read.
+    """
+    if isinstance(content, str):
+        try:
+            content = read_table(accelerator_file(content, folder))
+        except UsageError as error:
+            raise Unfit(str(error)) from None
+    stated: list[Stated] = []
+    table = Description(content, "accelerator", stated)
+    accelerator = Accelerator(
+        name=table.text("name"),
+        memory_bytes=int(table.quantity("memory", "bytes")),
+        memory_bandwidth=table.quantity("memory_bandwidth", "bytes/s"),
+        launch_overhead=table.quantity("launch_overhead", "seconds", zero=True),
+        transcendental=table.quantity("transcendental", "operations/s"),
+        matmul=_rates(table.table("matmul")),
+        vector=_rates(table.table("vector")),
+        kernel=_kernel(table.table("kernel")),
+        systolic=_systolic(table.table("systolic")) if "systolic" in table.entries() else None,
+        stated=tuple(stated),
+    )
+    table.done()
+    return accelerator
+
+
+def _kernel(table: Description) -> KernelModel:
+    attention = table.share("attention_efficiency", 1.0)
+    kernel = KernelModel(
+        units=table.count("units"),
+        tiles=_tiles(table),
+        k_step=table.count("k_step"),
+        matmul_efficiency=table.share("matmul_efficiency"),
+        memory_efficiency=table.share("memory_efficiency"),
+        latency=table.quantity("latency", "seconds", zero=True),
+        attention_efficiency=attention,
+        eager_attention_efficiency=table.share("eager_attention_efficiency", attention),
+        beside_communication=table.share("beside_communication", 1.0),
+    )
+    table.done()
+    return kernel
+
+
+def _systolic(table: Description) -> SystolicArray:
+    array = SystolicArray(
+        rows=table.count("rows"),
+        columns=table.count("columns"),
+        arrays=table.count("arrays", 1),
+        clock=table.quantity("clock", "hertz"),
+        dataflow=table.choice("dataflow", DATAFLOWS),
+        memory=_scratchpads(table.table("memory")) if "memory" in table.entries() else None,
+    )
+    table.done()
+    return array
+
+
+def _scratchpads(table: Description) -> Scratchpads:
+    memory = Scratchpads(
+        ifmap=int(table.quantity("ifmap", "bytes")),
+        filter=int(table.quantity("filter", "bytes")),
+        ofmap=int(table.quantity("ofmap", "bytes")),
+        bandwidth=table.quantity("bandwidth", "bytes/s"),
+    )
+    table.done()
+    return memory
+
+
+def _tiles(table: Description) -> tuple[Tile, ...]:
+    listed = table.figure("tiles")
+    if not isinstance(listed, list) or not listed or not all(map(_is_tile, listed)):
+        raise Unfit(f"{table.where}tiles must be a list of [m, n, efficiency between 0 and 1]")
+    return tuple(Tile(m, n, float(share)) for m, n, share in listed)
+
+
+def _is_tile(item: Any) -> bool:
+    if not isinstance(item, list) or [type(part) for part in item[:2]] != [int, int]:
+        return False
+    sizes, share = item[:2], item[2:]
+    fits = len(share) == 1 and type(share[0]) in (int, float) and 0 < share[0] <= 1
+    return fits and all(0 < size < 1 << 20 for size in sizes)
+
+
+def _rates(table: Description) -> dict[str, float]:
+    for key in table.entries():
+        if key not in RATED:
+            near = get_close_matches(key, sorted(RATED), n=1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise Unfit(f"{table.where}{key} is not an element type{meant}")
+    rates = {key: table.quantity(key, "operations/s") for key in table.entries()}
+    if "f32" not in rates:
+        raise Unfit(f"{table.where}f32 is missing (it stands in for types that are not listed)")
+    return rates

@@ -1,0 +1,33 @@
+"""Estimators by name: what can say how long kernels take.
+
+The idea: a simulation asks one function for the seconds of a graph's nodes.  Ours are a table;
+measured durations stand in front of any of them.
+
+    estimator("systolic")(graph, load_system("tpu-v4-pod"))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from flint.cost.kernels import Estimator, kernel_seconds
+from flint.cost.systolic import systolic_seconds
+from flint.errors import UsageError
+
+#: Name -> seconds of a graph's nodes on a system.
+ESTIMATORS: Final[Mapping[str, Estimator]] = {
+    "kernel": kernel_seconds,
+    "systolic": systolic_seconds,
+}
+
+
+def estimator(name: str) -> Estimator:
+    """The estimator of that name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name not in ESTIMATORS:
+        raise UsageError(f"no estimator is called {name!r}; there are: {', '.join(ESTIMATORS)}")
+    return ESTIMATORS[name]
