@@ -189,10 +189,11 @@ def _recurrent(base: str, shapes: list[tuple[int, ...]]) -> tuple[Gemm, ...] | N
     if [len(shape) for shape in shapes] != [3, 2, 2] or math.prod(shapes[0][:2]) > _MAX_TENSORS:
         return None
     (steps, rows, _), *weights = shapes
-    if not base.endswith("backward"):
-        return tuple((1, rows, *weight) for weight in weights) * steps
-    of_weights = tuple((1, gates, inputs, rows) for gates, inputs in weights)
-    return (of_weights + tuple((1, rows, inputs, gates) for gates, inputs in weights)) * steps
+    found: list[Gemm] = []
+    for gates, inputs in weights:
+        of_gradients = (1, gates, inputs, rows), (1, rows, inputs, gates)
+        found += of_gradients if base.endswith("backward") else [(1, rows, gates, inputs)]
+    return tuple(found) * steps
 
 
 def comms_facts(args: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]) -> OpFacts | None:
