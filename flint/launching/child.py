@@ -22,6 +22,7 @@ from flint.errors import FlintError, UsageError
 from flint.host.imports import after_import
 from flint.host.readable import counted
 from flint.host.tasks import leave_error
+from flint.launching.followed import followed_imports
 from flint.launching.hooks import Hooks, found, hooks
 from flint.launching.outside import kept_inside
 from flint.launching.program import ProgramRequest
@@ -54,10 +55,10 @@ def be_program(request: ProgramRequest, rank: int, folder: Path) -> NoReturn:
 
     every = hooks()
     for hook in every.values():
-        hook.prepare(request)
+        hook.prepare(request, rank)
     calls = {name: functools.partial(begin, name, hook) for name, hook in every.items()}
     ended = "ended"
-    with kept_inside(request.allow), after_import(calls):
+    with kept_inside(request.allow), followed_imports(), after_import(calls):
         try:
             run(request.program)
         except SystemExit as stopped:

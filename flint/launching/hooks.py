@@ -31,14 +31,14 @@ _FOUND = "found.json"
 class Hooks(Protocol):
     """A framework's module."""
 
-    def prepare(self, request: ProgramRequest) -> None:
-        """In the program's process, before it starts: what must be set before an import."""
-
-    def begin(self, request: ProgramRequest, rank: int, folder: Path) -> None:
-        """In the program's process, when the framework has been imported: watch for the step.
+    def prepare(self, request: ProgramRequest, rank: int) -> None:
+        """In the program's process, before it starts: what must be set before an import.
 
         The process is the one of this rank: 0 in the first run.
         """
+
+    def begin(self, request: ProgramRequest, rank: int, folder: Path) -> None:
+        """In the program's process, when the framework has been imported: watch for the step."""
 
     def seen(self) -> Sequence[SeenStep]:
         """In the program's process, when it has ended: the steps that were seen."""

@@ -8,7 +8,10 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+from pathlib import Path
+from types import ModuleType
 
+from flint.launching.followed import followed_code
 from flint.launching.program import Program
 
 
@@ -19,6 +22,11 @@ def run(program: Program) -> None:
     if program.is_module:
         sys.path.insert(0, os.getcwd())
         runpy.run_module(program.target, run_name="__main__", alter_sys=True)
-    else:
-        sys.path.insert(0, os.path.dirname(os.path.abspath(program.target)))
-        runpy.run_path(program.target, run_name="__main__")
+        return
+    path = os.path.abspath(program.target)
+    sys.path.insert(0, os.path.dirname(path))
+    code = followed_code(Path(path).read_bytes(), path)
+    module = ModuleType("__main__")
+    vars(module)["__file__"] = program.target
+    sys.modules["__main__"] = module
+    exec(code, vars(module))

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flint.capturing.converting import Part, workload_of_parts
-from flint.capturing.request import Request
+from flint.capturing.request import CaptureOptions, Request
 from flint.errors import FlintError, UsageError
 from flint.frontends.torch.evidence import Evidence
 from flint.frontends.torch.ranks import rank_report
@@ -26,11 +26,12 @@ from flint.frontends.torch.ranks.audit import audit, chosen, default_count
 from flint.frontends.torch.ranks.behaviours import Behaviour, behaviours
 from flint.frontends.torch.ranks.partition import Partition, unlike_questions
 from flint.frontends.torch.ranks.rank_report import RankReport
+from flint.frontends.torch.recording.recording import Recording
 from flint.host.child_processes import Limits
 from flint.host.environment import check_version
 from flint.host.readable import counted
 from flint.host.stages import stage
-from flint.host.tasks import run_all
+from flint.host.tasks import Work, run_all
 from flint.host.temporary import temporary_folder
 from flint.mesh.mesh import Mesh
 from flint.mesh.ranks import from_mask
@@ -56,27 +57,69 @@ def capture(request: Request) -> Workload:
         raise UsageError(
             f"level {request.level!s}: PyTorch runs op by op and has one level, partitioned"
         )
-    check_version("torch", KNOWN_VERSIONS)
     mesh = Mesh(request.shape, request.axes or ())
-    limits = Limits(request.options.time_limit, request.options.memory_limit)
     prepare()
+
+    def record(rank: int, folder: Path) -> None:
+        """In a child: record one rank's step and leave its module and a report."""
+        from flint.frontends.torch.session import record
+
+        recording = record(
+            request.function,
+            request.setup,
+            mesh.shape,
+            mesh.axes,
+            rank,
+            arguments=request.arguments,
+            settings=dict(request.settings),
+        )
+        leave(recording, folder, request.options.walk.strict)
+
     with temporary_folder() as folder:
-        recorder = _Recorder(request, mesh, limits, folder)
-        found, partition = behaviours(mesh.shape, recorder.sign, recorder.evidence, recorder.unseen)
-        parts = [_part(request, mesh, item, recorder.folders) for item in found]
-        digest = hashlib.sha256(b"".join(part.saved[0] for part in parts)).hexdigest()
-        before = set(recorder.folders)
-        count = request.options.audit
-        count = default_count(len(before)) if count is None else count
-        audited = chosen(mesh.size, before, count, f"{digest} {mesh.shape}".encode())
-        audit(found, audited, recorder.sign, recorder.difference)
-        warnings = recorder.warnings(partition, [item.representative for item in found])
+        ranks = RecordedRanks(record, mesh, limits_of(request.options), folder)
+        return workload_of(ranks, request.name, request.options)
+
+
+def limits_of(options: CaptureOptions) -> Limits:
+    """What a child that records a rank may take."""
+    return Limits(options.time_limit, options.memory_limit)
+
+
+def leave(recording: Recording, folder: Path, strict: bool) -> None:
+    """In a child: leave a rank's module, and a report of it."""
+    from flint.frontends.torch.emission import emitted
+
+    made = emitted(recording, strict=strict)
+    (folder / _MODULE).write_bytes(made.data)
+    rank_report.write(folder, recording, Counter(recording.warnings) + Counter(made.warnings))
+
+
+def workload_of(ranks: RecordedRanks, name: str, options: CaptureOptions) -> Workload:
+    """The workload of a step, after recording as many ranks as it takes to know all.
+
+    Args:
+        ranks: records them.
+        name: what messages call the step.
+        options: of the capture.
+
+    Raises:
+        FlintError: what a rank raised, or ranks whose differences follow no pattern.
+    """
+    mesh = ranks.mesh
+    found, partition = behaviours(mesh.shape, ranks.sign, ranks.evidence, ranks.unseen)
+    parts = [_part(name, options, mesh, item, ranks.folders) for item in found]
+    digest = hashlib.sha256(b"".join(part.saved[0] for part in parts)).hexdigest()
+    before = set(ranks.folders)
+    count = default_count(len(before)) if options.audit is None else options.audit
+    audited = chosen(mesh.size, before, count, f"{digest} {mesh.shape}".encode())
+    audit(found, audited, ranks.sign, ranks.difference)
+    warnings = ranks.warnings(partition, [item.representative for item in found])
     return workload_of_parts(
         parts,
         mesh,
-        options=request.options.walk,
+        options=options.walk,
         source={
-            "function": request.name,
+            "function": name,
             "framework": "torch",
             "ranks recorded": _listed(before, mesh.size),
             "ranks audited": _listed(audited, mesh.size),
@@ -87,22 +130,31 @@ def capture(request: Request) -> Workload:
 
 
 def prepare() -> None:
-    """Import once what every child needs, which takes longer than recording a small step."""
+    """Import once what every child needs, which takes longer than recording a small step.
+
+    Raises:
+        FlintError: another version of torch than those that are known.
+    """
+    check_version("torch", KNOWN_VERSIONS)
     for name, frontend in SPARES.items():
         if frontend == "torch":
             importlib.import_module(name)
 
 
 @dataclass(frozen=True, slots=True)
-class _Recorder:
+class RecordedRanks:
     """Records ranks, each in a child.
 
     Attributes:
+        record: called in a child with a rank and a folder, in which it leaves what ``leave`` does.
+        mesh: that the ranks are in.
+        limits: of a child.
+        place: for the folders of the children.
         folders: rank -> what its child left.
         reports: rank -> what it tells.
     """
 
-    request: Request
+    record: Work
     mesh: Mesh
     limits: Limits
     place: Path
@@ -115,9 +167,13 @@ class _Recorder:
         if new:
             done = len(self.folders)
             stage(f"recording {counted(len(new), 'rank')}, {done:,} done before")
-            self.folders.update(run_all(self._record, new, self.place, self.limits))
-            self.reports.update({rank: rank_report.read(self.folders[rank]) for rank in new})
+            self.folders.update(run_all(self.record, new, self.place, self.limits))
+            self.read(new)
         return {rank: self.reports[rank].signature for rank in ranks}
+
+    def read(self, ranks: Iterable[int]) -> None:
+        """Read the reports of ranks that have been recorded."""
+        self.reports.update({rank: rank_report.read(self.folders[rank]) for rank in ranks})
 
     def evidence(self) -> Iterator[Evidence]:
         """What the ranks recorded so far tell of differences among ranks."""
@@ -157,25 +213,6 @@ class _Recorder:
             ] = 1
         return found
 
-    def _record(self, rank: int, folder: Path) -> None:
-        """In a child: record one rank's step and leave its module and a report."""
-        from flint.frontends.torch.emission import emitted
-        from flint.frontends.torch.session import record
-
-        request = self.request
-        recording = record(
-            request.function,
-            request.setup,
-            self.mesh.shape,
-            self.mesh.axes,
-            rank,
-            arguments=request.arguments,
-            settings=dict(request.settings),
-        )
-        made = emitted(recording, strict=request.options.walk.strict)
-        (folder / _MODULE).write_bytes(made.data)
-        rank_report.write(folder, recording, Counter(recording.warnings) + Counter(made.warnings))
-
 
 def _listed(ranks: Iterable[int], world: int) -> str:
     """A few of some ranks: "0, 1, 7 of 64"."""
@@ -186,13 +223,15 @@ def _listed(ranks: Iterable[int], world: int) -> str:
     return f"{', '.join(map(str, shown[:8]))}{more} of {world}"
 
 
-def _part(request: Request, mesh: Mesh, item: Behaviour, recorded: dict[int, Path]) -> Part:
+def _part(
+    name: str, options: CaptureOptions, mesh: Mesh, item: Behaviour, recorded: dict[int, Path]
+) -> Part:
     """The program of ranks that do the same."""
     data = (recorded[item.representative] / _MODULE).read_bytes()
-    module = read_mlir(data, f"{request.name} (rank {item.representative})")
+    module = read_mlir(data, f"{name} (rank {item.representative})")
     if module.num_partitions != math.prod(mesh.shape):
         raise FlintError(
             f"rank {item.representative} was recorded for {module.num_partitions} ranks"
         )
-    walked = walk(module, mesh, request.options.walk)
+    walked = walk(module, mesh, options.walk)
     return Part(walked, module, from_mask(item.ranks), (data, ".mlirbc"))

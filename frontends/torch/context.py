@@ -21,7 +21,7 @@ class Capture:
     """One rank's capture.
 
     Attributes:
-        shape: devices per mesh axis.
+        shape: devices per mesh axis; of a whole program, as far as it has made meshes and groups.
         per_host: ranks per host.
         routing: how choices spread over experts.
         fake_mode: the FakeTensorMode that it runs in.
@@ -29,10 +29,14 @@ class Capture:
         tell_stage: called with a pipeline stage and what reaches it from this rank.
         assumed: what has been assumed: text -> how often.
         known_values: tensor -> what is known of its value.
+        batches: tensors of the device that were copied from real ones of the host.
         evidence: what tells ranks apart.
         groups_made: place in the program -> ranks of the groups that it makes there, in order.
         groups_known: name of a process group -> who is where in the groups of its kind.
         shards_noted: placements of distributed tensors that have been looked at.
+        begins_group: the program itself begins the process group; else it is there from the start.
+        rank: of this process, where the program begins the group.
+        strict_values: an unknown integer that is read is an error, not 1.
         watch: called with what ops take that are no plain tensors.
         unseen: where the own rank was read without its questions being seen.
         backends: name of a process group -> the backend that was asked for; "" is the default
@@ -49,10 +53,14 @@ class Capture:
     tell_stage: Callable[[int, Any], None] | None = None
     assumed: Counter[str] = field(default_factory=Counter)
     known_values: Any = field(default_factory=WeakTensorKeyDictionary)
+    batches: Any = field(default_factory=WeakTensorKeyDictionary)
     evidence: Gathered = field(default_factory=Gathered)
     groups_made: dict[str, dict[tuple[int, ...], None]] = field(default_factory=dict)
     groups_known: dict[str, Any] = field(default_factory=dict)
     shards_noted: dict[Any, Any] = field(default_factory=dict)
+    begins_group: bool = False
+    rank: int = 0
+    strict_values: bool = True
     watch: Callable[[Any], None] | None = None
     unseen: set[str] = field(default_factory=set)
     backends: dict[str, str] = field(default_factory=dict)

@@ -7,33 +7,70 @@ leaves the recording and ends.  Then other ranks run, as many as it takes to kno
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flint.errors import FlintError
 from flint.launching.program import ProgramRequest, SeenStep
 from flint.workload.workload import Workload
 
+if TYPE_CHECKING:
+    from flint.frontends.torch.programs.rank import ProgramRank
 
-def prepare(request: ProgramRequest) -> None:
-    """Nothing is set before torch is imported."""
+#: The rank that this process is.
+_ranks: list[ProgramRank] = []
+
+
+def prepare(request: ProgramRequest, rank: int) -> None:
+    """Set the variables that a launcher sets."""
+    from flint.frontends.torch.cluster.environment import environment
+
+    if request.cluster.world > 1:
+        os.environ.update(environment(rank, request.cluster.world, request.cluster.per_node))
 
 
 def begin(request: ProgramRequest, rank: int, folder: Path) -> None:
     """Make this process a rank of the cluster, and watch for the step."""
-    raise FlintError("flint run is not there yet for PyTorch")
+    from flint.frontends.torch.programs.rank import ProgramRank
+
+    _ranks.append(ProgramRank(request, rank, folder))
+    _ranks[0].begin()
 
 
 def seen() -> Sequence[SeenStep]:
     """The steps that were seen."""
-    return ()
+    return _ranks[0].seen() if _ranks else ()
 
 
 def cause(error: Exception) -> Exception:
-    """The error that C++ lost on the way, if that is what it is."""
-    return error
+    """The error that C++ lost on the way, if that is what it is; with advice."""
+    from flint.frontends.torch.failures import advice, lost_error
+
+    found = lost_error(error)
+    more = advice(found)
+    if more and isinstance(found, Exception):
+        found.args = (f"{found}{more}",)
+    return found if isinstance(found, Exception) else error
 
 
 def workload(request: ProgramRequest, folder: Path, place: Path) -> Workload:
     """The workload of a recorded rank and those that it takes to know all."""
-    raise FlintError("flint run is not there yet for PyTorch")
+    from flint.frontends.torch.capturing import RecordedRanks, limits_of, prepare, workload_of
+    from flint.frontends.torch.ranks import rank_report
+    from flint.launching.child import be_program
+    from flint.mesh.mesh import Mesh
+
+    first = rank_report.read(folder)
+    if not first.mesh:
+        raise FlintError("the program was recorded without a mesh")
+    prepare()
+    axes, shape = zip(*first.mesh, strict=True)
+    ranks = RecordedRanks(
+        functools.partial(be_program, request), Mesh(shape, axes), limits_of(request.options), place
+    )
+    ranks.folders[0] = folder
+    ranks.read((0,))
+    return workload_of(ranks, request.program.name, request.options)

@@ -33,12 +33,14 @@ class RankReport:
         evidence: what it tells of differences among ranks.
         warnings: text -> count.
         unseen: where its own rank was read without its questions being seen.
+        mesh: ((axis, size), ...).
     """
 
     signature: str
     evidence: tuple[Evidence, ...]
     warnings: Mapping[str, int]
     unseen: tuple[str, ...]
+    mesh: tuple[tuple[str, int], ...]
 
 
 def write(folder: Path, recording: Recording, warnings: Mapping[str, int]) -> None:
@@ -49,6 +51,7 @@ def write(folder: Path, recording: Recording, warnings: Mapping[str, int]) -> No
         "evidence": [[item.place, item.asked, item.packed.hex()] for item in evidence],
         "warnings": dict(warnings),
         "unseen": list(recording.unseen),
+        "mesh": recording.mesh,
     }
     (folder / _REPORT).write_text(json.dumps(document), encoding="utf-8")
     ops = zip(op_signatures(recording), map(_line, recording.ops), strict=True)
@@ -66,6 +69,7 @@ def read(folder: Path) -> RankReport:
         ),
         warnings=document["warnings"],
         unseen=tuple(document["unseen"]),
+        mesh=tuple((axis, size) for axis, size in document["mesh"]),
     )
 
 

@@ -55,11 +55,17 @@ def _see(op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         return _INSTEAD[op](values, op, args, kwargs)
     result = op(*args, **kwargs)
     rule = _RULES.get(op)
+    if _is_real(result):
+        return result  # the host's own, which needs nobody to follow it
     if rule is not None:
         rule(values, op, args, kwargs, result)
-    elif values and args:
+    elif args:
         follow(values, op, args, kwargs, result)
     return result
+
+
+def _is_real(result: Any) -> bool:
+    return type(result) is torch.Tensor and result.device.type == "cpu"
 
 
 # Where values come from.

@@ -36,6 +36,20 @@ class Known:
     alike: bool = True
 
 
+def known_of(values: Any, tensor: torch.Tensor) -> Known | None:
+    """What is known of a tensor's value; a real one of the host is its own value."""
+    found: Known | None = values.get(tensor)
+    if found is None and is_whole(tensor) and tensor.numel() <= MOST:
+        return Known(tensor, alike=False)
+    return found
+
+
+def is_whole(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a real one of whole numbers on the host (of a whole program)."""
+    real = type(tensor) is torch.Tensor and tensor.device.type == "cpu"
+    return real and not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
+
+
 def value_of(tensor: torch.Tensor) -> tuple[Any, str] | None:
     """The value of a tensor of one element, and which count it follows from; None: not known."""
     known = capture().known_values.get(tensor)
@@ -66,7 +80,7 @@ def given(tensor: torch.Tensor) -> None:
 def follow(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
     """Do an op on known values where all that it takes is known; forget what it overwrites."""
     taken = [*tensors_in(args), *tensors_in(tuple(kwargs.values()))]
-    found = [values.get(item) for item in taken]
+    found = [known_of(values, item) for item in taken]
     nondeterministic = torch.Tag.nondeterministic_seeded in op.tags
     written = list(_written(op, args, kwargs))
     apart = all(_own_elements(values, tensor) for tensor in written)
@@ -113,7 +127,9 @@ def forget(values: Any, tensor: torch.Tensor) -> None:
 def _real(values: Any, item: Any) -> Any:
     """An argument with values in place of tensors, on the CPU."""
     if isinstance(item, torch.Tensor):
-        return values[item].value
+        known = known_of(values, item)
+        assert known is not None
+        return known.value
     if isinstance(item, torch.device):
         return torch.device("cpu")
     if isinstance(item, list | tuple):

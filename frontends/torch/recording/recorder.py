@@ -51,6 +51,7 @@ class Recorder:
         ops: so far.
         storages: of all tensors.
         host: storages that the host's own ops made -> where.
+        read_from_host: storages of the host's own tensors that the device read.
         groups: that have been used.
         warnings: what is left out, text -> count.
     """
@@ -71,6 +72,7 @@ class Recorder:
         self.ops: list[Op] = []
         self.storages = Storages()
         self.host: dict[int, str] = {}
+        self.read_from_host: set[int] = set()
         self.groups = communication.Groups()
         self.warnings: Counter[str] = Counter()
         self._tracker = tracker
@@ -83,14 +85,15 @@ class Recorder:
         self._flying: dict[int, int] = {}  # storage -> the functional collective that fills it
 
     def __enter__(self) -> Recorder:
-        self._mode = dispatch_mode(self._see)
+        self._mode = dispatch_mode(self.see)
         self._mode.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._mode.__exit__(*error)
 
-    def _see(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def see(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an op that is dispatched, and record it; a dispatch mode's handler."""
         for kind in types:
             if kind not in _PLAIN:
                 return NotImplemented  # DTensor and its like first become what they are made of
@@ -99,13 +102,13 @@ class Recorder:
             return func(*args, **kwargs)
         parts = self._instead.get(func) or parts_of(func, self._backend)
         if parts is not None:
-            with dispatch_mode(self._see):
+            with dispatch_mode(self.see):
                 return parts(*args, **kwargs)
         preserved = capture().preserved_gradients
         if preserved and rule.name == "aten.copy_.default":
             instead = preserved.get(args[0].untyped_storage()._cdata)
             if instead is not None:
-                with dispatch_mode(self._see):
+                with dispatch_mode(self.see):
                     instead()
                 return args[0]
         if func in inplace_gradients.IN_PLACE and self._fills_new_zeros(args[0]):
@@ -171,6 +174,8 @@ class Recorder:
             storages.expose(item)
             if item.device.type == "cpu" != self._device:
                 storages.keep_value(item)
+                if type(item) is torch.Tensor:
+                    self.read_from_host.add(storages.number(item))
         made = [extent_of(storages.view(item), item) for item in fresh]
         number, stream, after = self._issue(message, reads, writes, made)
         for view, where in zip(views, writes, strict=True):
@@ -245,7 +250,8 @@ class Recorder:
             number = self.storages.number(item)
             if number not in known:
                 self.host[number] = at
-                if self._device != "cpu" and item.numel() > 1 and item.is_floating_point():
+                left_out = isinstance(item, FakeTensor) and item.numel() > 1  # real: host work
+                if self._device != "cpu" and left_out and item.is_floating_point():
                     self.warnings[f"computed on the CPU at {at}, not on the device: left out"] += 1
 
     def _read_value(self, tensor: torch.Tensor) -> None:

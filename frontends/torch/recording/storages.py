@@ -15,6 +15,9 @@ import torch
 from flint.frontends.torch.recording.hazards import Extent, extent
 from flint.frontends.torch.recording.recording import View
 
+#: Larger real tensors of the host are data.
+_MOST_BYTES = 256
+
 
 class Storages:
     """The storages that a step touches.
@@ -97,7 +100,8 @@ class Storages:
 
     def keep_value(self, tensor: torch.Tensor) -> None:
         """Remember what the host knows of a tensor that the device takes."""
-        constant = getattr(tensor, "constant", None)
+        real = type(tensor) is torch.Tensor and tensor.untyped_storage().nbytes() <= _MOST_BYTES
+        constant = tensor if real else getattr(tensor, "constant", None)
         if constant is not None:
             self.constants[self.number(tensor)] = _bytes(constant)
 

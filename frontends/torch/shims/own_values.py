@@ -75,6 +75,10 @@ class OwnRank(int):
         leaves(everywhere(self), "is made a plain number")
         return int.__float__(self)
 
+    def followed_int(self) -> OwnRank:
+        """``int()`` of it in a program whose numbers are followed (``flint run``)."""
+        return self
+
     def __reduce__(self) -> Any:
         return int, (int.__int__(self),)
 
@@ -139,6 +143,10 @@ class OwnText(str):
     def __int__(self) -> int:
         leaves(self.values, f"is read from the environment ({self.name})")
         return int(str(self))
+
+    def followed_int(self) -> OwnRank:
+        """``int()`` of it in a program whose numbers are followed (``flint run``)."""
+        return OwnRank(int(str(self)), self.values)
 
     def __reduce__(self) -> Any:
         return str, (str(self),)

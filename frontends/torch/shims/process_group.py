@@ -1,7 +1,8 @@
-"""The process group that is already there.
+"""The process group, which is one of a fake cluster.
 
-Training programs call ``init_process_group`` (with NCCL, time limits, device ids) themselves.  On a
-fake cluster the group exists before they run: a second one is the same one.  Groups of other
+Training programs call ``init_process_group`` (with NCCL, time limits, device ids) themselves.  For
+a step with a setup the group exists before they run: a second one is the same one.  A whole program
+begins and ends it.  Groups of other
 backends are fake ones, too; gloo's barriers that report missing ranks report none.
 
 A group's backend decides what is communicated: the gradient of a gather is a reduce-scatter with
@@ -12,6 +13,7 @@ that was asked for, by default NCCL.
 from __future__ import annotations
 
 import functools
+import math
 import sys
 from typing import Any
 
@@ -58,21 +60,36 @@ def apply() -> None:
     """Let programs make the group that is there."""
     replace_everywhere(dist.get_backend, _backend(dist.get_backend))
     replace(distributed_c10d, "monitored_barrier", _monitored_barrier)
-    around(distributed_c10d, "init_process_group", _init_process_group)
     around(distributed_c10d, "new_group", _new_group)
-    for name in ("monitored_barrier", "init_process_group", "new_group"):
+    for name in ("monitored_barrier", "new_group"):
         replace(dist, name, getattr(distributed_c10d, name))
+    # Meshes, which begin it where the program has not, have it already.
+    begin = distributed_c10d.init_process_group
+    around(distributed_c10d, "init_process_group", _init_process_group)
+    replace_everywhere(begin, distributed_c10d.init_process_group)
 
 
 def _init_process_group(original: Any, *args: Any, **kwargs: Any) -> None:
     _ask("", kwargs.get("backend", args[0] if args else None))
-    if not dist.is_initialized():
+    known = capture()
+    if not dist.is_initialized() and known.begins_group:
+        begin_group(original)
+    elif not dist.is_initialized():
         original(*args, **kwargs)
         return
     for word, actual in (("world_size", dist.get_world_size()), ("rank", dist.get_rank())):
         asked = kwargs.get(word, -1)
         if asked not in (-1, actual):
             raise UsageError(f"init_process_group({word}={asked}): the mesh has {actual}")
+
+
+def begin_group(begin: Any = dist.init_process_group) -> None:
+    """Begin the group of the whole cluster, of which this process is one rank."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    store: Any = FakeStore()
+    known = capture()
+    begin("fake", rank=known.rank, world_size=math.prod(known.shape), store=store)
 
 
 def _new_group(original: Any, *args: Any, **kwargs: Any) -> Any:

@@ -9,14 +9,16 @@ Which places those are follows from a tensor's size: of 251 rows over 4 places e
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import torch
 from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
 from flint.frontends.torch.context import capture
-from flint.frontends.torch.shims.places import membership
+from flint.frontends.torch.shims.places import membership, note_families
 
 
 def note(tensor: Any) -> None:
@@ -35,6 +37,14 @@ def note(tensor: Any) -> None:
         left[placement.dim] = -(-size // parts)
         if size % parts:
             _note_dim(mesh, number, size, left[placement.dim])
+
+
+def note_all(modules: Iterable[torch.nn.Module]) -> None:
+    """Note what modules' parameters, and groups that were made at one line, tell about ranks."""
+    for module in modules:
+        for parameter in module.parameters(recurse=False):
+            note(parameter)
+    note_families()
 
 
 def _note_dim(mesh: Any, number: int, size: int, each: int) -> None:

@@ -66,6 +66,9 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
     if tensor.dtype.is_complex:
         capture().assume(f"a complex tensor's value is read{at}: assumed to be 1.0{ADVICE}")
         return complex(1.0)
+    if not capture().strict_values:
+        capture().assume(f"an integer tensor's value is read{at}: assumed to be 1{ADVICE}")
+        return 1
     raise FlintError(
         f"an integer tensor's value is read{at} ({op}): a captured step has no values, and shapes "
         "may depend on it; compute it from Python numbers, keep it on the device or, if it is only "

@@ -1,0 +1,48 @@
+"""Errors of the user's code: which line of it, and what to do.
+
+with users_code("the step"): step()      # "the step failed at train.py:31: ValueError: ..."
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from flint.errors import FlintError
+from flint.frontends.torch.cluster import registration
+from flint.frontends.torch.user_lines import at_line, users_line_of
+
+#: Name of an exception -> what to do about it.
+_ADVICE = dict.fromkeys(
+    ("DynamicOutputShapeException", "DataDependentOutputException"),
+    ": the result's shape depends on values, and a captured step has none: keep shapes fixed "
+    "(torch.where, masks, padding to a capacity)",
+) | {"MemoryError": "out of memory: build the model on the meta device or raise the memory limit"}
+
+
+@contextlib.contextmanager
+def users_code(what: str) -> Iterator[None]:
+    """Errors of the user's code say where in it."""
+    try:
+        yield
+    except FlintError:
+        raise
+    except Exception as raised:
+        error = lost_error(raised)
+        if isinstance(error, FlintError):
+            raise error from None
+        at = at_line(*users_line_of(error.__traceback__))
+        text = " ".join(str(error).split())[:500]
+        raise FlintError(
+            f"{what} failed{at}: {type(error).__name__}: {text}{advice(error)}"
+        ) from error
+
+
+def lost_error(raised: Exception) -> BaseException:
+    """What C++ has made another error of, if it has."""
+    return registration.passed_error() or raised if isinstance(raised, SystemError) else raised
+
+
+def advice(error: BaseException) -> str:
+    """What to do about an error, to follow its text."""
+    return _ADVICE.get(type(error).__name__, "")

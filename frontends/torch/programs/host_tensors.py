@@ -1,0 +1,150 @@
+"""Host real, device fake: tensors of the CPU are what they are, those of the device have no values.
+
+The idea: a whole program reads data, shuffles it and draws numbers on the host, and its shapes
+depend on what comes out.  Every op whose tensors are all real runs as it is.  An op that takes a
+fake tensor, or makes one on the device, is left to the fake tensors, and so are parameters and very
+large tensors: a model is as large on the host as on the device, and nobody asks what is in it.
+
+What the device writes into a tensor of the host (``host.copy_(device)``) is not known: from then on
+that tensor is treated as fake.
+
+    with fake_mode, host_tensors(): torch.randperm(8).tolist()     # real numbers
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+
+from flint.frontends.torch.context import capture
+from flint.frontends.torch.modes import dispatch_mode
+from flint.frontends.torch.patching import around, replace
+from flint.frontends.torch.recording.schemas import rule_of, tensors_in, written_tensors
+
+#: More elements than this are not made on the host.
+_MOST = 1 << 24
+
+#: Storages of the host that the device has written: address -> what keeps it.
+_unknown: dict[int, Any] = {}
+
+#: Ops that take a size first and no tensor.
+_SIZED = frozenset(
+    ("empty", "zeros", "ones", "full", "rand", "randn", "randint", "normal", "empty_strided")
+)
+
+_COPY: Any = torch.ops.aten.copy_.default
+_COPIES = (_COPY, torch.ops.aten._to_copy.default)
+
+
+def host_tensors() -> AbstractContextManager[Any]:
+    """A mode that runs for real what is about the host alone; right above the fake tensors'."""
+    return dispatch_mode(_see)
+
+
+def apply() -> None:
+    """Let parameters be fake from the start, and tensors of the host become fake ones."""
+    around(torch.nn.Parameter, "__new__", _make_parameter)
+    plain: Any = torch._C.TensorBase.data
+    replace(torch.Tensor, "data", property(plain.__get__, _assigning(plain)))
+    for name in ("tolist", "numpy", "__array__"):
+        around(torch.Tensor, name, _leaving)
+
+
+def is_host(tensor: Any) -> bool:
+    """Whether a tensor is a real one of the host, with values that are known."""
+    return (
+        not isinstance(tensor, FakeTensor)
+        and tensor.device.type == "cpu"
+        and type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+        and (not _unknown or tensor.untyped_storage()._cdata not in _unknown)
+    )
+
+
+def _see(op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    tensors = list(_tensors(args, kwargs))
+    real = [tensor for tensor in tensors if is_host(tensor)]
+    if len(real) < len(tensors):
+        if real and op._schema.is_mutable:
+            _note_written(op, args, kwargs)
+        return _noted(op, real, args, op(*args, **kwargs))
+    if not tensors and not _made_on_host(op, args, kwargs):
+        return op(*args, **kwargs)
+    device = kwargs.get("device")
+    if device is not None and torch.device(device).type != "cpu":
+        return _noted(op, real, args, op(*args, **kwargs))
+    if kwargs.get("pin_memory"):
+        kwargs = {**kwargs, "pin_memory": False}
+    with unset_fake_temporarily():
+        return op(*args, **kwargs)
+
+
+def _noted(op: Any, real: list[torch.Tensor], args: tuple[Any, ...], result: Any) -> Any:
+    """What a copy to the device returns, noted as part of a batch."""
+    if op in _COPIES and real and real[0] is args[op is _COPY]:
+        capture().batches[result] = None
+    return result
+
+
+def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
+    yield from tensors_in(args)
+    yield from tensors_in(tuple(kwargs.values()))
+
+
+def _made_on_host(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    device = kwargs.get("device")
+    if device is not None and torch.device(device).type != "cpu":
+        return False
+    if op.namespace != "aten":
+        return False
+    if op._opname not in _SIZED:
+        return True
+    size = next((item for item in args if isinstance(item, list | tuple)), None)
+    return size is None or math.prod(size) <= _MOST
+
+
+def _note_written(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    for tensor in written_tensors(rule_of(op), args, kwargs, []):
+        if is_host(tensor):
+            storage = tensor.untyped_storage()
+            _unknown[storage._cdata] = storage
+
+
+def _fake_of(tensor: torch.Tensor) -> torch.Tensor:
+    """A fake tensor that looks like a real one."""
+    with capture().fake_mode:
+        return torch.empty_strided(
+            tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+        )
+
+
+def _make_parameter(
+    make: Any, kind: Any, data: Any = None, requires_grad: bool = True, *args: Any, **kwargs: Any
+) -> Any:
+    if type(data) is torch.Tensor and data.device.type == "cpu":
+        data = _fake_of(data)
+    return make(kind, data, requires_grad, *args, **kwargs)
+
+
+def _assigning(plain: Any) -> Any:
+    def assign(tensor: torch.Tensor, value: torch.Tensor) -> None:
+        """``tensor.data = value``, where a real tensor may become a fake one."""
+        if isinstance(value, FakeTensor) and not isinstance(tensor, FakeTensor):
+            swap: Any = torch.utils.swap_tensors
+            swap(tensor, value.detach().requires_grad_(tensor.requires_grad))
+        else:
+            plain.__set__(tensor, value)
+
+    return assign
+
+
+def _leaving(leave: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Values of a tensor, which below the dispatcher are read from memory."""
+    known = isinstance(tensor, FakeTensor) or not _unknown
+    if known or tensor.untyped_storage()._cdata not in _unknown:
+        return leave(tensor, *args, **kwargs)
+    return getattr(_fake_of(tensor), leave.__name__)(*args, **kwargs)

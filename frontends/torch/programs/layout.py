@@ -1,0 +1,48 @@
+"""Meshes and groups that a program makes, noted as it makes them.
+
+apply(grid, known)           # DeviceMesh(...) and new_group([0, 2, 4]) cut the grid from now on
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from torch.distributed import distributed_c10d
+from torch.distributed.device_mesh import DeviceMesh
+
+from flint.frontends.torch.context import Capture
+from flint.frontends.torch.patching import around
+from flint.frontends.torch.programs.grid import Grid
+from flint.frontends.torch.shims.mesh import with_real_tensors
+from flint.frontends.torch.shims.own_rank import replace_everywhere
+
+
+def apply(grid: Grid, known: Capture) -> None:
+    """Let meshes and groups that are made cut the grid, whose axes become the capture's."""
+
+    def mesh_made(init: Callable[..., None], mesh: Any, *args: Any, **kwargs: Any) -> None:
+        init(mesh, *args, **kwargs)
+        ranks = with_real_tensors(lambda: mesh.mesh.numpy())()
+        grid.add_mesh(ranks, mesh.mesh_dim_names or ())
+        _refresh(grid, known)
+
+    def group_made(make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        made = make(*args, **kwargs)
+        ranks = kwargs.get("ranks", args[0] if args else None)
+        if ranks is not None and len(ranks) > 1:
+            grid.add_ranks(sorted(map(int.__int__, ranks)), kwargs.get("group_desc") or "")
+            _refresh(grid, known)
+        return made
+
+    around(DeviceMesh, "__init__", mesh_made)
+    plain = distributed_c10d.new_group
+    replace_everywhere(plain, functools.wraps(plain)(functools.partial(group_made, plain)))
+
+
+def _refresh(grid: Grid, known: Capture) -> None:
+    shape = tuple(size for _, size in grid.axes())
+    if shape != known.shape:
+        known.shape = shape
+        known.groups_known.clear()

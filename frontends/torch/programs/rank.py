@@ -1,0 +1,121 @@
+"""A whole program as one rank of a cluster: from its first tensor to the end of its step.
+
+The idea: when the program imports torch, this process becomes the rank (devices, shims, modes) for
+as long as it lives.  The steps (``steps.py``) say when one begins and ends; what is dispatched
+between is recorded, and left in the folder.
+
+    rank = ProgramRank(request, 0, folder)
+    rank.begin()                        # and the program goes on; at its step, the process ends
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.utils._python_dispatch import _disable_current_modes
+
+from flint.frontends.torch.capturing import leave
+from flint.frontends.torch.cluster import device
+from flint.frontends.torch.context import Capture
+from flint.frontends.torch.modes import dispatch_mode
+from flint.frontends.torch.programs import host_tensors, layout
+from flint.frontends.torch.programs.grid import Grid
+from flint.frontends.torch.programs.steps import OptimizerSteps
+from flint.frontends.torch.rank_process import fake_device, prepare
+from flint.frontends.torch.recording.finished import finished
+from flint.frontends.torch.recording.naming import Names, names_of
+from flint.frontends.torch.recording.recorder import Recorder
+from flint.frontends.torch.recording.tracking import Tracker
+from flint.frontends.torch.recording.watching import watching
+from flint.frontends.torch.shims import attention, shards, work
+from flint.launching.hooks import found
+from flint.launching.outside import noted
+from flint.launching.program import ProgramRequest, SeenStep
+
+
+class ProgramRank:
+    """A program's process.
+
+    Attributes:
+        request: what is asked for.
+        steps: that the program has run.
+    """
+
+    def __init__(self, request: ProgramRequest, rank: int, folder: Path) -> None:
+        """A rank that leaves its recording in a folder."""
+        self.request, self._rank, self._folder = request, rank, folder
+        cluster = request.cluster
+        self._known = Capture(
+            (cluster.world,),
+            cluster.per_node,
+            begins_group=True,
+            rank=rank,
+            strict_values=False,
+            watch=shards.note,
+        )
+        self._grid = Grid(cluster.world)
+        self._tracker = Tracker()
+        self._recorder: Recorder | None = None
+        self._names = Names()
+        self._always = contextlib.ExitStack()
+        self.steps = OptimizerSteps(request.step.number, self._start, self._end)
+
+    def begin(self) -> None:
+        """Be the rank from now on."""
+        prepare(self._known)
+        host_tensors.apply()
+        layout.apply(self._grid, self._known)
+        enter = self._always.enter_context
+        enter(fake_device(self._known, host_tensors.host_tensors()))
+        enter(watching(self._tracker))
+        enter(work.waiting(self._waited))
+        enter(dispatch_mode(self._see))
+        enter(self.steps.watching())
+
+    def _see(self, op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._recorder is None:
+            return op(*args, **kwargs)
+        return self._recorder.see(op, types, args, kwargs)
+
+    def _waited(self, item: Any) -> None:
+        if self._recorder is not None:
+            self._recorder.wait_work(item)
+
+    def _start(self) -> None:
+        """A step may begin here: what was recorded before is not it."""
+        tracker = self._tracker
+        self._names = names_of({}, tracker.roots, tracker.optimizers)
+        tracker.names.update(self._names.modules)
+        tracker.restart()
+        device.restart()
+        self._known.strict_values = True
+        self._recorder = Recorder(tracker, device.NAME, attention.WHOLE)
+
+    def _end(self) -> None:
+        """The step has ended: leave its recording, and the process."""
+        recorder = self._recorder
+        assert recorder is not None
+        self._recorder = None
+        if self.request.lists_steps:
+            found(self._folder, "torch", self.steps.seen())
+        shards.note_all(self._names.modules)
+        recording = finished(recorder, self._names, rank=self._rank, mesh=self._grid.axes())
+        warnings = Counter(recording.warnings) + noted
+        with (
+            unset_fake_temporarily(),
+            _disable_current_modes(),
+            torch._C.DisableTorchFunction(),
+        ):
+            strict = self.request.options.walk.strict
+            leave(replace(recording, warnings=dict(warnings)), self._folder, strict)
+        found(self._folder, "torch")
+
+    def seen(self) -> list[SeenStep]:
+        """The steps that were seen."""
+        return self.steps.seen()

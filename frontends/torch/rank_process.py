@@ -1,0 +1,52 @@
+"""This process as one rank of a cluster: what is changed in it, for good or for a while.
+
+prepare(known)                      # devices and shims, for good
+with fake_device(known): ...        # tensors of the recording device are fake
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from flint.frontends.torch import context, shims
+from flint.frontends.torch.cluster import registration
+from flint.frontends.torch.cluster.cuda import cuda_names
+from flint.frontends.torch.context import Capture
+from flint.frontends.torch.recording.following import following
+from flint.frontends.torch.shims import missing_shapes, own_sizes
+
+
+def prepare(known: Capture) -> None:
+    """Make the device known, apply the shims, begin the capture.  Changes the process for good."""
+    warnings.filterwarnings("ignore")
+    registration.register()
+    shims.apply_all()
+    known.fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
+    context.begin(known)
+
+
+@contextlib.contextmanager
+def fake_device(known: Capture, *host: AbstractContextManager[Any]) -> Iterator[None]:
+    """Within it, tensors are fake.
+
+    Args:
+        known: the capture.
+        host: modes that stand right above the fake tensors: they see every op before these do.
+    """
+    # The engine's own threads number nodes anew, and serve only devices that are known.
+    one_thread = torch.autograd.set_multithreading_enabled(False)
+    modes = (
+        known.fake_mode, *host, following(), missing_shapes.kernels(), cuda_names(),
+        own_sizes.seeing(),
+    )  # fmt: skip
+    with one_thread, contextlib.ExitStack() as stack:
+        for mode in modes:
+            stack.enter_context(mode)
+        yield

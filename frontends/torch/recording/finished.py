@@ -1,0 +1,106 @@
+"""A recording from what a recorder saw: inputs with names and roles, results, evidence.
+
+recording = finished(recorder, names, rank=0, mesh=(("dp", 64), ("tp", 8)), result=loss)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from flint.errors import FlintError
+from flint.frontends.torch import context
+from flint.frontends.torch.cluster import device
+from flint.frontends.torch.recording.naming import Named, Names, local, roots
+from flint.frontends.torch.recording.recorder import Recorder
+from flint.frontends.torch.recording.recording import Input, Recording
+from flint.frontends.torch.recording.schemas import tensors_in
+
+
+def finished(
+    recorder: Recorder,
+    names: Names,
+    *,
+    rank: int,
+    mesh: tuple[tuple[str, int], ...],
+    result: Any = None,
+) -> Recording:
+    """The recording of a step that has run.
+
+    Args:
+        recorder: saw it.
+        names: of what exists before the step.
+        rank: whose it is, in the mesh.
+        mesh: ((axis, size), ...).
+        result: what the step returned.
+
+    Raises:
+        FlintError: it ran nothing on the device.
+    """
+    if not recorder.ops and (rank == 0 or recorder.host):
+        raise FlintError(_nothing_ran(recorder))
+    storages, known = recorder.storages, context.capture()
+    results = tuple(
+        storages.view(item) for item in _result_tensors(result) if item.device.type == device.NAME
+    )
+    return Recording(
+        rank=rank,
+        world_size=math.prod(size for _, size in mesh),
+        ops=tuple(recorder.ops),
+        storage_bytes=tuple(storages.bytes),
+        inputs=tuple(_inputs(recorder, names)),
+        results=results,
+        groups=tuple(recorder.groups.used),
+        mesh=mesh,
+        constants=dict(storages.constants),
+        warnings=dict(recorder.warnings + known.assumed),
+        evidence=known.evidence.all(),
+        unseen=tuple(sorted(known.unseen)),
+    )
+
+
+def _nothing_ran(recorder: Recorder) -> str:
+    at = next(iter(recorder.host.values()), None)
+    if at is None:
+        return "the step ran no op on any tensor: there is nothing to capture"
+    return (
+        f"the whole step ran on CPU tensors, first at {at}: none of it is work for the mesh. Make "
+        'model and batch on the device (torch.device(mesh.device_type), "cuda" is the same) or '
+        "move them there: .to(mesh.device_type)"
+    )
+
+
+def _result_tensors(result: Any) -> Iterator[torch.Tensor]:
+    for _, item in roots({"result": result}):
+        if isinstance(item, torch.Tensor):
+            for tensor in tensors_in(item):
+                yield local(tensor)
+
+
+def _inputs(recorder: Recorder, names: Names) -> Iterator[Input]:
+    """Storages whose value from before the step is read, and named ones that are written."""
+    storages = recorder.storages
+    known: dict[int, Named] = {}
+    for item in names.tensors:
+        number = storages.known_number(item.tensor)
+        if number is not None:
+            known.setdefault(number, item)
+    batches = {storages.known_number(item) for item in context.capture().batches}
+    for number in sorted({*storages.exposed, *storages.written} - storages.made):
+        named = known.get(number)
+        if named is not None:
+            role = named.role
+            if role == "constant" and number in storages.written:
+                role = "unknown"  # a buffer that the step changes: running statistics, say
+            yield Input(storages.view(named.tensor), role, named.name)
+        elif number in storages.exposed:
+            where = recorder.host.get(number)
+            if number in batches or number in recorder.read_from_host:
+                yield Input(storages.exposed[number], "batch", f"batch {number}")
+            elif where is not None:
+                yield Input(storages.exposed[number], "constant", f"made by {where}")
+            else:
+                yield Input(storages.exposed[number], "unknown", f"storage {number}")

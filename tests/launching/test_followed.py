@@ -1,0 +1,48 @@
+"""Numbers made of texts that know more than their digits."""
+
+from __future__ import annotations
+
+import builtins
+
+import pytest
+
+from flint.launching.followed import followed_code, followed_imports
+
+
+class Text(str):
+    def followed_int(self):
+        return ("followed", self)
+
+
+def run(source, **names):
+    with followed_imports():
+        exec(followed_code(source.encode(), "train.py"), names)
+    return names
+
+
+def test_a_number_made_of_a_followed_text_is_what_the_text_says():
+    assert run("x = int(t)  # RANK", t=Text("3"))["x"] == ("followed", "3")
+
+
+def test_other_numbers_are_as_ever():
+    source = "x = int('7'), int('ff', base=16), int(2.5), isinstance(1, int), int.from_bytes(b'a')"
+    assert run(f"{source}  # RANK")["x"] == (7, 255, 2, True, 97)
+
+
+def test_a_program_with_its_own_int_keeps_it():
+    assert run("def f(int): return int(t)\nint = str\nx = int(t)  # RANK", t=3)["x"] == "3"
+
+
+def test_errors_name_the_programs_line():
+    with pytest.raises(ValueError) as raised:
+        run("# RANK\n\nint('x')")
+    assert any("train.py" in str(item.path) and item.lineno == 2 for item in raised.traceback)
+
+
+def test_imported_modules_are_followed_too(tmp_path, monkeypatch):
+    (tmp_path / "speaks_of_ranks.py").write_text("def f(t): return int(t)  # RANK")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with followed_imports():
+        import speaks_of_ranks
+    assert speaks_of_ranks.f(Text("3")) == ("followed", "3")
+    del builtins.__flint_int__
