@@ -24,6 +24,8 @@ from flint.host.child_processes import Limits, death, end_with_parent, fork
 #: Name of the file in which a child leaves an error.
 _ERROR = "error.json"
 _POLL = 0.02
+#: Characters of a child's output that ``--debug`` shows.
+_MOST_WORDS = 4000
 
 #: What a child does: a task and the folder for its result.
 Work = Callable[[int, Path], None]
@@ -125,11 +127,17 @@ def _raise_from(status: int, task: int, folder: Path) -> None:
         raise FlintError(f"the capture of rank {task:,} ended without a result{_said(folder)}")
     document = json.loads(left.read_text())
     error = UsageError if document["kind"] == "usage" else FlintError
-    raise error(document["text"]) from ChildError(document["trace"])
+    raise error(document["text"]) from ChildError(document["trace"] + _words(folder))
 
 
 class ChildError(Exception):
     """The traceback of a child, shown by ``--debug``."""
+
+
+def _words(folder: Path) -> str:
+    """The end of what a child printed."""
+    words = (folder / "stderr").read_text(errors="replace")
+    return f"\nits last words:\n{words[-_MOST_WORDS:]}" if words else ""
 
 
 def _said(folder: Path) -> str:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakSet
 
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -29,7 +30,7 @@ class Capture:
         tell_stage: called with a pipeline stage and what reaches it from this rank.
         assumed: what has been assumed: text -> how often.
         known_values: tensor -> what is known of its value.
-        batches: tensors of the device that were copied from real ones of the host.
+        batches: storages of the device that were copied from real tensors of the host.
         evidence: what tells ranks apart.
         groups_made: place in the program -> ranks of the groups that it makes there, in order.
         groups_known: name of a process group -> who is where in the groups of its kind.
@@ -53,7 +54,7 @@ class Capture:
     tell_stage: Callable[[int, Any], None] | None = None
     assumed: Counter[str] = field(default_factory=Counter)
     known_values: Any = field(default_factory=WeakTensorKeyDictionary)
-    batches: Any = field(default_factory=WeakTensorKeyDictionary)
+    batches: WeakSet[Any] = field(default_factory=WeakSet)
     evidence: Gathered = field(default_factory=Gathered)
     groups_made: dict[str, dict[tuple[int, ...], None]] = field(default_factory=dict)
     groups_known: dict[str, Any] = field(default_factory=dict)

@@ -86,7 +86,7 @@ def _see(op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 def _noted(op: Any, real: list[torch.Tensor], args: tuple[Any, ...], result: Any) -> Any:
     """What a copy to the device returns, noted as part of a batch."""
     if op in _COPIES and real and real[0] is args[op is _COPY]:
-        capture().batches[result] = None
+        capture().batches.add(result.untyped_storage())
     return result
 
 

@@ -88,7 +88,7 @@ def _inputs(recorder: Recorder, names: Names) -> Iterator[Input]:
         number = storages.known_number(item.tensor)
         if number is not None:
             known.setdefault(number, item)
-    batches = {storages.known_number(item) for item in context.capture().batches}
+    batches = set(storages.numbers_of(context.capture().batches))
     for number in sorted({*storages.exposed, *storages.written} - storages.made):
         named = known.get(number)
         if named is not None:

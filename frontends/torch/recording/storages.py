@@ -8,6 +8,7 @@ storages.expose(tensor)         # it was read: was its value there before the st
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -59,6 +60,13 @@ class Storages:
     def known_number(self, tensor: torch.Tensor) -> int | None:
         """The number of a tensor's storage, if the step has touched it."""
         return self._numbers.get(tensor.untyped_storage()._cdata)
+
+    def numbers_of(self, storages: Iterable[Any]) -> Iterator[int]:
+        """The numbers of storages, those that the step has touched."""
+        for storage in storages:
+            number = self._numbers.get(storage._cdata)
+            if number is not None:
+                yield number
 
     def alias(self, tensor: torch.Tensor, number: int) -> None:
         """A tensor whose storage is really another one's."""
