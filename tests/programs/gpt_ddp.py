@@ -1,13 +1,16 @@
 """A small GPT under DDP, as people write it: ranks from the environment, argparse, evaluation."""
 
-import argparse, math, os, time
+import argparse
+import math
+import os
 from contextlib import nullcontext
+
 import numpy as np
 import torch
 import torch.nn as nn
+from torch.distributed import destroy_process_group, init_process_group
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.distributed import init_process_group, destroy_process_group
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--batch_size", type=int, default=2)
@@ -137,7 +140,7 @@ def estimate_loss():
         for k in range(args.eval_iters):
             X, Y = get_batch(split)
             with ctx:
-                logits, loss = model(X, Y)
+                _logits, loss = model(X, Y)
             losses[k] = loss.item()
         out[split] = losses.mean()
     model.train()

@@ -10,9 +10,9 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)
 data = torch.randint(0, 96, (64, 17))
 best = float("inf")
-for step in range(20):
+for _step in range(20):
     optimizer.zero_grad()
-    for micro in range(2):
+    for _ in range(2):
         batch = data[torch.randperm(len(data))[:4]].to(device)
         loss = torch.nn.functional.cross_entropy(
             model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten()
