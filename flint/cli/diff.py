@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
@@ -15,6 +15,7 @@ from flint.cli.tables import Printer, Table
 from flint.host.readable import human_bytes, human_flops
 from flint.workload.differences import Calls, CollectiveDifference, Differences, differences
 from flint.workload.loading import load
+from flint.workload.program_differences import ProgramDifference
 
 #: Rows of the table of kernels.
 _TOP = 15
@@ -38,6 +39,9 @@ def diff_command(
             f"{folder}: {side.level} program{target}, {side.order} order, {side.ranks:,} ranks"
         )
     printer.table(Table("totals per rank", ("", ">before", ">after", ">change"), _totals(found)))
+    if found.programs:
+        rows = [_program_row(row, found.moved) for row in found.programs]
+        printer.table(Table("programs in sequence, per rank", _PROGRAMS, rows))
     rows = [
         _row(row, found) for row in (*found.collectives, *found.families) if row.before or row.after
     ]
@@ -55,6 +59,34 @@ def diff_command(
     if kernels:
         hidden = max(0, len(changed) - top)
         printer.table(Table("kernels per rank", ("kernel", ">before", ">after"), kernels, hidden))
+
+
+_PROGRAMS = (
+    "program", "?>nodes", "?>after", ">FLOPs", ">after", ">communications", ">after",
+    ">operands", ">after", "what happened",
+)  # fmt: skip
+
+
+def _program_row(row: ProgramDifference, moved: frozenset[str]) -> Sequence[str]:
+    sides = (row.before, row.after)
+
+    def cells(name: str, shown: Callable[[float], str]) -> list[str]:
+        return [shown(getattr(side, name) / side.ranks) if side else "-" for side in sides]
+
+    def number(value: float) -> str:
+        return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
+
+    happened = "in another order" if row.name in moved else ""
+    if row.before is None or row.after is None:
+        happened = "removed" if row.before else "new"
+    return (
+        row.name,
+        *cells("nodes", number),
+        *cells("flops", human_flops),
+        *cells("communications", number),
+        *cells("operand_bytes", human_bytes),
+        happened,
+    )
 
 
 _COLLECTIVES = (

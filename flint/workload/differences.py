@@ -27,6 +27,7 @@ from flint.graph.graph import Ints, NodeKind, WorkloadGraph
 from flint.graph.nesting import blocks
 from flint.graph.stated import without_unknown
 from flint.workload.inspection import at_granularity, summarise
+from flint.workload.program_differences import ProgramDifference, moved, program_differences
 from flint.workload.summary import Summary
 from flint.workload.workload import Workload
 
@@ -116,6 +117,7 @@ class Differences:
         collectives: by kind, each kind that either side has.
         families: kinds that backends make of each other, added up.
         kernels: by name, the largest change first.
+        programs: that the sides run in sequence; empty where both are one program alone.
     """
 
     before: Side
@@ -123,6 +125,12 @@ class Differences:
     collectives: tuple[CollectiveDifference, ...]
     families: tuple[CollectiveDifference, ...]
     kernels: tuple[KernelDifference, ...]
+    programs: tuple[ProgramDifference, ...] = ()
+
+    @property
+    def moved(self) -> frozenset[str]:
+        """Programs that both sides run, in another order among these."""
+        return moved(self.programs)
 
     def to_json(self) -> dict[str, Any]:
         """The record in JSON's types; integers are exact, what is unknown is null."""
@@ -151,6 +159,7 @@ def differences(before: Workload, after: Workload) -> Differences:
             if set(members) & set(kinds)
         ),
         kernels=_kernels(*sides),
+        programs=program_differences(*sides),
     )
 
 
