@@ -160,7 +160,7 @@ def _named(device: str | None) -> str | None:
     Raises:
         UsageError: no accelerator begins like that, or several.
     """
-    from flint.cost.systems import accelerator_names
+    from flint.cost.accelerators import accelerator_names
 
     names = accelerator_names()
     if device is None or device in names:

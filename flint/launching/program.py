@@ -57,7 +57,7 @@ class Cluster:
     Attributes:
         world: ranks, one per device.
         per_node: ranks on each host.
-        device: accelerator, as ``flint.cost.systems.accelerator_names`` has it; None: the
+        device: accelerator, as ``flint.cost.accelerators`` names it; None: the
             framework's usual one.
         slices: of TPUs, or other domains of a fast network.
     """
