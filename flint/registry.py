@@ -98,6 +98,7 @@ CONVERTERS: Mapping[str, str] = {
     "pytorch-et-ops": "flint.converters.profilers.pytorch_et.observe:observe",
     "pytorch-et-links": "flint.converters.profilers.pytorch_et.observe:linked",
     "xplane-ops": "flint.converters.profilers.xplane.observe:observe",
+    "xplane-runs": "flint.converters.profilers.xplane.program_runs:program_runs",
     "xplane-times": "flint.converters.profilers.xplane.times:times_of",
     "chakra-ops": "flint.converters.chakra.read.observe:observe",
     "engines-compared": "flint.converters.chakra.astra_sim.comparison:compare",

@@ -13,6 +13,7 @@ from pathlib import Path
 from flint import registry
 from flint.errors import FlintError, UsageError
 from flint.observed.columns import Observed
+from flint.observed.program_runs import ProgramRuns
 
 _HEAD = 1 << 16
 #: Files of a folder that are taken for traces of ranks.
@@ -21,6 +22,8 @@ _ENDINGS = (".json", ".json.gz", ".et", ".et.gz")
 _NO_TRACES = ("comm_group.json", "comm_groups.json")
 #: One of these stands at the beginning of a Kineto trace; lists of process groups may be long.
 _KINETO = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"', b'"ph"')
+
+_IN_SEQUENCE = "the capture is several programs in sequence; give JAX's profile"
 
 
 def read_trace(path: Path, program: tuple[str, int] | None = None) -> Observed:
@@ -40,9 +43,18 @@ def read_trace(path: Path, program: tuple[str, int] | None = None) -> Observed:
     form = form_of(path)
     observe = registry.converter(form)
     if program is not None and form != "xplane-ops":
-        raise FlintError(f"{path}: the capture is several programs in sequence; give JAX's profile")
+        raise FlintError(f"{path}: {_IN_SEQUENCE}")
     found = observe(path) if program is None else observe(path, program)
     assert isinstance(found, Observed)
+    return found
+
+
+def read_runs(path: Path, program: tuple[str, int]) -> ProgramRuns:
+    """Which programs every rank ran; arguments and errors as of ``read_trace``."""
+    if form_of(path) != "xplane-ops":
+        raise FlintError(f"{path}: {_IN_SEQUENCE}")
+    found = registry.converter("xplane-runs")(path, program)
+    assert isinstance(found, ProgramRuns)
     return found
 
 

@@ -15,11 +15,12 @@ from pathlib import Path
 from flint.errors import FlintError, UsageError
 from flint.observed.clocks import Meetings
 from flint.observed.columns import UNTOLD_RANK, Observed
-from flint.observed.reading import expanded, read_trace
+from flint.observed.reading import expanded, read_runs, read_trace
 from flint.observed.steps import MEAN, choose
 from flint.validation.comparison import Comparison
 from flint.validation.expected.modelled import Modelled
 from flint.validation.expected.programs import NOT_COMPARED, compared, is_light, is_move
+from flint.validation.program_order import compare_order
 from flint.validation.report.report import Report
 from flint.validation.report.sanity_checks import conclude
 from flint.validation.rewrites.branches import OtherBranches
@@ -66,6 +67,8 @@ def validate(
     parts = [(part, asked, OtherBranches(part)) for part, asked in compared(workload)]
     for path in files:
         before = set(report.ranks)
+        if parts[0][1] is not None:
+            compare_order(workload, read_runs(path, parts[0][1]), report)
         for part, asked, branches in parts:
             trace = read_trace(path, asked)
             _check_world(workload, trace)

@@ -57,7 +57,7 @@ class Profile(NamedTuple):
 
 def profile_of(path: Path, asked: tuple[str, int] | None = None) -> Profile:
     """What a profile folder or file says of a program (arguments and errors as of ``observe``)."""
-    files = _files(path)
+    files = profile_files(path)
     rows = ObservedRows(str(path))
     hosts = [_of_host(file, rows, asked) for file in files]
     backends = {event.backend for host in hosts for event in host.events}
@@ -77,7 +77,7 @@ def profile_of(path: Path, asked: tuple[str, int] | None = None) -> Profile:
             if of_file.setdefault(rank, file) != file:
                 raise FlintError(f"{file}: has rank {rank}, as {of_file[rank].name} has")
         events += [event._replace(device=ranks[event.device]) for event in host.events]
-    events = _numbered(sorted(events), first.program)
+    events = begun_runs(sorted(events), first.program)
     return Profile(rows, first.proto, first.program, _joined(events), "/".join(sorted(backends)))
 
 
@@ -91,14 +91,11 @@ class _Host(NamedTuple):
 
 
 def _of_host(file: Path, rows: ObservedRows, asked: tuple[str, int] | None) -> _Host:
-    data = read_bytes(file, _MAX_BYTES)
-    protos = _modules(file, data)
-    events = sorted(_events(file, data, rows))
-    if not events:
-        raise FlintError(
-            f"{file}: no HLO ops in it: trace with jax.profiler.trace around the compiled step"
-        )
-    program, proto = _chosen(file, events if asked is None else _asked(file, events, asked), protos)
+    data, events = events_of(file, rows)
+    protos = modules_of(file, data)
+    program, proto = chosen_program(
+        file, events if asked is None else asked_events(file, events, asked), protos
+    )
     others = Counter(event.program for event in events if event.program != program)
     for other, count in others.items() if asked is None else ():
         rows.note(f"ops of another program that ran as well, {other.rpartition('(')[0]}", count)
@@ -110,7 +107,22 @@ def _of_host(file: Path, rows: ObservedRows, asked: tuple[str, int] | None) -> _
     return _Host(proto, Program(module, str(file)), Devices.of(module), mine)
 
 
-def _files(path: Path) -> list[Path]:
+def events_of(file: Path, rows: ObservedRows) -> tuple[bytes, list[Event]]:
+    """A file's content, and what ran by it, in order.
+
+    Raises:
+        FlintError: it is damaged, or nothing ran.
+    """
+    data = read_bytes(file, _MAX_BYTES)
+    events = sorted(_events(file, data, rows))
+    if not events:
+        raise FlintError(
+            f"{file}: no HLO ops in it: trace with jax.profiler.trace around the compiled step"
+        )
+    return data, events
+
+
+def profile_files(path: Path) -> list[Path]:
     """The files of one run, one per host."""
     if path.is_file():
         return [path]
@@ -139,7 +151,7 @@ class Event(NamedTuple):
     end: int
 
 
-def _numbered(events: list[Event], program: Program) -> list[Event]:
+def begun_runs(events: list[Event], program: Program) -> list[Event]:
     """Events with the number of their run, for backends that tell none.
 
     What stands in the module's entry runs once per run, so that each time that the first of these
@@ -186,7 +198,7 @@ def _joined(events: list[Event]) -> list[Event]:
     return found
 
 
-def _asked(file: Path, events: list[Event], asked: tuple[str, int]) -> list[Event]:
+def asked_events(file: Path, events: list[Event], asked: tuple[str, int]) -> list[Event]:
     """The events of a program by its name and its place among those of that name, by time."""
     name, number = asked
     begun: dict[str, int] = {}
@@ -201,7 +213,7 @@ def _asked(file: Path, events: list[Event], asked: tuple[str, int]) -> list[Even
     return [event for event in events if event.program == found[number]]
 
 
-def _chosen(file: Path, events: list[Event], protos: dict[str, bytes]) -> tuple[str, bytes]:
+def chosen_program(file: Path, events: list[Event], protos: dict[str, bytes]) -> tuple[str, bytes]:
     """The program that the trace is about: the one with the most time among those with HLO."""
     spent: dict[str, int] = {}
     for event in events:
@@ -274,7 +286,7 @@ def _number(value: object) -> int:
     return value if isinstance(value, int) and 0 <= value < _LATEST else -1
 
 
-def _modules(file: Path, data: bytes) -> dict[str, bytes]:
+def modules_of(file: Path, data: bytes) -> dict[str, bytes]:
     """``jit_step(3)``, a module's name and its program's number -> serialised HLO."""
     try:
         return {

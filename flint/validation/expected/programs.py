@@ -46,7 +46,7 @@ def compared(workload: Workload) -> Iterator[tuple[Workload, tuple[str, int] | N
         if module in seen or is_move(call):
             continue
         seen.add(module)
-        name = _name(call)
+        name = name_in_run(call)
         programs = tuple(_part(program, number) for program in workload.programs)
         yield replace(workload, programs=programs), (name, names[name])
         names[name] += 1
@@ -80,7 +80,7 @@ def _part(program: Program, number: int) -> Program:
     )
 
 
-def _name(call: Call) -> str:
+def name_in_run(call: Call) -> str:
     """What the program is called in a run: the module's name."""
     try:
         name = parse_module(call.module[0]).name if call.module else ""

@@ -1,0 +1,99 @@
+"""Profile folders of JAX (xplane files) -> which programs ran on every device, in order.
+
+The idea: every event of an op says which program it belongs to and, on most backends, in which run
+of it; a run begins with its first event.  Which program is heavy its HLO tells.
+
+    program_runs(Path("profile/"), ("jit_gradient", 0)).by_rank[0]
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+
+from flint.converters.profilers.xplane.devices import Devices, hosts_of
+from flint.converters.profilers.xplane.profile import (
+    Event,
+    asked_events,
+    begun_runs,
+    chosen_program,
+    events_of,
+    modules_of,
+    profile_files,
+)
+from flint.converters.profilers.xplane.program import Program
+from flint.errors import FlintError
+from flint.hlo import hlo_pb2 as pb
+from flint.hlo.messages import parse_module
+from flint.observed.classes import hlo_class
+from flint.observed.columns import ObservedRows
+from flint.observed.program_runs import ProgramRun, ProgramRuns
+
+
+def program_runs(path: Path, program: tuple[str, int]) -> ProgramRuns:
+    """The programs in a profile folder or in one ``.xplane.pb`` file.
+
+    Args:
+        path: the folder or file.
+        program: one that ran, which says which rank each device is: name, and the number of those
+            of that name before it.
+
+    Raises:
+        FlintError: as ``observe``.
+    """
+    files = profile_files(path)
+    programs: dict[str, Program | None] = {}
+    hosts: list[tuple[list[Event], Devices]] = []
+    world = None
+    for file in files:
+        data, events = events_of(file, ObservedRows(str(path)))
+        protos = modules_of(file, data)
+        _, asked = chosen_program(file, asked_events(file, events, program), protos)
+        module = _module(file, asked)
+        world = Program(module, str(file)).devices
+        hosts.append((events, Devices.of(module)))
+        for label in {event.program for event in events} - set(programs):
+            own = protos.get(label)
+            programs[label] = None if own is None else Program(_module(file, own), str(file))
+    backends = {event.backend for events, _ in hosts for event in events}
+    begins = hosts_of(files, backends, world) if len(files) > 1 else [0]
+    of_rank: dict[int, list[Event]] = defaultdict(list)
+    for (events, devices), begin in zip(hosts, begins, strict=True):
+        for event in events:
+            of_rank[devices.rank(begin + event.device)].append(event)
+    return ProgramRuns(
+        "/".join(sorted(backends)),
+        {rank: _of_rank(events, programs) for rank, events in sorted(of_rank.items())},
+    )
+
+
+def _module(file: Path, proto: bytes) -> pb.HloModuleProto:
+    try:
+        return parse_module(proto)
+    except DecodeError as error:
+        raise FlintError(f"{file}: damaged HLO ({error})") from error
+
+
+def _of_rank(events: list[Event], known: dict[str, Program | None]) -> list[ProgramRun]:
+    """The runs on one device in the order in which they began."""
+    of_program: dict[str, list[Event]] = defaultdict(list)
+    for event in sorted(events):
+        of_program[event.program].append(event)
+    began: list[tuple[int, str]] = []
+    for label, own in of_program.items():
+        program = known[label]
+        first: dict[int, int] = {}
+        for event in own if program is None else begun_runs(own, program):
+            first.setdefault(event.run, event.start)
+        began += [(start, label) for start in first.values()]
+    heavy = {label: _is_heavy(program) for label, program in known.items()}
+    return [ProgramRun(label.rpartition("(")[0], heavy[label]) for _, label in sorted(began)]
+
+
+def _is_heavy(program: Program | None) -> bool:
+    """Whether it has ops each of which must match; of a program without HLO nobody knows."""
+    return program is not None and any(
+        hlo_class(item.opcode).must_match for item in program.by_name.values()
+    )
