@@ -2,6 +2,7 @@
 # make test    set up with the development tools; lint, types, a test of every behaviour
 # make test-all   install all extras and a headless browser too; all tests, and a list of the skipped
 # make coverage  which lines and branches make test runs
+# make fuzz    damaged inputs for every reader: make fuzz INPUTS=100000; docs/reliability.md
 # make lint    ruff and mypy alone              make format  let ruff rewrite the layout
 # make bench   time and memory, as tables and plots
 # make validate  run the tiny models for real, compare with their captures: docs/validation.md
@@ -27,7 +28,7 @@ PIP     := --quiet --disable-pip-version-check --no-compile
 STEP    := models/jax/llama3.py:train_8b
 OUT     := out/llama3-8b
 
-.PHONY: demo test test-all coverage browser lint format types imports bench validate clean
+.PHONY: demo test test-all fuzz coverage browser lint format types imports bench validate clean
 .DELETE_ON_ERROR:
 
 demo: $(RUN)
@@ -55,6 +56,11 @@ coverage: $(DEV)
 # Everything, and what was skipped. JAX prints that it finds no GPU; it is right.
 test-all: lint $(EXTRAS) browser
 	JAX_PLATFORMS=cpu HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -rs $(PYTEST)
+
+# What is found lies in build/fuzz.
+INPUTS ?= 10000
+fuzz: $(DEV)
+	$(BIN)/python -m tests.fuzz --inputs $(INPUTS)
 
 browser:
 	@command -v chromium chromium-browser google-chrome >/dev/null 2>&1 \

@@ -155,6 +155,8 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "GT": np.greater,
     "GE": np.greater_equal,
 }
+#: The directions of comparisons.
+DIRECTIONS = frozenset(_COMPARE)
 
 #: Ops that fold; integers and booleans only (StableHLO's division truncates towards zero).
 _FOLD: dict[str, Callable[..., Any]] = {

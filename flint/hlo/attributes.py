@@ -11,6 +11,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from flint.errors import FlintError
+from flint.graph.scalars import DIRECTIONS
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.context import Context, Decoder
 from flint.hlo.literals import constant_value
@@ -109,7 +111,10 @@ def slice_limits(instruction: Any, _context: Context) -> dict[str, Any]:
 
 def compare(instruction: Any, _context: Context) -> dict[str, Any]:
     """Direction of a comparison."""
-    return {"direction": instruction.comparison_direction}
+    direction = instruction.comparison_direction
+    if direction not in DIRECTIONS:
+        raise FlintError(f"a comparison has no direction {direction[:20]!r}")
+    return {"direction": direction}
 
 
 def select_and_scatter(instruction: Any, context: Context) -> dict[str, Any]:
