@@ -35,13 +35,16 @@ from flint.host.writing import replacing
 from flint.mesh.mesh import Mesh
 from flint.mesh.ragged import row_of_entry
 from flint.simulation.durations import TICKS_PER_SECOND
-from flint.simulation.recording import RankRecord, Recording
+from flint.simulation.recording import HOST_LANE, RankRecord, Recording
 
 Ints = NDArray[np.int64]
 
 COMPUTE: Final = 1
 #: Of the first communication stream; others follow.
 COMMUNICATION: Final = 2
+#: The host of a recorded step, and its compute streams after the first one.
+HOST: Final = 0
+FURTHER: Final = 1_000
 #: Partners that the name of a communication stream tells.
 _MAX_PARTNERS: Final = 3
 _TICKS_PER_US: Final = TICKS_PER_SECOND // 10**6
@@ -131,18 +134,26 @@ def _streams(record: RankRecord, mesh: Mesh) -> dict[int, str]:
     """Number and name of each of a rank's streams."""
     talks = record.communicates
     slots = record.slot[talks]
+    kernels = set(record.slot[record.computes].tolist())
+    further = {FURTHER + slot: f"compute {slot + 1}" for slot in sorted(kernels) if slot > 0} | (
+        {HOST: "host"} if HOST_LANE in kernels else {}
+    )
     if not slots.any():
-        return {COMPUTE: "compute", COMMUNICATION: "communication"}
+        return {COMPUTE: "compute", COMMUNICATION: "communication"} | further
     detail = record.unrolled.detail[record.instance[talks]]
     table = record.graph.tables.communications
     among: dict[int, dict[str, None]] = {slot: {} for slot in range(int(slots.max()) + 1)}
     for slot, index in sorted(set(zip(slots.tolist(), detail.tolist(), strict=True))):
         among[slot][partners(table[index], mesh)] = None
-    return {COMPUTE: "compute"} | {
-        COMMUNICATION + slot: f"communication over {_few(list(names))}"
-        for slot, names in among.items()
-        if names
-    }
+    return (
+        {COMPUTE: "compute"}
+        | further
+        | {
+            COMMUNICATION + slot: f"communication over {_few(list(names))}"
+            for slot, names in among.items()
+            if names
+        }
+    )
 
 
 def _few(names: list[str]) -> str:
@@ -150,11 +161,11 @@ def _few(names: list[str]) -> str:
     return ", ".join(names[:_MAX_PARTNERS]) + more
 
 
-def _stream(record: RankRecord, node: int) -> int:
-    """The number of the stream that a node is on."""
-    if record.type[node] == NodeType.COMP:
-        return COMPUTE
-    return COMMUNICATION + int(record.slot[node])
+def _stream_of(record: RankRecord) -> Ints:
+    """The number of the stream that each node is on, shape [nodes]."""
+    slot = record.slot
+    computing = np.where(slot > 0, FURTHER + slot, np.where(slot < 0, HOST, COMPUTE))
+    return np.where(record.computes, computing, COMMUNICATION + slot)
 
 
 def _heads(record: RankRecord, mesh: Mesh) -> Iterator[dict[str, Any]]:
@@ -181,10 +192,10 @@ def _slices(record: RankRecord, shown: NDArray[np.bool_], mesh: Mesh) -> Iterato
     instance = record.instance[chosen]
     columns = (
         record.unrolled.template[instance], record.unrolled.iteration[instance],
-        record.type[chosen], record.slot[chosen], record.start[chosen], record.end[chosen],
+        record.type[chosen], _stream_of(record)[chosen], record.start[chosen], record.end[chosen],
     )  # fmt: skip
     rows = zip(*(column.tolist() for column in columns), strict=True)
-    for number, (template, iteration, kind, slot, start, end) in enumerate(rows):
+    for number, (template, iteration, kind, stream, start, end) in enumerate(rows):
         text = templates[template].replace("@", str(iteration))
         if kind == NodeType.RECV:
             # Viewers put together what has one id, whatever its process.
@@ -192,7 +203,6 @@ def _slices(record: RankRecord, shown: NDArray[np.bool_], mesh: Mesh) -> Iterato
             yield f'{{"ph": "b", {place}"ts": {_us(start)}, {text}}}'
             yield f'{{"ph": "e", {place}"ts": {_us(end)}, {text}}}'
             continue
-        stream = COMPUTE if kind == NodeType.COMP else COMMUNICATION + slot
         yield (
             f'{{"ph": "X", "pid": {record.rank}, "tid": {stream}, "ts": {_us(start)}, '
             f'"dur": {_us(end - start)}, {text}}}'
@@ -219,7 +229,7 @@ def _waits(process: int, record: RankRecord, shown: NDArray[np.bool_]) -> list[_
     consumer = row_of_entry(record.ptr)
     producer = record.deps
     crosses = shown[consumer] & shown[producer]
-    stream = np.where(record.computes, COMPUTE, COMMUNICATION + record.slot)
+    stream = _stream_of(record)
     crosses &= stream[consumer] != stream[producer]
     consumer, producer = consumer[crosses], producer[crosses]
     order = np.lexsort((record.end[producer], consumer))
@@ -284,10 +294,11 @@ def _first_needing(record: RankRecord, shown: NDArray[np.bool_]) -> dict[int, in
 
 def _arrows(recording: Recording, flows: list[_Flow]) -> Iterator[str]:
     """Flow events, each bound to the slice that holds its instant."""
+    streams = [_stream_of(record) for record in recording.ranks]
     for number, flow in enumerate(flows):
         for phase, (process, node) in (("s", flow.source), ("f", flow.target)):
             record = recording.ranks[process]
-            stream = _stream(record, node)
+            stream = int(streams[process][node])
             start, end = int(record.start[node]), int(record.end[node])
             # An arrow leaves from within its slice: at its end the next slice may have begun.
             at = start + (end - start) // 2 if phase == "s" else start

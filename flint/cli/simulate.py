@@ -72,6 +72,23 @@ def simulate_command(
             "rank].",
         ),
     ] = None,
+    communication: Annotated[
+        str | None,
+        typer.Option(
+            "--communication",
+            help="Of a profile: measured (as long as it took in the run) or modelled (on the "
+            "system) [default: measured, or modelled where --algorithm or "
+            "--communication-order asks about it].",
+        ),
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            "--host",
+            help="Of a profile: measured (launches and gaps as in the run), modelled (the "
+            "system's launch overhead) or none (never waited for) [default: measured].",
+        ),
+    ] = None,
     engine: EngineOption = "embedded",
     astra_sim: AstraSimOption = None,
     time_limit: TimeLimitOption = None,
@@ -136,7 +153,8 @@ def simulate_command(
         "--algorithm": algorithm, "--estimator": estimator, "--durations": durations,
         "--timeline": timeline, "--html": html, "--network": network,
         "--communication-order": communication_order,
-        "--attention-as-written": attention_as_written,
+        "--attention-as-written": attention_as_written, "--communication": communication,
+        "--host": host,
     }  # fmt: skip
     refuse_of_others(engine, "embedded", of_embedded)
     if engine != BOTH:
@@ -162,14 +180,16 @@ def simulate_command(
     on = traced_system(folder) if on is None else on
     granularity = "kernel" if granularity is None else granularity
     written = chained_by(read_document(folder))
+    recorded = any(program.timing is not None for program in workload.programs)
     if communication_order is None and written == CommunicationOrder.COMMUNICATOR:
-        communication_order = written
+        communication_order = None if recorded and communication != "modelled" else written
     if attention_as_written:
         _refuse_as_written(workload, granularity)
     options: dict[str, Any] = {
         "granularity": granularity, "algorithm": algorithm, "kernels": durations,
         "estimator": estimator or "kernel", "passes": chosen,
         "fused_attention": not attention_as_written, "communication_order": communication_order,
+        "communication": communication, "host": host,
     }  # fmt: skip
     result = workload.simulate(on, engine=engine, **options)
     if timeline is not None or html is not None or network is not None:

@@ -24,7 +24,7 @@ def show(result: SimulationResult) -> None:
     by = "" if result.engine == "embedded" else f", {result.engine}"
     overlap = ", communicators overlap" if result.communication_order == "communicator" else ""
     how = f"{result.granularity} granularity{overlap}{by}"
-    printer.line(f"one step on {mesh} of {result.system} ({how})")
+    printer.line(f"one step on {mesh} of {result.system} ({how}{_sources(result)})")
     for note in result.notes:
         printer.line(f"note: {note}")
     printer.line("")
@@ -35,6 +35,23 @@ def show(result: SimulationResult) -> None:
     for program in result.programs:
         if program.classes:
             printer.table(_class_table(program, len(result.programs) > 1))
+
+
+def _sources(result: SimulationResult) -> str:
+    """Of a recorded step, what is measured and what is modelled."""
+    if result.kernels != "measured":
+        return ""
+    parts = {"kernels": "measured", "communication": result.communication, "host": result.host}
+    said = {"measured": "measured", "modelled": "modelled", "none": "left out"}
+    return "".join(
+        f"; {_listed(names)} {said[source]}"
+        for source in said
+        if (names := [name for name, value in parts.items() if value == source])
+    )
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]
 
 
 def _lines(figures: Figures, result: SimulationResult) -> list[tuple[str, str]]:

@@ -66,7 +66,7 @@ def rate_table(accelerator: Accelerator) -> Seconds:
         for unit in (Unit.MATMUL, Unit.VECTOR):
             table[unit, code] = computed_as(accelerator, unit, dtype).rate
         table[Unit.TRANSCENDENTAL, code] = accelerator.transcendental
-        table[Unit.MEASURED, code] = np.inf  # no arithmetic
+        table[Unit.MEASURED :, code] = np.inf  # no arithmetic
     return table
 
 

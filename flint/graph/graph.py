@@ -176,6 +176,14 @@ class WorkloadGraph:
         """Transcendental evaluations per node, shape [nodes]."""
         return self._work_by_node(self.work_unit == Unit.TRANSCENDENTAL)
 
+    def delay_by_node(self) -> Ints:
+        """Nanoseconds after all that it waits for at which each node begins, shape [nodes].
+
+        Below 0 where it begins before: by as much as two clocks of a profiler differ.
+        """
+        late, early = self.work_unit == Unit.DELAY, self.work_unit == Unit.AHEAD
+        return self._work_by_node(late) - self._work_by_node(early)
+
     def measured_by_node(self) -> Ints:
         """Nanoseconds that each node took in a measured run, -1 for none, shape [nodes]."""
         chosen = self.work_unit == Unit.MEASURED

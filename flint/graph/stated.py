@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.graph.graph import NodeKind, WorkloadGraph
-from flint.graph.work import Unit
+from flint.graph.work import Role, Unit
 from flint.mesh.ragged import row_of_entry
 
 #: In the place of a number that nobody knows; null in JSON.
@@ -36,7 +36,7 @@ def unstated_work(graph: WorkloadGraph) -> NDArray[np.bool_]:
     if not measured.any():
         return measured
     owner = row_of_entry(graph.work_ptr)
-    measured[owner[graph.work_unit != Unit.MEASURED]] = False
+    measured[owner[graph.work_unit < Unit.MEASURED]] = False
     copies = np.array([is_copy(name) for name in graph.tables.ops], np.bool_)
     unstated: NDArray[np.bool_] = measured & ~copies[graph.op]
     return unstated
@@ -51,7 +51,8 @@ def unstated_traffic(graph: WorkloadGraph) -> NDArray[np.bool_]:
 def _measured(graph: WorkloadGraph) -> NDArray[np.bool_]:
     if not (graph.work_unit == Unit.MEASURED).any():
         return np.zeros(len(graph), np.bool_)
-    measured: NDArray[np.bool_] = (graph.measured_by_node() >= 0) & (graph.kind == NodeKind.COMPUTE)
+    computes = (graph.kind == NodeKind.COMPUTE) & (graph.role != Role.CONTROL)
+    measured: NDArray[np.bool_] = (graph.measured_by_node() >= 0) & computes
     return measured
 
 

@@ -14,12 +14,18 @@ from typing import NamedTuple
 
 
 class Unit(IntEnum):
-    """Where FLOPs run; or, of a run that was measured, nanoseconds in their place."""
+    """Where FLOPs run; or, of a run that was measured, nanoseconds in their place.
+
+    DELAY is how long after all that it waits for a node begins, AHEAD how long before: what two
+    clocks of a profiler differ by.
+    """
 
     MATMUL = 0
     VECTOR = 1
     TRANSCENDENTAL = 2
     MEASURED = 3
+    DELAY = 4
+    AHEAD = 5
 
 
 class Role(IntEnum):
@@ -64,7 +70,7 @@ class WorkItem(NamedTuple):
         dtype: element type of the operands (StableHLO name).
         flops: 2 per multiply-add on MATMUL; XLA's counts on VECTOR (1 per element and op);
             function evaluations on TRANSCENDENTAL; of MEASURED the nanoseconds that it took, which
-            take the place of any modelled time.
+            take the place of any modelled time; of DELAY and AHEAD nanoseconds too.
         dims: (batch, m, n, k) of a GEMM or of a convolution seen as one; None elsewhere.
     """
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,7 @@ from flint.post_execution.load_rank import (
 )
 from flint.post_execution.meetings import meet
 from flint.post_execution.order import edges_of
+from flint.post_execution.timings import timings_of
 from flint.post_execution.units import Units
 from flint.post_execution.untraced_ranks import answering
 from flint.workload.programs import Level, Order, Program, ProgramInput, with_communicators
@@ -131,7 +133,11 @@ def convert_traces(
             for rank, found in recorded.items()
         }
     )
-    programs = [_traced(rank, item, world, warnings) for rank, item in recorded.items()]
+    timings = timings_of(recorded, meetings)
+    programs = [
+        replace(_traced(rank, item, world, warnings), timing=timings.get(rank))
+        for rank, item in recorded.items()
+    ]
     programs += answering(meetings, sorted(recorded), world, warnings)
     finished = with_largest_sizes(with_communicators(tuple(programs)), world)
     workload = Workload(
@@ -236,9 +242,12 @@ def _say_idle(units: Units, warnings: dict[str, int]) -> None:
     gaps = np.maximum(units.start[order][1:] - reached[:-1], 0).sum()
     span = int(reached[-1] - units.start[order][0])
     if span and gaps / span > _IDLE:
-        what = "nothing ran on the device", "waiting for the host; the graph leaves this time out"
+        what = (
+            "nothing ran on the device",
+            "waiting for the host; execution traces leave this time out",
+        )
         if not units.device:
-            what = "no op ran", "between ops and around them; the graph leaves this time out"
+            what = "no op ran", "between ops and around them; execution traces leave this time out"
         text = (
             f"rank {units.rank}: {what[0]} in {gaps / span:.0%} of the step's "
             f"{span / 1e6:.1f} ms, {what[1]}"

@@ -22,6 +22,8 @@ Ints = NDArray[np.int64]
 #: Calls that make a stream, or the host, wait (CUDA and HIP have the same names behind theirs).
 _STREAM_WAIT = re.compile(r"^(cuda|hip|cu)StreamWaitEvent")
 _HOST_WAIT = re.compile(r"^(cuda|hip)DeviceSynchronize")
+#: Calls that may last until something on a device is over, without saying what.
+_BLOCKING = re.compile(r"^(cuda|hip|cu)(\w*Synchronize|Memcpy\w*|Free\w*)", re.IGNORECASE)
 #: Synchronisation as the profiler has resolved it (``enable_cuda_sync_events``).
 RESOLVED = frozenset({"cuda_sync", "hip_sync"})
 #: How categories of calls of a runtime or driver end.
@@ -103,6 +105,7 @@ class Links:
         kernel_stream: its stream's number in the trace, as the profiler writes it; those of
             further devices, from ``_DEVICE`` on, device by device.
         stream_waits, host_waits: synchronisation, in order of time.
+        blocking: begin and end of calls that may have waited for a device, in order of time.
         spans: annotations, in order of time.
         groups: process group's name -> ranks.
         steps: begin and end of each step on the host, ns; empty where none is marked.
@@ -123,6 +126,7 @@ class Links:
     kernel_stream: Ints
     stream_waits: tuple[StreamWait, ...]
     host_waits: tuple[HostWait, ...]
+    blocking: tuple[tuple[int, int], ...]
     spans: tuple[Span, ...]
     groups: Mapping[str, tuple[int, ...]]
     steps: tuple[tuple[int, int], ...]
@@ -228,6 +232,13 @@ class LinksBuilder:
             kernel_stream=np.array([kernel[5] for kernel in self._kernels], np.int64),
             stream_waits=tuple(sorted(self._stream_waits())),
             host_waits=tuple(sorted(self._host_waits())),
+            blocking=tuple(
+                sorted(
+                    (call.start, call.end)
+                    for call in self._calls.values()
+                    if _BLOCKING.match(call.name)
+                )
+            ),
             spans=tuple(
                 sorted(s._replace(start=s.start + base, end=s.end + base) for s in self._spans)
             ),

@@ -115,6 +115,7 @@ def host_units(trace: Observed, links: Links | None, rows: Ints) -> Units:
         if timed else np.full(len(row), -1, np.int64),
         duration=trace.duration[row] if timed else np.full(len(row), -1, np.int64),
         issued=trace.start[row] if timed else np.arange(len(row), dtype=np.int64),
+        launch=np.full(len(row), -1, np.int64),
         thread=thread,
         stream=np.where(collective, NO_STREAM, thread),
         collective=collective,

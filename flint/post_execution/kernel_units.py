@@ -49,6 +49,8 @@ def kernel_units(trace: Observed, links: Links, rows: Ints, step: int) -> Units:
     issued = np.where(launched >= 0, launched, links.kernel_start[kernel])
     known = (launched < 0) & (row >= 0)
     issued[known] = links.issued[row[known]]
+    launch = np.where(launched >= 0, launched, -1)
+    launch[known] = issued[known]
     thread = links.kernel_thread[kernel].copy()
     known = (thread < 0) & (row >= 0)
     thread[known] = links.thread[row[known]]
@@ -65,6 +67,7 @@ def kernel_units(trace: Observed, links: Links, rows: Ints, step: int) -> Units:
         start=links.kernel_start[kernel],
         duration=links.kernel_duration[kernel],
         issued=issued,
+        launch=launch,
         thread=thread,
         stream=links.kernel_stream[kernel],
         collective=np.zeros(len(kernel), bool),
@@ -155,6 +158,7 @@ def _silent(units: Units, trace: Observed, links: Links, rows: Ints, kernel: Int
         start=np.where(has, units.start[at], links.issued[rows]),
         duration=np.where(has & last, units.duration[at], 0),
         issued=links.issued[rows],
+        launch=links.issued[rows],
         thread=links.thread[rows],
         stream=np.where(has, units.stream[at], NO_STREAM),
         collective=np.ones(len(rows), bool),

@@ -24,7 +24,7 @@ No edge contradicts the measured times: what began before the other was over did
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from itertools import pairwise, product, repeat
 
 import numpy as np
@@ -32,7 +32,7 @@ import numpy as np
 from flint.graph.graph import EdgeKind
 from flint.observed.classes import OpClass
 from flint.observed.columns import Observed
-from flint.post_execution.edges import Edges, EdgeSet, Queue, queues_of
+from flint.post_execution.edges import JITTER, Edges, EdgeSet, Queue, queues_of
 from flint.post_execution.host_device_links import Links
 from flint.post_execution.launches import by_launch
 from flint.post_execution.units import NO_STREAM, Units
@@ -44,6 +44,9 @@ from flint.post_execution.waits import (
     resolved_waits,
     unresolved_waits,
 )
+
+#: So many kernels of one stream may run side by side.
+_BESIDE = 64
 
 
 def edges_of(units: Units, trace: Observed, links: Links | None, linked: Set[int]) -> Edges:
@@ -85,11 +88,28 @@ def _within_streams(edges: EdgeSet, streams: dict[int, Queue]) -> None:
     for queue in streams.values():
         members = queue.units.tolist()
         if not communicates[queue.units].any():
-            edges.kind.update(zip(pairwise(members), repeat(int(EdgeKind.STREAM))))
+            pairs = _in_turn(edges, queue) if edges.units.timed else pairwise(members)
+            edges.kind.update(zip(pairs, repeat(int(EdgeKind.STREAM))))
             continue
         for earlier, later in pairwise(_batches(edges, members)):
             for before, after in product(earlier, later):
                 edges.kind[before, after] = int(EdgeKind.STREAM)
+
+
+def _in_turn(edges: EdgeSet, queue: Queue) -> Iterator[tuple[int, int]]:
+    """Who follows whom on a stream: the unit before, unless a device let them run side by side.
+
+    Such a unit follows those before it that were over, back to one that all before had let pass.
+    """
+    members, starts = queue.units.tolist(), queue.start.tolist()
+    over = queue.over.tolist()
+    for place in range(1, len(members)):
+        begun = starts[place] + JITTER
+        for back in range(place - 1, max(-1, place - 1 - _BESIDE), -1):
+            if edges.end[members[back]] <= begun:
+                yield members[back], members[place]
+                if back == 0 or over[back - 1] <= starts[back] + JITTER:
+                    break
 
 
 def _batches(edges: EdgeSet, members: list[int]) -> list[list[int]]:

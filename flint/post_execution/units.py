@@ -29,7 +29,8 @@ _COLLECTIVE_KERNEL = re.compile(r"nccl|rccl|oneccl|hccl|msccl", re.IGNORECASE)
 _DEPTH = 64
 #: Columns of ``Units`` that have a number or a mark per unit.
 COLUMNS = (
-    "name", "fact", "row", "start", "duration", "issued", "thread", "stream", "collective",
+    "name", "fact", "row", "start", "duration", "issued", "launch", "thread", "stream",
+    "collective",
 )  # fmt: skip
 #: A unit that runs on no stream that orders it.
 NO_STREAM = -1
@@ -51,6 +52,8 @@ class Units:
         row: that op's row in ``Observed``, -1 for none; shape [units].
         start, duration: nanoseconds, -1 unknown; shape [units].
         issued: when the host issued it (ns, or a count where the trace has no times).
+        launch: when the host called for it, ns; -1 where the trace does not tell, and on a host;
+            shape [units].
         thread: the host thread that issued it; shape [units].
         stream: stream that orders it, or ``NO_STREAM``; shape [units].
         collective: whether it communicates; shape [units].
@@ -69,6 +72,7 @@ class Units:
     start: Ints
     duration: Ints
     issued: Ints
+    launch: Ints
     thread: Ints
     stream: Ints
     collective: NDArray[np.bool_]

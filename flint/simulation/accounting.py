@@ -26,13 +26,14 @@ from flint.graph.partners import partners
 from flint.graph.stated import UNKNOWN, unstated_traffic, unstated_work
 from flint.graph.work import Unit
 from flint.mesh.ragged import row_of_entry
+from flint.passes.host_lane import HOST, on_host
 from flint.simulation.actors import ActorInfo, Actors
 from flint.simulation.durations import TICKS_PER_SECOND
 from flint.simulation.loop_shortening import Repeat
 from flint.simulation.machine import Run
 from flint.simulation.memory import Memory
 from flint.simulation.result import ClassRow, Figures, ProgramResult
-from flint.simulation.spans import overlap, parts
+from flint.simulation.spans import overlap, parts, union
 from flint.workload.workload import Workload
 
 #: Classes of kernels that may hold matrix products.
@@ -104,7 +105,7 @@ def program_result(
         peak_memory_bytes=memory.bytes if traffic_known else UNKNOWN,
         flops=flops,
         model_flops=model_flops,
-        mfu=ideal / seconds if seconds else 0.0,
+        mfu=ideal / seconds if seconds else 0.0 * ideal,  # unknown stays unknown
     )
     return ProgramResult(
         name=program.name,
@@ -187,7 +188,10 @@ class _Spent:
         self.info = info
         start, end = happened.start[actor], happened.end[actor]
         types = info.emission.type
-        self.computes = types == NodeType.COMP
+        template = info.unrolled.template[info.emission.instance]
+        host = np.concatenate([on_host(graph) for graph in info.unrolled.graphs])[template]
+        self.host: NDArray[np.bool_] = host
+        self.computes = (types == NodeType.COMP) & ~host
         self.talks = (types == NodeType.COLL) | (types == NodeType.SEND)
         self.ticks: NDArray[Any] = np.where(types == NodeType.RECV, 0, end - start)
         self.times = np.ones(len(types), np.int64)
@@ -198,14 +202,18 @@ class _Spent:
             # more slowly before it than it does each time again.
             within = np.clip(end, item.start, item.end) - np.clip(start, item.start, item.end)
             self.spent += item.times * np.where(self.ticks > 0, within, 0)
-        self.compute = int(self.spent[self.computes].sum())
         self.communication = int(self.spent[self.talks].sum())
         order = np.argsort(start[self.computes], kind="stable")
         begins, ends = start[self.computes][order], end[self.computes][order]
+        if overlap(begins, ends):  # of several streams: each has its part
+            self.spent = self.spent.astype(np.float64)
+            self.spent[self.computes] = parts(start[self.computes], end[self.computes])
+            begins, ends = union(begins, ends)
+        self.compute = round(float(self.spent[self.computes].sum()))
         before = np.concatenate([[0], np.cumsum(ends - begins)])
 
         def computed_until(time: Ints) -> Ints:
-            """Ticks of compute before each time: kernels run one at a time."""
+            """Ticks of compute before each time."""
             if not len(ends):
                 return np.zeros_like(time)
             index = np.searchsorted(begins, time, side="right")
@@ -244,7 +252,7 @@ class _Spent:
         kinds = np.concatenate([kernel_classes(graph) for graph in unrolled.graphs])
         flops = np.concatenate([graph.flops_by_node() for graph in unrolled.graphs])
         moved = unrolled.column("bytes_read") + unrolled.column("bytes_written")
-        names = [*((name, False) for name in KERNELS)]
+        names = [*((name, False) for name in KERNELS), (HOST, False)]
         numbers = {name: number for number, name in enumerate(names)}
         of_detail = np.zeros(len(table) + 1, np.int64)
         sent = np.zeros(len(table) + 1, np.int64)
@@ -259,6 +267,7 @@ class _Spent:
             sent[index] = bytes_of(item)
         talks = detail >= 0
         number = np.where(talks, of_detail[detail], kinds[template])
+        number[self.host] = numbers[HOST, False]
         counted = (emission.type != NodeType.RECV) & ~(self.computes & talks & (self.ticks == 0))
         unstated = np.concatenate([unstated_work(graph) for graph in unrolled.graphs])
         flops = np.where(unstated, UNKNOWN, flops)

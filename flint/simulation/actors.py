@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flint.errors import FlintError
 from flint.execution.chains import CommunicationOrder, chains
@@ -27,9 +28,13 @@ from flint.graph.unrolling import Unrolled, unroll
 from flint.mesh.groups import Groups
 from flint.simulation.behaviours import Behaviours, Plan, behaviours, plan
 from flint.simulation.machine import Actor
+from flint.simulation.replay import NO_REPLAY, Replay, replayed
 
 #: Nodes of all actors together; each takes some hundred bytes while the machine runs.
 MAX_NODES: Final = 10_000_000
+
+#: The chain of communications that are in none.
+UNCHAINED: Final = -1
 
 #: Ticks of each node of an emission: (plan, unrolled, emission, rank that stands for the others).
 Durations = Callable[[Plan, Unrolled, Emission, int], Ints]
@@ -81,6 +86,7 @@ def build_actors(
     costs: Callable[[Sequence[Plan]], list[Ints]] | None = None,
     broadcast_tree: bool = False,
     order: CommunicationOrder = CommunicationOrder.RANK,
+    replay: Replay = NO_REPLAY,
 ) -> Actors:
     """The actors of a workload.
 
@@ -92,6 +98,8 @@ def build_actors(
         broadcast_tree: see ``flint.simulation.behaviours.plan``.
         order: whether a rank issues its communications one after another, or those of each
             communicator, which then has a slot of its own.
+        replay: what of recorded programs keeps its measured time; measured communications are in
+            the order of their streams alone.
 
     Raises:
         FlintError: messages that do not match, programs too large to unroll or to run.
@@ -101,6 +109,8 @@ def build_actors(
     counts = np.bincount(found.colour, minlength=found.count)
     opened: dict[tuple[int, int], tuple[Unrolled, Emission]] = {}
     slots = [chains(item.communications, order) for item in plans]
+    if replay.measured_communication:
+        slots = [np.full(len(item.communications), UNCHAINED, np.int64) for item in plans]
     for place in found.place:
         if place not in opened:
             opened[place] = _open(plans[place[0]], place[1], opened, place[0], slots[place[0]])
@@ -124,17 +134,40 @@ def build_actors(
         ticks = np.where(
             emission.type == NodeType.RECV, 0, durations(item, unrolled, emission, rank)
         )
+        answered = _answered(item, structure, unrolled, emission, rank, found, replay)
+        real = replayed(replay, number, unrolled, emission, ticks, answered)
         channel = numbers.channels(
             item, structure, unrolled, emission, tag_of[number], rank, colour
         )
         columns.append(
             Actor(
-                emission.type, emission.ptr, emission.deps, ticks, channel,
-                _slots_of(unrolled, emission, slots[number]),
+                emission.type, emission.ptr, emission.deps, real.ticks, channel,
+                _slots_of(unrolled, emission, slots[number]), real.delay, real.free,
             )
         )  # fmt: skip
         info.append(ActorInfo(number, structure, rank, int(counts[colour]), unrolled, emission))
     return Actors(columns, info, numbers.members, found)
+
+
+def _answered(
+    item: Plan,
+    structure: Structure,
+    unrolled: Unrolled,
+    emission: Emission,
+    rank: int,
+    found: Behaviours,
+    replay: Replay,
+) -> NDArray[np.bool_]:
+    """RECVs whose sender is no recorded rank: it sends at once, however long they took."""
+    answered = np.zeros(len(item.communications) + 1, np.bool_)
+    for index in item.used:
+        for peer in structure.parts[index].peers if replay.measured_communication else ():
+            other = int(peer.values(np.array([rank], np.int64))[0])
+            program = found.place[int(found.colour[other])][0] if other >= 0 else -1
+            answered[index] |= program >= 0 and not replay.recorded[program]
+    receives: NDArray[np.bool_] = emission.type == NodeType.RECV
+    receives &= answered[unrolled.detail[emission.instance]]
+    return receives
 
 
 def _slots_of(unrolled: Unrolled, emission: Emission, slots: Ints | None) -> Ints | None:

@@ -12,6 +12,9 @@ links carry at full speed, each takes n times as long, so that nothing is over b
 could have carried all of it.  A COLL is as
 slow as on the busiest of its members; what a rank receives is not counted.
 
+Of a recorded step, nodes are free: they take no slot, and are neither slowed down nor do they slow
+down.  A free COLL takes as long as the fastest of its members says, which came last.
+
 Communication takes memory bandwidth, and on some devices units, from what is computed beside it:
 while a rank's COLL or SEND runs, its kernels advance at the speed ``beside``.
 
@@ -50,6 +53,9 @@ class Actor:
             -1 elsewhere, shape [nodes].
         slot: which communication slot each COLL and SEND takes, from 0, shape [nodes]; None: there
             is one.
+        delay: how long after all that it waits for each node begins; of free COMPs also how long
+            before, as a negative number, shape [nodes]; None: at once.
+        free: nodes that take no slot and share nothing, shape [nodes]; None: all take one.
     """
 
     types: NDArray[np.int8]
@@ -58,6 +64,8 @@ class Actor:
     ticks: Ints
     channel: Ints
     slot: Ints | None = None
+    delay: Ints | None = None
+    free: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.types)
@@ -105,8 +113,8 @@ class _State:
 
     __slots__ = (
         "above", "arrivals", "below", "channel", "comm", "comm_busy", "compute", "compute_busy",
-        "end", "first", "running", "slot", "start", "talking", "ticks", "transfers", "types",
-        "until",
+        "delay", "end", "first", "free", "running", "slot", "start", "talking", "ticks",
+        "transfers", "types", "until",
     )  # fmt: skip
 
     def __init__(self, actor: Actor) -> None:
@@ -123,6 +131,9 @@ class _State:
         ).tolist()
         self.start = [-1] * count
         self.end = [-1] * count
+        self.delay: list[int] | None = None if actor.delay is None else actor.delay.tolist()
+        free = np.flatnonzero(actor.free) if actor.free is not None else ()
+        self.free: frozenset[int] = frozenset(map(int, free))
         self.compute: list[int] = []
         self.slot: list[int] = [0] * count if actor.slot is None else actor.slot.tolist()
         slots = max(self.slot, default=0) + 1
@@ -172,6 +183,10 @@ class _Machine:
             # Everything that ends at one instant ends before anything is issued.
             while events and events[0][0] == now:
                 _, _, number, row = pop(events)
+                if row < 0:  # it has waited for its delay
+                    touched[number] = None
+                    self.begin(number, ~row)
+                    continue
                 state = self.states[number]
                 if state.end[row] >= 0 or (row == state.running and state.until != now):
                     continue  # the kernel was slowed down or sped up since
@@ -197,9 +212,21 @@ class _Machine:
         )
 
     def ready(self, number: int, row: int) -> None:
+        delay = self.states[number].delay
+        if delay is not None and delay[row] > 0:
+            self.sequence += 1
+            heapq.heappush(self.events, (self.now + delay[row], self.sequence, number, ~row))
+        else:
+            self.begin(number, row)
+
+    def begin(self, number: int, row: int) -> None:
         state = self.states[number]
         kind = state.types[row]
-        if kind in _COMMUNICATES:
+        if row in state.free and kind not in (_COLL, _RECV):
+            self.go(number, row, state.ticks[row])
+        elif row in state.free and kind == _COLL:
+            self.meet(number, row)
+        elif kind in _COMMUNICATES:
             heapq.heappush(state.comm[state.slot[row]], row)
         elif kind == _RECV:
             self.receive(number, row)
@@ -225,6 +252,13 @@ class _Machine:
         self.sequence += 1
         self.states[number].start[row] = self.now
         heapq.heappush(self.events, (self.now + ticks, self.sequence, number, row))
+
+    def go(self, number: int, row: int, ticks: int) -> None:
+        """A free node runs; one that begins too early by two clocks is over as much earlier."""
+        state = self.states[number]
+        early = min(state.delay[row], 0) if state.delay is not None else 0
+        self.schedule(number, row, max(ticks + early, 0))
+        state.start[row] = max(self.now + early, 0)
 
     def compute(self, number: int, row: int) -> None:
         state = self.states[number]
@@ -277,7 +311,7 @@ class _Machine:
         state = self.states[number]
         channel = state.channel[row]
         if self.members[channel] == 1:
-            self.talk([(number, row)], state.ticks[row])
+            self.exchange([(number, row)])
             return
         # The n-th arrival of this actor meets the others' n-th.
         nth = state.arrivals.get(channel, 0)
@@ -287,14 +321,26 @@ class _Machine:
         if len(present) < self.members[channel]:
             return
         del self.meetings[channel, nth]
-        self.talk(present, max(self.states[other].ticks[node] for other, node in present))
+        self.exchange(present)
+
+    def exchange(self, members: list[tuple[int, int]]) -> None:
+        """All members of a COLL have come."""
+        ticks = [self.states[number].ticks[row] for number, row in members]
+        number, row = members[0]
+        if row not in self.states[number].free:
+            self.talk(members, max(ticks))
+            return
+        fastest = min((item for item in ticks if item >= 0), default=0)
+        for number, row in members:
+            self.go(number, row, fastest)
 
     def receive(self, number: int, row: int) -> None:
         message = self.states[number].channel[row]
         self.states[number].start[row] = self.now
         if self.arrived.get(message, 0):
             self.arrived[message] -= 1
-            self.schedule(number, row, 0)
+            ticks = self.states[number].ticks[row] if row in self.states[number].free else 0
+            self.schedule(number, row, max(ticks, 0))
         else:
             self.expected.setdefault(message, deque()).append((number, row))
 
@@ -302,7 +348,8 @@ class _Machine:
         state = self.states[number]
         state.end[row] = self.now
         kind = state.types[row]
-        if kind in _COMMUNICATES:
+        free = row in state.free
+        if kind in _COMMUNICATES and not free:
             del state.transfers[row]
             state.comm_busy[state.slot[row]] = False
             if state.transfers:
@@ -319,7 +366,7 @@ class _Machine:
                 heapq.heappush(self.events, (self.now, self.sequence, receiver, node))
             else:
                 self.arrived[message] = self.arrived.get(message, 0) + 1
-        elif kind not in (_COLL, _RECV):
+        elif kind not in (_COLL, _RECV) and not free:
             state.compute_busy = False
             state.running = -1
         above = state.above

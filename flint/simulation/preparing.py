@@ -28,8 +28,10 @@ from flint.graph.graph import WorkloadGraph
 from flint.passes import apply
 from flint.passes.attention import fuse_attention
 from flint.passes.dead_invariants import without_unneeded
+from flint.passes.host_lane import with_host_lane
 from flint.passes.what_if import Chosen, same, stages, transform
 from flint.simulation.durations import Costs
+from flint.simulation.replay import Source
 from flint.workload.programs import Level, Order
 from flint.workload.workload import Workload
 
@@ -155,10 +157,24 @@ def prepare(
     passes: Sequence[Chosen],
     *,
     fused_attention: bool = True,
+    host: Source = Source.NONE,
+    launch_overhead: float = 0.0,
 ) -> Prepared:
-    """The graphs that are simulated; arguments as of ``flint.simulation.running.simulate``."""
+    """The graphs that are simulated; other arguments as of ``flint.simulation.running.simulate``.
+
+    Args:
+        host: where the times of the host's lane come from, of recorded programs.
+        launch_overhead: seconds of a launch, where these are modelled.
+    """
     left: dict[str, int] = {}
     written = as_it_runs(workload, granularity, left) if fused_attention else _as_written(workload)
+    if host != Source.NONE:
+        each = None if host == Source.MEASURED else round(launch_overhead * 1e9)
+        pairs = zip(written, workload.programs, strict=True)
+        written = tuple(
+            graph if program.timing is None else with_host_lane(graph, program.timing, each)
+            for graph, program in pairs
+        )
     steps = [stages(apply(graph, granularity), passes) for graph in written]
     graphs = tuple(found[-1] for found in steps)
     idle = tuple(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +25,18 @@ from flint.execution.node_types import NodeType
 from flint.graph.graph import Ints, NodeKind, WorkloadGraph
 from flint.graph.unrolling import Unrolled, instances_of
 from flint.mesh.mesh import Mesh
+from flint.passes.host_lane import on_host
 from flint.passes.what_if import Chosen, parse_passes
-from flint.simulation.actors import build_actors
-from flint.simulation.machine import run
+from flint.simulation.actors import ActorInfo, build_actors
+from flint.simulation.machine import Actor, Run, run
 from flint.simulation.memory import memory_by_node
 from flint.simulation.preparing import order_of, prepare, setting
+from flint.simulation.replay import replay_of
+from flint.simulation.spans import lanes
 from flint.workload.workload import Workload
+
+#: The slot of the host's nodes.
+HOST_LANE: Final = -1
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -45,7 +52,8 @@ class RankRecord:
         type: ``NodeType``, shape [nodes].
         ptr, deps: CSR over the positions of the nodes that come first.
         channel: of a SEND or RECV the number of its message, shape [nodes].
-        slot: which of the communication streams a COLL or SEND is on, from 0, shape [nodes].
+        slot: which of the communication streams a COLL or SEND is on, and which of the compute
+            streams a COMP, from 0; ``HOST_LANE`` for the host's nodes, shape [nodes].
         start, end: ticks from the start of the step (``flint.simulation.durations`` says how long a
             tick is); a COLL starts when its last member has come, a RECV when it is issued, shape
             [nodes].
@@ -129,6 +137,8 @@ def record(
     passes: Iterable[str | Chosen] = (),
     fused_attention: bool = True,
     communication_order: str | None = None,
+    communication: str | None = None,
+    host: str | None = None,
     rank: int | None = None,
 ) -> Recording:
     """Run a step and keep when everything happened; other arguments as of ``simulate``.
@@ -144,14 +154,19 @@ def record(
     on = setting(workload.mesh.size, system, algorithm, kernels, estimator)
     fitted, costs = on.system, on.costs
     chosen = parse_passes(passes)
-    graphs = prepare(workload, granularity, chosen, fused_attention=fused_attention).graphs
+    modelled = algorithm is not None or communication_order is not None
+    replay = replay_of(workload, communication, host, modelled=modelled)
+    graphs = prepare(
+        workload, granularity, chosen, fused_attention=fused_attention,
+        host=replay.host, launch_overhead=fitted.accelerator.launch_overhead,
+    ).graphs  # fmt: skip
     parts = [
         (graph, program.ranks.array())
         for graph, program in zip(graphs, workload.programs, strict=True)
     ]
     order = order_of(workload, communication_order)
     everyone = build_actors(
-        parts, workload.mesh.size, costs.ticks, costs=costs.columns, order=order
+        parts, workload.mesh.size, costs.ticks, costs=costs.columns, order=order, replay=replay
     )
     beside = fitted.accelerator.kernel.beside_communication
     happened = run(everyone.columns, everyone.members, beside)
@@ -177,7 +192,7 @@ def record(
                 ptr=nodes.ptr,
                 deps=nodes.deps,
                 channel=nodes.channel,
-                slot=np.zeros(len(nodes), np.int64) if nodes.slot is None else nodes.slot,
+                slot=_lanes(info, nodes, happened, actor),
                 start=happened.start[actor],
                 end=happened.end[actor],
                 first=_first_instances(graph),
@@ -187,6 +202,22 @@ def record(
             )
         )
     return Recording(workload.mesh, fitted, granularity, happened.ticks, tuple(ranks))
+
+
+def _lanes(info: ActorInfo, nodes: Actor, happened: Run, actor: int) -> Ints:
+    """The stream of its kind that each node is on."""
+    slot = np.zeros(len(nodes), np.int64) if nodes.slot is None else nodes.slot
+    if nodes.free is None:
+        return slot
+    start, end = happened.start[actor], happened.end[actor]
+    template = info.unrolled.template[info.emission.instance]
+    host = np.concatenate([on_host(graph) for graph in info.unrolled.graphs])[template]
+    computes = (nodes.types == NodeType.COMP) & ~host
+    talks = (nodes.types == NodeType.COLL) | (nodes.types == NodeType.SEND)
+    slot = np.where(host, HOST_LANE, slot)
+    for some in (computes & nodes.free, talks & nodes.free):
+        slot[some] = lanes(start[some], end[some])
+    return slot
 
 
 def _first_instances(graph: WorkloadGraph) -> Ints:

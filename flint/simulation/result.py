@@ -99,6 +99,8 @@ class SimulationResult:
         system, granularity, engine: what was simulated with what.
         communication_order: among which communications of a rank the order was kept.
         ranks: how many, and ``behaviours`` of them had to be simulated.
+        kernels, communication, host: where their times come from: "measured" in a recorded run,
+            "modelled"; of the host also "none".
         memory_bytes: what a device has.
         figures: of the whole workload.
         programs: of each program.
@@ -115,6 +117,9 @@ class SimulationResult:
     figures: Figures
     programs: tuple[ProgramResult, ...]
     notes: tuple[str, ...]
+    kernels: str = "modelled"
+    communication: str = "modelled"
+    host: str = "none"
 
     @property
     def step_seconds(self) -> float:

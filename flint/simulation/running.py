@@ -30,6 +30,7 @@ from flint.simulation.loop_shortening import Cut, Repeat, repeats, shorten
 from flint.simulation.machine import Run, run
 from flint.simulation.memory import peak_memory
 from flint.simulation.preparing import order_of, prepare, setting
+from flint.simulation.replay import NO_REPLAY, Replay, replay_of
 from flint.simulation.result import ProgramResult, SimulationResult
 from flint.simulation.unlisted_types import unlisted_types
 from flint.workload.programs import Level
@@ -49,6 +50,8 @@ def simulate(
     passes: Iterable[str | Chosen] = (),
     fused_attention: bool = True,
     communication_order: str | None = None,
+    communication: str | None = None,
+    host: str | None = None,
 ) -> SimulationResult:
     """How long one step takes.
 
@@ -68,10 +71,17 @@ def simulate(
         communication_order: "rank": a rank issues its communications one after another, as in
             execution traces; "communicator": those of each communicator, which share its links;
             by default the second for what PyTorch issued, the first for compiled programs.
+        communication: of a recorded step, "measured": communications take as long as they did,
+            and have no order but that of their streams; "modelled": as long as on the system; by
+            default the first, but for an ``algorithm`` or an order that is asked for.
+        host: of a recorded step, "measured": launches and the host's gaps take as long as they did;
+            "modelled": each launch takes the system's launch overhead; "none": the host is never
+            waited for; by default the first.
 
     Raises:
         UsageError: unknown system, granularity, algorithm, estimator, pass or order, a program
-            that is not partitioned, a mesh that does not map on the system.
+            that is not partitioned, a mesh that does not map on the system, measured times of a
+            workload that has none.
         FlintError: a graph without any work, ranks that wait for each other for ever.
     """
     if workload.level == Level.LOGICAL:
@@ -80,15 +90,21 @@ def simulate(
             "simulating needs the per-device program that XLA's partitioner makes of it"
         )
     order = order_of(workload, communication_order)
+    modelled = algorithm is not None or communication_order is not None
+    replay = replay_of(workload, communication, host, modelled=modelled)
     on = setting(workload.mesh.size, system, algorithm, kernels, estimator)
     fitted = on.system
     chosen = parse_passes(passes)
-    prepared = prepare(workload, granularity, chosen, fused_attention=fused_attention)
+    overhead = fitted.accelerator.launch_overhead
+    prepared = prepare(
+        workload, granularity, chosen, fused_attention=fused_attention,
+        host=replay.host, launch_overhead=overhead,
+    )  # fmt: skip
     graphs = prepared.graphs
     _check_work(workload, graphs)
     ranks = [program.ranks.array() for program in workload.programs]
     everyone, happened, repeated = run_shortened(
-        list(zip(graphs, ranks, strict=True)), workload.mesh.size, on.costs, order
+        list(zip(graphs, ranks, strict=True)), workload.mesh.size, on.costs, order, replay
     )
     _check_finished(everyone, happened, workload)
     programs = []
@@ -107,6 +123,9 @@ def simulate(
         communication_order=order,
         ranks=workload.mesh.size,
         behaviours=len(everyone.columns),
+        kernels=str(replay.kernels),
+        communication=str(replay.communication),
+        host=str(replay.host),
         memory_bytes=fitted.accelerator.memory_bytes,
         figures=figures,
         programs=tuple(programs),
@@ -165,6 +184,7 @@ def run_shortened(
     world: int,
     costs: Costs,
     order: CommunicationOrder = CommunicationOrder.RANK,
+    replay: Replay = NO_REPLAY,
 ) -> tuple[Actors, Run, list[Repeat]]:
     """Run a workload, long loops by a few of their iterations where that is the same.
 
@@ -172,7 +192,7 @@ def run_shortened(
     each communicator: its iterations need not be alike, and recorded programs have no loops.
 
     Args:
-        programs, world, order: as of ``build_actors``.
+        programs, world, order, replay: as of ``build_actors``.
         costs: on a system.
 
     Returns:
@@ -185,7 +205,9 @@ def run_shortened(
         if len(programs) == 1 and order == CommunicationOrder.RANK:
             graph, cuts = shorten(programs[0][0], keep)
             shortened = [(graph, programs[0][1])]
-        everyone = build_actors(shortened, world, costs.ticks, costs=costs.columns, order=order)
+        everyone = build_actors(
+            shortened, world, costs.ticks, costs=costs.columns, order=order, replay=replay
+        )
         beside = costs.system.accelerator.kernel.beside_communication
         happened = run(everyone.columns, everyone.members, beside)
         if happened.stuck:

@@ -29,6 +29,26 @@ def overlap(start: Ints, end: Ints) -> bool:
     return bool((start[real][order][1:] < end[real][order][:-1]).any())
 
 
+def lanes(start: Ints, end: Ints) -> Ints:
+    """A lane for each span, from 0, so that those of one lane do not overlap, shape [spans].
+
+    Args:
+        start, end: ticks, shape [spans].
+    """
+    found = np.zeros(len(start), np.int64)
+    free: list[int] = []  # of each lane, from when on
+    order = np.lexsort((end, start))
+    for span, begin, over in zip(
+        order.tolist(), start[order].tolist(), end[order].tolist(), strict=True
+    ):
+        lane = next((i for i, since in enumerate(free) if since <= begin), len(free))
+        if lane == len(free):
+            free.append(over)
+        free[lane] = over
+        found[span] = lane
+    return found
+
+
 def parts(start: Ints, end: Ints, covers: Spans | None = None) -> Floats:
     """Ticks that each span has, an equal part wherever several are, shape [spans].
 

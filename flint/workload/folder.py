@@ -3,6 +3,7 @@
     out/workload.json              mesh, programs and who runs them, options, input hash
     out/programs/main.mlirbc       the module as captured; beside it, as text, main.mlir
     out/programs/main.graph.npz    the graph as analysed (op granularity, issue order)
+    out/programs/main.times.npz    of a profile: when its nodes began and were launched
     out/et/trace.<rank>.et         Chakra execution traces;  out/et/nodes.parquet  what each node is
     out/astra-sim/*                communicator groups, system, network, remote memory
 
@@ -37,6 +38,10 @@ _SUFFIXES = (
 _OTHER = ".module"
 
 
+#: When the nodes of a recorded program began.
+TIMES = ".times.npz"
+
+
 def module_suffix(filename: str) -> str:
     """What a module's file ends with in a workload folder: a known suffix, never a stated one."""
     return next((suffix for suffix in _SUFFIXES if filename.endswith(suffix)), _OTHER)
@@ -47,7 +52,7 @@ def program_file(program: str, suffix: str) -> str:
 
     Args:
         program: the program's name, which may come from a file.
-        suffix: ``.graph.npz``, or as ``module_suffix`` gives it.
+        suffix: ``.graph.npz``, ``TIMES``, or as ``module_suffix`` gives it.
 
     Raises:
         FlintError: a name that is none: it could lead out of the folder.

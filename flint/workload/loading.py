@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from flint.errors import FlintError
 from flint.graph.io import graph_from_bytes
 from flint.graph.tensor_types import TensorType
+from flint.graph.timing import Timing
 from flint.mesh.mesh import Mesh
 from flint.mesh.ranks import RankSet
 from flint.passes.in_sequence import Origin
-from flint.workload.folder import DOCUMENT, module_suffix, program_file, read_document
+from flint.workload.folder import DOCUMENT, TIMES, module_suffix, program_file, read_document
 from flint.workload.programs import Call, HostRead, Level, Order, Program, ProgramInput
 from flint.workload.workload import Workload
 
@@ -70,15 +71,26 @@ def _read_program(folder: Path, item: dict[str, Any], mesh: Mesh) -> Program:
     )
     if rank_set.world != mesh.size or rank_set.period < 1 or rank_set.world % rank_set.period:
         raise ValueError(f"ranks of program {item['name']} do not fit the mesh")
+    graph = graph_from_bytes(path.read_bytes(), str(path))
     return Program(
         name=name,
-        graph=graph_from_bytes(path.read_bytes(), str(path)),
+        graph=graph,
         ranks=rank_set,
         inputs=tuple(map(_input, item["inputs"])),
         module=_read_form(folder, item, "module"),
         listing=_read_form(folder, item, "listing"),
         calls=tuple(_read_call(folder, item, call) for call in item.get("calls", ())),
+        timing=_read_times(folder, item, len(graph)),
     )
+
+
+def _read_times(folder: Path, item: dict[str, Any], nodes: int) -> Timing | None:
+    if "times" not in item:
+        return None
+    path = _inside(folder, str(item["times"]))
+    if str(item["times"]) != program_file(str(item["name"]), TIMES):
+        raise ValueError(f"the times of program {item['name']} are not its own")
+    return Timing.from_bytes(path.read_bytes(), nodes, str(path))
 
 
 def _input(item: dict[str, Any]) -> ProgramInput:

@@ -14,6 +14,7 @@ from flint.graph.building import with_tables
 from flint.graph.communication import Communication
 from flint.graph.graph import WorkloadGraph
 from flint.graph.tensor_types import TensorType
+from flint.graph.timing import Timing
 from flint.mesh.ranks import RankSet
 from flint.passes.in_sequence import Origin, ends
 
@@ -113,6 +114,8 @@ class Program:
         listing: the same module for people to read, with its file suffix; None when there is none.
         calls: the compiled programs that it runs one after another, as ``flint.passes.in_sequence``
             has joined their graphs; none where it is one compiled program.
+        timing: when its nodes began in the run that it was recorded from; None where it was not, or
+            where a profile does not tell.
     """
 
     name: str
@@ -122,6 +125,7 @@ class Program:
     module: tuple[bytes, str] | None = None
     listing: tuple[bytes, str] | None = None
     calls: tuple[Call, ...] = ()
+    timing: Timing | None = None
 
     @property
     def traced(self) -> bool:

@@ -23,6 +23,7 @@ from flint.passes import apply
 from flint.workload.folder import (
     DOCUMENT,
     SCHEMA,
+    TIMES,
     check_replaceable,
     module_suffix,
     program_file,
@@ -191,6 +192,7 @@ def _document(workload: Workload) -> dict[str, Any]:
                 "listing": _path(program.name, program.listing),
                 "inputs": [_input(item) for item in program.inputs],
                 **({"calls": _calls(program)} if program.calls else {}),
+                **({"times": program_file(program.name, TIMES)} if program.timing else {}),
             }
             for program in workload.programs
         ],
@@ -254,6 +256,9 @@ def _write_programs(workload: Workload, folder: Path) -> None:
     for program in workload.programs:
         graph = folder / program_file(program.name, ".graph.npz")
         graph.write_bytes(graph_to_bytes(program.graph))
+        if program.timing is not None:
+            times = folder / program_file(program.name, TIMES)
+            times.write_bytes(program.timing.to_bytes())
         forms = {program.name: (program.module, program.listing)}
         for call in program.calls:
             forms[f"{program.name}.{call.name}"] = (call.module, call.listing)

@@ -100,7 +100,7 @@ def _work_rows(by_work: Counter[tuple[int, int]]) -> tuple[WorkRow, ...]:
     return tuple(
         WorkRow(Unit(unit).name.lower(), DTYPES[dtype], flops)
         for (unit, dtype), flops in sorted(by_work.items(), key=lambda item: (item[0][0], -item[1]))
-        if flops and unit != Unit.MEASURED
+        if flops and unit < Unit.MEASURED
     )
 
 

@@ -34,15 +34,17 @@ def test_what_convert_writes_goes_through_the_other_commands(folder, command):
         reduces = [e["dur"] for e in events if e["name"].startswith("ncclKernel_AllReduce")]
         assert f"{sum(reduces) / 1e3:.3f} ms" in run.stdout
     if command == "simulate":
-        # Kernels run one after another; what is exposed of the communication comes on top.
+        # From the first kernel's begin to the last one's end.
         events = json.loads(gzip.decompress(NCCL.read_bytes()))["traceEvents"]
         device = ("kernel", "gpu_memcpy", "gpu_memset")
-        micros = sum(
-            event["dur"]
-            for event in events
-            if event["cat"] in device and "nccl" not in event["name"]
-        )
-        assert micros < json.loads(run.stdout)["step_seconds"] * 1e6 < 1.02 * micros
+        ran = [event for event in events if event["cat"] in device]
+        span = max(e["ts"] + e["dur"] for e in ran) - min(e["ts"] for e in ran)
+        assert json.loads(run.stdout)["step_seconds"] * 1e6 == pytest.approx(span, rel=1e-4)
+        # Without the host, kernels run one after another, and exposed communication comes on top.
+        micros = sum(event["dur"] for event in ran if "nccl" not in event["name"])
+        options = ("--host", "none", "--communication", "modelled", "--json")
+        modelled = json.loads(flint(command, folder, *options).stdout)["step_seconds"] * 1e6
+        assert micros < modelled < 1.02 * micros
 
 
 def test_a_trace_that_is_cut_off_is_one_line(tmp_path):

@@ -29,7 +29,7 @@ def untimed(count):
     return Units(
         path="", rank=0, device=False, timed=False, names=("op",), name=nothing, facts=(),
         fact=nothing, row=np.arange(count), start=unknown, duration=unknown,
-        issued=np.arange(count), thread=nothing, stream=nothing,
+        issued=np.arange(count), launch=unknown, thread=nothing, stream=nothing,
         collective=np.zeros(count, bool), notes={},
     )  # fmt: skip
 

@@ -1,0 +1,78 @@
+"""When the nodes of a recorded program began and were launched.
+
+The idea: a graph says what waits for what and how long each node took; a profile also says when
+each node began.  What lies between the end of all that a node waits for and its begin is the host's
+doing, or the device's; ``flint.passes.host_lane`` makes nodes and delays of it.
+
+    timing = Timing(start, launch, waits)
+    timing.start[7] - timing.launch[7]          # from the call to the kernel, nanoseconds
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from flint.errors import FlintError
+from flint.graph.io import MAX_BYTES
+from flint.mesh.ragged import Ints
+
+#: A launch that the profile does not tell.
+UNKNOWN_LAUNCH: Final = -1
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Timing:
+    """Times of one program's nodes, nanoseconds from the begin of the step.
+
+    The step begins when the first node of any traced rank does, on one clock for all of them.
+
+    Attributes:
+        start: when each node began, shape [nodes].
+        launch: when the host issued it, 0 for what was issued before the step's begin,
+            ``UNKNOWN_LAUNCH`` where the profile does not tell, shape [nodes].
+        waits: (node, node launched afterwards): the host went on only when the first one was over,
+            shape [waits, 2].
+    """
+
+    start: Ints
+    launch: Ints
+    waits: Ints
+
+    def to_bytes(self) -> bytes:
+        """As an ``.npz`` archive."""
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, start=self.start, launch=self.launch, waits=self.waits)
+        return buffer.getvalue()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, nodes: int, name: str) -> Timing:
+        """The times of ``to_bytes``.
+
+        Args:
+            data: the archive.
+            nodes: how many the program's graph has.
+            name: of the file, for messages.
+
+        Raises:
+            FlintError: no such archive, or one of another graph.
+        """
+        try:
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                if sum(item.file_size for item in archive.infolist()) > MAX_BYTES:
+                    raise FlintError(f"{name}: unpacks to more than {MAX_BYTES} bytes")
+            with np.load(io.BytesIO(data), allow_pickle=False) as loaded:
+                found = cls(*(loaded[key] for key in ("start", "launch", "waits")))
+            pairs = found.waits.reshape(-1, 2)
+            fits = found.start.shape == found.launch.shape == (nodes,)
+            whole = all(part.dtype == np.int64 for part in (found.start, found.launch, pairs))
+            inside = ((pairs >= 0) & (pairs < nodes)).all() and (found.start >= 0).all()
+            if not (fits and whole and inside and (pairs[:, 0] < pairs[:, 1]).all()):
+                raise ValueError("its columns do not fit the graph")
+        except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+            raise FlintError(f"{name}: not times that Flint has written ({error})") from error
+        return found

@@ -1,0 +1,244 @@
+"""Recorded steps simulated as they are: the measured span, busy time and time per class again."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flint
+from flint.cost.kernels import kernel_seconds
+from flint.cost.systems import load_system
+from flint.errors import FlintError, UsageError
+from flint.graph.timing import Timing
+from flint.passes.host_lane import HOST, on_host
+from flint.post_execution.converting import convert_traces
+from flint.simulation.recording import HOST_LANE, record
+from tests.post_execution.traces import COMMS, Profile
+from tests.support.shared import examples
+
+DATA = Path(__file__).parents[1] / "data"
+PROFILES = [
+    DATA / "traces" / "resnet50_ddp_nccl_calls_rank0.json.gz",
+    *(
+        path
+        for path in sorted((DATA / "profiles").glob("*.json.gz"))
+        if not path.name.startswith(("gloo", "simple_add_et"))  # without a device
+    ),
+]
+DEVICE = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset", "mtia_ccp_events")
+
+
+def counted(path):
+    """(events, span, busy, sum) in microseconds of the last step with device events.
+
+    An event is of the step in which its op began, or, without an op, the call that launched it.
+    """
+    with gzip.open(path) as file:
+        document = json.load(file)
+    events = [e for e in document["traceEvents"] if e.get("ph") == "X"]
+    category = {id(e): str(e.get("cat", "")).lower() for e in events}
+    device = [e for e in events if category[id(e)] in DEVICE]
+    calls, ops = {}, {}
+    for event in events:
+        args = event.get("args", {})
+        if category[id(event)].endswith(("runtime", "driver")):
+            calls[args.get("correlation")] = event["ts"]
+        elif category[id(event)] in ("cpu_op", "operator"):
+            ops[args.get("External id", args.get("external id"))] = event["ts"]
+    marks = [e for e in events if e["name"].startswith("ProfilerStep")]
+    steps = sorted((e["ts"], e["ts"] + e["dur"]) for e in marks if "gpu" not in category[id(e)])
+    by_step = defaultdict(list)
+    for event in device:
+        args = event.get("args", {})
+        launch = ops.get(args.get("External id", args.get("external id")))
+        launch = calls.get(args.get("correlation"), event["ts"]) if launch is None else launch
+        inside = [i for i, (low, high) in enumerate(steps) if low <= launch < high]
+        by_step[inside[0] if inside else -1 if steps else 0].append(event)
+    by_step.pop(-1, None)
+    spans = sorted((e["ts"], e["ts"] + e["dur"]) for e in by_step[max(by_step)])
+    busy, reached = 0.0, spans[0][0]
+    for low, high in spans:
+        busy += max(0.0, high - max(low, reached))
+        reached = max(reached, high)
+    return len(spans), reached - spans[0][0], busy, sum(high - low for low, high in spans)
+
+
+@pytest.mark.parametrize("path", PROFILES, ids=lambda path: path.name.partition(".")[0])
+def test_a_profile_takes_its_measured_span_again(path):
+    events, span, busy, total = counted(path)
+    workload = convert_traces([path])
+    result = workload.simulate()
+    assert (result.kernels, result.communication, result.host) == ("measured",) * 3
+    assert result.step_seconds * 1e6 == pytest.approx(span, rel=1e-3)
+    figures = result.programs[0].figures
+    spent = (figures.compute_seconds + figures.exposed_communication_seconds) * 1e6
+    assert spent == pytest.approx(busy, rel=1e-2)
+    graph = workload.programs[0].graph
+    assert np.maximum(graph.measured_by_node(), 0).sum() / 1e3 == pytest.approx(total, rel=1e-3)
+    assert len(graph) == events
+
+
+def test_streams_that_compute_at_once_take_the_time_of_the_longer_one():
+    """DeepSeek's training step: 983 kernels of 244.069 ms together, on two streams at a time, in
+    129.012 ms from the first one's begin to the last one's end, 128.515 of them busy.
+    """
+    result = convert_traces([DATA / "profiles" / "deepseek_train.json.gz"]).simulate()
+    assert result.step_seconds == pytest.approx(129.012e-3, rel=1e-4)
+    assert result.compute_seconds == pytest.approx(128.515e-3, rel=1e-4)
+
+
+def two_streams(tmp_path):
+    """A gemm of 50 us on each of two streams, at 20 and at 30; then one at 200."""
+    profile = Profile(0, 1)
+    profile.work(0, 20, 50)
+    profile.work(10, 30, 50, stream=9)
+    profile.work(180, 200, 10)
+    return convert_traces([profile.write(tmp_path / "rank0.json")])
+
+
+def test_the_host_is_a_lane_of_launches_and_waits(tmp_path):
+    """Launches at 2, 12 and 182 us: the lane reaches from the first kernel (20) to the last call.
+
+    Without the host the streams begin at once, and their first runs 50 + 10 us.
+    """
+    workload = two_streams(tmp_path)
+    assert workload.simulate().step_seconds == pytest.approx(190e-6)
+    recording = record(workload)
+    [rank] = recording.ranks
+    host = rank.slot == HOST_LANE
+    assert on_host(rank.graph).sum() == host.sum() == 1
+    assert rank.end[host].tolist() == [162_000_000]
+    assert workload.simulate(host="none").step_seconds == pytest.approx(60e-6)
+
+
+def test_a_modelled_host_pays_for_each_launch(tmp_path):
+    workload = two_streams(tmp_path)
+    launch = load_system("dgx-h100").accelerator.launch_overhead
+    step = workload.simulate("dgx-h100", host="modelled").step_seconds
+    assert step == pytest.approx(max(60e-6, launch + 10e-6), rel=1e-6)
+
+
+def test_the_host_goes_on_only_when_what_it_waited_for_is_over(tmp_path):
+    """A copy of 100 us that its call waits for; half as long, all after it comes 50 us earlier."""
+    profile = Profile(0, 1)
+    op = profile.op("aten::copy_", 0, 130)
+    profile.kernel(op, 2, 10, 100, name="Memcpy DtoH")
+    profile.events[-2] |= {"name": "cudaMemcpyAsync", "dur": 120}
+    profile.work(130, 140, 5)
+    workload = convert_traces([profile.write(tmp_path / "rank0.json")])
+    [program] = workload.programs
+    assert program.timing.waits.tolist() == [[0, 1]]
+    assert workload.simulate().step_seconds == pytest.approx(135e-6)
+
+    def halved(graph, system):
+        copies = np.array(["Memcpy" in name for name in graph.tables.ops])[graph.op]
+        return kernel_seconds(graph, system) * np.where(copies, 0.5, 1.0)
+
+    assert workload.simulate(kernels=halved).step_seconds == pytest.approx(85e-6)
+
+
+def exchanging(tmp_path, communication_time=(30, 10)):
+    """Two ranks: one reaches the all-reduce 20 us after the other, and both leave together."""
+    paths = []
+    for rank, took in enumerate(communication_time):
+        profile = Profile(rank, 2)
+        profile.work(0, 10, 5 + 20 * rank)
+        profile.collective(12, 20 + 20 * rank, took)
+        profile.work(52, 60, 5)
+        paths.append(profile.write(tmp_path / f"rank{rank}.json"))
+    return convert_traces(paths)
+
+
+def test_waiting_for_the_slower_rank_is_apart_from_the_transfer(tmp_path):
+    """The fastest member's 10 us are the transfer; the other one waited 20 us before."""
+    workload = exchanging(tmp_path)
+    assert workload.simulate().step_seconds == pytest.approx(55e-6)
+    fast, slow = (program.figures for program in workload.simulate().programs)
+    assert fast.communication_seconds == slow.communication_seconds == pytest.approx(10e-6)
+
+
+def test_a_rank_without_a_partners_trace_keeps_its_whole_time(tmp_path):
+    profile = Profile(0, 2)
+    profile.work(0, 10, 5)
+    profile.collective(12, 20, 30)
+    profile.work(52, 60, 5)
+    workload = convert_traces([profile.write(tmp_path / "rank0.json")])
+    measured, modelled = workload.simulate(), workload.simulate(communication="modelled")
+    assert measured.step_seconds == pytest.approx(55e-6)
+    assert measured.communication_seconds == pytest.approx(30e-6)
+    assert modelled.communication == "modelled"
+    assert modelled.communication_seconds < 30e-6
+    assert workload.simulate(algorithm="ring").communication == "modelled"
+
+
+def test_clocks_of_several_hosts_are_told_by_the_ends_of_collectives(tmp_path):
+    """Rank 1's clock is 7 ms ahead: the step is as long as with one clock."""
+    paths = []
+    for rank in (0, 1):
+        profile = Profile(rank, 2)
+        ahead = 7_000 * rank
+        profile.work(ahead, ahead + 10, 5)
+        profile.collective(ahead + 12, ahead + 20, 10)
+        paths.append(profile.write(tmp_path / f"rank{rank}.json"))
+    assert convert_traces(paths).simulate().step_seconds == pytest.approx(20e-6)
+
+
+def test_times_survive_the_folder(tmp_path):
+    workload = two_streams(tmp_path)
+    workload.save(tmp_path / "out", system="dgx-h100")
+    again = flint.load(tmp_path / "out")
+    for name in ("start", "launch", "waits"):
+        stored = getattr(again.programs[0].timing, name)
+        assert (stored == getattr(workload.programs[0].timing, name)).all()
+    assert again.simulate().step_seconds == workload.simulate().step_seconds
+
+
+def test_damaged_times_are_one_clear_line(tmp_path):
+    whole = two_streams(tmp_path).programs[0].timing.to_bytes()
+    for data in (b"x", whole[:-30]):
+        with pytest.raises(FlintError, match=r"some\.npz: not times"):
+            Timing.from_bytes(data, 3, "some.npz")
+    with pytest.raises(FlintError, match="do not fit"):
+        Timing.from_bytes(whole, 4, "some.npz")
+
+
+def test_measured_times_of_what_was_not_recorded_are_refused():
+    workload = convert_traces([DATA / "profiles" / "simple_add_et_1.0.1.json.gz"])
+    with pytest.raises(UsageError, match="not recorded"):
+        workload.simulate(host="measured")
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(data=st.data())
+def test_any_streams_and_gaps_are_replayed_exactly(data, tmp_path_factory):
+    """Kernels on up to three streams, in order on each, launched in any order before they begin."""
+    profile = Profile(0, 1)
+    free = dict.fromkeys((7, 8, COMMS), 50)
+    spans, ts = [], 0
+    for _ in range(data.draw(st.integers(1, 12))):
+        stream = data.draw(st.sampled_from(sorted(free)))
+        start = max(free[stream], ts + 3) + data.draw(st.integers(0, 30))
+        took = data.draw(st.integers(1, 40))
+        profile.work(ts, start, took, stream=stream)
+        free[stream] = start + took
+        spans.append((start, start + took))
+        ts += 5 + data.draw(st.integers(0, 40))
+    folder = tmp_path_factory.mktemp("streams")
+    workload = convert_traces([profile.write(folder / "rank0.json")])
+    step = max(high for _, high in spans) - min(low for low, _ in spans)
+    assert workload.simulate().step_seconds == pytest.approx(step * 1e-6)
+    [rank] = record(workload).ranks
+    kernels = rank.slot != HOST_LANE
+    begin = min(low for low, _ in spans)
+    found = sorted(zip(rank.start[kernels].tolist(), rank.end[kernels].tolist(), strict=True))
+    million = 1_000_000
+    wanted = [((low - begin) * million, (high - begin) * million) for low, high in spans]
+    assert found == sorted(wanted)
+    assert HOST not in workload.programs[0].graph.tables.ops
