@@ -104,6 +104,12 @@ CONVERTERS: Mapping[str, str] = {
     "engines-compared": "flint.converters.chakra.astra_sim.comparison:compare",
 }
 
+#: Framework -> the module that times single ops on its device.
+MICROBENCHMARKS: Mapping[str, str] = {
+    "jax": "flint.frontends.jax.microbench",
+    "torch": "flint.frontends.torch.microbench",
+}
+
 #: What simulates a workload (see ``Workload.simulate``).
 ENGINES: Mapping[str, str] = {
     "embedded": "flint.simulation.running:simulate",
@@ -139,6 +145,11 @@ def program_hooks(framework: str) -> Any:
 def launcher(name: str) -> Any:
     """What reads the command line of a program's launcher."""
     return _attribute(LAUNCHERS[name])
+
+
+def microbenchmarks(name: str) -> Any:
+    """The module that times ops in a framework: ``device()`` and ``time_kernels``."""
+    return import_module(MICROBENCHMARKS[name])
 
 
 def prepare(devices: int | None) -> None:

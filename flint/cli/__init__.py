@@ -51,6 +51,8 @@ COMMANDS = {
     "simulate": "Simulate a step: time, exposed communication, memory.",
     "sweep": "Simulate many meshes and systems, and find the best.",
     "targets": "List what the compilers here can compile for.",
+    "calibrate": "Fit an accelerator's curves to measured kernels.",
+    "microbench": "Time the kernels of a workload on this machine's device.",
     "systems": "List the known clusters, each figure with its source.",
 }
 

@@ -14,8 +14,10 @@ from typing import Any, Final
 
 from flint.cost.description import Description, Stated, Unfit, read_table
 from flint.cost.hardware import (
+    CURVED,
     DATAFLOWS,
     Accelerator,
+    Curve,
     KernelModel,
     Scratchpads,
     SystolicArray,
@@ -93,6 +95,7 @@ def accelerator_of(content: Any, folder: Path) -> Accelerator:
         matmul=_rates(table.table("matmul")),
         vector=_rates(table.table("vector")),
         kernel=_kernel(table.table("kernel")),
+        curves=tuple(map(_curve, table.tables("curves"))),
         systolic=_systolic(table.table("systolic")) if "systolic" in table.entries() else None,
         stated=tuple(stated),
     )
@@ -115,6 +118,37 @@ def _kernel(table: Description) -> KernelModel:
     )
     table.done()
     return kernel
+
+
+def _curve(table: Description) -> Curve:
+    curve = Curve(
+        kernel=table.choice("class", CURVED),
+        dtype=table.text("type"),
+        latency=table.quantity("latency", "seconds", zero=True),
+        bandwidth=table.quantity("bandwidth", "bytes/s"),
+        efficiency=table.number("efficiency", 1.0),
+        overlap=table.number("overlap", 1.0),
+        layout=_layout(table),
+        error=table.number("error", 0.0),
+    )
+    table.done()
+    if curve.dtype not in DTYPES and curve.dtype != "any":
+        raise Unfit(f"{table.where}type {curve.dtype!r} is not an element type, nor any")
+    if curve.overlap < 1:
+        raise Unfit(f"{table.where}overlap must be at least 1")
+    return curve
+
+
+def _layout(table: Description) -> tuple[int, int]:
+    if "layout" not in table.entries():
+        return (1, 1)
+    listed = table.figure("layout")
+    if not isinstance(listed, list) or [type(item) for item in listed] != [int, int]:
+        raise Unfit(f"{table.where}layout must be [rows, lanes]")
+    rows, lanes = listed
+    if not (0 < rows < 1 << 20 and 0 < lanes < 1 << 20):
+        raise Unfit(f"{table.where}layout must be [rows, lanes] above 0")
+    return rows, lanes
 
 
 def _systolic(table: Description) -> SystolicArray:

@@ -136,6 +136,25 @@ class Description:
             raise Unfit(f"{self.where}{key} must be a number above 0 and at most 1, not {value!r}")
         return float(value)
 
+    def number(self, key: str, default: float | None = None) -> float:
+        """A number above 0."""
+        if default is not None and key not in self._content:
+            return default
+        value = self.figure(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+            raise Unfit(f"{self.where}{key} must be a number above 0, not {value!r}")
+        return float(value)
+
+    def tables(self, key: str) -> list[Description]:
+        """An entry that is a list of tables; none where it is missing."""
+        listed = self._content.pop(key, [])
+        if not isinstance(listed, list):
+            raise Unfit(f"{self.where}{key} must be a list of tables: [[{self.where}{key}]]")
+        return [
+            Description(item, f"{self.where}{key}[{number}]", self._stated)
+            for number, item in enumerate(listed)
+        ]
+
     def factor(self, key: str, default: float | None = None) -> float:
         """A number from 1 on."""
         if default is not None and key not in self._content:

@@ -8,6 +8,8 @@ from typing import Final
 
 from flint.cost.description import Stated
 
+#: Classes of kernels that a curve can be of (of ``flint.cost.classes.KERNELS``).
+CURVED: Final = ("matmul", "reduction", "elementwise", "movement")
 #: What stays in the cells of a systolic array: outputs, weights or inputs.
 DATAFLOWS: Final = ("os", "ws", "is")
 
@@ -51,6 +53,31 @@ class KernelModel:
     attention_efficiency: float = 1.0
     eager_attention_efficiency: float = 1.0
     beside_communication: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """What kernels of one class and type take, as measured (see ``flint.cost.curves``).
+
+    Attributes:
+        kernel: their class.
+        dtype: their element type, or "any".
+        latency: seconds of the smallest.
+        bandwidth: bytes per second.
+        efficiency: share of the peak that their products reach, beside ``latency``.
+        overlap: exponent p: 1 where loading and computing follow each other.
+        layout: rows and lanes of the tiles that memory is laid out in; (1, 1): none.
+        error: median error of kernels that it was not fitted to; 0: not known.
+    """
+
+    kernel: str
+    dtype: str
+    latency: float
+    bandwidth: float
+    efficiency: float = 1.0
+    overlap: float = 1.0
+    layout: tuple[int, int] = (1, 1)
+    error: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +130,7 @@ class Accelerator:
         vector: FLOP/s of vector units by element type.
         kernel: what keeps kernels from the peaks.
         systolic: its matrix units as systolic arrays, where they are stated.
+        curves: of classes of kernels that were measured; they stand before ``kernel``.
         stated: every figure as it stands, with its source.
     """
 
@@ -115,6 +143,7 @@ class Accelerator:
     vector: Mapping[str, float]
     kernel: KernelModel
     systolic: SystolicArray | None = None
+    curves: tuple[Curve, ...] = ()
     stated: tuple[Stated, ...] = field(default=(), compare=False)
 
 

@@ -25,12 +25,14 @@ With the peaks of the roofline this is never below it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flint.cost.classes import is_attention, named
+from flint.cost.curves import curve_seconds
 from flint.cost.hardware import Accelerator, System
 from flint.cost.roofline import Seconds, as_measured, rate_table, slowest_unit
 from flint.graph.distinct import distinct
@@ -54,8 +56,27 @@ Products = Callable[[WorkloadGraph, NDArray[np.bool_], Seconds, Accelerator], Se
 
 
 def kernel_seconds(graph: WorkloadGraph, system: System) -> Seconds:
-    """Seconds per node of one graph, shape [nodes]."""
-    return seconds_with(graph, system.accelerator, matmul_stretch)
+    """Seconds per node of one graph, shape [nodes]; by measured curves where there are some."""
+    accelerator = system.accelerator
+    seconds = seconds_with(graph, accelerator, matmul_stretch)
+    if not accelerator.curves:
+        return seconds
+    fitted = curve_seconds(graph, accelerator, product_seconds(graph, accelerator))
+    replaced = (fitted >= 0) & (seconds > 0) & (graph.measured_by_node() < 0)
+    return np.where(replaced, fitted, seconds)
+
+
+def product_seconds(graph: WorkloadGraph, accelerator: Accelerator) -> Seconds:
+    """Seconds of each node's products on whole tiles in whole waves at the peak, shape [nodes]."""
+    perfect = replace(accelerator, kernel=replace(accelerator.kernel, matmul_efficiency=1.0))
+    rates = rate_table(accelerator)[graph.work_unit, graph.work_dtype]
+    stretch = np.zeros(len(graph.work_flops))
+    matmul = graph.work_unit == Unit.MATMUL
+    stretch[matmul] = 1.0
+    sized = matmul & (graph.work_gemm >= 0)
+    if sized.any():
+        stretch[sized] = matmul_stretch(graph, sized, rates[sized], perfect)
+    return slowest_unit(graph, graph.work_flops / rates * stretch)
 
 
 def seconds_with(graph: WorkloadGraph, accelerator: Accelerator, products: Products) -> Seconds:

@@ -1,0 +1,1 @@
+"""Calibration: a device's curves from kernels that were timed on it."""

@@ -1,0 +1,84 @@
+"""``flint calibrate``: an accelerator's curves from kernels that were timed on it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flint.calibration.fitting import calibrate
+from flint.calibration.kernels import read_kernels
+from flint.calibration.writing import COLUMNS, described, page, row
+from flint.cli.options import JsonOption, existing
+from flint.cli.shared import print_json
+from flint.cli.tables import Printer, Table
+from flint.cost.accelerators import accelerator_file, load_accelerator
+from flint.errors import UsageError
+from flint.host.writing import replacing
+
+
+def calibrate_command(
+    kernels: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CSV",
+            help="Measured kernels: op,shapes,type,seconds, as flint microbench writes them.",
+            callback=existing,
+        ),
+    ],
+    accelerator: Annotated[
+        str,
+        typer.Option(
+            "--accelerator",
+            help="The device that they ran on: a name (flint systems) or a TOML file; peaks, tiles "
+            "and everything that is not measured are its own.",
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="The description to write: a TOML file.")
+    ],
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write every residual as an HTML page.")
+    ] = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Fit curves to half of the measured kernels; say how far off the other half is."""
+    if output.suffix != ".toml":
+        raise UsageError(f"-o {output}: the description is a TOML file, give a name with .toml")
+    base = load_accelerator(accelerator)
+    text = accelerator_file(accelerator).read_text(encoding="utf-8")
+    found = calibrate(read_kernels(kernels), base)
+    with replacing(output) as partial:
+        partial.write_text(described(text, found, kernels.name), encoding="utf-8")
+    if html is not None:
+        with replacing(html) as partial:
+            partial.write_text(page(found, base.name, kernels.name), encoding="utf-8")
+    if json_output:
+        print_json(
+            {
+                "accelerator": base.name,
+                "curves": [
+                    {
+                        **asdict(group.curve), "fit": asdict(group.fit),
+                        "held_out": asdict(group.held_out), "before": asdict(group.before),
+                    }
+                    for group in found.groups
+                ],
+                "left_out": [
+                    {"class": kind, "type": dtype, "kernels": count}
+                    for kind, dtype, count in found.left_out
+                ],
+            }
+        )  # fmt: skip
+        return
+    printer = Printer(sys.stdout)
+    rows = [row(group) for group in found.groups]
+    printer.table(Table(f"curves of {base.name}: errors of what was held out", COLUMNS, rows))
+    for kind, dtype, count in found.left_out:
+        printer.line(f"note: {count} kernels of {kind} in {dtype} are too few for a curve")
+    for file in (output, html):
+        if file is not None:
+            sys.stderr.write(f"flint: wrote {file}\n")
