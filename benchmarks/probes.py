@@ -52,12 +52,15 @@ def stages(path: str) -> dict[str, Any]:
     that nobody calls: a reader reads them all.
     """
     from flint import registry
+    from flint.capturing.saved_files import read_content
+    from flint.host.packed_files import MEMORY_LIMIT
     from flint.stablehlo.walker import walk
 
-    read = registry.frontend("saved")
+    reader = registry.frontend("saved")
     _import_readers()
     begin = time.perf_counter()
-    module = read(Path(path), entry=None)
+    with reader(read_content(Path(path), MEMORY_LIMIT)) as records:
+        module = records()
     read_at = time.perf_counter()
     walked = walk(module)
     end = time.perf_counter()
@@ -148,8 +151,7 @@ def plain(folder: Path, content: bytes, sizes: list[int]) -> float:
 
 def _import_readers() -> None:
     import flint.capturing.converting
-    import flint.hlo.reader
-    import flint.stablehlo.read.reader  # noqa: F401
+    import flint.stablehlo.packed.packing  # noqa: F401
 
 
 PROBES = {

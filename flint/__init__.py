@@ -21,8 +21,8 @@ import os.path as _path
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from flint.capturing.converting import convert
     from flint.capturing.decorator import capture
+    from flint.capturing.saved_files import convert
     from flint.errors import FlintError, UsageError
     from flint.graph.graph import WorkloadGraph
     from flint.mesh.mesh import Mesh
@@ -51,7 +51,7 @@ _HOME = {
     "Workload": "flint.workload.workload",
     "WorkloadGraph": "flint.graph.graph",
     "capture": "flint.capturing.decorator",
-    "convert": "flint.capturing.converting",
+    "convert": "flint.capturing.saved_files",
     "convert_traces": "flint.post_execution.converting",
     "load": "flint.workload.loading",
 }

@@ -22,7 +22,7 @@ from typing import Any
 from flint.errors import FlintError, UsageError
 
 FRONTENDS: Mapping[str, str] = {
-    "saved": "flint.frontends.saved:read",
+    "saved": "flint.frontends.saved.reading:begin",
     "jax": "flint.frontends.jax.capturing:capture",
     "torch": "flint.frontends.torch.capturing:capture",
 }

@@ -1,22 +1,18 @@
-"""Converting saved programs: a file in, a workload out.
+"""Records in, a workload out.
 
-The idea: a frontend reads the file into records, the walker makes the graph, passes compute the
-issue order and split ranks that behave differently.  Nothing here knows a file format.
+The idea: a frontend makes records, the walker makes the graph of them, passes compute the issue
+order and split ranks that behave differently.  Nothing here knows a file format.
 
-    workload = convert("model.mlirbc", mesh=(64, 8), axes=("data", "model"))
+    workload = workload_of(walk(module), module, options=WalkOptions(), source={})
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from flint import registry
 from flint.capturing.donation import donations
-from flint.errors import UsageError
 from flint.graph.graph import WorkloadGraph
 from flint.mesh.mesh import Mesh
 from flint.mesh.ranks import RankSet
@@ -26,8 +22,7 @@ from flint.passes.optimizer_phase import mark_optimizer
 from flint.passes.order import issue_order
 from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.read.records import Module
-from flint.stablehlo.walker import Walked, walk
-from flint.workload.folder import module_suffix
+from flint.stablehlo.walker import Walked
 from flint.workload.programs import (
     Call,
     Level,
@@ -40,74 +35,6 @@ from flint.workload.uneven import uneven_remarks, with_largest_sizes
 from flint.workload.workload import Workload
 
 
-def convert(
-    path: str | Path,
-    *,
-    mesh: Mesh | Sequence[int] | None = None,
-    axes: Sequence[str] | None = None,
-    trip_count: int | Mapping[str, int] | None = None,
-    branch: int | Mapping[str, int] | None = None,
-    reduce_scatter: bool = True,
-    drop_barriers: bool = False,
-    strict: bool = False,
-    loop_lookahead: int | None = 0,
-    fuse: bool = False,
-    entry: str | None = None,
-    replicas: bool = False,
-) -> Workload:
-    """Convert a saved per-device program.
-
-    Args:
-        path: StableHLO (MLIR text, bytecode, portable artifact) or HLO (proto, text), gzip allowed;
-            recognised by content.
-        mesh: device grid; must have as many devices as the module is for. Default: the module's
-            own mesh, else one axis.
-        axes: names of the mesh axes.
-        trip_count: iterations of loops whose end depends on data: one number for all, or by loop
-            name (``{"while_0": 10}``).
-        branch: branch of conditionals that data decides: one number, or by name
-            (``{"case_0": 1}``).
-        reduce_scatter: recognise all-reduce + own slice as reduce-scatter; False keeps it as it is.
-        drop_barriers: optimization barriers pass each operand through; else their results exist
-            when all of their operands do.
-        strict: unknown ops and custom calls are errors.
-        loop_lookahead: loop iterations that may overlap; None for no limit.
-        fuse: open composites (PyTorch's kernels) as a compiler would, within the recorded order;
-            False keeps each a kernel.
-        entry: function to start from, where a module has several and no ``@main``.
-        replicas: the mesh may be larger than the module is for: it runs independent copies of the
-            program, which do not communicate with each other.
-
-    Raises:
-        UsageError: a mesh that does not fit, options that make no sense.
-        FlintError: the file cannot be read or converted; the text says what and where.
-    """
-    path = Path(path)
-    options = walk_options(
-        trip_count=trip_count,
-        branch=branch,
-        reduce_scatter=reduce_scatter,
-        drop_barriers=drop_barriers,
-        strict=strict,
-        loop_lookahead=loop_lookahead,
-        fuse=fuse,
-    )
-    grid = _mesh(mesh, axes)
-    read: Callable[..., Module] = registry.frontend("saved")
-    module = read(path, entry=entry)
-    walked = walk(module, grid, options, replicate=replicas)
-    if axes is not None and grid is None:
-        walked = _renamed(walked, axes)
-    data = path.read_bytes()
-    return workload_of(
-        walked,
-        module,
-        options=options,
-        source={"file": path.name, "sha256": hashlib.sha256(data).hexdigest()},
-        saved=(data, module_suffix(path.name)),
-    )
-
-
 def walk_options(
     *,
     trip_count: int | Mapping[str, int] | None = None,
@@ -118,7 +45,7 @@ def walk_options(
     loop_lookahead: int | None = 0,
     fuse: bool = False,
 ) -> WalkOptions:
-    """The walk's options in the words of ``convert``, which explains them."""
+    """The walk's options in the words of ``flint.convert``, which explains them."""
     return WalkOptions(
         trip_counts=_by_name(trip_count),
         branches=_by_name(branch),
@@ -325,20 +252,6 @@ def program_inputs(module: Module, graph: WorkloadGraph) -> tuple[ProgramInput, 
         )
         for number in range(graph.inputs)
     )
-
-
-def _renamed(walked: Walked, axes: Sequence[str]) -> Walked:
-    if len(axes) != len(walked.mesh.shape):
-        raise UsageError(
-            f"--axes names {len(axes)} axes; the module's mesh is {walked.mesh}: give --mesh too"
-        )
-    return replace(walked, mesh=Mesh(walked.mesh.shape, tuple(axes)))
-
-
-def _mesh(mesh: Mesh | Sequence[int] | None, axes: Sequence[str] | None) -> Mesh | None:
-    if isinstance(mesh, Mesh):
-        return Mesh(mesh.shape, tuple(axes)) if axes else mesh
-    return Mesh(tuple(mesh), tuple(axes or ())) if mesh is not None else None
 
 
 def _by_name(value: int | Mapping[str, int] | None) -> Mapping[str, int]:

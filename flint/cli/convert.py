@@ -16,6 +16,7 @@ from flint.cli.options import (
     EntryOption,
     GranularityOption,
     JsonOption,
+    MemoryLimitOption,
     MeshOption,
     OutputOption,
     RanksOption,
@@ -29,10 +30,12 @@ from flint.cli.options import (
     grid,
     simplified,
 )
+from flint.cli.pipes import as_files, reader_bytes, taken
 from flint.cli.program_options import ProgramOptions, convert_file, with_program_options
 from flint.cli.refusals import refuse
 from flint.cli.saving import save_and_report
 from flint.errors import UsageError
+from flint.host.packed_files import Content
 from flint.workload.workload import Workload
 
 
@@ -59,6 +62,7 @@ def convert_command(
     granularity: GranularityOption = "kernel",
     options: ProgramOptions,
     entry: EntryOption = None,
+    memory_limit: MemoryLimitOption = None,
     et: Annotated[
         list[Path] | None,
         typer.Option(
@@ -93,8 +97,11 @@ def convert_command(
     started = time.perf_counter()
     for file in (*files, *(et or ())):
         existing(file)
-    if et or step or group or _recorded(files):
+    limit = reader_bytes(memory_limit)
+    sources = [taken(file, limit) for file in files]
+    if et or step or group or _recorded(sources):
         of_programs = options.given() | {"--entry": entry is not None, "--replicas": replicas}
+        of_programs["--memory-limit"] = memory_limit is not None
         of_control_flow = {name: of_programs.pop(name) for name in ("--trip-count", "--branch")}
         of_torch = {"--strict": of_programs.pop("--strict"), "--group": bool(group)}
         refuse(of_programs, "for programs: a profile is converted as it ran")
@@ -104,9 +111,12 @@ def convert_command(
             refuse(of_control_flow, "for programs: PyTorch's traces have no loops or branches")
         else:
             refuse(of_torch, "for PyTorch's traces: a JAX profile has its groups")
-        workload = _convert_traces(files, et or [], step, group or [], mesh, axes, options)
+        with as_files(sources) as traces:
+            workload = _convert_traces(traces, et or [], step, group or [], mesh, axes, options)
     else:
-        workload = convert_file(files[0], mesh, axes, options, entry, replicas=replicas)
+        workload = convert_file(
+            sources[0], mesh, axes, options, entry, replicas=replicas, memory_limit=limit
+        )
     save_and_report(
         workload, output, time.perf_counter() - started, system=simplified(system, without),
         ranks=ranks,
@@ -116,7 +126,7 @@ def convert_command(
     )  # fmt: skip
 
 
-def _recorded(files: list[Path]) -> bool:
+def _recorded(files: list[Path | Content]) -> bool:
     """Whether these are what a profiler recorded, and no program.
 
     Raises:
@@ -126,10 +136,9 @@ def _recorded(files: list[Path]) -> bool:
 
     recorded = [is_trace(file) for file in files]
     if len(files) > 1 and not all(recorded):
-        raise UsageError(
-            f"{files[recorded.index(False)]} is not a profile: programs are converted one file "
-            "at a time"
-        )
+        other = files[recorded.index(False)]
+        name = other if isinstance(other, Path) else other.path
+        raise UsageError(f"{name} is not a profile: programs are converted one file at a time")
     return all(recorded)
 
 

@@ -15,10 +15,12 @@ from flint.cli.options import (
     AxesOption,
     EntryOption,
     JsonOption,
+    MemoryLimitOption,
     MeshOption,
     ReplicasOption,
     existing,
 )
+from flint.cli.pipes import reader_bytes
 from flint.cli.program_options import ProgramOptions, convert_file, with_program_options
 from flint.cli.refusals import refuse
 from flint.cli.shared import print_json
@@ -96,6 +98,7 @@ def inspect_command(
     replicas: ReplicasOption = False,
     options: ProgramOptions,
     entry: EntryOption = None,
+    memory_limit: MemoryLimitOption = None,
     json_output: JsonOption = False,
 ) -> None:
     """Show ops, work, collectives, memory and loops of a workload, per rank."""
@@ -106,11 +109,14 @@ def inspect_command(
         refuse(of_timeline, "for a timeline: give --perfetto FILE")
     if path.is_dir():
         of_programs = {"--mesh": mesh, "--axes": axes, "--replicas": replicas}
-        of_programs |= options.given() | {"--entry": entry}
+        of_programs |= options.given() | {"--entry": entry, "--memory-limit": memory_limit}
         refuse(of_programs, f"for programs: {path} is a workload folder, converted already")
         workload = load(path)
     else:
-        workload = convert_file(path, mesh, axes, options, entry, replicas=replicas)
+        workload = convert_file(
+            path, mesh, axes, options, entry, replicas=replicas,
+            memory_limit=reader_bytes(memory_limit),
+        )  # fmt: skip
     if (graphml or dot) and program is None and len(workload.programs) > 1:
         names = ", ".join(item.name for item in workload.programs[:8])
         raise UsageError(f"a graph file holds one program: give --program, one of {names}")

@@ -131,6 +131,15 @@ EntryOption = Annotated[
     str | None,
     typer.Option("--entry", help="Function to start from, if there is no @main."),
 ]
+MemoryLimitOption = Annotated[
+    float | None,
+    typer.Option(
+        "--memory-limit",
+        help="Memory limit in GiB for reading the file, which may be a quarter as large "
+        "[default: 0.5].",
+        callback=positive,
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable result on stdout.")]
 SystemOption = Annotated[
     str,

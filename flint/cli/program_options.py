@@ -23,6 +23,7 @@ from flint.cli.options import BranchOption, TripCountOption, by_name, grid
 from flint.errors import UsageError
 
 if TYPE_CHECKING:
+    from flint.host.packed_files import Content
     from flint.workload.workload import Workload
 
 
@@ -119,21 +120,23 @@ def with_program_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def convert_file(
-    path: Path,
+    path: Path | Content,
     mesh: str | None,
     axes: str | None,
     options: ProgramOptions,
     entry: str | None,
     *,
     replicas: bool,
+    memory_limit: int,
 ) -> Workload:
-    """``flint.convert`` with the command line's words."""
-    from flint.capturing.converting import convert
+    """``flint.convert`` with the command line's words; the limit in bytes."""
+    from flint.capturing.saved_files import convert
 
     given, names = grid(mesh, axes)
     return convert(
-        path, mesh=given, axes=names, entry=entry, replicas=replicas, **options.decisions()
-    )
+        path, mesh=given, axes=names, entry=entry, replicas=replicas, memory_limit=memory_limit,
+        **options.decisions(),
+    )  # fmt: skip
 
 
 def _lookahead(text: str) -> int | None:

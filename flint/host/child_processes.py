@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import gc
 import os
+import resource
 import signal
 import sys
 import warnings
@@ -89,6 +90,26 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def restrict(seconds: int, memory: int) -> None:
+    """Called in a child: bound what it may take from now on, for good.
+
+    Args:
+        seconds: of processor time; then the system ends it by SIGXCPU.
+        memory: bytes that it may allocate, and that a file of its may have.
+    """
+    _bound(resource.RLIMIT_CPU, seconds, seconds + 1)
+    _bound(resource.RLIMIT_DATA, memory, memory)
+    _bound(resource.RLIMIT_FSIZE, memory, memory)
+    _bound(resource.RLIMIT_CORE, 0, 0)
+
+
+def _bound(kind: int, soft: int, hard: int) -> None:
+    most = resource.getrlimit(kind)[1]
+    if most != resource.RLIM_INFINITY:
+        soft, hard = min(soft, most), min(hard, most)
+    resource.setrlimit(kind, (soft, hard))
 
 
 def end_with_parent(parent: int | None = None) -> None:

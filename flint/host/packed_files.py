@@ -1,20 +1,85 @@
-"""Files that may be packed with gzip, unpacked piece by piece and with a bound.
+"""What is read of files that nobody vouches for: once, piece by piece, with a bound.
 
-data = read_bytes(Path("trace.json.gz"), 1 << 30)
+The idea: a file may be endless (a device), a pipe that gives its content once, larger than it looks
+(gzip, sparse files).  So reading counts what has really come, and what comes of unpacking it is
+bounded by a number of bytes and by its ratio to what is packed.
+
+    content = read_once(Path("/dev/stdin"), 1 << 28);  content.data, content.sha256
+    data = read_bytes(Path("trace.json.gz"), 1 << 30)
+    text = unpacked(content.data, "model.mlir.gz", 1 << 28)
 """
 
 from __future__ import annotations
 
 import gzip
+import hashlib
+import io
+import os
+import stat
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from flint.errors import FlintError
+
+#: What the process that reads a file may take by default (bytes).
+MEMORY_LIMIT = 512 << 20
 
 #: Bytes that are unpacked at once: memory of larger blocks goes back to the system and comes again
 #: page by page, for longer than it takes to decode them.
 _PIECE = 1 << 17
+_GZIP_MAGIC = b"\x1f\x8b"
+#: So much may come of any packed file; of more, at most so many bytes of each packed one.  Traces
+#: and modules shrink to a tenth or a thirtieth.
+_HARMLESS, _MAX_RATIO = 64 << 20, 250
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a file held when it was read, the only time that it is.
+
+    Attributes:
+        path: where it was read.
+        data: its bytes.
+    """
+
+    path: Path
+    data: bytes
+
+    @property
+    def sha256(self) -> str:
+        """The hash of what was read, in hexadecimal digits."""
+        return hashlib.sha256(self.data).hexdigest()
+
+
+def read_once(path: Path, limit: int, advice: str = "") -> Content:
+    """A file, device or pipe, to its end and as it is.
+
+    Args:
+        path: of the file.
+        limit: bytes beyond which it is refused; so many are never read of a larger one.
+        advice: what to do then, as the end of a sentence.
+
+    Raises:
+        FlintError: it cannot be read, or has more bytes.
+    """
+    parts: list[bytes] = []
+    have = 0
+    try:
+        with path.open("rb", buffering=0) as file:
+            size = _plain_size(file.fileno())
+            # One byte more than there should be: the file may grow.
+            while size <= limit and have <= limit:
+                part = file.read(min(max(size + 1 - have, _PIECE), limit + 1 - have))
+                if not part:
+                    return Content(path, parts[0] if len(parts) == 1 else b"".join(parts))
+                parts.append(part)
+                have += len(part)
+    except OSError as error:
+        raise FlintError(f"{path}: {error.strerror or error}") from error
+    raise FlintError(f"{path}: larger than {limit:,} bytes{advice}")
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
@@ -28,19 +93,63 @@ def pieces(path: Path, limit: int, piece_bytes: int | None = None) -> Iterator[b
     """A file's content piece by piece, unpacked if it is gzip.
 
     Raises:
-        FlintError: it cannot be read, is damaged, or has more bytes than the limit.
+        FlintError: it cannot be read, is damaged, has more bytes than the limit, or becomes so much
+            larger by unpacking that it must be made for that.
     """
-    size = 0
     try:
         with path.open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-            file.seek(0)
-            with gzip.open(file) if packed else file as content:
-                while piece := content.read(piece_bytes or _PIECE):
-                    size += len(piece)
-                    if size > limit:
-                        raise FlintError(f"{path}: larger than {limit:,} bytes when it is unpacked")
-                    yield piece
-    except (OSError, EOFError, zlib.error) as error:
-        text = getattr(error, "strerror", None) or error
-        raise FlintError(f"{path}: cannot be read ({text})") from error
+            if file.peek(2)[:2] == _GZIP_MAGIC:
+                yield from _unpacked_pieces(file, str(path), limit)
+                return
+            size = 0
+            while piece := file.read(piece_bytes or _PIECE):
+                size += len(piece)
+                _check_size(str(path), size, limit)
+                yield piece
+    except OSError as error:
+        raise FlintError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def unpacked(data: bytes, name: str, limit: int, advice: str = "") -> bytes:
+    """The content of gzip data, all members of it.
+
+    Args:
+        data: the packed bytes.
+        name: what errors call it.
+        limit: bytes of content beyond which it is refused.
+        advice: what to do then, as the end of a sentence.
+
+    Raises:
+        FlintError: damaged or cut off, more than ``limit``, or a ratio that no honest data has.
+    """
+    return b"".join(_unpacked_pieces(io.BytesIO(data), name, limit, advice))
+
+
+def _unpacked_pieces(packed: IO[bytes], name: str, limit: int, advice: str = "") -> Iterator[bytes]:
+    size = 0
+    try:
+        with gzip.GzipFile(fileobj=packed) as content:
+            while piece := content.read(_PIECE):
+                size += len(piece)
+                _check_size(name, size, limit, f" when it is unpacked{advice}")
+                if size > max(_HARMLESS, _MAX_RATIO * packed.tell()):
+                    raise FlintError(
+                        f"{name}: refused: {packed.tell():,} bytes of gzip data become more than "
+                        f"{_MAX_RATIO} times as many when they are unpacked"
+                    )
+                yield piece
+    except EOFError as error:
+        raise FlintError(f"{name}: gzip data that ends too early (file cut off?)") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise FlintError(f"{name}: damaged gzip data ({error})") from error
+
+
+def _check_size(name: str, size: int, limit: int, how: str = "") -> None:
+    if size > limit:
+        raise FlintError(f"{name}: larger than {limit:,} bytes{how}")
+
+
+def _plain_size(descriptor: int) -> int:
+    """Bytes of a plain file; 0 of what is none."""
+    state = os.fstat(descriptor)
+    return state.st_size if stat.S_ISREG(state.st_mode) else 0

@@ -1,6 +1,6 @@
 """A process that stands ready to run a module: what it imports is imported already.
 
-The idea: a compiler's process (``flint.frontends.jax.child_process``) is a new Python, which
+The idea: a compiler's process (``flint.host.module_process``) is a new Python, which
 imports for longer than it compiles a small program.  Where many commands are forks of one process
 that has imported everything (``flint.cli.forks``), each also forks a spare one before it runs
 anything of the user's: a copy without threads or clients, which later becomes the compiler's.

@@ -9,20 +9,17 @@ child leaves its result in files of a folder; what it raises, and how it dies, b
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from flint.errors import FlintError, UsageError
+from flint.errors import FlintError
+from flint.host.child_errors import leave, raise_left
 from flint.host.child_processes import Limits, death, end_with_parent, fork
 
-#: Name of the file in which a child leaves an error.
-_ERROR = "error.json"
 _POLL = 0.02
 #: Characters of a child's output that ``--debug`` shows.
 _MOST_WORDS = 4000
@@ -97,22 +94,10 @@ def _fork(work: Work, task: int, folder: Path) -> int:
     except KeyboardInterrupt:
         pass
     except BaseException as error:
-        leave_error(error, folder)
+        leave(error, folder, "the capture")
     finally:
         sys.stdout.flush()
         os._exit(status)
-
-
-def leave_error(error: BaseException, folder: Path) -> None:
-    """Write down what went wrong, for the parent."""
-    kind = "usage" if isinstance(error, UsageError) else "failure"
-    text = str(error) if isinstance(error, FlintError) else _unexpected(error)
-    trace = "".join(traceback.format_exception(error))
-    (folder / _ERROR).write_text(json.dumps({"kind": kind, "text": text, "trace": trace}))
-
-
-def _unexpected(error: BaseException) -> str:
-    return f"the capture failed: {type(error).__name__}: {' '.join(str(error).split())[:400]}"
 
 
 def _raise_from(status: int, task: int, folder: Path) -> None:
@@ -122,16 +107,8 @@ def _raise_from(status: int, task: int, folder: Path) -> None:
         raise FlintError(f"the capture of rank {task:,} {how}{_said(folder)}")
     if os.WEXITSTATUS(status) == 0:
         return
-    left = folder / _ERROR
-    if not left.is_file():
-        raise FlintError(f"the capture of rank {task:,} ended without a result{_said(folder)}")
-    document = json.loads(left.read_text())
-    error = UsageError if document["kind"] == "usage" else FlintError
-    raise error(document["text"]) from ChildError(document["trace"] + _words(folder))
-
-
-class ChildError(Exception):
-    """The traceback of a child, shown by ``--debug``."""
+    raise_left(folder, _words(folder))
+    raise FlintError(f"the capture of rank {task:,} ended without a result{_said(folder)}")
 
 
 def _words(folder: Path) -> str:

@@ -19,9 +19,9 @@ from typing import NoReturn
 
 from flint.capturing.user_frames import one_line, running_line, short_path, user_frame
 from flint.errors import FlintError, UsageError
+from flint.host.child_errors import leave
 from flint.host.imports import after_import
 from flint.host.readable import counted
-from flint.host.tasks import leave_error
 from flint.launching.followed import followed_imports
 from flint.launching.hooks import Hooks, found, hooks
 from flint.launching.outside import kept_inside
@@ -122,13 +122,14 @@ def _limit_time(request: ProgramRequest, folder: Path) -> None:
     def over(_: int, frame: FrameType | None) -> None:
         file, line = running_line(frame)
         at = f" at {short_path(file)}:{line}" if file else ""
-        leave_error(
+        leave(
             FlintError(
                 f"{request.program.name} took more than {request.options.time_limit:g} s and was "
                 f"stopped{at}: raise the time limit (--time-limit), or have the program do less "
                 "before its step"
             ),
             folder,
+            request.program.name,
         )
         os._exit(1)
 

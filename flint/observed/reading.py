@@ -12,6 +12,7 @@ from pathlib import Path
 
 from flint import registry
 from flint.errors import FlintError, UsageError
+from flint.host.packed_files import Content
 from flint.observed.columns import Observed
 from flint.observed.program_runs import ProgramRuns
 
@@ -98,12 +99,15 @@ def _by_number(path: Path) -> tuple[list[int], str]:
     return [int(digits) for digits in re.findall(r"\d+", path.name)], path.name
 
 
-def is_trace(path: Path) -> bool:
+def is_trace(source: Path | Content) -> bool:
     """Whether a file or folder is what a profiler recorded, as far as its beginning tells.
 
     Raises:
         FlintError: it cannot be read.
     """
+    if isinstance(source, Content):
+        return _start(source.data[:_HEAD], source.path).lstrip().startswith((b"{", b"["))
+    path = source
     named = path.name.removesuffix(".gz").endswith((".xplane.pb", ".et"))
     return path.is_dir() or named or _head(path).lstrip().startswith((b"{", b"["))
 
@@ -145,6 +149,11 @@ def _head(path: Path) -> bytes:
             head = file.read(_HEAD)
     except OSError as error:
         raise FlintError(f"{path}: cannot be read ({error.strerror or error})") from error
+    return _start(head, path)
+
+
+def _start(head: bytes, path: Path) -> bytes:
+    """The first bytes of a file, unpacked."""
     if head[:2] == b"\x1f\x8b":
         try:
             return zlib.decompressobj(31).decompress(head, _HEAD)

@@ -1,29 +1,22 @@
-"""What the parent hands to a compiler's process, and how that process says why it gives up.
+"""What the parent hands to a compiler's process.
 
-The idea: this much both sides share.  It imports no jax, which would double the child's start.  A
-child takes one request after another: each has a folder of its own in the child's, for its results
-too, and a line on the child's stdin names it.
+The idea: this much both sides share.  It imports no jax, which would double the child's start.
 
-    send(folder / "1", Compilation(bytecode, shardy=True))      # parent; then the line "1"
-    for place, request in requests(folder):                     # child, until its stdin ends
+    child.begin(*words_and_module(Compilation(bytecode, shardy=True)))      # parent
+    for place, request in compilations(folder):                             # child
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-#: What a child puts before the reason why it gives up.
-REASON = "reason: "
+from flint.host.requests import requests
 
-#: Name of the file with a request: one line of JSON, then the module.
-_FILE = "request"
-#: Name of the file that a child leaves when it is through with one.
-_THROUGH = "through"
+#: What to do where a compiler's process goes over a limit.
+ADVICE = ", or keep repeated layers in a scan"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +41,13 @@ class Compilation:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def send(place: Path, request: Compilation) -> None:
-    """Write a request down, in a new folder."""
-    header = {item.name: getattr(request, item.name) for item in fields(request)}
-    module = header.pop("module")
-    place.mkdir()
-    (place / _FILE).write_bytes(json.dumps(header).encode() + b"\n" + module)
+def words_and_module(request: Compilation) -> tuple[dict[str, Any], bytes]:
+    """A request in the form in which ``host/requests.py`` sends it."""
+    words = {item.name: getattr(request, item.name) for item in fields(request)}
+    return words, words.pop("module")
 
 
-def requests(folder: Path) -> Iterator[tuple[Path, Compilation]]:
-    """Requests as they come, each with its folder; the child is through when it asks for more."""
-    with open(0, "rb", closefd=False) as lines:
-        for line in lines:
-            place = folder / line.decode().strip()
-            header, _, module = (place / _FILE).read_bytes().partition(b"\n")
-            yield place, Compilation(**json.loads(header) | {"module": module})
-            sys.stderr.flush()
-            (place / _THROUGH).touch()
-
-
-def is_through(place: Path) -> bool:
-    """Whether the child is through with a request, with a result or without."""
-    return (place / _THROUGH).exists()
+def compilations(folder: Path) -> Iterator[tuple[Path, Compilation]]:
+    """Requests as they come, each with its folder."""
+    for place, words, module in requests(folder):
+        yield place, Compilation(**words, module=module)

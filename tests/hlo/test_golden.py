@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from flint.frontends.saved import Kind, detect, read
+from flint.frontends.saved.kinds import Kind, detect
+from flint.frontends.saved.parsing import parse
 
 DATA = Path(__file__).parents[1] / "data" / "hlo"
 
@@ -27,7 +28,7 @@ def test_forms():
 
 @pytest.mark.parametrize("level", ["partitioned", "optimized"])
 def test_ring_passes_blocks_to_the_next_device_along_data(level):
-    module = read(DATA / level / "ring_loop.hlo.pb")
+    module = parse((DATA / level / "ring_loop.hlo.pb").read_bytes())
     [permute] = [op for op in everything(module) if op.name == "collective_permute"]
     # Device 2 i + j is (data i, model j) of the 4 x 2 mesh; i goes to i + 1 mod 4, j stays.
     expected = {(2 * i + j, 2 * ((i + 1) % 4) + j) for i in range(4) for j in range(2)}
@@ -39,7 +40,7 @@ def test_ring_passes_blocks_to_the_next_device_along_data(level):
 
 @pytest.mark.parametrize("level", ["partitioned", "optimized"])
 def test_ring_is_one_loop_that_contains_the_exchange_and_the_product(level):
-    module = read(DATA / level / "ring_loop.hlo.pb")
+    module = parse((DATA / level / "ring_loop.hlo.pb").read_bytes())
     [loop] = [op for op in everything(module) if op.name == "while"]
     names = [op.name for op in ops(loop.regions[1])]
     assert names.count("collective_permute") == names.count("dot_general") == 1
@@ -47,12 +48,12 @@ def test_ring_is_one_loop_that_contains_the_exchange_and_the_product(level):
 
 
 def test_optimized_dump_is_scheduled_and_the_partitioned_one_is_not():
-    assert read(DATA / "optimized/ring_loop.hlo.pb").scheduled
-    assert not read(DATA / "partitioned/ring_loop.hlo.pb").scheduled
+    assert parse((DATA / "optimized/ring_loop.hlo.pb").read_bytes()).scheduled
+    assert not parse((DATA / "partitioned/ring_loop.hlo.pb").read_bytes()).scheduled
 
 
 def test_conditionals_keep_their_branches():
-    module = read(DATA / "partitioned/conditionals.hlo.pb")
+    module = parse((DATA / "partitioned/conditionals.hlo.pb").read_bytes())
     choices = [op for op in everything(module) if op.name in ("case", "if")]
     assert sorted(len(op.regions) for op in choices) == [2, 3]
     found = [{op.name for op in ops(region)} for choice in choices for region in choice.regions]
@@ -61,7 +62,7 @@ def test_conditionals_keep_their_branches():
 
 
 def test_inputs_keep_names_and_source_lines():
-    module = read(DATA / "partitioned/ring_loop.hlo.pb")
+    module = parse((DATA / "partitioned/ring_loop.hlo.pb").read_bytes())
     assert module.input_names == ("q", "k")
     [product] = [op for op in everything(module) if op.name == "dot_general"]
     place = module.location(product.loc)

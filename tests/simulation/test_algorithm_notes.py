@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flint.capturing.converting import convert
+from flint.capturing.saved_files import convert
 from tests.stablehlo.helpers import all_reduce
 
 F = "tensor<1048576xf32>"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flint.capturing.converting import convert
+from flint.capturing.saved_files import convert
 from flint.cost.roofline import computed_as
 from flint.cost.systems import load_system
 from flint.graph.work import Unit

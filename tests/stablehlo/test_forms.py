@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flint.errors import FlintError, UsageError
-from flint.frontends.saved import read_bytes
+from flint.frontends.saved import parsing
 from flint.stablehlo.read.bindings import ir, make_context, parse, stablehlo
 from flint.stablehlo.read.reader import read_mlir
 from flint.stablehlo.walker import walk
@@ -44,7 +44,7 @@ FORMS = main(
 
 
 def columns(data: bytes) -> list[object]:
-    graph = walk(read_bytes(data)).graph
+    graph = walk(parsing.parse(data)).graph
     names = ("kind", "role", "operand", "operand_ptr", "result_type", "bytes_read", "outputs")
     inner = graph.loops[0].body
     return [

@@ -12,14 +12,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import fields, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from flint import registry
 from flint.capturing.converting import workload_of
 from flint.errors import FlintError, UsageError
-from flint.host.temporary import temporary_folder
+from flint.host.packed_files import Content
 from flint.observed.columns import OpFacts, Taken
 from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.read.records import Module
@@ -61,17 +63,16 @@ class OtherBranches:
         if len(modules) != 1:
             return []
         data, suffix = modules[0]
-        with temporary_folder() as folder:
-            path = folder / f"program{suffix}"
-            path.write_bytes(data)
-            read: Callable[..., Module] = registry.frontend("saved")
-            module = read(path)
-            asked = _Asked(self.workload.options.get("branches", {}))
-            try:
-                self._walked(module, asked)
-                return [self._branches(module, name) for name in list(asked.names)[:_MOST]]
-            except FlintError:  # what cannot be walked again explains nothing
-                return []
+        begin: Callable[..., AbstractContextManager[Callable[[], Module]]]
+        begin = registry.frontend("saved")
+        asked = _Asked(self.workload.options.get("branches", {}))
+        try:
+            with begin(Content(Path(f"program{suffix}"), data)) as records:
+                module = records()
+            self._walked(module, asked)
+            return [self._branches(module, name) for name in list(asked.names)[:_MOST]]
+        except FlintError:  # what cannot be read or walked again explains nothing
+            return []
 
     def _branches(self, module: Module, name: str) -> _Branches:
         found: _Branches = []

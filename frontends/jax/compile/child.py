@@ -24,9 +24,10 @@ import numpy as np
 
 from flint.errors import UsageError
 from flint.frontends.jax.internals import compile_only, questions, xla
-from flint.frontends.jax.requests import REASON, Compilation, requests
+from flint.frontends.jax.requests import Compilation, compilations
 from flint.frontends.jax.targets.table import CompileTarget, table
 from flint.host.child_processes import end_with_parent
+from flint.host.requests import REASON
 
 #: Names of the result's files.
 MODULE, TEXT, REPORT = "module.pb", "module.hlo", "report.json"
@@ -60,7 +61,7 @@ def main(name: str, mesh: str, folder: Path) -> None:
         sys.exit(f"{REASON}{error}")
     plugin = compile_only.load_plugin(target.platform)
     questions.register(folder, plugin)
-    for place, request in requests(folder):
+    for place, request in compilations(folder):
         xla.split_by_batch(request.by_batch, plugin)
         _compile(target, devices, xla.partitioned(numbers, request), place, request)
     # Plugins of many devices take long to leave in order, and sometimes hang.

@@ -1,7 +1,7 @@
 """XLA's GPU and TPU compilers in a child process, from the parent's side.
 
 The idea: the compilers need no accelerator, only a description of one; the child
-(``child_process.py``) makes as many devices as the mesh has and compiles for them.  What it hands
+(``child.py``) makes as many devices as the mesh has and compiles for them.  What it hands
 back is the program that would run, with its schedule, and the compiler's own figures.
 
     with Optimizer("h100", (64, 8), Limits(1800, 2**35)) as optimizer:
@@ -19,14 +19,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flint.errors import FlintError, UsageError
-from flint.frontends.jax.child_process import ChildProcess
 from flint.frontends.jax.compile.child import MODULE, REPORT, TEXT
 from flint.frontends.jax.internals.compile_only import TPU_ENVIRONMENT
-from flint.frontends.jax.internals.questions import TARGET, Answer
-from flint.frontends.jax.requests import Compilation
+from flint.frontends.jax.internals.questions import TARGET, Answer, attending
+from flint.frontends.jax.requests import ADVICE, Compilation, words_and_module
 from flint.frontends.jax.targets.table import COMPILERS, table, tpu_topology
 from flint.host.child_processes import Limits
 from flint.host.environment import installed_version
+from flint.host.module_process import ModuleProcess
 from flint.workload.compiler_report import CompilerReport
 
 _UNKNOWN = re.compile(r"No such compile option: '([^']*)'")
@@ -52,7 +52,7 @@ class Compiled:
     added: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Optimizer(ChildProcess):
+class Optimizer(ModuleProcess):
     """A child process that waits for modules to compile.
 
     Args:
@@ -87,7 +87,8 @@ class Optimizer(ChildProcess):
             f"{devices:,} devices",
             limits,
             environment,
-            answer,
+            attending(answer),
+            ADVICE,
         )
 
     def run(self, request: Compilation) -> Compiled:
@@ -100,7 +101,7 @@ class Optimizer(ChildProcess):
             UsageError: an option that the compiler does not know, or a value that it does not take.
             FlintError: the compiler failed, or went over a limit.
         """
-        self.begin(request)
+        self.begin(*words_and_module(request))
         while not self.ended():
             self.check_limits()
         if not (self.place / REPORT).is_file():

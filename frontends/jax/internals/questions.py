@@ -15,6 +15,7 @@ import base64
 import json
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,11 @@ def read_question(question: bytes) -> tuple[str, bytes, list[Any], list[Any]]:
 def write_answer(shardings: Sequence[Any], module: bytes = b"") -> bytes:
     """Shardings, and the program of one device as MLIR bytecode."""
     return json.dumps([_text(item) for item in shardings]).encode() + b"\n" + module
+
+
+def attending(answer: Answer | None) -> Callable[[Path], None] | None:
+    """``serve`` with that answer; None where there is none."""
+    return None if answer is None else partial(serve, answer=answer)
 
 
 def serve(folder: Path, answer: Answer) -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from flint.errors import UsageError
 from flint.frontends.jax.internals import questions, xla
-from flint.frontends.jax.requests import REASON, requests
+from flint.frontends.jax.requests import compilations
 from flint.host.child_processes import end_with_parent
+from flint.host.requests import REASON
 
 #: Clients by name: what is used, and two others whose result must be the same.
 ENGINES = {
@@ -31,7 +32,7 @@ def main(engine: str, devices: int, folder: Path) -> None:
     except UsageError as error:
         sys.exit(f"{REASON}{error}")
     questions.register(folder, compiler.plugin)
-    for place, request in requests(folder):
+    for place, request in compilations(folder):
         xla.split_by_batch(request.by_batch, compiler.plugin)
         options = xla.partitioner_only(compiler.numbers, place, request)
         try:

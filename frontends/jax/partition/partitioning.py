@@ -1,6 +1,6 @@
 """XLA's SPMD partitioner in a child process, from the parent's side.
 
-The idea: the child (``child_process.py``) is judged by the file that it dumps: once that is whole
+The idea: the child (``child.py``) is judged by the file that it dumps: once that is whole
 the child is not waited for, and some programs abort it themselves.  Without the file, its last
 words and how it ended become one line.
 
@@ -12,18 +12,18 @@ from __future__ import annotations
 
 from google.protobuf.message import DecodeError
 
-from flint.frontends.jax.child_process import ChildProcess
-from flint.frontends.jax.internals.questions import Answer
-from flint.frontends.jax.requests import Compilation
+from flint.frontends.jax.internals.questions import Answer, attending
+from flint.frontends.jax.requests import ADVICE, Compilation, words_and_module
 from flint.hlo.messages import parse_module
 from flint.host.child_processes import Limits
+from flint.host.module_process import ModuleProcess
 
 _DUMP = "*after_spmd-partitioning*.hlo.pb"
 #: For one device there is nothing to partition; XLA takes the annotations away.
 _DUMPS_OF_ONE = "*.sharding-removal.*.hlo.pb"
 
 
-class Partitioner(ChildProcess):
+class Partitioner(ModuleProcess):
     """A child process that waits for modules.
 
     Args:
@@ -47,7 +47,8 @@ class Partitioner(ChildProcess):
             "XLA's partitioner",
             f"{devices:,} devices",
             limits,
-            answer=answer,
+            attend=attending(answer),
+            advice=ADVICE,
         )
         self.alone = devices == 1
 
@@ -57,7 +58,7 @@ class Partitioner(ChildProcess):
         Raises:
             FlintError: the partitioner failed, or went over a limit.
         """
-        self.begin(request)
+        self.begin(*words_and_module(request))
         data = self._result()
         if data is not None:
             return data

@@ -13,8 +13,8 @@ from jax.sharding import PartitionSpec as P
 
 import flint
 from flint.errors import FlintError
-from flint.frontends.jax.child_process import ChildProcess
 from flint.graph.graph import NodeKind
+from flint.host.module_process import ModuleProcess
 from flint.passes import apply
 from flint.passes.in_sequence import ends
 from tests.frontends.jax import sequence_steps
@@ -227,7 +227,7 @@ def test_one_program_called_often_is_compiled_once(captured):
 def test_one_process_compiles_all_programs(monkeypatch):
     """However many ops the step runs outside of its jits."""
     started = []
-    begin = ChildProcess.__init__
+    begin = ModuleProcess.__init__
 
     def counted(self, *arguments, **known):
         started.append(self)
@@ -241,7 +241,7 @@ def test_one_process_compiles_all_programs(monkeypatch):
 
         return sequence_steps.captured(step).capture()
 
-    monkeypatch.setattr(ChildProcess, "__init__", counted)
+    monkeypatch.setattr(ModuleProcess, "__init__", counted)
     assert len(ops(3).programs[0].calls) == 4
     assert len(ops(12).programs[0].calls) == 13
     assert len(started) == 2

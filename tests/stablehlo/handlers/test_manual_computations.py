@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
-from flint.capturing.converting import convert
+from flint.capturing.saved_files import convert
 from flint.workload.programs import Level
 
 MESH = AbstractMesh((4, 2), ("data", "model"))

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from flint.capturing.converting import convert
+from flint.capturing.saved_files import convert
 from flint.errors import FlintError
 from flint.execution.node_types import NodeType
 from flint.graph.graph import EdgeKind, NodeKind, Phase

@@ -1,4 +1,4 @@
-"""A compiler's process: how its limits, its death and its last words are told."""
+"""A module's process: how its limits, its death and its last words are told."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import sys
 import pytest
 
 from flint.errors import FlintError
-from flint.frontends.jax.child_process import ChildProcess
-from flint.frontends.jax.requests import Compilation
 from flint.host.child_processes import Limits
+from flint.host.module_process import ModuleProcess
 
 CHILD = """\
 import os, signal, sys, time
@@ -38,13 +37,13 @@ def child(tmp_path, monkeypatch):
 
     def start(what, seconds=300.0, memory=2**40):
         limits = Limits(seconds, memory)
-        return ChildProcess("a_child_of_a_test", [what], "the compiler", "8 devices", limits)
+        return ModuleProcess("a_child_of_a_test", [what], "the compiler", "8 devices", limits)
 
     return start
 
 
 def outcome(process):
-    process.begin(Compilation(b""))
+    process.begin({}, b"")
     while not process.ended():
         process.check_limits()
     return process.reason()
@@ -87,10 +86,10 @@ def test_silence_is_told(child):
 SEVERAL = """\
 import sys
 from pathlib import Path
-from flint.frontends.jax.requests import requests
-for place, request in requests(Path(sys.argv[1])):
-    sys.stderr.write(f"{request.module.decode()} of {place.name}\\n")
-    if request.module == b"last":
+from flint.host.requests import requests
+for place, _, data in requests(Path(sys.argv[1])):
+    sys.stderr.write(f"{data.decode()} of {place.name}\\n")
+    if data == b"last":
         sys.exit("reason: no more")
 """
 
@@ -100,17 +99,17 @@ def test_one_process_takes_several_requests(tmp_path, monkeypatch):
     (tmp_path / "a_child_of_several.py").write_text(SEVERAL)
     monkeypatch.syspath_prepend(str(tmp_path))
     limits = Limits(300.0, 2**40)
-    with ChildProcess("a_child_of_several", [], "the compiler", "8 devices", limits) as process:
+    with ModuleProcess("a_child_of_several", [], "the compiler", "8 devices", limits) as process:
         for module in (b"first", b"second", b"last"):
             assert process.waits()
-            process.begin(Compilation(module))
+            process.begin({}, module)
             while not process.ended():
                 process.check_limits()
             said = process.log().splitlines()
             assert said[0] == f"{module.decode()} of {process.place.name}"
         assert process.reason() == "no more"
         assert not process.waits()
-        process.begin(Compilation(b"one more"))
+        process.begin({}, b"one more")
         assert process.ended()
 
 
@@ -126,10 +125,9 @@ time.sleep(600)
 """
 PARENT = """\
 import sys, time
-from flint.frontends.jax.child_process import ChildProcess
-from flint.frontends.jax.requests import Compilation
 from flint.host.child_processes import Limits
-with ChildProcess("a_child_beside_a_pipe", [sys.argv[1]], "", "", Limits(1, 1)):
+from flint.host.module_process import ModuleProcess
+with ModuleProcess("a_child_beside_a_pipe", [sys.argv[1]], "", "", Limits(1, 1)):
     time.sleep(600)
 """
 

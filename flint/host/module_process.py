@@ -1,13 +1,13 @@
-"""A compiler in a child process, from the parent's side: limits, and how it ended, in one line.
+"""A module in a child process, from the parent's side: limits, and how it ended, in one line.
 
-The idea: XLA and its plugins can abort, hang or eat the machine's memory, so they run where they
-can be stopped.  The child is started before the step is traced, so that its start costs nothing;
-it gets its request as a file and the end of its stdin as the signal to begin.  What it has made is
-judged by the files in its folder.
+The idea: compilers and parsers can abort, hang or eat the machine's memory, so they run where they
+can be stopped.  The child may be started before there is work for it, so that its start costs
+nothing; it gets a request as a file and a line on its stdin as the signal to begin.  What it has
+made is judged by the files in its folder.
 
-    with ChildProcess("flint.frontends.jax.partition.child", ["cpu", "512"],
-                      "XLA's partitioner", "512 devices", limits) as child:
-        child.begin(Compilation(bytecode))
+    with ModuleProcess("flint.frontends.jax.partition.child", ["cpu", "512"],
+                       "XLA's partitioner", "512 devices", limits) as child:
+        child.begin({"parameters": 2}, bytecode)
         while not child.ended():
             child.check_limits()
         child.place                     # the folder with what it has made
@@ -20,16 +20,16 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from flint.errors import FlintError
-from flint.frontends.jax.internals.questions import Answer, serve
-from flint.frontends.jax.requests import REASON, Compilation, is_through, send
 from flint.host import spare_process
 from flint.host.child_processes import Limits, death, resident_bytes
+from flint.host.requests import REASON, is_through, send
 from flint.host.temporary import make_temporary_folder
 
 #: Seconds between looks at a child: the first, and the longest.
@@ -42,18 +42,18 @@ _LAST_WORDS = ("reason:", "Check failed", "bad_alloc", "LLVM ERROR", "FATAL", "E
 _MAX_REASON = 400
 
 
-class ChildProcess:
+class ModuleProcess:
     """A Python module that runs in a process of its own and waits for requests.
 
     Args:
         module: run as ``python -m module ARGUMENTS FOLDER``.
         arguments: the first ones; the scratch folder follows.
         what: what runs in it, for messages ("XLA's partitioner").
-        subject: what it works for ("512 devices").
+        subject: what it works for ("512 devices"), "" where ``what`` says it.
         limits: what it may take.
         environment: variables beyond the parent's.
-        answer: what the process may ask, while it works, in the form of
-            ``internals/questions.py``.
+        attend: called with the folder while it works, to answer what it asks there.
+        advice: what else to do where it goes over a limit (", or keep repeated layers in a scan").
 
     Attributes:
         place: folder of the request that was begun last.
@@ -67,10 +67,12 @@ class ChildProcess:
         subject: str,
         limits: Limits,
         environment: Mapping[str, str] | None = None,
-        answer: Answer | None = None,
+        attend: Callable[[Path], None] | None = None,
+        advice: str = "",
     ) -> None:
-        self.what, self.subject, self.limits = what, subject, limits
-        self._answer = answer
+        self.what, self.limits, self.advice = what, limits, advice
+        self.subject = f" for {subject}" if subject else ""
+        self._attend = attend
         self.folder = make_temporary_folder()
         self.place = self.folder
         self._words = self.folder / "stderr"
@@ -117,12 +119,12 @@ class ChildProcess:
             self.process.stdin.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def begin(self, request: Compilation) -> None:
+    def begin(self, words: Mapping[str, Any], data: bytes) -> None:
         """Hand a request over; the time limit runs from here."""
         self._requests += 1
         self.place = self.folder / str(self._requests)
         self._said = self._words.stat().st_size if self._words.exists() else 0
-        send(self.place, request)
+        send(self.place, words, data)
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):  # it has ended: ``ended`` and ``reason`` say so
             self.process.stdin.write(f"{self.place.name}\n".encode())
@@ -131,8 +133,8 @@ class ChildProcess:
 
     def ended(self) -> bool:
         """Whether the process is through; waits a moment for it, and answers what it asks."""
-        if self._answer is not None:
-            serve(self.folder, self._answer)
+        if self._attend is not None:
+            self._attend(self.folder)
         if is_through(self.place) or self.process.poll() is not None:
             return True
         time.sleep(self._look)
@@ -154,10 +156,9 @@ class ChildProcess:
         Raises:
             FlintError: which limit.
         """
-        advice = ", or keep repeated layers in a scan"
         self.limits.check(
-            self.process.pid, time.monotonic() - self._began, self.what, f" for {self.subject}",
-            faster=advice, smaller=advice,
+            self.process.pid, time.monotonic() - self._began, self.what, self.subject,
+            faster=self.advice, smaller=self.advice,
         )  # fmt: skip
 
     def log(self) -> str:
@@ -168,7 +169,7 @@ class ChildProcess:
 
     def failure(self) -> FlintError:
         """The error for a request without a result."""
-        return FlintError(f"{self.what} failed for {self.subject}: {self.reason()}")
+        return FlintError(f"{self.what} failed{self.subject}: {self.reason()}")
 
     def reason(self) -> str:
         """Why a request has had no result, in one line."""

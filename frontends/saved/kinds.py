@@ -1,29 +1,19 @@
-"""Saved programs: StableHLO and HLO files in every form that frameworks and XLA write.
+"""What a file is, by its content: programs in every form that frameworks and XLA write, and others.
 
-The idea: a file's first bytes show what it is, whatever its name; gzip is unpacked first.  Each
-form has a reader; for a file of another form the error names what it is.
+The idea: a file's first bytes show what it is, whatever its name.
 
-    read(Path("model.mlirbc"))           # MLIR bytecode, MLIR text, a portable artifact (VHLO),
-    read(Path("step.hlo.pb.gz"))         # HloProto, HloModuleProto, HLO text
+    detect(b"HloModule m")               # Kind.HLO_TEXT
+    detect(b"\x1f\x8b...")               # Kind.GZIP: unpack it, and look again
 """
 
 from __future__ import annotations
 
 import re
-import zlib
 from enum import Enum
-from pathlib import Path
-
-from flint.errors import FlintError, UsageError
-from flint.stablehlo.read.records import Module
-
-#: Files and decompressed contents beyond this are refused (bytes).
-MAX_BYTES = 8 * 2**30
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _MLIR_MAGIC = b"ML\xefR"
 _VHLO_PRODUCER = b"StableHLO_v"
-_CHUNK = 1 << 20
 _SNIFFED = 1 << 16
 
 
@@ -50,6 +40,16 @@ class Kind(Enum):
     TEXT = "text that is neither MLIR nor HLO"
     UNKNOWN = "of an unknown format"
 
+    @property
+    def is_program(self) -> bool:
+        """Whether a file of this kind holds a program that can be read."""
+        return self in _PROGRAMS
+
+
+_PROGRAMS = frozenset({
+    Kind.MLIR_BYTECODE, Kind.VHLO, Kind.MLIR_TEXT, Kind.HLO_PROTO, Kind.HLO_MODULE_PROTO,
+    Kind.HLO_TEXT,
+})  # fmt: skip
 
 #: What to do with files that hold no program.
 _ADVICE: dict[Kind, str] = {
@@ -99,92 +99,9 @@ def detect(data: bytes) -> Kind:
     return Kind.JAX_EXPORT if _MLIR_MAGIC in data[:_SNIFFED] else Kind.UNKNOWN
 
 
-def read(path: Path, entry: str | None = None) -> Module:
-    """Read a saved program into op records.
-
-    Args:
-        path: the file; its name does not matter.
-        entry: function to start from, for MLIR modules; default ``main``, else the only public one.
-
-    Raises:
-        FlintError: the file cannot be read, holds no module, or is damaged.
-    """
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise FlintError(f"{path}: larger than {MAX_BYTES >> 30} GiB")
-        data = path.read_bytes()
-    except OSError as error:
-        raise FlintError(f"{path}: {error.strerror or error}") from error
-    return read_bytes(data, str(path), entry)
-
-
-def read_bytes(data: bytes, name: str = "<module>", entry: str | None = None) -> Module:
-    """Read a saved program that is already in memory.
-
-    Args:
-        data: a file's content, possibly gzipped (twice at most).
-        name: what errors call it.
-        entry: as for ``read``.
-
-    Raises:
-        UsageError: an entry for an HLO module, which has exactly one.
-        FlintError: no module, or a damaged one.
-    """
-    kind = detect(data)
-    for _ in range(2):
-        if kind is Kind.GZIP:
-            data = decompress(data, name)
-            kind = detect(data)
-    if kind in (Kind.MLIR_BYTECODE, Kind.VHLO, Kind.MLIR_TEXT):
-        if kind is not Kind.MLIR_TEXT:
-            from flint.frontends.mlir_check import check_bytecode
-
-            check_bytecode(data, name)
-        from flint.stablehlo.read.reader import read_mlir
-
-        return read_mlir(data, name, entry)
-    if kind in (Kind.HLO_PROTO, Kind.HLO_MODULE_PROTO, Kind.HLO_TEXT):
-        from flint.hlo.reader import read_hlo
-
-        if entry is not None:
-            raise UsageError(f"{name}: an HLO module has one entry; --entry is for MLIR")
-        if kind is Kind.HLO_TEXT:
-            from flint.hlo.text import proto_of_text
-
-            data = proto_of_text(data, name)
-        return read_hlo(data, name)
-    advice = _ADVICE.get(kind, f"expected {_WANTED}")
-    raise FlintError(f"{name}: this is {kind.value}; {advice}")
-
-
-def decompress(data: bytes, name: str = "<module>", limit: int = MAX_BYTES) -> bytes:
-    """The content of gzip data, all members of it.
-
-    Args:
-        data: the compressed bytes.
-        name: what errors call it.
-        limit: bytes of content beyond which it is refused.
-
-    Raises:
-        FlintError: damaged or cut off, or more than ``limit``.
-    """
-    content = bytearray()
-    rest: bytes = data
-    while rest.startswith(_GZIP_MAGIC):
-        member = zlib.decompressobj(wbits=31)
-        try:
-            while not member.eof:
-                part = member.decompress(rest, _CHUNK)
-                rest = member.unconsumed_tail
-                content += part
-                if len(content) > limit:
-                    raise FlintError(f"{name}: gzip data of more than {limit} bytes is refused")
-                if not part and not rest and not member.eof:
-                    raise FlintError(f"{name}: gzip data that ends too early (file cut off?)")
-        except zlib.error as error:
-            raise FlintError(f"{name}: damaged gzip data ({error})") from error
-        rest = member.unused_data
-    return bytes(content)
+def advice(kind: Kind) -> str:
+    """What to do with a file that holds no program."""
+    return _ADVICE.get(kind, f"expected {_WANTED}")
 
 
 def _text_start(data: bytes) -> str | None:

@@ -1,0 +1,130 @@
+"""Converting saved programs: a file in, a workload out.
+
+The idea: the file's content is taken once, and a frontend's process reads it into records; what
+makes a workload of those is imported meanwhile.
+
+    workload = convert("model.mlirbc", mesh=(64, 8), axes=("data", "model"))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flint import registry
+from flint.errors import UsageError
+from flint.host.packed_files import MEMORY_LIMIT, Content, read_once
+from flint.mesh.mesh import Mesh
+
+if TYPE_CHECKING:
+    from flint.stablehlo.read.records import Module
+    from flint.stablehlo.walker import Walked
+    from flint.workload.workload import Workload
+
+#: What to do about a large file.
+_LARGER = ", a quarter of what its reader may take: raise --memory-limit (in GiB)"
+
+
+def convert(
+    path: str | Path | Content,
+    *,
+    mesh: Mesh | Sequence[int] | None = None,
+    axes: Sequence[str] | None = None,
+    trip_count: int | Mapping[str, int] | None = None,
+    branch: int | Mapping[str, int] | None = None,
+    reduce_scatter: bool = True,
+    drop_barriers: bool = False,
+    strict: bool = False,
+    loop_lookahead: int | None = 0,
+    fuse: bool = False,
+    entry: str | None = None,
+    replicas: bool = False,
+    trusted: bool = False,
+    memory_limit: int = MEMORY_LIMIT,
+) -> Workload:
+    """Convert a saved per-device program.
+
+    Args:
+        path: StableHLO (MLIR text, bytecode, portable artifact) or HLO (proto, text), gzip allowed;
+            recognised by content.  A pipe or device is read once, to its end.
+        mesh: device grid; must have as many devices as the module is for. Default: the module's
+            own mesh, else one axis.
+        axes: names of the mesh axes.
+        trip_count: iterations of loops whose end depends on data: one number for all, or by loop
+            name (``{"while_0": 10}``).
+        branch: branch of conditionals that data decides: one number, or by name
+            (``{"case_0": 1}``).
+        reduce_scatter: recognise all-reduce + own slice as reduce-scatter; False keeps it as it is.
+        drop_barriers: optimization barriers pass each operand through; else their results exist
+            when all of their operands do.
+        strict: unknown ops and custom calls are errors.
+        loop_lookahead: loop iterations that may overlap; None for no limit.
+        fuse: open composites (PyTorch's kernels) as a compiler would, within the recorded order;
+            False keeps each a kernel.
+        entry: function to start from, where a module has several and no ``@main``.
+        replicas: the mesh may be larger than the module is for: it runs independent copies of the
+            program, which do not communicate with each other.
+        trusted: parse the file in this process.  By default another one does, because a file that
+            no compiler wrote may end the process that parses it.
+        memory_limit: bytes of memory that the process may take that reads the file; a file of more
+            than a quarter of them, packed or unpacked, is refused.
+
+    Raises:
+        UsageError: a mesh that does not fit, options that make no sense.
+        FlintError: the file cannot be read or converted; the text says what and where.
+    """
+    content = path if isinstance(path, Content) else read_content(Path(path), memory_limit)
+    grid = _mesh(mesh, axes)
+    begin: Callable[..., AbstractContextManager[Callable[[], Module]]] = registry.frontend("saved")
+    with begin(content, entry, trusted=trusted, memory_limit=memory_limit) as records:
+        # To import these takes as long as the start of the process that reads.
+        from flint.capturing.converting import walk_options, workload_of
+        from flint.stablehlo.walker import walk
+        from flint.workload.folder import module_suffix
+
+        module = records()
+    options = walk_options(
+        trip_count=trip_count,
+        branch=branch,
+        reduce_scatter=reduce_scatter,
+        drop_barriers=drop_barriers,
+        strict=strict,
+        loop_lookahead=loop_lookahead,
+        fuse=fuse,
+    )
+    walked = walk(module, grid, options, replicate=replicas)
+    if axes is not None and grid is None:
+        walked = _renamed(walked, axes)
+    return workload_of(
+        walked,
+        module,
+        options=options,
+        source={"file": content.path.name, "sha256": content.sha256},
+        saved=(content.data, module_suffix(content.path.name)),
+    )
+
+
+def read_content(path: Path, memory_limit: int) -> Content:
+    """The content of a file that ``convert`` would read under that limit.
+
+    Raises:
+        FlintError: it cannot be read, or is larger than a quarter of the limit.
+    """
+    return read_once(path, memory_limit // 4, _LARGER)
+
+
+def _renamed(walked: Walked, axes: Sequence[str]) -> Walked:
+    if len(axes) != len(walked.mesh.shape):
+        raise UsageError(
+            f"--axes names {len(axes)} axes; the module's mesh is {walked.mesh}: give --mesh too"
+        )
+    return replace(walked, mesh=Mesh(walked.mesh.shape, tuple(axes)))
+
+
+def _mesh(mesh: Mesh | Sequence[int] | None, axes: Sequence[str] | None) -> Mesh | None:
+    if isinstance(mesh, Mesh):
+        return Mesh(mesh.shape, tuple(axes)) if axes else mesh
+    return Mesh(tuple(mesh), tuple(axes or ())) if mesh is not None else None

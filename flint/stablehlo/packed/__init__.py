@@ -1,0 +1,1 @@
+"""Records of a module as bytes, for another process."""

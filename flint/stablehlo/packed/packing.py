@@ -1,0 +1,266 @@
+"""Modules as bytes, so that the process that reads a file need not be the one that uses it.
+
+The idea: ops become columns of numbers, and what many of them share (names, attributes, places in
+the source) stands in tables once; blocks come after those inside their ops.  Nothing in the bytes
+is code, and whoever unpacks them trusts none: each number is checked before it is used.
+
+    unpacked(packed(module))        # an equal Module; its locations are resolved
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from itertools import chain, islice
+from typing import Any, TypeAlias
+
+import msgspec
+import numpy as np
+
+from flint.errors import FlintError
+from flint.graph.tensor_types import TensorType
+from flint.host.collection import uncollected
+from flint.stablehlo.packed.forms import PackedArray, ValueReader, ValueWriter
+from flint.stablehlo.read.records import Block, Issue, Module, Op, SourceInfo
+
+#: Columns: numbers of four bytes each.
+_WIDTH, _BYTES = "<i4", 4
+Column: TypeAlias = bytes
+_Source: TypeAlias = tuple[str, str, int, str, str]
+
+#: Fields of a module that are written as they are.
+_PLAIN = (
+    "name", "num_partitions", "num_replicas", "meshes", "donated", "donors", "input_shardings",
+    "output_shardings", "input_names", "input_roles", "partitioned", "warnings", "scheduled",
+    "optimized",
+)  # fmt: skip
+
+
+class PackedModule(msgspec.Struct, frozen=True):
+    """A module in columns and tables; numbers of a table's rows, -1 for none.
+
+    Attributes:
+        functions: name -> its block.
+        types: (shape, dtype, bytes, dynamic).
+        value_type: per value.
+        names, attributes, sources: tables of the ops' names, attributes and places.
+        ops: names, attributes, places, then numbers of operands, results and regions per op.
+        values: operands and results of each op, one op after the other.
+        regions: blocks of each op, one op after the other; each comes before the op's own block.
+        blocks: numbers of arguments, ops and yields per block.
+        ends: arguments and yields of each block, one block after the other.
+        issues: first result, number, stream and what it waits for.
+    """
+
+    name: str
+    functions: dict[str, int]
+    types: list[tuple[tuple[int, ...], str, int, bool]]
+    value_type: Column
+    names: list[str]
+    attributes: list[bytes]
+    arrays: list[PackedArray]
+    groups: list[bytes]
+    sources: list[_Source]
+    ops: tuple[Column, Column, Column, Column, Column, Column]
+    values: Column
+    regions: Column
+    blocks: tuple[Column, Column, Column]
+    ends: Column
+    issues: list[tuple[int, int, int, tuple[int, ...]]]
+    num_partitions: int
+    num_replicas: int
+    meshes: dict[str, tuple[tuple[str, int], ...]]
+    donated: dict[int, int]
+    donors: frozenset[int]
+    input_shardings: tuple[str, ...]
+    output_shardings: tuple[str, ...]
+    input_names: tuple[str, ...]
+    input_roles: tuple[str, ...]
+    partitioned: bool
+    warnings: dict[str, int]
+    scheduled: bool
+    optimized: bool
+
+
+class _Numbers(dict[Any, int]):
+    """Numbers of things in the order in which they first appear; what is given as None has -1."""
+
+    def __init__(self) -> None:
+        super().__init__({None: -1})
+
+    def __missing__(self, key: Hashable) -> int:
+        number = self[key] = len(self) - 1
+        return number
+
+    def rows(self) -> list[Any]:
+        """What has a number, in the order of the numbers."""
+        return list(self)[1:]
+
+
+class _Packing:
+    """The columns of a module while it is packed."""
+
+    def __init__(self) -> None:
+        self.names, self.attributes, self.places = _Numbers(), _Numbers(), _Numbers()
+        self.writer = ValueWriter()
+        self.known: dict[int, int] = {}
+        self.ops: tuple[list[int], ...] = ([], [], [], [], [], [])
+        self.values: list[int] = []
+        self.regions: list[int] = []
+        self.blocks: tuple[list[int], ...] = ([], [], [])
+        self.ends: list[int] = []
+
+    def block(self, block: Block) -> int:
+        """The number of a block, which is packed when it is first met."""
+        number = self.known.get(id(block))
+        if number is not None:
+            return number
+        ops = block.ops
+        inside = [[self.block(region) for region in op.regions] for op in ops if op.regions]
+        names, attributes, places, operands, results, regions = self.ops
+        names += [self.names[op.name] for op in ops]
+        text = self.writer.text
+        attributes += [
+            -1 if op.attrs is None else self.attributes[text(op.attrs)] for op in ops
+        ]  # fmt: skip
+        places += [self.places[op.loc] for op in ops]
+        operands += [len(op.operands) for op in ops]
+        results += [len(op.results) for op in ops]
+        regions += [len(op.regions) for op in ops]
+        self.values += chain.from_iterable(
+            [values for op in ops for values in (op.operands, op.results)]
+        )
+        self.regions += chain.from_iterable(inside)
+        for column, content in zip(self.blocks, (block.args, ops, block.yields), strict=True):
+            column.append(len(content))
+        self.ends += (*block.args, *block.yields)
+        number = self.known[id(block)] = len(self.blocks[0]) - 1
+        return number
+
+
+@uncollected
+def packed(module: Module) -> bytes:
+    """A module as bytes; where its ops come from is looked up now."""
+    packing = _Packing()
+    functions = {name: packing.block(block) for name, block in module.functions.items()}
+    sources = [_source(module.location, place) for place in packing.places.rows()]
+    plain: dict[str, Any] = {name: getattr(module, name) for name in _PLAIN}
+    return msgspec.msgpack.encode(
+        PackedModule(
+            functions=functions,
+            types=[(item.shape, item.dtype, item.bytes, item.dynamic) for item in module.types],
+            value_type=_column(module.value_type),
+            names=packing.names.rows(),
+            attributes=packing.attributes.rows(),
+            arrays=packing.writer.arrays,
+            groups=packing.writer.groups,
+            sources=sources,
+            ops=tuple(map(_column, packing.ops)),  # type: ignore[arg-type]  # six of them
+            values=_column(packing.values),
+            regions=_column(packing.regions),
+            blocks=tuple(map(_column, packing.blocks)),  # type: ignore[arg-type]  # three of them
+            ends=_column(packing.ends),
+            issues=[
+                (value, issue.number, issue.stream, issue.after)
+                for value, issue in module.issues.items()
+            ],
+            **plain,
+        )
+    )
+
+
+def _column(numbers: list[int]) -> Column:
+    return np.array(numbers, _WIDTH).tobytes()
+
+
+def _source(location: Callable[[Hashable], SourceInfo] | None, place: Hashable) -> _Source:
+    info = SourceInfo() if location is None else location(place)
+    return info.name, info.file, info.line, info.layer, info.phase
+
+
+@uncollected
+def unpacked(data: bytes | memoryview) -> Module:
+    """The module of ``packed``.
+
+    Raises:
+        FlintError: not what ``packed`` makes.
+    """
+    try:
+        found = msgspec.msgpack.decode(data, type=PackedModule)
+        blocks = _blocks(found)
+        value_type = _numbers(found.value_type, len(found.types))
+        sources = [SourceInfo(*row) for row in found.sources]
+        return Module(
+            functions={name: blocks[number] for name, number in found.functions.items()},
+            value_type=value_type,
+            types=[TensorType(*row) for row in found.types],
+            issues={value: Issue(*rest) for value, *rest in found.issues},
+            location=sources.__getitem__,
+            **{name: getattr(found, name) for name in _PLAIN},
+        )
+    except (msgspec.MsgspecError, ValueError, TypeError, LookupError) as error:
+        raise FlintError(f"records of a module that contradict themselves ({error})") from error
+
+
+def _blocks(found: PackedModule) -> list[Block]:
+    """All blocks of a packed module."""
+    count = len(found.value_type) // _BYTES
+    reader = ValueReader(found.arrays, found.groups)
+    names, attributes = found.names, [None, *map(reader.value, found.attributes)]
+    sizes, inside_ops = _numbers(found.blocks[1]), _numbers(found.ops[5])
+    if sum(sizes) * _BYTES != len(found.ops[0]) or sum(inside_ops) * _BYTES != len(found.regions):
+        raise ValueError(f"{sum(sizes)} ops with {sum(inside_ops)} regions, of other numbers")
+    rows = zip(
+        _numbers(found.ops[0], len(names)),
+        _numbers(found.ops[1], len(attributes) - 1, least=-1),
+        _numbers(found.ops[2], len(found.sources), least=-1),
+        _parts(found.ops[3], found.ops[4], _numbers(found.values, count)),
+        inside_ops,
+        strict=True,
+    )
+    inner = iter(_numbers(found.regions))
+    blocks: list[Block] = []
+
+    def regions(number: int) -> tuple[Block, ...]:
+        return tuple([blocks[next(inner)] for _ in range(number)])
+
+    ends = _parts(found.blocks[0], found.blocks[2], _numbers(found.ends, count))
+    for (arguments, yields), size in zip(ends, sizes, strict=True):
+        made = [
+            Op(
+                names[name], operands, results, attributes[attribute + 1],
+                regions(inside) if inside else (), None if place < 0 else place,
+            )
+            for name, attribute, place, (operands, results), inside in islice(rows, size)
+        ]  # fmt: skip
+        blocks.append(Block(arguments, made, yields))
+    return blocks
+
+
+def _numbers(column: Column, limit: int | None = None, least: int = 0) -> list[int]:
+    """The numbers of a column.
+
+    Raises:
+        ValueError: one below ``least``, or not below ``limit``.
+    """
+    numbers = np.frombuffer(column, _WIDTH)
+    if numbers.size and (numbers.min() < least or (limit is not None and numbers.max() >= limit)):
+        raise ValueError(f"a number that is not in {least}..{limit}")
+    return numbers.tolist()
+
+
+def _parts(
+    first: Column, second: Column, values: list[int]
+) -> Iterable[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Pairs of runs of values, by the lengths of the runs.
+
+    Raises:
+        ValueError: other values than the lengths say.
+    """
+    lengths = np.array([_numbers(first), _numbers(second)], np.int64).T.reshape(-1)
+    ends = np.cumsum(lengths).tolist()
+    if (ends[-1] if ends else 0) != len(values):
+        raise ValueError(f"{len(values)} values for other lengths")
+    starts = [0, *ends]
+    whole = tuple(values)
+    runs = [whole[start:end] for start, end in zip(starts, ends, strict=False)]
+    return zip(runs[::2], runs[1::2], strict=True)

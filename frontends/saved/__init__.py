@@ -1,0 +1,1 @@
+"""Saved programs: StableHLO and HLO files."""

@@ -1,0 +1,51 @@
+"""The process that reads a saved program: ``python -m flint.frontends.saved.child``.
+
+The idea: on a damaged or malicious file MLIR and XLA abort, overflow their stack, take all memory
+or never return, so they run where that ends in one line.  The arguments are what the process may
+take, seconds of processor time and bytes of memory, and its folder.  The result is the records in a
+file, or the error that reading raised.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from flint.errors import FlintError
+from flint.host.child_errors import leave
+from flint.host.child_processes import end_with_parent, restrict
+from flint.host.environment import import_numpy
+from flint.host.requests import requests
+
+#: Name of the file with the records.
+RECORDS = "records"
+
+
+def main(seconds: int, memory: int, folder: Path) -> None:
+    """Read the file of each request."""
+    restrict(seconds, memory)
+    import_numpy()
+    # What needs numpy is imported after it.
+    from flint.frontends.saved.parsing import parse
+    from flint.stablehlo.packed.packing import packed
+
+    for place, words, data in requests(folder):
+        name = words["name"]
+        try:
+            module = parse(data, name, words["entry"], memory // 4, words["advice"])
+            (place / f".{RECORDS}").write_bytes(packed(module))
+            (place / f".{RECORDS}").rename(place / RECORDS)
+        except FlintError as error:
+            leave(error, place, "")
+        except MemoryError:
+            raise
+        except Exception as error:
+            leave(error, place, f"{name}: reading it")
+
+
+if __name__ == "__main__":
+    end_with_parent()
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    # Taking down what was parsed takes longer than all else at the end.
+    os._exit(0)

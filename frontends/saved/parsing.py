@@ -1,0 +1,68 @@
+"""Saved programs -> op records: StableHLO and HLO in every form that frameworks and XLA write.
+
+The idea: gzip is unpacked, the content shows what it is, and each form has a reader; for a file of
+another form the error names what it is.  MLIR and XLA may end this process on a damaged file:
+``reading.py`` has them run in another one.
+
+    parse(data, "model.mlirbc")          # MLIR bytecode, MLIR text, a portable artifact (VHLO),
+    parse(data, "step.hlo.pb.gz")        # HloProto, HloModuleProto, HLO text
+"""
+
+from __future__ import annotations
+
+from flint.errors import FlintError, UsageError
+from flint.frontends.saved.kinds import Kind, advice, detect
+from flint.host.packed_files import unpacked
+from flint.stablehlo.read.records import Module
+
+#: More bytes than gzip data may become.
+MAX_BYTES = 8 << 30
+
+
+def parse(
+    data: bytes,
+    name: str = "<module>",
+    entry: str | None = None,
+    limit: int = MAX_BYTES,
+    advice: str = "",
+) -> Module:
+    """Read a saved program into op records.
+
+    Args:
+        data: a file's content, possibly gzipped (twice at most).
+        name: what errors call it.
+        entry: function to start from, for MLIR modules; default ``main``, else the only public one.
+        limit: bytes that gzip data may become.
+        advice: what to do about more, as the end of a sentence.
+
+    Raises:
+        UsageError: an entry for an HLO module, which has exactly one.
+        FlintError: no module, or a damaged one.
+    """
+    kind = detect(data)
+    for _ in range(2):
+        if kind is Kind.GZIP:
+            data = unpacked(data, name, limit, advice)
+            kind = detect(data)
+    try:
+        return _records(data, kind, name, entry)
+    except RecursionError:
+        raise FlintError(f"{name}: types, attributes or regions are nested too deeply") from None
+
+
+def _records(data: bytes, kind: Kind, name: str, entry: str | None) -> Module:
+    if kind in (Kind.MLIR_BYTECODE, Kind.VHLO, Kind.MLIR_TEXT):
+        from flint.stablehlo.read.reader import read_mlir
+
+        return read_mlir(data, name, entry)
+    if kind in (Kind.HLO_PROTO, Kind.HLO_MODULE_PROTO, Kind.HLO_TEXT):
+        from flint.hlo.reader import read_hlo
+
+        if entry is not None:
+            raise UsageError(f"{name}: an HLO module has one entry; --entry is for MLIR")
+        if kind is Kind.HLO_TEXT:
+            from flint.hlo.text import proto_of_text
+
+            data = proto_of_text(data, name)
+        return read_hlo(data, name)
+    raise FlintError(f"{name}: this is {kind.value}; {advice(kind)}")

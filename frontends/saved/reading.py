@@ -1,0 +1,118 @@
+"""Reading a saved program, in a process of its own unless the user vouches for the file.
+
+The idea: the parsers of MLIR and XLA are made for what compilers write; on another file they may
+abort, overflow their stack, or take all memory or time.  In their own process (``child.py``) that
+ends in one line that says what happened; the records come back as bytes.
+
+    with begin(read_once(Path("model.mlirbc"), MEMORY_LIMIT)) as records:
+        module = records()
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from flint.errors import FlintError
+from flint.frontends.saved.kinds import Kind, advice, detect
+from flint.host.child_errors import raise_left
+from flint.host.child_processes import Limits
+from flint.host.module_process import ModuleProcess
+from flint.host.packed_files import MEMORY_LIMIT, Content
+
+if TYPE_CHECKING:
+    from flint.stablehlo.read.records import Module
+
+#: Seconds of processor time that reading may take: an allowance for the start and 10 s per MB
+#: (measured: 1.4 s per MB of bytecode, a tenth of that for text).
+START_SECONDS = 8
+BYTES_PER_SECOND = 100_000
+#: By the clock it may take this much longer: the machine may be busy with other work.
+_BUSY = 30
+
+_CHILD = "flint.frontends.saved.child"
+#: Name of the file with its result.
+_RECORDS = "records"
+#: Of what a process says when it gets no more memory.
+_NO_MEMORY = ("bad_alloc", "MemoryError", "out of memory", "Cannot allocate memory")
+_RAISE = "raise the limit (--memory-limit, in GiB) if you trust the file"
+
+
+@contextmanager
+def begin(
+    content: Content,
+    entry: str | None = None,
+    *,
+    trusted: bool = False,
+    memory_limit: int = MEMORY_LIMIT,
+) -> Iterator[Callable[[], Module]]:
+    """Begin to read a saved program into op records.
+
+    Args:
+        content: of the file; its name does not matter.
+        entry: function to start from, for MLIR modules; default ``main``, else the only public one.
+        trusted: read it in this process, which a file that no compiler wrote may then end.
+        memory_limit: bytes of memory that reading may take.
+
+    Yields:
+        What waits for the records and gives them.
+
+    Raises:
+        UsageError: an entry for an HLO module, which has exactly one.
+        FlintError: it holds no module, is damaged, or reading it went over a limit.
+    """
+    name = str(content.path)
+    kind = detect(content.data)
+    if not kind.is_program and kind is not Kind.GZIP:
+        raise FlintError(f"{name}: this is {kind.value}; {advice(kind)}")
+    if trusted:
+        yield lambda: _read_here(content.data, name, entry)
+        return
+    seconds = START_SECONDS + len(content.data) // BYTES_PER_SECOND
+    with ModuleProcess(
+        _CHILD, [str(seconds), str(memory_limit)], f"{name}: reading it", "",
+        Limits(_BUSY * seconds, memory_limit), advice=" (--memory-limit, in GiB)",
+    ) as child:  # fmt: skip
+        words = {"name": name, "entry": entry, "advice": f": {_RAISE}"}
+        child.begin(words, content.data)
+        yield lambda: _records(child, name, seconds, memory_limit)
+
+
+def read(content: Content, entry: str | None = None, **limits: Any) -> Module:
+    """Read a saved program into op records; arguments and errors are those of ``begin``."""
+    with begin(content, entry, **limits) as records:
+        return records()
+
+
+def _read_here(data: bytes, name: str, entry: str | None) -> Module:
+    from flint.frontends.saved.parsing import parse
+
+    return parse(data, name, entry)
+
+
+def _records(child: ModuleProcess, name: str, seconds: int, memory: int) -> Module:
+    """What the process that reads makes of the file, once it has ended."""
+    from flint.stablehlo.packed.packing import unpacked
+
+    while not child.ended():
+        child.check_limits()
+    raise_left(child.place)
+    records = child.place / _RECORDS
+    if not records.is_file():
+        raise FlintError(f"{name}: {_why(child, seconds, memory)}")
+    return unpacked(records.read_bytes())
+
+
+def _why(child: ModuleProcess, seconds: int, memory: int) -> str:
+    """Why a process that has ended left no records."""
+    if child.process.poll() == -signal.SIGXCPU:
+        return (
+            f"too slow here: its reader was stopped after {seconds} s of processor time (on a "
+            "damaged file it may never end)"
+        )
+    said = child.log()
+    if any(words in said for words in _NO_MEMORY):
+        return f"reading it takes more than {memory / 2**30:g} GiB of memory: {_RAISE}"
+    return f"damaged, or nested too deeply: while it was read {child.reason()}"

@@ -1,0 +1,177 @@
+"""A file that ends, hangs or overfills the process that parses it costs one line of error."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+from jaxlib._jax import mlir as xla_mlir
+
+from flint.errors import FlintError, UsageError
+from flint.frontends.saved import reading
+from flint.frontends.saved.reading import read
+from flint.host.packed_files import Content, read_once
+
+MLIR = b"""module @m {
+  func.func public @main(%arg0: tensor<8xf32>) -> tensor<8xf32> {
+    %0 = stablehlo.negate %arg0 : tensor<8xf32>
+    return %0 : tensor<8xf32>
+  }
+}
+"""
+BODY = b"""func.func public @main(%arg0: tensor<f32>) -> tensor<f32> {
+  OPS
+  return %arg0 : tensor<f32>
+}
+"""
+
+
+def of(data, name="f.mlir"):
+    return Content(Path(name), data)
+
+
+def refusal(data, **options):
+    with pytest.raises(FlintError) as caught:
+        read(of(data), **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def nested_regions(depth):
+    return BODY.replace(b"OPS", b'"x.y"() ({\n' * depth + b"}) : () -> ()\n" * depth)
+
+
+def nested_attributes(depth):
+    return BODY.replace(b"OPS", b'"x.y"() {a = ' + b"[" * depth + b"]" * depth + b"} : () -> ()")
+
+
+def nested_call_sites(depth):
+    inner = b"callsite(" * depth + b'"a":1:1' + b' at "b":1:1)' * depth
+    return BODY.replace(b"OPS", b'"x.y"() : () -> () loc(' + inner + b")")
+
+
+@pytest.mark.parametrize(
+    "data", [nested_regions(20_000), nested_attributes(8_000), nested_call_sites(30_000)],
+    ids=["regions", "attributes", "call sites"],
+)  # fmt: skip
+def test_nesting_that_overflows_the_stack_is_told(data):
+    """In the process that calls it, each of these is a segmentation fault."""
+    assert refusal(data) == (
+        "f.mlir: damaged, or nested too deeply: while it was read its process died of SIGSEGV"
+    )
+
+
+def test_types_that_are_nested_deeper_than_python_goes_are_told():
+    kind = b"tuple<" * 3_000 + b"tensor<f32>" + b">" * 3_000
+    made = b'%0 = "x.y"() : () -> ' + kind
+    assert "nested too deeply" in refusal(BODY.replace(b"OPS", made))
+
+
+def test_a_string_that_is_no_utf8_is_told():
+    """One flipped byte in bytecode: the bindings abort the process that asks for the string."""
+    named = MLIR.replace(b"@m {", b"@abcdefgh {")
+    data = xla_mlir.serialize_portable_artifact(named, "1.0.0")
+    assert data.count(b"abcdefgh") == 1
+    text = refusal(data.replace(b"abcdefgh", b"abcd\xffghi"))
+    assert text.startswith("f.mlir: ")
+
+
+def child_that(does, monkeypatch, tmp_path):
+    """The reader's process with one second of processor time, which does something else."""
+    text = "import sys; from flint.host.child_processes import restrict\n"
+    text += "restrict(int(sys.argv[1]), int(sys.argv[2]))\n" + does
+    (tmp_path / "a_reader_of_a_test.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(reading, "_CHILD", "a_reader_of_a_test")
+    monkeypatch.setattr(reading, "START_SECONDS", 1)
+
+
+def test_a_parser_that_aborts_is_told_with_its_last_words(monkeypatch, tmp_path):
+    child_that(
+        "import os; os.write(2, b'LLVM ERROR: no such thing\\n'); os.abort()", monkeypatch, tmp_path
+    )
+    text = refusal(MLIR)
+    assert text.endswith("its process died of SIGABRT (LLVM ERROR: no such thing)")
+
+
+def test_a_parser_that_works_for_ever_is_too_slow_here(monkeypatch, tmp_path):
+    child_that("while True: pass", monkeypatch, tmp_path)
+    assert "too slow here: its reader was stopped after 1 s of processor time" in refusal(MLIR)
+
+
+def test_a_parser_that_waits_for_ever_is_stopped(monkeypatch, tmp_path):
+    child_that("import threading; threading.Event().wait()", monkeypatch, tmp_path)
+    monkeypatch.setattr(reading, "_BUSY", 0.5)
+    assert refusal(MLIR).startswith("f.mlir: reading it took more than 0.5 s and was stopped")
+
+
+def test_a_parser_that_takes_all_memory_is_stopped_at_the_limit(monkeypatch, tmp_path):
+    child_that("a = bytearray(1 << 30)", monkeypatch, tmp_path)
+    assert refusal(MLIR, memory_limit=1 << 28) == (
+        "f.mlir: reading it takes more than 0.25 GiB of memory: raise the limit (--memory-limit, "
+        "in GiB) if you trust the file"
+    )
+
+
+def test_a_parser_that_ends_without_a_word_is_told(monkeypatch, tmp_path):
+    child_that("sys.exit(3)", monkeypatch, tmp_path)
+    assert "its process ended with status 3 and no result" in refusal(MLIR)
+
+
+def test_records_that_no_reader_has_made_are_refused(monkeypatch, tmp_path):
+    forged = "from pathlib import Path; Path(sys.argv[3], 'records').write_bytes(b'\\x80')"
+    child_that(forged, monkeypatch, tmp_path)
+    assert "contradict" in refusal(MLIR)
+
+
+def test_what_needs_more_memory_than_the_limit_says_what_to_raise():
+    ops = b"".join(
+        b"%%%d = stablehlo.constant dense<1.0> : tensor<f32>\n" % n for n in range(30_000)
+    )
+    data = BODY.replace(b"OPS", ops)
+    text = refusal(data, memory_limit=128 << 20)
+    assert "memory" in text and "--memory-limit" in text
+    assert len(read(of(data)).functions["main"].ops) == 30_000
+
+
+def test_a_trusted_file_is_read_in_this_process(monkeypatch):
+    monkeypatch.setattr(reading, "ModuleProcess", None)
+    assert [op.name for op in read(of(MLIR), trusted=True).functions["main"].ops] == ["negate"]
+
+
+def test_an_entry_that_is_not_there_is_an_error_of_usage():
+    with pytest.raises(UsageError, match="no function @other; there are @main"):
+        read(of(MLIR), "other")
+
+
+def test_missing_file_and_folder(tmp_path):
+    with pytest.raises(FlintError, match="No such file"):
+        read_once(tmp_path / "nothing.mlir", 1 << 20)
+    with pytest.raises(FlintError, match="directory"):
+        read_once(tmp_path, 1 << 20)
+
+
+def test_gzip_data_that_becomes_too_large_says_what_to_raise():
+    text = refusal(gzip.compress(bytes(40 << 20)), memory_limit=128 << 20)
+    assert text.startswith("f.mlir: larger than 33,554,432 bytes when it is unpacked: raise the li")
+
+
+def test_gzip_in_gzip_is_refused_before_it_is_unpacked_to_the_end():
+    """A few KB that would become 256 MiB: the reader stops soon after 64."""
+    zeros = gzip.compress(bytes(1 << 26), 9) * 4  # members of one file
+    assert refusal(gzip.compress(zeros, 9)).endswith(
+        "become more than 250 times as many when they are unpacked"
+    )
+
+
+@pytest.mark.thorough
+def test_flipped_bytes_in_bytecode_end_in_a_module_or_an_error(monkeypatch):
+    """Among these are bytes on which MLIR's own reader aborts the process."""
+    monkeypatch.setattr(reading, "START_SECONDS", 2)
+    data = xla_mlir.serialize_portable_artifact(MLIR, "1.0.0")
+    for position in range(4, len(data), len(data) // 12):
+        damaged = bytearray(data)
+        damaged[position] ^= 0x55
+        try:
+            read(of(bytes(damaged)))
+        except FlintError as error:
+            assert str(error).startswith("f.mlir: ")
