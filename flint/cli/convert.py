@@ -16,10 +16,10 @@ from flint.cli.options import (
     EntryOption,
     GranularityOption,
     JsonOption,
-    MemoryLimitOption,
     MeshOption,
     OutputOption,
     RanksOption,
+    ReaderMemoryOption,
     ReduceRanksOption,
     ReplicasOption,
     SystemOption,
@@ -62,7 +62,7 @@ def convert_command(
     granularity: GranularityOption = "kernel",
     options: ProgramOptions,
     entry: EntryOption = None,
-    memory_limit: MemoryLimitOption = None,
+    memory_limit: ReaderMemoryOption = None,
     et: Annotated[
         list[Path] | None,
         typer.Option(

@@ -15,8 +15,8 @@ from flint.cli.options import (
     AxesOption,
     EntryOption,
     JsonOption,
-    MemoryLimitOption,
     MeshOption,
+    ReaderMemoryOption,
     ReplicasOption,
     existing,
 )
@@ -98,7 +98,7 @@ def inspect_command(
     replicas: ReplicasOption = False,
     options: ProgramOptions,
     entry: EntryOption = None,
-    memory_limit: MemoryLimitOption = None,
+    memory_limit: ReaderMemoryOption = None,
     json_output: JsonOption = False,
 ) -> None:
     """Show ops, work, collectives, memory and loops of a workload, per rank."""
@@ -108,8 +108,11 @@ def inspect_command(
             of_timeline["--system"] = system is not None
         refuse(of_timeline, "for a timeline: give --perfetto FILE")
     if path.is_dir():
-        of_programs = {"--mesh": mesh, "--axes": axes, "--replicas": replicas}
-        of_programs |= options.given() | {"--entry": entry, "--memory-limit": memory_limit}
+        of_programs: dict[str, object] = {
+            "--mesh": mesh, "--axes": axes, "--replicas": replicas,
+            "--memory-limit": memory_limit is not None,
+        }  # fmt: skip
+        of_programs |= options.given() | {"--entry": entry}
         refuse(of_programs, f"for programs: {path} is a workload folder, converted already")
         workload = load(path)
     else:

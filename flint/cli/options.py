@@ -131,7 +131,7 @@ EntryOption = Annotated[
     str | None,
     typer.Option("--entry", help="Function to start from, if there is no @main."),
 ]
-MemoryLimitOption = Annotated[
+ReaderMemoryOption = Annotated[
     float | None,
     typer.Option(
         "--memory-limit",

@@ -193,7 +193,7 @@ def unpacked(data: bytes | memoryview) -> Module:
             functions={name: blocks[number] for name, number in found.functions.items()},
             value_type=value_type,
             types=[TensorType(*row) for row in found.types],
-            issues={value: Issue(*rest) for value, *rest in found.issues},
+            issues={row[0]: Issue(*row[1:]) for row in found.issues},
             location=sources.__getitem__,
             **{name: getattr(found, name) for name in _PLAIN},
         )
@@ -245,7 +245,8 @@ def _numbers(column: Column, limit: int | None = None, least: int = 0) -> list[i
     numbers = np.frombuffer(column, _WIDTH)
     if numbers.size and (numbers.min() < least or (limit is not None and numbers.max() >= limit)):
         raise ValueError(f"a number that is not in {least}..{limit}")
-    return numbers.tolist()
+    found: list[int] = numbers.tolist()
+    return found
 
 
 def _parts(

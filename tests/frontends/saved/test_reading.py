@@ -78,7 +78,7 @@ def test_a_string_that_is_no_utf8_is_told():
 def child_that(does, monkeypatch, tmp_path):
     """The reader's process with one second of processor time, which does something else."""
     text = "import sys; from flint.host.child_processes import restrict\n"
-    text += "restrict(int(sys.argv[1]), int(sys.argv[2]))\n" + does
+    text += "restrict(int(sys.argv[1]), int(sys.argv[2]))\nsys.stdin.readline()\n" + does
     (tmp_path / "a_reader_of_a_test.py").write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(reading, "_CHILD", "a_reader_of_a_test")
@@ -118,7 +118,7 @@ def test_a_parser_that_ends_without_a_word_is_told(monkeypatch, tmp_path):
 
 
 def test_records_that_no_reader_has_made_are_refused(monkeypatch, tmp_path):
-    forged = "from pathlib import Path; Path(sys.argv[3], 'records').write_bytes(b'\\x80')"
+    forged = "from pathlib import Path; Path(sys.argv[3], '1', 'records').write_bytes(b'\\x80')"
     child_that(forged, monkeypatch, tmp_path)
     assert "contradict" in refusal(MLIR)
 
