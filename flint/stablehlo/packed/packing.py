@@ -9,12 +9,13 @@ is code, and whoever unpacks them trusts none: each number is checked before it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
-from itertools import chain, islice
+from collections.abc import Callable, Hashable, Iterator
+from itertools import chain, islice, pairwise, repeat
 from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from flint.errors import FlintError
 from flint.graph.tensor_types import TensorType
@@ -23,7 +24,8 @@ from flint.stablehlo.packed.forms import PackedArray, ValueReader, ValueWriter
 from flint.stablehlo.read.records import Block, Issue, Module, Op, SourceInfo
 
 #: Columns: numbers of four bytes each.
-_WIDTH, _BYTES = "<i4", 4
+_WIDTH = "<i4"
+Numbers: TypeAlias = NDArray[np.int32]
 Column: TypeAlias = bytes
 _Source: TypeAlias = tuple[str, str, int, str, str]
 
@@ -202,66 +204,91 @@ def unpacked(data: bytes | memoryview) -> Module:
 
 
 def _blocks(found: PackedModule) -> list[Block]:
-    """All blocks of a packed module."""
-    count = len(found.value_type) // _BYTES
-    reader = ValueReader(found.arrays, found.groups)
-    names, attributes = found.names, [None, *map(reader.value, found.attributes)]
-    sizes, inside_ops = _numbers(found.blocks[1]), _numbers(found.ops[5])
-    if sum(sizes) * _BYTES != len(found.ops[0]) or sum(inside_ops) * _BYTES != len(found.regions):
-        raise ValueError(f"{sum(sizes)} ops with {sum(inside_ops)} regions, of other numbers")
-    rows = zip(
-        _numbers(found.ops[0], len(names)),
-        _numbers(found.ops[1], len(attributes) - 1, least=-1),
-        _numbers(found.ops[2], len(found.sources), least=-1),
-        _parts(found.ops[3], found.ops[4], _numbers(found.values, count)),
-        inside_ops,
-        strict=True,
-    )
-    inner = iter(_numbers(found.regions))
-    blocks: list[Block] = []
+    """All blocks of a packed module.
 
-    def regions(number: int) -> tuple[Block, ...]:
-        return tuple([blocks[next(inner)] for _ in range(number)])
-
-    ends = _parts(found.blocks[0], found.blocks[2], _numbers(found.ends, count))
-    for (arguments, yields), size in zip(ends, sizes, strict=True):
-        made = [
-            Op(
-                names[name], operands, results, attributes[attribute + 1],
-                regions(inside) if inside else (), None if place < 0 else place,
-            )
-            for name, attribute, place, (operands, results), inside in islice(rows, size)
-        ]  # fmt: skip
-        blocks.append(Block(arguments, made, yields))
+    Raises:
+        ValueError: columns that contradict each other.
+    """
+    values, reader = _array(found.value_type).size, ValueReader(found.arrays, found.groups)
+    names, attributes, places, operands, results, regions = found.ops
+    arguments, sizes, yields = found.blocks
+    whole = _runs(_numbers(found.values, values), operands, results)
+    ends = _runs(_numbers(found.ends, values), arguments, yields)
+    ops = [
+        Op(*row)
+        for row in zip(
+            _entries(names, found.names),
+            *whole,
+            _entries(attributes, [*map(reader.value, found.attributes), None], -1),
+            repeat(()),
+            _entries(places, [*range(len(found.sources)), None], -1),
+            strict=False,
+        )
+    ]
+    bounds = [0, *np.cumsum(_array(sizes, 0)).tolist()]
+    if not len(ops) == bounds[-1] == _array(regions, 0).size:
+        raise ValueError(f"blocks of {bounds[-1]} ops for {len(ops)}")
+    blocks = [
+        Block(start, ops[first:end], stop)
+        for start, stop, (first, end) in zip(*ends, pairwise(bounds), strict=True)
+    ]
+    _put_regions(ops, blocks, bounds, _array(regions), _array(found.regions, 0))
     return blocks
 
 
-def _numbers(column: Column, limit: int | None = None, least: int = 0) -> list[int]:
-    """The numbers of a column.
+def _put_regions(
+    ops: list[Op], blocks: list[Block], bounds: list[int], counts: Numbers, inside: Numbers
+) -> None:
+    """Give ops their regions: blocks that come before their own, so that none is in itself."""
+    around = np.repeat(np.repeat(np.arange(len(blocks)), np.diff(bounds)), counts)
+    if around.size != inside.size or (inside >= around).any():
+        raise ValueError("regions that are not before the op's own block")
+    rest = iter(inside.tolist())
+    for op in np.flatnonzero(counts).tolist():
+        ops[op].regions = tuple([blocks[number] for number in islice(rest, int(counts[op]))])
+
+
+def _array(column: Column, least: int | None = None, limit: int | None = None) -> Numbers:
+    """A column's numbers, checked.
 
     Raises:
         ValueError: one below ``least``, or not below ``limit``.
     """
     numbers = np.frombuffer(column, _WIDTH)
-    if numbers.size and (numbers.min() < least or (limit is not None and numbers.max() >= limit)):
-        raise ValueError(f"a number that is not in {least}..{limit}")
-    found: list[int] = numbers.tolist()
+    if numbers.size and least is not None and numbers.min() < least:
+        raise ValueError(f"a number below {least}")
+    if numbers.size and limit is not None and numbers.max() >= limit:
+        raise ValueError(f"a number that is not below {limit}")
+    return numbers
+
+
+def _numbers(column: Column, limit: int) -> list[int]:
+    """A column's numbers from 0 to below a limit."""
+    found: list[int] = _array(column, 0, limit).tolist()
     return found
 
 
-def _parts(
-    first: Column, second: Column, values: list[int]
-) -> Iterable[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Pairs of runs of values, by the lengths of the runs.
+def _entries(column: Column, table: list[Any], least: int = 0) -> Iterator[Any]:
+    """What stands in a table at a column's numbers; of -1, if that may be, its last entry."""
+    numbers = _array(column, least, len(table) + least)
+    return map(table.__getitem__, numbers.tolist())
+
+
+def _runs(
+    values: list[int], first: Column, second: Column
+) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """Two runs of values per row, by the lengths of the runs.
 
     Raises:
         ValueError: other values than the lengths say.
     """
-    lengths = np.array([_numbers(first), _numbers(second)], np.int64).T.reshape(-1)
-    ends = np.cumsum(lengths).tolist()
-    if (ends[-1] if ends else 0) != len(values):
+    lengths = np.stack([_array(first, 0), _array(second, 0)], axis=1).astype(np.int64)
+    ends = np.cumsum(lengths).reshape(-1, 2)
+    if (ends.size and ends[-1, -1] != len(values)) or (not ends.size and values):
         raise ValueError(f"{len(values)} values for other lengths")
-    starts = [0, *ends]
-    whole = tuple(values)
-    runs = [whole[start:end] for start, end in zip(starts, ends, strict=False)]
-    return zip(runs[::2], runs[1::2], strict=True)
+    starts, whole = ends - lengths, tuple(values)
+    one, other = [
+        [whole[start:end] for start, end in zip(*bounds, strict=True)]
+        for bounds in zip(starts.T.tolist(), ends.T.tolist(), strict=True)
+    ]
+    return one, other
