@@ -53,6 +53,10 @@ def raise_left(folder: Path, words: str = "") -> None:
     left = folder / _FILE
     if not left.is_file():
         return
-    document = json.loads(left.read_text())
-    error = UsageError if document["kind"] == "usage" else FlintError
-    raise error(str(document["text"])) from ChildError(str(document["trace"]) + words)
+    try:
+        document = json.loads(left.read_text())
+        error = UsageError if document["kind"] == "usage" else FlintError
+        text, trace = str(document["text"]), str(document["trace"])
+    except (ValueError, LookupError, TypeError) as damaged:
+        raise FlintError(f"a child process left no readable error ({damaged})") from damaged
+    raise error(text) from ChildError(trace + words)

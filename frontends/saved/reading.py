@@ -102,7 +102,7 @@ def _records(child: ModuleProcess, name: str, seconds: int, memory: int) -> Modu
     records = child.place / _RECORDS
     if not records.is_file():
         raise FlintError(f"{name}: {_why(child, seconds, memory)}")
-    return unpacked(records.read_bytes())
+    return unpacked(records.read_bytes(), name)
 
 
 def _why(child: ModuleProcess, seconds: int, memory: int) -> str:

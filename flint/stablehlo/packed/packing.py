@@ -180,8 +180,12 @@ def _source(location: Callable[[Hashable], SourceInfo] | None, place: Hashable) 
 
 
 @uncollected
-def unpacked(data: bytes | memoryview) -> Module:
+def unpacked(data: bytes, name: str = "<module>") -> Module:
     """The module of ``packed``.
+
+    Args:
+        data: what that gave.
+        name: of the file, for the error.
 
     Raises:
         FlintError: not what ``packed`` makes.
@@ -200,7 +204,7 @@ def unpacked(data: bytes | memoryview) -> Module:
             **{name: getattr(found, name) for name in _PLAIN},
         )
     except (msgspec.MsgspecError, ValueError, TypeError, LookupError) as error:
-        raise FlintError(f"records of a module that contradict themselves ({error})") from error
+        raise FlintError(f"{name}: its reader's records contradict each other ({error})") from error
 
 
 def _blocks(found: PackedModule) -> list[Block]:
