@@ -83,7 +83,7 @@ def convert(
         # To import these takes as long as the start of the process that reads.
         from flint.capturing.converting import walk_options, workload_of
         from flint.stablehlo.walker import walk
-        from flint.workload.folder import module_suffix
+        from flint.workload.names import module_suffix
 
         module = records()
     options = walk_options(

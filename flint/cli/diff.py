@@ -10,11 +10,10 @@ from typing import Annotated
 import typer
 
 from flint.cli.options import FolderArgument, JsonOption
-from flint.cli.shared import print_json
+from flint.cli.shared import loaded, print_json
 from flint.cli.tables import Printer, Table
 from flint.host.readable import human_bytes, human_flops
 from flint.workload.differences import Calls, CollectiveDifference, Differences, differences
-from flint.workload.loading import load
 from flint.workload.program_differences import ProgramDifference
 
 #: Rows of the table of kernels.
@@ -28,7 +27,7 @@ def diff_command(
     json_output: JsonOption = False,
 ) -> None:
     """Compare two workloads: collectives combined, split or made asynchronous; kernels; work."""
-    found = differences(load(before), load(after))
+    found = differences(loaded(before), loaded(after))
     if json_output:
         print_json(found.to_json())
         return

@@ -23,7 +23,7 @@ from flint.cli.options import (
 from flint.cli.pipes import reader_bytes
 from flint.cli.program_options import ProgramOptions, convert_file, with_program_options
 from flint.cli.refusals import refuse
-from flint.cli.shared import print_json
+from flint.cli.shared import loaded, print_json
 from flint.cli.tables import Table
 from flint.cost.hardware import System
 from flint.errors import UsageError
@@ -32,7 +32,6 @@ from flint.graph.nesting import blocks
 from flint.host.readable import human_bytes, human_flops
 from flint.workload.folder import traced_system
 from flint.workload.inspection import at_granularity, summarise
-from flint.workload.loading import load
 from flint.workload.workload import Workload
 
 #: Rows per table on a terminal without ``--top``.
@@ -114,7 +113,7 @@ def inspect_command(
         }  # fmt: skip
         of_programs |= options.given() | {"--entry": entry}
         refuse(of_programs, f"for programs: {path} is a workload folder, converted already")
-        workload = load(path)
+        workload = loaded(path)
     else:
         workload = convert_file(
             path, mesh, axes, options, entry, replicas=replicas,

@@ -8,9 +8,13 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from flint.host.stages import heard_by
+
+if TYPE_CHECKING:
+    from flint.workload.workload import Workload
 
 
 def print_json(document: Any) -> None:
@@ -22,6 +26,16 @@ def print_warnings(warnings: dict[str, int]) -> None:
     """Warnings on stderr, each once with its count."""
     for text, count in sorted(warnings.items(), key=lambda item: (-item[1], item[0])):
         sys.stderr.write(f"flint: warning: {text}" + (f" ({count} times)\n" if count > 1 else "\n"))
+
+
+def loaded(folder: Path) -> Workload:
+    """The workload of a folder; what is to be said of it goes to stderr."""
+    from flint.workload.loading import load
+
+    def note(text: str) -> None:
+        sys.stderr.write(f"flint: note: {text}\n")
+
+    return load(folder, note)
 
 
 @contextmanager

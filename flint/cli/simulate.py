@@ -27,7 +27,7 @@ from flint.cli.options import (
     simplified,
 )
 from flint.cli.saving import announce
-from flint.cli.shared import print_json, print_warnings
+from flint.cli.shared import loaded, print_json, print_warnings
 from flint.cli.simulate_tables import show
 from flint.cost.hardware import System
 from flint.errors import UsageError
@@ -36,7 +36,6 @@ from flint.passes.what_if import parse_passes
 from flint.simulation.recording import record
 from flint.simulation.result import SimulationResult
 from flint.workload.folder import chained_by, read_document, traced_system
-from flint.workload.loading import load
 from flint.workload.programs import Level
 from flint.workload.workload import Workload
 
@@ -161,7 +160,7 @@ def simulate_command(
         of_its_own = {"--astra-sim": astra_sim, "--time-limit": time_limit}
         refuse_of_others(engine, "astra-sim", of_its_own)
     _refuse_one_for_two({"--timeline": timeline, "--html": html, "--network": network})
-    workload = load(folder)
+    workload = loaded(folder)
     on: str | System | None = system
     if without:
         on = simplified(traced_system(folder) if system is None else system, without)

@@ -9,10 +9,9 @@ from typing import Annotated
 import typer
 
 from flint.cli.options import FolderArgument, JsonOption
-from flint.cli.shared import print_json
+from flint.cli.shared import loaded, print_json
 from flint.cli.tables import Printer, Table
 from flint.host.writing import replacing
-from flint.workload.loading import load
 
 
 def validate_command(
@@ -59,7 +58,7 @@ def validate_command(
     from flint.validation.report.page import page
     from flint.validation.validating import validate
 
-    report = validate(load(folder), trace, step=step, system=system)
+    report = validate(loaded(folder), trace, step=step, system=system)
     if html is not None:
         with replacing(html) as partial:
             partial.write_text(page(report), encoding="utf-8")

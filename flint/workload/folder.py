@@ -13,10 +13,8 @@ know of it stands here.
 
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from flint.cost.hardware import System
 from flint.cost.simplified import without
@@ -24,44 +22,12 @@ from flint.cost.systems import load_system, system_names
 from flint.errors import FlintError, UsageError
 from flint.execution.chains import CommunicationOrder
 
-SCHEMA = 1
+if TYPE_CHECKING:
+    from flint.workload.document import Document
+
 DOCUMENT = "workload.json"
 #: A document beyond this is not ours (bytes).
 _MAX_DOCUMENT = 2**28
-#: What a program may be called: a plain file name in any file system.
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
-#: What the files of modules end with; a longer one first.
-_SUFFIXES = (
-    ".mlirbc.gz", ".mlir.gz", ".hlo.pb.gz", ".hlo.gz", ".mlirbc", ".mlir", ".hlo.pb", ".hlo",
-)  # fmt: skip
-#: The end of a module file whose own says nothing.
-_OTHER = ".module"
-
-
-#: When the nodes of a recorded program began.
-TIMES = ".times.npz"
-
-
-def module_suffix(filename: str) -> str:
-    """What a module's file ends with in a workload folder: a known suffix, never a stated one."""
-    return next((suffix for suffix in _SUFFIXES if filename.endswith(suffix)), _OTHER)
-
-
-def program_file(program: str, suffix: str) -> str:
-    """Where a program's file stands in a workload folder; nothing else names such files.
-
-    Args:
-        program: the program's name, which may come from a file.
-        suffix: ``.graph.npz``, ``TIMES``, or as ``module_suffix`` gives it.
-
-    Raises:
-        FlintError: a name that is none: it could lead out of the folder.
-    """
-    if not _NAME.fullmatch(program):
-        raise FlintError(
-            f"a program is called {program[:60]!r}: names of programs are letters, digits and _.+-"
-        )
-    return f"programs/{program}{suffix}"
 
 
 def is_workload_folder(folder: Path) -> bool:
@@ -91,38 +57,37 @@ def traced_system(folder: Path) -> System:
         FlintError: no workload folder.
     """
     document = read_document(folder)
-    stated = str(document.get("system", "dgx-h100"))
+    stated = document.system
     if stated not in system_names():
         raise UsageError(
             f"{folder}: its traces are for {stated!r}, a system of your own: give its file with "
             "--system"
         )
-    return without(load_system(stated), document.get("without", ()))
+    return without(load_system(stated), document.without)
 
 
-def chained_by(document: dict[str, Any]) -> CommunicationOrder:
+def chained_by(document: Document | None) -> CommunicationOrder:
     """How traces chain communications by a folder's document; one chain per rank without traces."""
-    order = str((document.get("et") or {}).get("order", ""))
+    order = document.et.order if document is not None and document.et is not None else ""
     by_communicator = order.endswith(f" {CommunicationOrder.COMMUNICATOR}")
     return CommunicationOrder.COMMUNICATOR if by_communicator else CommunicationOrder.RANK
 
 
-def read_document(folder: Path) -> dict[str, Any]:
+def read_document(folder: Path) -> Document:
     """The folder's ``workload.json``.
 
     Raises:
         FlintError: there is none, or it is not ours.
     """
+    from flint.workload.document import decode  # msgspec is of no use to those that only write
+
     path = folder / DOCUMENT
     try:
         if path.stat().st_size > _MAX_DOCUMENT:
             raise FlintError(f"{path}: too large for a workload document")
-        document = json.loads(path.read_text())
+        data = path.read_bytes()
     except FileNotFoundError:
         raise FlintError(f"{folder}: not a workload folder (it has no {DOCUMENT})") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise FlintError(f"{path}: cannot be read ({error})") from error
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        found = document.get("schema") if isinstance(document, dict) else None
-        raise FlintError(f"{path}: workload schema {found}, known is {SCHEMA}")
-    return document
+    except OSError as error:
+        raise FlintError(f"{path}: cannot be read ({error.strerror or error})") from error
+    return decode(data, path)

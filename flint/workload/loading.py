@@ -1,10 +1,14 @@
 """Loading: the workload of a folder that ``flint.workload.saving`` has written.
 
-workload = load("out/")
+The idea: ``workload.json`` is decoded by its schema (``flint.workload.document``), and the files
+that it names are compared with its seal before they are read.
+
+    workload = load("out/")
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,34 +19,46 @@ from flint.graph.timing import Timing
 from flint.mesh.mesh import Mesh
 from flint.mesh.ranks import RankSet
 from flint.passes.in_sequence import Origin
-from flint.workload.folder import DOCUMENT, TIMES, module_suffix, program_file, read_document
+from flint.workload.document import CallOf, Document, InputOf, ProgramOf
+from flint.workload.folder import DOCUMENT, read_document
+from flint.workload.names import TIMES, module_suffix, program_file
 from flint.workload.programs import Call, HostRead, Level, Order, Program, ProgramInput
+from flint.workload.sealing import check_file
 from flint.workload.workload import Workload
 
 if TYPE_CHECKING:
     from flint.workload.compiler_report import CompilerReport
 
 
-def load(folder: str | Path) -> Workload:
+def load(folder: str | Path, note: Callable[[str], None] | None = None) -> Workload:
     """The workload of a folder that ``save`` has written.
 
+    Args:
+        folder: where.
+        note: called with what a reader should know of a folder that an earlier version wrote.
+
     Raises:
-        FlintError: not such a folder, or one that contradicts itself.
+        FlintError: not such a folder, one that contradicts itself, or a file in it has changed.
     """
     folder = Path(folder)
     document = read_document(folder)
+    if document.files is None and note is not None:
+        note(
+            f"{folder} was written by an earlier version, without checksums: changes of its files "
+            "go unnoticed"
+        )
     try:
-        mesh = Mesh(tuple(document["mesh"]["shape"]), tuple(document["mesh"]["axes"]))
-        programs = tuple(_read_program(folder, item, mesh) for item in document["programs"])
+        mesh = Mesh(tuple(document.mesh.shape), tuple(document.mesh.axes))
+        programs = tuple(_read_program(folder, item, document) for item in document.programs)
         workload = Workload(
             mesh=mesh,
             programs=programs,
-            level=Level(document["level"]),
-            order=Order(document["order"]),
-            options=dict(document["options"]),
-            input=dict(document["input"]),
-            warnings=dict(document["warnings"]),
-            compiled=_compiled(document.get("compiled")),
+            level=Level(document.level),
+            order=Order(document.order),
+            options=document.options,
+            input=document.input,
+            warnings=document.warnings,
+            compiled=_compiled(document.compiled),
         )
     except (KeyError, TypeError, ValueError, OSError) as error:
         raise FlintError(
@@ -60,79 +76,69 @@ def _compiled(document: dict[str, Any] | None) -> CompilerReport | None:
     return CompilerReport.from_json(document)
 
 
-def _read_program(folder: Path, item: dict[str, Any], mesh: Mesh) -> Program:
-    name = str(item["name"])
-    path = _inside(folder, str(item["graph"]))
-    if str(item["graph"]) != program_file(name, ".graph.npz"):
-        raise ValueError(f"the graph of program {name} is not its own")
-    ranks = item["ranks"]
-    rank_set = RankSet(
-        int(ranks["world"]), int(ranks["period"]), tuple((int(a), int(b)) for a, b in ranks["runs"])
-    )
-    if rank_set.world != mesh.size or rank_set.period < 1 or rank_set.world % rank_set.period:
-        raise ValueError(f"ranks of program {item['name']} do not fit the mesh")
-    graph = graph_from_bytes(path.read_bytes(), str(path))
+def _read_program(folder: Path, item: ProgramOf, document: Document) -> Program:
+    def read(name: str) -> bytes:
+        data = _inside(folder, name).read_bytes()
+        check_file(folder, name, data, document.files)
+        return data
+
+    if item.graph != program_file(item.name, ".graph.npz"):
+        raise ValueError(f"the graph of program {item.name} is not its own")
+    graph = graph_from_bytes(read(item.graph), str(folder / item.graph))
+    inputs = tuple(map(_input, item.inputs))
+    if len(inputs) != graph.inputs or any(one.donated >= len(graph.outputs) for one in inputs):
+        raise ValueError(f"the inputs of program {item.name} are not its graph's")
+    ranks = item.ranks
     return Program(
-        name=name,
+        name=item.name,
         graph=graph,
-        ranks=rank_set,
-        inputs=tuple(map(_input, item["inputs"])),
-        module=_read_form(folder, item, "module"),
-        listing=_read_form(folder, item, "listing"),
-        calls=tuple(_read_call(folder, item, call) for call in item.get("calls", ())),
-        timing=_read_times(folder, item, len(graph)),
+        ranks=RankSet(ranks.world, ranks.period, tuple(ranks.runs)),
+        inputs=inputs,
+        module=_form(item.name, item.module, read),
+        listing=_form(item.name, item.listing, read),
+        calls=tuple(_call(item, call, read) for call in item.calls),
+        timing=_times(folder, item, len(graph), read),
     )
 
 
-def _read_times(folder: Path, item: dict[str, Any], nodes: int) -> Timing | None:
-    if "times" not in item:
+def _times(
+    folder: Path, item: ProgramOf, nodes: int, read: Callable[[str], bytes]
+) -> Timing | None:
+    if item.times is None:
         return None
-    path = _inside(folder, str(item["times"]))
-    if str(item["times"]) != program_file(str(item["name"]), TIMES):
-        raise ValueError(f"the times of program {item['name']} are not its own")
-    return Timing.from_bytes(path.read_bytes(), nodes, str(path))
+    if item.times != program_file(item.name, TIMES):
+        raise ValueError(f"the times of program {item.name} are not its own")
+    return Timing.from_bytes(read(item.times), nodes, str(folder / item.times))
 
 
-def _input(item: dict[str, Any]) -> ProgramInput:
-    return ProgramInput(
-        TensorType(tuple(map(int, item["shape"])), str(item["dtype"]), int(item["bytes"])),
-        str(item["role"]),
-        str(item["name"]),
-        int(item["donated"]),
-        str(item["sharding"]),
-    )
+def _input(item: InputOf) -> ProgramInput:
+    kind = TensorType(tuple(item.shape), item.dtype, item.bytes)
+    return ProgramInput(kind, item.role, item.name, item.donated, item.sharding)
 
 
-def _read_call(folder: Path, program: dict[str, Any], item: dict[str, Any]) -> Call:
-    own = {**item, "name": f"{program['name']}.{item['name']}"}
+def _call(program: ProgramOf, item: CallOf, read: Callable[[str], bytes]) -> Call:
+    own = f"{program.name}.{item.name}"
     return Call(
-        name=str(item["name"]),
-        inputs=tuple(map(_input, item["inputs"])),
-        operands=tuple(map(_origin, item["operands"])),
-        outputs=int(item["outputs"]),
-        reads=tuple(
-            HostRead(_origin(read["value"]), str(read["file"]), int(read["line"]))
-            for read in item["reads"]
-        ),
-        file=str(item["file"]),
-        line=int(item["line"]),
-        jitted=bool(item["jitted"]),
-        module=_read_form(folder, own, "module"),
-        listing=_read_form(folder, own, "listing"),
+        name=item.name,
+        inputs=tuple(map(_input, item.inputs)),
+        operands=tuple(Origin(*pair) for pair in item.operands),
+        outputs=item.outputs,
+        reads=tuple(HostRead(Origin(*one.value), one.file, one.line) for one in item.reads),
+        file=item.file,
+        line=item.line,
+        jitted=item.jitted,
+        module=_form(own, item.module, read),
+        listing=_form(own, item.listing, read),
     )
 
 
-def _origin(pair: list[int]) -> Origin:
-    program, number = pair
-    return Origin(int(program), int(number))
-
-
-def _read_form(folder: Path, item: dict[str, Any], key: str) -> tuple[bytes, str] | None:
-    stated = item.get(key)
+def _form(name: str, stated: str | None, read: Callable[[str], bytes]) -> tuple[bytes, str] | None:
     if stated is None:
         return None
-    path = _inside(folder, str(stated))
-    return path.read_bytes(), module_suffix(path.name)
+    suffix = module_suffix(stated)
+    if stated != program_file(name, suffix):
+        raise ValueError(f"{stated} is no module of program {name}")
+    return read(stated), suffix
 
 
 def _inside(folder: Path, relative: str) -> Path:

@@ -7,7 +7,7 @@ disk or Ctrl-C leaves nothing half-written.  ``flint.workload.folder`` says what
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,18 +17,14 @@ from flint.cost.hardware import System
 from flint.cost.systems import load_system
 from flint.errors import UsageError
 from flint.graph.io import graph_to_bytes
+from flint.host.environment import DISTRIBUTION, installed_version
 from flint.host.writing import replacing_folder
 from flint.mesh.ranks import chosen_ranks
 from flint.passes import apply
-from flint.workload.folder import (
-    DOCUMENT,
-    SCHEMA,
-    TIMES,
-    check_replaceable,
-    module_suffix,
-    program_file,
-)
+from flint.workload.folder import DOCUMENT, check_replaceable
+from flint.workload.names import TIMES, module_suffix, program_file
 from flint.workload.programs import Level, Program, ProgramInput
+from flint.workload.sealing import SCHEMA, files_of
 
 if TYPE_CHECKING:
     from flint.passes.what_if import Chosen
@@ -131,7 +127,7 @@ def save(
     write = registry.converter("chakra")
     check_replaceable(folder)
     with replacing_folder(folder) as partial_folder:
-        manifest = write(
+        made = write(
             [(program.graph, program.ranks.array()) for program in traced.programs],
             traced.mesh,
             partial_folder,
@@ -145,14 +141,15 @@ def save(
             announce=announce,
             expect=expect,
             progress=progress,
-        ).to_json()
+        )
+        sums, manifest = made.sums, made.to_json()
         manifest["reduced"] = reduced and reduced.to_json()
         saved = Saved(
             folder, granularity, described.name, described.without, len(chosen),
             len(chosen) != traced.mesh.size, manifest,
         )  # fmt: skip
         _write_programs(workload, partial_folder)
-        _write_document(partial_folder, _document(workload) | _traces_document(saved))
+        _write_document(partial_folder, _document(workload) | _traces_document(saved), sums)
     return saved
 
 
@@ -166,12 +163,13 @@ def save_programs(workload: Workload, folder: Path) -> None:
     check_replaceable(folder)
     with replacing_folder(folder) as partial_folder:
         _write_programs(workload, partial_folder)
-        _write_document(partial_folder, _document(workload))
+        _write_document(partial_folder, _document(workload), {})
 
 
 def _document(workload: Workload) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
+        "version": installed_version(DISTRIBUTION) or "",
         "level": str(workload.level),
         "order": str(workload.order),
         "mesh": {"shape": list(workload.mesh.shape), "axes": list(workload.mesh.axes)},
@@ -243,7 +241,8 @@ def _traces_document(saved: Saved) -> dict[str, Any]:
     }
 
 
-def _write_document(folder: Path, document: dict[str, Any]) -> None:
+def _write_document(folder: Path, document: dict[str, Any], traces: Mapping[str, str]) -> None:
+    document |= {"files": files_of(folder), "traces": dict(traces)}
     (folder / DOCUMENT).write_text(json.dumps(document, indent=1) + "\n")
 
 

@@ -149,7 +149,7 @@ def compare(
     chosen = parse_passes(passes)
     written = written_traces(folder)
     described = described_system(system, folder)
-    level = granularity or str((written or {}).get("granularity", "kernel"))
+    level = granularity or (written and written.granularity) or "kernel"
     reusable = is_reusable(written, system, granularity) and not chosen
     own = Path(folder) if reusable and folder is not None else None
     done = run_traces(

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ from flint.passes.what_if import Chosen, parse_passes
 from flint.simulation.preparing import as_it_runs
 from flint.simulation.result import Figures, ProgramResult, SimulationResult
 from flint.simulation.running import simulate as simulate_embedded
+from flint.workload.document import Document
 from flint.workload.folder import chained_by, is_workload_folder, read_document, traced_system
 from flint.workload.reducing import stands_for
 from flint.workload.saving import save
@@ -77,22 +78,22 @@ def simulate(
     chosen = parse_passes(passes)
     written = written_traces(folder)
     described = described_system(system, folder)
-    level = granularity or str((written or {}).get("granularity", "kernel"))
+    level = granularity or (written and written.granularity) or "kernel"
     reusable = is_reusable(written, system, granularity) and not chosen
     ours = simulate_embedded(
         workload, described, granularity=level, passes=chosen,
-        communication_order=chained_by(written if reusable and written else {}),
+        communication_order=chained_by(written if reusable else None),
     )  # fmt: skip
     done = run_traces(
         workload, described, level, chosen, Path(folder) if reusable and folder else None, announce,
         binary=program, time_limit=time_limit,
     )  # fmt: skip
-    stands = written["et"].get("reduced") if reusable and written else None
+    stands = written.et.reduced if reusable and written and written.et else None
     if stands:
-        done = _of_everybody(done, stands_for(workload.mesh, stands["mesh"]))
+        done = _of_everybody(done, stands_for(workload.mesh, stands.mesh))
     notes = [
         f"{program.name} took {done.seconds:.3g} s; 1 cycle is 1 ns",
-        *((stands["meaning"],) if stands else ()),
+        *((stands.meaning,) if stands else ()),
         *(() if reusable else ("traces of all ranks were written for it and removed",)),
         *(f"after pass {item}" for item in chosen),
         "kernels last as long as the folder's traces say"
@@ -106,12 +107,12 @@ def simulate(
     return _result(workload, ours, done, tuple(notes))
 
 
-def written_traces(folder: str | Path | None) -> dict[str, Any] | None:
+def written_traces(folder: str | Path | None) -> Document | None:
     """What a folder's document says, where the folder has traces of all ranks."""
     if folder is None or not is_workload_folder(Path(folder)):
         return None
     document = read_document(Path(folder))
-    whole = document.get("partial") is False and (Path(folder) / "et").is_dir()
+    whole = document.partial is False and (Path(folder) / "et").is_dir()
     return document if whole else None
 
 
@@ -125,14 +126,14 @@ def described_system(system: str | System | None, folder: str | Path | None) -> 
 
 
 def is_reusable(
-    written: dict[str, Any] | None, system: str | System | None, granularity: str | None
+    written: Document | None, system: str | System | None, granularity: str | None
 ) -> bool:
     """Whether a folder's traces are what is asked for; a user's own file may have changed since."""
     if written is None or isinstance(system, System):
         return False
-    named = system in system_names() and system == written.get("system")
-    same_system = system is None or (named and not written.get("without"))
-    return same_system and granularity in (None, written.get("granularity"))
+    named = system in system_names() and system == written.system
+    same_system = system is None or (named and not written.without)
+    return same_system and granularity in (None, written.granularity)
 
 
 def run_traces(

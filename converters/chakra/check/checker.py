@@ -29,6 +29,7 @@ from flint.converters.chakra.check.findings import (
 from flint.converters.chakra.check.matching import match
 from flint.converters.chakra.check.order_rules import ORDER_RULES
 from flint.converters.chakra.check.partner_rules import PARTNER_RULES
+from flint.converters.chakra.check.seal_rules import SEAL_RULES, broken_files, document_of
 from flint.converters.chakra.check.set_rules import SET_RULES
 from flint.converters.chakra.check.trace_views import Facts
 from flint.converters.chakra.check.unordered_holds import undecided
@@ -39,12 +40,13 @@ __all__ = ["RULES", "CheckReport", "Finding", "Severity", "check", "check_traces
 RULES: Final[dict[str, Rule[...]]] = {
     rule.id: rule
     for rule in chain[Rule[Any]](
-        SET_RULES.rules, FILE_RULES.rules, PARTNER_RULES.rules, ORDER_RULES.rules
+        SEAL_RULES.rules, SET_RULES.rules, FILE_RULES.rules, PARTNER_RULES.rules, ORDER_RULES.rules
     )
 }
 """All rules by id, in the order in which they are applied."""
 
 _PARTIAL: Final = "the folder holds some ranks only"
+_EARLIER: Final = "the folder is of an earlier version, without checksums"
 
 
 def check(
@@ -78,6 +80,7 @@ def check_traces(traces: TraceSet) -> CheckReport:
         log.skip(("missing-file", "world-size"), _PARTIAL)
         if traces.network is None:
             log.skip(("p2p-peer",), "the folder holds some ranks only, and npus_count is unknown")
+    _check_seal(traces.home, log)
     for rule in SET_RULES.rules:
         if rule.id not in log.not_checked:
             log.take(rule, rule.hits(facts))
@@ -86,6 +89,18 @@ def check_traces(traces: TraceSet) -> CheckReport:
             log.take(file_rule, file_rule.hits(view, facts))
     _check_partners(facts, log)
     return log.report()
+
+
+def _check_seal(home: Path | None, log: _Log) -> None:
+    document = document_of(home)
+    if home is None or document is None:  # Flint did not write it: it has no seal
+        return
+    if document.files is None:
+        log.skip(SEAL_RULES.ids, _EARLIER)
+        return
+    found = broken_files(home, document)
+    for rule in SEAL_RULES.rules:
+        log.take(rule, rule.hits(home, found))
 
 
 def _check_partners(facts: Facts, log: _Log) -> None:

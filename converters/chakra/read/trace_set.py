@@ -54,6 +54,7 @@ class TraceSet:
         ranks: for each of `traces` the int64 ranks, ascending, that have it.
         unreadable: rank -> why its file could not be read.
         partial: the folder says that it holds some ranks only.
+        home: the folder that configuration files are relative to; None in memory.
     """
 
     prefix: Path
@@ -65,6 +66,7 @@ class TraceSet:
     ranks: tuple[NDArray[np.int64], ...]
     unreadable: dict[int, FlintError]
     partial: bool
+    home: Path | None = None
 
     def path(self, rank: int) -> Path:
         """The file of `rank`."""
@@ -115,7 +117,9 @@ def load_trace_set(
     system_file = _first_file(home, "astra-sim/system.json", "system.json")
     system = {} if system_file is None else dict(read_json_object(system_file))
     traces, ranks, unreadable = _read(files, reader or TraceReader())
-    return TraceSet(prefix, size, network, groups, system, traces, ranks, unreadable, partial)
+    return TraceSet(
+        prefix, size, network, groups, system, traces, ranks, unreadable, partial, home
+    )  # fmt: skip
 
 
 def _find(where: Path) -> tuple[Path, dict[int, Path], Path]:

@@ -57,6 +57,7 @@ class Manifest:
         ordered_starts: compute nodes that wait for nothing but the one of these before them, over
             all structures (see ``flint.converters.chakra.write.starts``).
         forecast: what ASTRA-sim will need; None where ranks are missing.
+        sums: the traces' part of the folder's seal (see ``flint.workload.sealing``).
     """
 
     bytes: int
@@ -70,10 +71,13 @@ class Manifest:
     order: str
     ordered_starts: int
     forecast: Forecast | None
+    sums: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain sequences, dicts, numbers and texts."""
-        return asdict(self)
+        """Plain sequences, dicts, numbers and texts; without ``sums``."""
+        document = asdict(self)
+        del document["sums"]
+        return document
 
 
 def symbolic(ranks: NDArray[np.int64], world: int) -> dict[str, Any]:

@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.converters.chakra.write.encode import Bytes
+from flint.host.checksums import checksum, coefficients
+from flint.workload.sealing import entry, rank_runs
 
 Ints = NDArray[np.int64]
 
@@ -62,6 +64,7 @@ class FileWriter:
     Attributes:
         copies: files that hold bytes of their own.
         bytes: their bytes.
+        sums: size and checksum of distinct files, as the folder's seal has them -> their ranks.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class FileWriter:
         self._links_work = True
         self.copies = 0
         self.bytes = 0
+        self.sums: dict[str, list[Ints]] = {}
 
     def write(self, item: FileClass) -> None:
         """Write the files of all ranks of a class."""
@@ -82,9 +86,12 @@ class FileWriter:
         first = np.flatnonzero(np.diff(item.file[order], prepend=-1))
         ends = np.append(first[1:], len(ranks))
         data = item.data
+        sums = _sums(item)
         for number, (low, high) in enumerate(zip(first.tolist(), ends.tolist(), strict=True)):
             data[item.at] = item.stamped[number][item.column]
             self._write_same(data, ranks[low:high].tolist())
+            stated = entry(len(data), int(sums[number]))
+            self.sums.setdefault(stated, []).append(ranks[low:high])
 
     def _write_same(self, data: Bytes, ranks: list[int]) -> None:
         source: str | None = None
@@ -101,6 +108,10 @@ class FileWriter:
         """Tell the end."""
         if self._progress is not None:
             self._progress(self._done, self._total)
+
+    def seal(self) -> dict[str, str]:
+        """Size and checksum of the files -> their ranks (see ``flint.workload.sealing``)."""
+        return {stated: rank_runs(np.concatenate(ranks)) for stated, ranks in self.sums.items()}
 
     def _write_one(self, path: str, data: Bytes) -> None:
         view = data.data
@@ -125,3 +136,12 @@ class FileWriter:
             self._links_work = error.errno == errno.EMLINK
             return False
         return True
+
+
+def _sums(item: FileClass) -> NDArray[np.uint64]:
+    """The checksum of each distinct file, shape [files]: that of a class, and what is stamped."""
+    item.data[item.at] = 0
+    each = np.zeros(item.stamped.shape[1], np.uint64)
+    np.add.at(each, item.column, coefficients(item.at))
+    found: NDArray[np.uint64] = item.stamped.astype(np.uint64) @ each
+    return found + np.uint64(checksum(item.data))

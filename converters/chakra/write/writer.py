@@ -156,6 +156,7 @@ def write(
         order=f"one chain per {order}",
         ordered_starts=build.ordered_starts,
         forecast=expected,
+        sums=writer.seal(),
     )
 
 

@@ -26,7 +26,8 @@ def test_sound_traces_pass_without_a_word(tmp_path):
     report = run(tmp_path / "w", [GOOD, GOOD], npus=[2])
     assert report.findings == () and report.ok
     assert (report.ranks, report.size, report.nodes, report.distinct_files) == (2, 2, 6, 1)
-    assert set(report.checked) == set(RULES) and not report.not_checked
+    of_flints_own_folders = {"changed-file", "changed-setting"}
+    assert set(report.checked) == set(RULES) - of_flints_own_folders and not report.not_checked
 
 
 def test_every_rule_says_what_it_demands():

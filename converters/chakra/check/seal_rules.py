@@ -1,0 +1,49 @@
+"""Rules about the folder as a whole: its files are those that Flint wrote, byte by byte.
+
+The idea: ``workload.json`` states size and checksum of every file (``flint.workload.sealing``).
+Settings of the simulator are there to be edited, so what has changed in them is a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from flint.converters.chakra.check.findings import ERROR, WARNING, Hits, Round, whole_set
+from flint.converters.chakra.network import read_json_object
+from flint.workload.document import Document
+from flint.workload.folder import DOCUMENT, is_workload_folder, read_document
+from flint.workload.sealing import broken
+
+#: Applied to a folder and its files that are not as its seal says: name, and what is wrong.
+SEAL_RULES: Final = Round[[Path, list[tuple[str, str]]]]()
+_SETTINGS: Final = "astra-sim/"
+
+
+@SEAL_RULES.rule("changed-file", ERROR)
+def changed_file(home: Path, found: list[tuple[str, str]]) -> Iterator[Hits]:
+    """Programs, graphs, traces and tables are as Flint wrote them."""
+    for name, what in found:
+        if not name.startswith(_SETTINGS):
+            yield whole_set(f"{home / name} {what}; write the folder again")
+
+
+@SEAL_RULES.rule("changed-setting", WARNING)
+def changed_setting(home: Path, found: list[tuple[str, str]]) -> Iterator[Hits]:
+    """The simulator's settings are as Flint wrote them."""
+    for name, what in found:
+        if name.startswith(_SETTINGS):
+            yield whole_set(f"{home / name} {what}: the simulation is of other settings")
+
+
+def document_of(home: Path | None) -> Document | None:
+    """The document of a folder that Flint wrote; None where there is none."""
+    if home is None or not is_workload_folder(home):
+        return None
+    return read_document(home) if "schema" in dict(read_json_object(home / DOCUMENT)) else None
+
+
+def broken_files(home: Path, document: Document) -> list[tuple[str, str]]:
+    """Files of a folder that are not as its document says: name, and what is wrong."""
+    return list(broken(home, document.files or {}, document.traces))

@@ -1,0 +1,116 @@
+"""The seal of a workload folder: size and checksum of every file, as ``workload.json`` has them.
+
+The idea: files that are alike (the traces of many ranks) have one entry with their ranks.
+
+    files   {"programs/main.graph.npz": "18231:0c4f...", ...}
+    traces  {"2231:8b01...": "0-7,16-23", ...}
+
+What reads a file of the folder compares it (``check_file``); ``flint check`` compares them all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.errors import FlintError
+from flint.host.checksums import checksum
+
+#: The version of ``workload.json`` that has a seal.
+SCHEMA = 2
+#: Where the trace of a rank is.
+TRACE = "et/trace.{}.et"
+_TRACE = re.compile(r"et/.+\.et")
+_CHANGED = "has changed since Flint wrote it"
+_MISSING = "is missing"
+
+
+def entry(size: int, total: int) -> str:
+    """How the seal states a file's size and checksum."""
+    return f"{size}:{total:016x}"
+
+
+def entry_of(data: bytes) -> str:
+    """The entry of a file with that content."""
+    return entry(len(data), checksum(data))
+
+
+def files_of(folder: Path) -> dict[str, str]:
+    """The entries of all files of a folder but its traces, by name."""
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.*"))
+    return {
+        name: entry_of((folder / name).read_bytes())
+        for name in names
+        if not _TRACE.fullmatch(name) and (folder / name).is_file()
+    }
+
+
+def rank_runs(ranks: NDArray[np.int64]) -> str:
+    """Ranks as the seal lists them: ``0-7,16``."""
+    ranks = np.sort(ranks)
+    ends = np.flatnonzero(np.diff(ranks) != 1)
+    first = ranks[np.concatenate([[0], ends + 1])].tolist()
+    last = ranks[np.append(ends, len(ranks) - 1)].tolist()
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(first, last, strict=True))
+
+
+def _ranks(text: str) -> Iterator[int]:
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+def check_file(folder: Path, name: str, data: bytes, files: Mapping[str, str] | None) -> None:
+    """Compare what was read with the seal; a folder without one is not compared.
+
+    Raises:
+        FlintError: it is another file than the one that was written.
+    """
+    if files is not None and files.get(name) != entry_of(data):
+        raise FlintError(f"{folder / name}: {_CHANGED}: capture or convert again")
+
+
+def broken(
+    folder: Path, files: Mapping[str, str], traces: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Files of a folder that are not as its seal says: name, and what is wrong."""
+    sums: dict[tuple[int, int], str] = {}  # of files that have several names
+    for name, stated in _stated(files, traces):
+        path = folder / name
+        try:
+            found = path.stat()
+            key = found.st_dev, found.st_ino
+            if key not in sums:
+                sums[key] = entry_of(path.read_bytes())
+        except OSError as error:
+            absent = isinstance(error, FileNotFoundError)
+            yield name, _MISSING if absent else f"cannot be read ({error.strerror or error})"
+            continue
+        if sums[key] != stated:
+            size = f" ({stated.partition(':')[0]} bytes then, {found.st_size} now)"
+            yield name, _CHANGED + (size if int(stated.partition(":")[0]) != found.st_size else "")
+    listed = {rank for text in traces.values() for rank in _ranks(text)}
+    there = (path.name for path in (folder / "et").glob("trace.*.et"))
+    for name in sorted(name for name in there if not _is_listed(name, listed)):
+        yield f"et/{name}", "is none that Flint wrote there"
+
+
+def _stated(files: Mapping[str, str], traces: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    yield from files.items()
+    for stated, ranks in traces.items():
+        for rank in _ranks(ranks):
+            yield TRACE.format(rank), stated
+
+
+def _is_listed(name: str, ranks: set[int]) -> bool:
+    number = name.removeprefix("trace.").removesuffix(".et")
+    return (
+        number.isascii()
+        and number.isdigit()
+        and number == str(int(number))
+        and (int(number) in ranks)
+    )
