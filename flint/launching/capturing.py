@@ -8,11 +8,10 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from flint.host.child_processes import Limits
 from flint.host.stages import stage
 from flint.host.tasks import run_all
 from flint.host.temporary import temporary_folder
-from flint.launching.child import be_program
+from flint.launching.child import be_program, limits_of
 from flint.launching.hooks import hooks, read_found
 from flint.launching.program import ProgramRequest, SeenStep
 from flint.workload.workload import Workload
@@ -40,7 +39,6 @@ def steps(request: ProgramRequest) -> list[SeenStep]:
 def _run(request: ProgramRequest, folder: Path) -> Path:
     """Run the program once, as rank 0; the folder that its child left."""
     stage(f"running {request.program.name}")
-    limits = Limits(request.options.time_limit, request.options.memory_limit)
     first = folder / "first"
     first.mkdir()
-    return run_all(functools.partial(be_program, request), [0], first, limits)[0]
+    return run_all(functools.partial(be_program, request), [0], first, limits_of(request))[0]

@@ -20,6 +20,7 @@ from typing import NoReturn
 from flint.capturing.user_frames import one_line, running_line, short_path, user_frame
 from flint.errors import FlintError, UsageError
 from flint.host.child_errors import leave
+from flint.host.child_processes import Limits
 from flint.host.imports import after_import
 from flint.host.readable import counted
 from flint.launching.followed import followed_imports
@@ -28,8 +29,8 @@ from flint.launching.outside import kept_inside
 from flint.launching.program import ProgramRequest
 from flint.launching.running import run
 
-#: Share of the time limit after which the child says where it is; its parent waits a little longer.
-_OWN_SHARE = 0.97
+#: Seconds that the child's parent waits longer than the child, which says where the program is.
+_LONGER = 30.0
 
 _ADVICE: Mapping[type[BaseException], str] = {
     EOFError: ": it waits for input, and a capture has none; give its answers as arguments",
@@ -69,6 +70,11 @@ def be_program(request: ProgramRequest, rank: int, folder: Path) -> NoReturn:
         except Exception as error:
             _raise(request, begun, error)
     _report_end(request, begun, ended, folder)
+
+
+def limits_of(request: ProgramRequest) -> Limits:
+    """What the parent lets such a process take."""
+    return Limits(request.options.time_limit + _LONGER, request.options.memory_limit)
 
 
 def _raise(request: ProgramRequest, begun: Mapping[str, Hooks], error: Exception) -> NoReturn:
@@ -134,4 +140,4 @@ def _limit_time(request: ProgramRequest, folder: Path) -> None:
         os._exit(1)
 
     signal.signal(signal.SIGALRM, over)
-    signal.setitimer(signal.ITIMER_REAL, request.options.time_limit * _OWN_SHARE)
+    signal.setitimer(signal.ITIMER_REAL, request.options.time_limit)

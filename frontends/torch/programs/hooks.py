@@ -58,9 +58,9 @@ def cause(error: Exception) -> Exception:
 
 def workload(request: ProgramRequest, folder: Path, place: Path) -> Workload:
     """The workload of a recorded rank and those that it takes to know all."""
-    from flint.frontends.torch.capturing import RecordedRanks, limits_of, prepare, workload_of
+    from flint.frontends.torch.capturing import RecordedRanks, prepare, workload_of
     from flint.frontends.torch.ranks import rank_report
-    from flint.launching.child import be_program
+    from flint.launching.child import be_program, limits_of
     from flint.mesh.mesh import Mesh
 
     first = rank_report.read(folder)
@@ -69,7 +69,7 @@ def workload(request: ProgramRequest, folder: Path, place: Path) -> Workload:
     prepare()
     axes, shape = zip(*first.mesh, strict=True)
     ranks = RecordedRanks(
-        functools.partial(be_program, request), Mesh(shape, axes), limits_of(request.options), place
+        functools.partial(be_program, request), Mesh(shape, axes), limits_of(request), place
     )
     ranks.folders[0] = folder
     ranks.read((0,))

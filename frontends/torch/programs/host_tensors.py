@@ -22,7 +22,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from flint.frontends.torch.context import capture
-from flint.frontends.torch.modes import dispatch_mode
+from flint.frontends.torch.modes import dispatch_mode, unseen
 from flint.frontends.torch.patching import around, replace
 from flint.frontends.torch.recording.schemas import rule_of, tensors_in, written_tensors
 
@@ -116,7 +116,7 @@ def _note_written(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Non
 
 def _fake_of(tensor: torch.Tensor) -> torch.Tensor:
     """A fake tensor that looks like a real one."""
-    with capture().fake_mode:
+    with capture().fake_mode, unseen():
         return torch.empty_strided(
             tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
         )

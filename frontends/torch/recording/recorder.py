@@ -147,7 +147,8 @@ class Recorder:
         if rule.name == "c10d.barrier.default":
             taken, args = [], (None, *args[1:])  # its tensor only says which device's backend
         elif not any(item.device.type == self._device for item in (*taken, *given)):
-            self._host_op(place, taken, given)
+            if self._device == "cpu" or any(isinstance(x, FakeTensor) for x in (*taken, *given)):
+                self._host_op(place, taken, given)
             if func.namespace in NAMESPACES:
                 at = f"{place.file}:{place.line}"
                 self.warnings[f"{rule.name} on CPU tensors at {at}: left out"] += 1

@@ -19,6 +19,7 @@ from flint.frontends.torch.shims import (
     device_kernels,
     flex,
     foreach,
+    fsdp1,
     mesh,
     objects,
     own_rank,
@@ -32,7 +33,7 @@ from flint.frontends.torch.shims import (
 
 _SHIMS = (
     # other ranks
-    mesh, process_group, own_rank, objects, pipeline, data_parallel, all_ranks_shards,
+    mesh, process_group, own_rank, objects, pipeline, data_parallel, all_ranks_shards, fsdp1,
     # values, which fake tensors have none of
     values, value_exits, ctc, parameters, refused,
     # kernels of a GPU, and what compiles them

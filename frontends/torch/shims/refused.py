@@ -1,7 +1,6 @@
 """What a capture refuses, naming the user's line, because its record would not be what runs.
 
-FSDP1 (``FullyShardedDataParallel``) resizes storages inside of the autograd engine in ways that
-fake tensors do not follow.  How large a sparse gradient is, and who communicates how much of it,
+How large a sparse gradient is, and who communicates how much of it,
 only values decide; and PyTorch ends the process where fake tensors become sparse.  Which rank sends
 first to one that receives from any, only a run decides.
 """
@@ -21,22 +20,12 @@ from flint.frontends.torch.user_lines import at_user_line
 
 
 def apply() -> None:
-    """Refuse FSDP1 where it is made, sparse gradients and receiving from any rank where used."""
-    from torch.distributed.fsdp import FullyShardedDataParallel
-
-    around(FullyShardedDataParallel, "__init__", _refuse_fsdp1)
+    """Refuse sparse gradients and receiving from any rank where they are used."""
     for name in ("embedding", "embedding_bag"):
         around(torch.nn.functional, name, _dense)
     for name in ("recv", "irecv"):
         around(distributed_c10d, name, _from_named_rank)
         replace(dist, name, getattr(distributed_c10d, name))
-
-
-def _refuse_fsdp1(*_: Any, **__: Any) -> None:
-    raise FlintError(
-        f"FullyShardedDataParallel{at_user_line()} cannot be captured: use its successor, "
-        "torch.distributed.fsdp.fully_shard"
-    )
 
 
 def _dense(function: Any, *args: Any, **kwargs: Any) -> Any:

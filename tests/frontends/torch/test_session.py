@@ -337,12 +337,17 @@ def test_compiled_code_is_recorded_as_eager_code_and_that_is_told():
 def old_fsdp(mesh):
     from torch.distributed.fsdp import FullyShardedDataParallel
 
-    return FullyShardedDataParallel(small.Transformer().cuda())
+    model, _, tokens = small.plain(mesh)
+    model = FullyShardedDataParallel(model)
+    return model, torch.optim.AdamW(model.parameters()), tokens
 
 
-def test_the_first_fsdp_is_refused():
-    with pytest.raises(FlintError, match=r"at .*test_session.py:\d+ .*use its successor"):
-        record_in_child(small.step, old_fsdp, (2,), ("dp",))
+def test_the_first_fsdp_gathers_the_whole_model_once_and_keeps_it_until_the_gradients_are_reduced():
+    recording = recorded(small.step, old_fsdp, (2,), ("dp",))
+    names = [op.name.split(".")[1] for op in recording.ops if op.group >= 0]
+    assert [name for name in names if "scatter" in name or "gather" in name] == [
+        "_allgather_base_", "_reduce_scatter_base_",
+    ]  # fmt: skip
 
 
 def test_sparse_gradients_are_refused_by_line():

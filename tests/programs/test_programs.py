@@ -1,0 +1,26 @@
+"""Unmodified programs: the step that is captured is the one that really runs.
+
+Each program runs for real on gloo processes, in which a dispatch mode counts the collectives (kind,
+ranks of the group, calls, bytes that a rank gives) and the FLOPs of matrix products of its third
+step.  On the GPU that is not there, attention is one kernel as it is on the CPU: neither counts.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.programs.comparing import captured, real
+
+CASES = [
+    (2, ("gpt_ddp.py",)),
+    pytest.param(1, ("plain.py",), marks=pytest.mark.thorough),
+    pytest.param(4, ("fsdp1.py",), marks=pytest.mark.thorough),
+    pytest.param(4, ("fsdp2.py", "--layers", "3"), marks=pytest.mark.thorough),
+    pytest.param(4, ("fsdp2.py", "--mixed-precision"), marks=pytest.mark.thorough),
+    pytest.param(4, ("fsdp_tp.py",), marks=pytest.mark.thorough),
+]
+
+
+@pytest.mark.parametrize(("world", "program"), CASES)
+def test_the_captured_step_is_the_one_that_runs(tmp_path, world, program):
+    assert captured(tmp_path, world, "python", *program) == real(tmp_path, world, *program)
