@@ -133,6 +133,7 @@ class _Host:
         operands: Sequence[Any],
         source: str,
         compiled_for: Sequence[Any] = (),
+        known: Sequence[Any] | None = None,
     ) -> list[Any]:
         file, line = running_line()
         if len(self.calls) == MAX_CALLS:
@@ -179,6 +180,18 @@ class _Host:
     def computed(self) -> None:
         if not self.ended:
             self.warnings[OF_CONSTANTS] += 1
+
+    def sharding(self, array: HostArray) -> Any:
+        raise AttributeError("the sharding is not known before the program is compiled")
+
+    def value(self, array: HostArray) -> Any:
+        return None
+
+    def keeps(self, source: str) -> bool:
+        return False
+
+    def put(self, value: Any, sharding: Any) -> Any:
+        return None
 
     def dropped(self, array: HostArray) -> None:
         if self.calls and not self.ended and array.origin.program >= 0:

@@ -9,13 +9,14 @@ primitive, from which JAX's own stages are made again when the program is lowere
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import jax
 import numpy as np
-from jax._src import core, pjit, source_info_util
+from jax._src import array, core, dtypes, pjit, source_info_util
 from jax._src.named_sharding import UnspecifiedValue
+from jax._src.numpy import array_methods
 
 from flint.frontends.jax.internals.platform_forms import equations
 
@@ -32,6 +33,7 @@ class Host(Protocol):
         operands: Sequence[Any],
         source: str,
         compiled_for: Sequence[Any] = (),
+        known: Sequence[Any] | None = None,
     ) -> list[Any]:
         """A program is called; its results.
 
@@ -43,6 +45,7 @@ class Host(Protocol):
             compiled_for: of each operand the sharding that it was compiled for before the call, or
                 the origin of an array that has it, None where the compiler chose; empty where it is
                 compiled for what it is called with.
+            known: the results, where it has been run for real.
         """
 
     def read(self, array: Any, kind: str) -> Any:
@@ -59,43 +62,141 @@ class Host(Protocol):
     def computed(self) -> None:
         """A program that needs none of these arrays has been run for real."""
 
+    def sharding(self, array: Any) -> Any:
+        """The sharding of an array that was not made with one.
+
+        Raises:
+            AttributeError: it is not known before the program is compiled.
+        """
+
+    def value(self, array: Any) -> Any:
+        """The real array that an array stands for; None where its value is not known."""
+
+    def keeps(self, source: str) -> bool:
+        """Whether a jitted function is recorded even where it has been run for real."""
+
+    def put(self, value: Any, sharding: Any) -> Any:
+        """A real array is put on devices; the array there, None where JAX shall do it."""
+
     def dropped(self, array: Any) -> None:
         """Nobody holds an array any more."""
 
 
-class HostArray(core.Tracer):  # type: ignore[type-arg]  # of JAX's own kinds of traces
-    """An array without a value.
+class HostArray(jax.Array):
+    """An array without a value, which is one of JAX's as any other.
 
     Attributes:
         host: who records.
         origin: where the array comes from.
+        aval: JAX's type of it.
+        known_sharding: the sharding that it was made with, None where that is for the compiler.
     """
 
-    __slots__ = ("_known_sharding", "host", "origin")
+    __slots__ = ("__weakref__", "aval", "host", "known_sharding", "origin")
 
     def __init__(self, host: Host, origin: Any, aval: Any, sharding: Any = None) -> None:
-        super().__init__(core.eval_trace, aval)
-        self.host, self.origin, self._known_sharding = host, origin, sharding
+        self.host, self.origin, self.aval, self.known_sharding = host, origin, aval, sharding
 
     def __del__(self) -> None:
         self.host.dropped(self)
 
     @property
-    def known_sharding(self) -> Any:
-        """The sharding; None where it is not known before anything is compiled."""
-        return self._known_sharding
+    def shape(self) -> Any:
+        """Size of each dim."""
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        """Type of an element."""
+        return self.aval.dtype
+
+    @property
+    def ndim(self) -> int:
+        """How many dims there are."""
+        return len(self.aval.shape)
+
+    @property
+    def size(self) -> int:
+        """How many elements there are."""
+        return int(self.aval.size)
+
+    @property
+    def weak_type(self) -> bool:
+        """Whether other operands decide the dtype of a result."""
+        return bool(self.aval.weak_type)
 
     @property
     def sharding(self) -> Any:
-        """The sharding, where it is known before anything is compiled."""
-        if self._known_sharding is None:
-            raise AttributeError("the sharding is not known before the program is compiled")
-        return self._known_sharding
+        """The sharding, where it is known."""
+        return self.known_sharding or self.host.sharding(self)
 
     @property
     def committed(self) -> bool:
         """Whether the array stays on the devices that it is on."""
         return True
+
+    _committed = committed
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Whether this process has all of it."""
+        return bool(self.sharding.is_fully_addressable)
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        """Whether every device has all of it."""
+        return bool(self.sharding.is_fully_replicated)
+
+    @property
+    def device(self) -> Any:
+        """The device, or the sharding where there are several."""
+        found = self.sharding
+        return found if len(found.device_set) > 1 else next(iter(found.device_set))
+
+    def devices(self) -> Any:
+        """The devices that have parts of it."""
+        return self.sharding.device_set
+
+    @property
+    def addressable_shards(self) -> list[Any]:
+        """The parts that this process has, none of which has a value."""
+        return [self._shard(device) for device in self.sharding.addressable_devices]
+
+    @property
+    def global_shards(self) -> list[Any]:
+        """The parts on all devices; those of other processes have no data."""
+        here = self.sharding.addressable_devices
+        return [self._shard(device, device in here) for device in self.sharding.device_set]
+
+    def _shard(self, device: Any, here: bool = True) -> Any:
+        found = self.sharding
+        part = self.aval.update(shape=found.shard_shape(self.shape), sharding=None)
+        place = jax.sharding.SingleDeviceSharding(device)
+        data: Any = HostArray(self.host, self.origin, part, place) if here else None
+        return array.Shard(device, found, self.shape, data)
+
+    @property
+    def _value(self) -> Any:
+        return self.__array__()
+
+    def is_ready(self) -> bool:
+        """Whether it is computed."""
+        return True
+
+    def on_device_size_in_bytes(self) -> int:
+        """Bytes of the whole array."""
+        return size_of(self.aval)
+
+    def __repr__(self) -> str:
+        return f"Array({self.aval.str_short()})"
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")
+        return int(self.shape[0])
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[index] for index in range(len(self)))
 
     def __bool__(self) -> bool:
         return bool(self.host.read(self, "bool"))
@@ -146,6 +247,16 @@ class HostArray(core.Tracer):  # type: ignore[type-arg]  # of JAX's own kinds of
     def delete(self) -> None:
         """Let go of the array."""
         self.host.dropped(self)
+
+
+def _as_jax_has_them() -> None:
+    """Have JAX take these arrays as its own: types, operators, methods."""
+    _core.pytype_aval_mappings[HostArray] = lambda array: array.aval
+    dtypes.canonicalize_value_handlers[HostArray] = lambda array: array
+    array_methods._set_array_base_attributes(HostArray, exclude={"item"})
+
+
+_as_jax_has_them()
 
 
 def traced_call(

@@ -13,6 +13,7 @@ ahead of its calls is recorded when it is called (``compiled_ahead.py``).
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -57,7 +58,7 @@ def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
     """What is replaced in JAX: a module or class, a name in it, and what takes its place."""
     evaluation: Any = core.EvalTrace
     modules: dict[str, Any] = {
-        "core": core, "dispatch": dispatch, "pjit": pjit, "shard_map": shard_map,
+        "dispatch": dispatch, "pjit": pjit, "shard_map": shard_map,
         "sharding_impls": sharding_impls, "stages": stages,
     }  # fmt: skip
     evaluate, call = evaluation.process_primitive, modules["pjit"]._pjit_call_impl_python
@@ -69,10 +70,13 @@ def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
     mapped: list[tuple[str, str]] = []  # name and source of what a shard_map runs now
 
     def process(self: Any, primitive: Any, args: Any, params: Any, /) -> Any:
+        if _apart.on:
+            return evaluate(self, primitive, args, params)
         if primitive is pjit.jit_p:
             return process_jit(args, params)
         if primitive is dispatch.device_put_p:
             return device_put(*args, **params)
+        args = _valued(host, args)
         if not has_host_array(args) and not _is_large(primitive, args, params):
             found = _evaluated(lambda: evaluate(self, primitive, args, params))
             if found is not None:
@@ -86,11 +90,17 @@ def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
             host.computed()
 
     def process_jit(args: Any, params: Any) -> Any:
+        if _apart.on:
+            return call(*args, **params)[0]
+        given = _valued(host, args)
         large = _bytes(params["jaxpr"]) > _MOST_BYTES
-        if not (has_host_array(args) or _is_placed(params) or large):
+        if not (has_host_array(given) or _is_placed(params) or large):
             alone = {**params, "ctx_mesh": empty_abstract_mesh}
-            found = _evaluated(lambda: call(*args, **alone)[0])
+            found = _evaluated(lambda: call(*given, **alone)[0])
             if found is not None:
+                if host.keeps(source_of(params)):
+                    name = str(params["name"])
+                    return host.call(name, params, args, source_of(params), known=found[0])
                 computed()
                 return found[0]
         name, source = mapped[-1] if mapped else (str(params["name"]), source_of(params))
@@ -100,6 +110,11 @@ def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
         return process_jit(args, params), None, None, []
 
     def device_put(*args: Any, **params: Any) -> Any:
+        if _apart.on:
+            return put(*args, **{"dst_avals": [None] * len(args), **params})
+        placed = [host.put(*item) for item in zip(args, params["devices"], strict=True)]
+        if all(item is not None for item in placed):
+            return placed
         if has_host_array(args) or any(map(_is_abstract, params["devices"])):
             return _device_put(host, args, params)
         with mesh_context(None):
@@ -136,13 +151,38 @@ def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
         (modules["dispatch"], "_batched_device_put_impl", device_put),
         (modules["pjit"], "_pjit_call_impl_python", pjit_call),
         (modules["pjit"], "convert_to_metaty", meta),
-        (modules["core"], "check_eval_args", lambda args: None),
         (modules["stages"].Traced, "lower", lowered),
         (modules["shard_map"], "get_mesh_from_args", lambda args, mesh: mesh),
         *((modules["shard_map"], name, within((_CUTS, ""), function)) for name, function in cuts),
         (modules["shard_map"].ShardMapTrace, "process_primitive", process_mapped),
         (modules["sharding_impls"], "_internal_use_concrete_mesh", in_context),
     ]
+
+
+class _Apart(threading.local):
+    """Whether what a thread computes now is nobody's business."""
+
+    on = False
+
+
+_apart = _Apart()
+
+
+@contextmanager
+def computing() -> Iterator[None]:
+    """Compute for real meanwhile, and tell no host."""
+    before, _apart.on = _apart.on, True
+    try:
+        with mesh_context(None):
+            yield
+    finally:
+        _apart.on = before
+
+
+def _valued(host: Host, args: Sequence[Any]) -> Sequence[Any]:
+    """The real arrays, where all of the arrays without a value stand for one."""
+    found = [host.value(item) if isinstance(item, HostArray) else item for item in args]
+    return args if any(item is None for item in found) else found
 
 
 def _evaluated(compute: Callable[[], Any]) -> tuple[Any] | None:
