@@ -35,6 +35,7 @@ FRAMEWORKS: Mapping[str, frozenset[str]] = {
 
 #: Framework -> its hooks into whole programs (see ``flint.launching.hooks``).
 PROGRAMS: Mapping[str, str] = {
+    "jax": "flint.frontends.jax.programs.hooks",
     "torch": "flint.frontends.torch.programs.hooks",
 }
 

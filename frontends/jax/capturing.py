@@ -55,11 +55,22 @@ def capture(request: Request) -> Workload:
             return workload
         lowered = lower(prepared)
         if isinstance(lowered, Recording):
-            alone = _alone(prepared, lowered)
-            if alone is None:
-                return capture_sequence(prepared, lowered, compilers)
-            lowered = alone
+            return capture_recording(prepared, lowered, compilers)
         return _captured(request, lowered, compilers)
+
+
+def capture_recording(
+    prepared: Prepared, recording: Recording, compilers: Compilers
+) -> Workload:
+    """The workload of what a step does on the host: of one program, or of several in sequence.
+
+    Raises:
+        FlintError: a program cannot be lowered or compiled.
+    """
+    alone = _alone(prepared, recording)
+    if alone is None:
+        return capture_sequence(prepared, recording, compilers)
+    return _captured(prepared.request, alone, compilers)
 
 
 def _prepared(request: Request) -> Prepared:

@@ -135,6 +135,21 @@ def capture_sequence(prepared: Prepared, recording: Recording, compilers: Compil
     return replace(workload, compiled=_report(reports))
 
 
+def result_shardings(
+    prepared: Prepared, call: Called, given: Sequence[Any], compilers: Compilers
+) -> Sequence[Any]:
+    """Where XLA leaves the results of a call; None where it does not say.
+
+    Args:
+        prepared: the step.
+        call: the call.
+        given: shardings of its operands, None for what may be moved.
+        compilers: compile it.
+    """
+    lowered = lower_call(prepared, call, given, [""] * len(call.operands))
+    return _made(prepared, lowered, compilers, call).shardings
+
+
 class _StepInputs:
     """The inputs of the step: its arguments, and values that the host hands to programs."""
 
@@ -171,13 +186,13 @@ def _made(prepared: Prepared, lowered: Lowered, compilers: Compilers, call: Call
     walked = compilers.walked(program, lowered)
     if prepared.request.level is Level.LOGICAL:  # no compiler has chosen anything
         return _Made(program, walked, (None,) * call.results)
-    stated = placements(program.saved[0], prepared.mesh, call.results)
+    stated = placements(program.saved[0], prepared.grid, call.results)
     if prepared.mesh.size > 1 and None in stated:
         program.module.warnings[
             "the compiler does not say how a program's results are sharded: the next program is "
             "compiled as if that was its choice"
         ] = 1
-    finer = sum(item is not None and item.mesh != prepared.mesh for item in stated)
+    finer = sum(item is not None and item.mesh != prepared.grid for item in stated)
     if finer:
         program.module.warnings[OF_PARTS_OF_AXES] = finer
     return _Made(program, walked, tuple(stated))

@@ -63,7 +63,7 @@ def record(
         NothingJittedError: it fails before it has called anything that was jitted.
         FlintError: it reads a value that cannot be assumed, or an array that it has donated.
     """
-    host = _Host()
+    host = Recorder()
     leaves, tree = jax.tree_util.tree_flatten_with_path((args, kwargs))
     given: list[Any] = []
     names: list[str] = []
@@ -114,10 +114,15 @@ def is_jitted(source: str) -> bool:
     return bool(source) and f" at {_JAX}" not in source
 
 
-class _Host:
-    """Notes calls and reads in the order in which they come."""
+class Recorder:
+    """Notes calls and reads in the order in which they come.
 
-    def __init__(self) -> None:
+    Args:
+        most: calls.
+    """
+
+    def __init__(self, most: int = MAX_CALLS) -> None:
+        self._most = most
         self.calls: list[Called] = []
         self.warnings: Counter[str] = Counter()
         self.ended = False
@@ -136,9 +141,9 @@ class _Host:
         known: Sequence[Any] | None = None,
     ) -> list[Any]:
         file, line = running_line()
-        if len(self.calls) == MAX_CALLS:
+        if len(self.calls) == self._most:
             raise FlintError(
-                f"{short_path(file)}:{line}: more than {MAX_CALLS:,} programs are called: jit what "
+                f"{short_path(file)}:{line}: more than {self._most:,} programs are called: jit what "
                 "the step computes, or capture one iteration of a loop on the host"
             )
         given = []
@@ -162,12 +167,17 @@ class _Host:
             self._finite.update(item.origin for item in results)
         return results
 
-    def read(self, array: HostArray, kind: str) -> Any:
+    def waits(self, array: HostArray) -> tuple[str, int]:
+        """Take note that the host waits for an array; the user's line."""
         file, line = running_line()
         self._check_held(array)
         if array.origin.program >= 0 and array.origin not in self._read:
             self._read.add(array.origin)  # JAX keeps what it has fetched
             self.calls[-1].reads.append(ReadValue(array.origin, file, line))
+        return file, line
+
+    def read(self, array: HostArray, kind: str) -> Any:
+        file, line = self.waits(array)
         where = f"{short_path(file)}:{line}" if file else ""
         found, said = values.assumed(array.aval, kind, where, array.origin in self._finite)
         if said:

@@ -24,6 +24,10 @@ _NAMES = {"b": "a bool", "f": "a float", "c": "a complex number", "i": "an integ
 _MOST = 1 << 20
 
 
+class UnknownIntegerError(FlintError):
+    """A whole number is read that is not known."""
+
+
 def assumed(aval: Any, kind: str, where: str, finite: bool) -> tuple[Any, str]:
     """What a value is taken to be, and the warning that says so ("" without one).
 
@@ -34,7 +38,7 @@ def assumed(aval: Any, kind: str, where: str, finite: bool) -> tuple[Any, str]:
         finite: whether it says that numbers are finite.
 
     Raises:
-        FlintError: a whole number, which cannot be assumed.
+        UnknownIntegerError: a whole number, which cannot be assumed.
     """
     if kind == "wait":
         return None, ""
@@ -44,7 +48,7 @@ def assumed(aval: Any, kind: str, where: str, finite: bool) -> tuple[Any, str]:
     if letter == "i":
         if kind == "text":
             return 0, f"an integer is formatted at {where}: shown as 0"
-        raise FlintError(
+        raise UnknownIntegerError(
             f"{where}: reads the value of an integer array: a captured step has no values, and "
             "shapes may depend on it; compute it from Python numbers, or leave it on the device"
         )

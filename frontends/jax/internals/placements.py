@@ -15,7 +15,7 @@ from typing import Any
 
 from jax._src import op_shardings
 from jax._src.sharding_impls import parse_flatten_op_sharding
-from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from jaxlib import xla_client
 
 from flint.frontends.jax.internals.host_arrays import is_stated
@@ -26,7 +26,7 @@ from flint.hlo.messages import parse_module
 _NO_AXES = (ValueError, LookupError, StopIteration, NotImplementedError, AssertionError)
 
 
-def placements(proto: bytes, mesh: AbstractMesh, results: int) -> list[Any]:
+def placements(proto: bytes, mesh: AbstractMesh | Mesh, results: int) -> list[Any]:
     """Shardings of a program's results; None where the module does not say, or no axes do.
 
     Args:
@@ -42,7 +42,7 @@ def placements(proto: bytes, mesh: AbstractMesh, results: int) -> list[Any]:
     return [_named(part, mesh) for part in parts[:results]]
 
 
-def taken(proto: bytes, mesh: AbstractMesh) -> list[Any]:
+def taken(proto: bytes, mesh: AbstractMesh | Mesh) -> list[Any]:
     """Shardings of a program's parameters, as far as the module says; None as of ``placements``."""
     return [_named(part, mesh) for part in parse_module(proto).spmd_parameters_shardings]
 
@@ -62,7 +62,7 @@ def in_hlo(wanted: Any, has: NamedSharding, dims: int) -> bool:
     )
 
 
-def _named(part: pb.OpSharding, mesh: AbstractMesh) -> NamedSharding | None:
+def _named(part: pb.OpSharding, mesh: AbstractMesh | Mesh) -> NamedSharding | None:
     """A sharding over the mesh or over a finer one of the same devices; None for any other."""
     proto: Any = xla_client.OpSharding()
     proto.ParseFromString(part.SerializeToString())

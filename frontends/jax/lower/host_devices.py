@@ -27,9 +27,7 @@ def prepare(devices: int | None) -> None:
     Args:
         devices: of the mesh; None when only the user's file knows.
     """
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    # Plugins for accelerators say on stderr that there are none.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    no_accelerators()
     flags = os.environ.get("XLA_FLAGS", "")
     if devices is None:
         return
@@ -42,6 +40,13 @@ def prepare(devices: int | None) -> None:
     from flint.frontends.jax.internals.cpu_devices import use_devices_of_another_process
 
     use_devices_of_another_process(devices)
+
+
+def no_accelerators() -> None:
+    """Have jax look for none, before it is imported."""
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    # Plugins for accelerators say on stderr that there are none.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
 def _show(devices: int) -> None:

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import jax
 from jax.sharding import AbstractMesh
+from jax.sharding import Mesh as DeviceMesh
 
 from flint.capturing.request import Request
 from flint.errors import FlintError
@@ -103,6 +104,8 @@ class Prepared:
         settings: keywords of ``jax.jit`` for a function that is not jitted yet.
         platforms: JAX's names of those to lower for; the first that every op has a form for.
         capability: compute capability of the GPUs, should it be GPUs.
+        devices: the mesh of devices that a program has built, which its shardings are on; None
+            where they are on the abstract one.
     """
 
     request: Request
@@ -112,6 +115,12 @@ class Prepared:
     settings: dict[str, Any]
     platforms: Sequence[str]
     capability: tuple[int, int]
+    devices: DeviceMesh | None = None
+
+    @property
+    def grid(self) -> AbstractMesh | DeviceMesh:
+        """The mesh that shardings are on."""
+        return self.devices or self.mesh
 
     def in_context(self, work: Callable[[Check], T]) -> tuple[T, dict[str, int]]:
         """What ``work`` returns with the mesh in context, and warnings.
@@ -123,6 +132,8 @@ class Prepared:
             FlintError: what it raises, explained.
         """
         try:
+            if self.devices is not None:  # traced already, in a context of its own
+                return self._attempt(work, mesh_context(None)), {}
             try:
                 return self._attempt(work, mesh_context(self.mesh)), {}
             except ValueError as error:

@@ -1,0 +1,45 @@
+"""Parts of traced programs: what one result needs, whether a program is over several devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax._src import core
+from jax._src.interpreters import partial_eval
+from jax.sharding import Mesh, NamedSharding
+
+from flint.frontends.jax.internals.platform_forms import equations
+
+
+def needed_for(program: Any, number: int) -> tuple[Any, list[int]]:
+    """The part of a closed jaxpr that makes one of its results, and the operands that it takes."""
+    wanted = [place == number for place in range(len(program.out_avals))]
+    part, used = partial_eval.dce_jaxpr(program.jaxpr, wanted)
+    return part, [place for place, needed in enumerate(used) if needed]
+
+
+def run(part: Any, constants: Sequence[Any], operands: Sequence[Any]) -> Any:
+    """The only result of a part, computed op by op."""
+    [result] = core.eval_jaxpr(part, constants, *operands)
+    return result
+
+
+def meshes(program: Any) -> list[Any]:
+    """Meshes of devices that ops inside of a closed jaxpr name, in order."""
+    found: dict[Any, None] = {}
+    for equation in equations(program.jaxpr):
+        for value in equation.params.values():
+            for item in value if isinstance(value, tuple | list) else (value,):
+                mesh = item.mesh if isinstance(item, NamedSharding) else item
+                if isinstance(mesh, Mesh) and not mesh.empty:
+                    found[mesh] = None
+    return list(found)
+
+
+def is_over_devices(sharding: Any) -> bool:
+    """Whether a sharding is over several devices, real or abstract."""
+    if not isinstance(sharding, jax.sharding.Sharding):
+        return False
+    return bool(sharding.num_devices > 1)

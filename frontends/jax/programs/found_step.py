@@ -1,0 +1,170 @@
+"""The step of a program that has been found, as a recording that a capture is made of.
+
+The idea: the calls of one period are a step.  What they take from before is the step's arguments,
+where it lies when the step begins; the arrays that are held when it ends are its results.
+
+    workload = captured(watcher, places, period.calls_of(2), request)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from flint.capturing.request import CaptureOptions, Request
+from flint.errors import FlintError
+from flint.frontends.jax.capturing import capture_recording
+from flint.frontends.jax.compiled import Compilers
+from flint.frontends.jax.host.calls import Called, Recording
+from flint.frontends.jax.lower.lowering import ANY_GPU, Prepared
+from flint.frontends.jax.platforms import PLATFORMS
+from flint.frontends.jax.programs.placing import Places, mesh_of
+from flint.frontends.jax.sequence import result_shardings
+from flint.host.readable import counted
+from flint.passes.in_sequence import Origin
+from flint.workload.programs import Level
+from flint.workload.workload import Workload
+
+
+def captured(
+    calls: Sequence[Called],
+    numbers: range,
+    places: Places,
+    warnings: dict[str, int],
+    name: str,
+    options: CaptureOptions,
+) -> Workload:
+    """The workload of a stretch of a program's calls.
+
+    Args:
+        calls: of the program.
+        numbers: of those of the step.
+        places: where arrays lie.
+        warnings: of the program, text -> count.
+        name: of the step.
+        options: limits, and choices of the walk.
+
+    Raises:
+        FlintError: a call cannot be lowered or compiled.
+    """
+    recording = _recording(calls, numbers, places, warnings)
+    mesh = _mesh(recording)
+    world = jax.device_count()
+    if mesh.size != world:
+        text = (
+            f"the step is over {counted(mesh.size, 'device')}, and the cluster has {world:,}: the "
+            "others have no part in it"
+        )
+        recording.warnings[text] = 1
+    prepared = prepared_on(mesh, name, options)
+    with Compilers(prepared.request) as compilers:
+        return capture_recording(prepared, recording, compilers)
+
+
+def compiled_results(call: Called, mesh: Mesh, given: Sequence[Any]) -> Sequence[Any]:
+    """Where XLA leaves the results of a call; see ``placing.Compile``."""
+    prepared = prepared_on(mesh, call.name, CaptureOptions())
+    with Compilers(prepared.request) as compilers:
+        return result_shardings(prepared, call, given, compilers)
+
+
+def prepared_on(mesh: Mesh, name: str, options: CaptureOptions) -> Prepared:
+    """What lowering and compiling on a mesh of devices needs to know."""
+
+    def step() -> None:
+        """Never called: it has been."""
+
+    step.__name__ = name
+    request = Request(
+        function=step,
+        shape=tuple(mesh.devices.shape),
+        axes=tuple(map(str, mesh.axis_names)),
+        setup=None,
+        arguments=((), {}),
+        settings={},
+        level=Level.PARTITIONED,
+        target=None,
+        options=options,
+    )
+    return Prepared(request, mesh.abstract_mesh, (), {}, {}, PLATFORMS, ANY_GPU, mesh)
+
+
+def _recording(
+    calls: Sequence[Called], numbers: range, places: Places, warnings: dict[str, int]
+) -> Recording:
+    arguments: dict[Origin, Any] = {}
+    as_argument: dict[Origin, Origin] = {}
+
+    def own(origin: Origin | None, aval: Any = None) -> Origin | None:
+        """Where an array comes from, as the step has it."""
+        if origin is None:
+            return None
+        if origin.program in numbers:
+            return Origin(origin.program - numbers.start, origin.number)
+        if origin not in arguments:
+            abstract: Any = jax.ShapeDtypeStruct
+            found = places.committed(origin)
+            as_argument[origin] = Origin(-1, len(arguments))
+            arguments[origin] = abstract(aval.shape, aval.dtype, sharding=found)
+        return as_argument[origin]
+
+    step = []
+    for number in numbers:
+        call = calls[number]
+        step.append(
+            replace(
+                call,
+                operands=tuple(replace(o, origin=own(o.origin, o.aval)) for o in call.operands),
+                compiled_for=tuple(
+                    places.committed(item) if isinstance(item, Origin) else item
+                    for item in call.compiled_for
+                ),
+                reads=[
+                    replace(read, origin=own(read.origin))
+                    for read in call.reads
+                    if read.origin.program in numbers
+                ],
+                gone={own(origin) for origin in call.gone if origin.program in numbers},
+            )
+        )
+    gone = {origin for call in step for origin in call.gone}
+    made = [Origin(n, result) for n, call in enumerate(step) for result in range(call.results)]
+    return Recording(
+        tuple(step),
+        ("",) * len(arguments),
+        tuple(arguments.values()),
+        tuple(origin for origin in made if origin not in gone),
+        dict(warnings),
+    )
+
+
+def _mesh(recording: Recording) -> Mesh:
+    """The mesh of a step: its calls', or all devices in a row where it is over none.
+
+    Raises:
+        FlintError: its calls are over different devices.
+    """
+    found: dict[Any, Called] = {}
+    first: Mesh | None = None
+    for call in recording.calls:
+        given = [
+            getattr(recording.arguments[item.origin.number], "sharding", None)
+            for item in call.operands
+            if item.origin is not None and item.origin.program < 0
+        ]
+        mesh = mesh_of(call, given)
+        if mesh is not None:
+            found.setdefault(tuple(device.id for device in mesh.devices.flat), call)
+            first = first or mesh
+    if len(found) > 1:
+        one, other = list(found.values())[:2]
+        raise FlintError(
+            f"the step's functions {one.name} and {other.name} are over different devices: a step "
+            "of several meshes is not captured yet; choose one with --step"
+        )
+    return first or Mesh(np.array(jax.devices()), ("device",))

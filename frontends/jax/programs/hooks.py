@@ -1,0 +1,54 @@
+"""What ``flint run`` does for programs that import jax (see ``flint.launching.hooks``).
+
+The idea: before jax makes its client it is given one with the cluster's devices.  From then on the
+program's arrays have no values where they would be large or lie on several devices, and its calls
+are noted.  When they repeat themselves, the step is captured in this same process, which has the
+traced programs, and left as a workload folder for the process of the command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flint.frontends.jax.lower.host_devices import no_accelerators
+from flint.launching.program import ProgramRequest, SeenStep
+from flint.workload.loading import load
+from flint.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from flint.frontends.jax.programs.running import Running
+
+#: Name of the folder that the program's process leaves its workload in.
+WORKLOAD = "workload"
+#: The program of this process.
+_RUNNING: list[Running] = []
+
+
+def prepare(request: ProgramRequest) -> None:
+    """No accelerator of this machine is waited for."""
+    no_accelerators()
+
+
+def begin(request: ProgramRequest, rank: int, folder: Path) -> None:
+    """Make the cluster's devices jax's, and watch for the step."""
+    from flint.frontends.jax.programs.running import Running
+
+    _RUNNING[:] = [Running(request, folder)]
+
+
+def seen() -> Sequence[SeenStep]:
+    """The steps that were seen; does not return where one of them is the one that is wanted."""
+    [running] = _RUNNING
+    return running.ended()
+
+
+def cause(error: Exception) -> Exception:
+    """The error itself."""
+    return error
+
+
+def workload(request: ProgramRequest, folder: Path, place: Path) -> Workload:
+    """The workload that the program's process has left."""
+    return load(folder / WORKLOAD)

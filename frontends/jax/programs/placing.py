@@ -1,0 +1,100 @@
+"""Where a program's arrays lie, as the compiler has chosen it.
+
+The idea: a jitted function without ``out_shardings`` leaves its results where XLA's partitioner
+wants them.  Whoever asks has the program partitioned that made the array, with its operands where
+they really lie: those are stated, or another program's results, and so on back to the first one.
+
+    Places(watcher, compile).of(Origin(3, 0))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+from jax.sharding import Mesh, NamedSharding
+
+from flint.frontends.jax.host.calls import Called
+from flint.frontends.jax.internals.host_arrays import is_stated
+from flint.frontends.jax.internals.jaxprs import is_over_devices, meshes
+from flint.passes.in_sequence import Origin
+
+#: Shardings of the results of a call, by the mesh and the shardings of its operands.
+Compile = Callable[[Called, Mesh, Sequence[Any]], Sequence[Any]]
+
+
+class Places:
+    """Shardings of arrays.
+
+    Args:
+        calls: of the program, so far.
+        stated: shardings of arrays that were made with one.
+        compiled: what a compiler makes of a call.
+    """
+
+    def __init__(
+        self, calls: Sequence[Called], stated: Mapping[Origin, Any], compiled: Compile
+    ) -> None:
+        self._calls, self._stated, self._compiled = calls, stated, compiled
+        self._found: dict[int, Sequence[Any]] = {}
+        self._known: dict[Any, Sequence[Any]] = {}
+
+    def of(self, origin: Origin) -> Any:
+        """The sharding of an array; on one device where nothing says otherwise."""
+        return self.committed(origin) or jax.sharding.SingleDeviceSharding(jax.devices()[0])
+
+    def committed(self, origin: Origin) -> Any:
+        """The sharding of an array; None where it is on one device and may be moved."""
+        if origin in self._stated or origin.program < 0:
+            return self._stated.get(origin)
+        for number in self._needed(origin.program):
+            self._found[number] = self._results(number)
+        return self._found[origin.program][origin.number]
+
+    def _needed(self, last: int) -> list[int]:
+        """Calls whose results' shardings are needed for those of a call, the earliest first."""
+        open_, needed = [last], set()
+        while open_:
+            number = open_.pop()
+            if number in self._found or number in needed:
+                continue
+            needed.add(number)
+            open_ += [
+                item.origin.program
+                for item in self._calls[number].operands
+                if item.origin is not None
+                and item.origin.program >= 0
+                and item.origin not in self._stated
+            ]
+        return sorted(needed)
+
+    def _results(self, number: int) -> Sequence[Any]:
+        call = self._calls[number]
+        stated = call.parameters["out_shardings"]
+        if all(map(is_stated, stated)):
+            return tuple(item if is_over_devices(item) else None for item in stated)
+        given = [self.committed(o.origin) if o.origin is not None else None for o in call.operands]
+        mesh = mesh_of(call, given)
+        if mesh is None:
+            return (None,) * call.results
+        key = id(call.parameters["jaxpr"]), mesh, tuple(given), tuple(stated)
+        if key not in self._known:
+            self._known[key] = self._compiled(call, mesh, given)
+        return self._known[key]
+
+
+def mesh_of(call: Called, given: Sequence[Any]) -> Mesh | None:
+    """The mesh that a call runs on; None where it runs on one device.
+
+    Args:
+        call: the call.
+        given: shardings of its operands; None for what may be moved.
+    """
+    parameters = call.parameters
+    some = (*given, *parameters["in_shardings"], *parameters["out_shardings"])
+    named = [item.mesh for item in some if isinstance(item, NamedSharding)]
+    for mesh in (*named, *meshes(parameters["jaxpr"]), parameters["ctx_mesh"]):
+        if isinstance(mesh, Mesh) and mesh.size > 1:
+            return mesh
+    return None

@@ -1,0 +1,135 @@
+"""A JAX program in its own process: the cluster it sees, the step it ends with.
+
+The idea: everything is in place when the program has imported jax.  The step's period ends the
+process wherever the program is then, with the workload in a folder.
+
+    running = Running(request, folder)       # watches from here on
+    running.ended()                          # the program has come to its end
+"""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NoReturn
+
+from flint.capturing.user_frames import short_path
+from flint.frontends.jax.cluster.layout import Layout, layout_of
+from flint.frontends.jax.internals.cluster_client import use_cluster
+from flint.frontends.jax.internals.device_attributes import assumed
+from flint.frontends.jax.internals.host_evaluation import recorded
+from flint.frontends.jax.programs import stand_ins
+from flint.frontends.jax.programs.found_step import captured, compiled_results
+from flint.frontends.jax.programs.hooks import WORKLOAD
+from flint.frontends.jax.programs.periods import Period
+from flint.frontends.jax.programs.placing import Places
+from flint.frontends.jax.programs.watching import Watcher
+from flint.frontends.jax.targets.table import table
+from flint.host.readable import counted, human_bytes
+from flint.host.stages import stage
+from flint.host.tasks import leave_error
+from flint.launching.hooks import found
+from flint.launching.outside import noted
+from flint.launching.program import Cluster, ProgramRequest, SeenStep
+from flint.passes.in_sequence import Origin
+
+_FRAMEWORK = "jax"
+#: What a program sees that names no device.
+_DEVICE = "h100-sxm"
+
+
+class Running:
+    """A program that runs in this process from now on.
+
+    Args:
+        request: what is asked.
+        folder: for the workload of its step.
+    """
+
+    def __init__(self, request: ProgramRequest, folder: Path) -> None:
+        self._request, self._folder = request, folder
+        self._watcher = Watcher(request.step, request.lists_steps, self._finish, self._placed)
+        recorder = self._watcher.recorder
+        self._places = Places(recorder.calls, self._watcher.places, compiled_results)
+        use_cluster(_layout(request.cluster))
+        stack = ExitStack()  # for as long as the process lives
+        stack.enter_context(recorded(self._watcher))
+        stand_ins.put(self._watcher, request)
+        self._stack = stack
+
+    def ended(self) -> Sequence[SeenStep]:
+        """The program has ended; the steps that were seen, where none of them is wanted."""
+        if not self._request.lists_steps:
+            self._watcher.end()
+        return self._steps()
+
+    def _placed(self, origin: Origin) -> object:
+        return self._places.of(origin)
+
+    def _finish(self, period: Period) -> NoReturn:
+        """Capture the step and end the process."""
+        signal.setitimer(signal.ITIMER_REAL, 0)  # the compiler has a limit of its own
+        self._stack.close()
+        recorder = self._watcher.recorder
+        try:
+            stage(f"capturing {period.name}, {counted(period.length, 'program')}")
+            warnings = dict(recorder.warnings) | assumed() | dict(noted)
+            if not period.whole:
+                warnings |= _unchanged(period)
+            numbers = period.calls_of(self._request.step.number)
+            workload = captured(
+                recorder.calls, numbers, self._places, warnings, period.name,
+                self._request.options,
+            )  # fmt: skip
+            workload.save_programs(self._folder / WORKLOAD)
+        except BaseException as error:
+            leave_error(error, self._folder)
+            raise SystemExit(1) from error
+        found(self._folder, _FRAMEWORK, self._steps())
+
+    def _steps(self) -> list[SeenStep]:
+        calls = self._watcher.recorder.calls
+        seen = [
+            SeenStep(
+                name=period.name,
+                count=period.count,
+                place=_place(calls[period.first].file, calls[period.first].line),
+                what=_what(period),
+            )
+            for period in self._watcher.periods.found.values()
+        ]
+        names = {step.name for step in seen}
+        once: Counter[tuple[str, str, int]] = self._watcher.jitted
+        return seen + [
+            SeenStep(name=name, count=count, place=_place(file, line), what="does not repeat")
+            for (name, file, line), count in once.items()
+            if name not in names
+        ]
+
+
+def _layout(cluster: Cluster) -> Layout:
+    device = cluster.device or _DEVICE
+    names = {str(row.row["accelerator"]): name for name, row in table().items()}
+    slices = cluster.slices if cluster.slices > 1 else None
+    return layout_of(cluster.world, names[device], cluster.hosts, slices)
+
+
+def _unchanged(period: Period) -> dict[str, int]:
+    text = (
+        f"the step is {period.name}, of whose inputs {human_bytes(period.unchanged)} stay as they "
+        f"are from step to step and {human_bytes(period.renewed)} are made anew: if that is an "
+        "evaluation, choose the training step with --step"
+    )
+    return {text: 1}
+
+
+def _what(period: Period) -> str:
+    kind = "renews what it is given" if period.whole else "leaves most inputs as they are"
+    return f"{counted(period.length, 'program')}; {kind}"
+
+
+def _place(file: str, line: int) -> str:
+    return f"{short_path(file)}:{line}" if file else ""

@@ -1,0 +1,215 @@
+"""A program's calls, noted while it runs, until its step has been found.
+
+The idea: the program runs as it is, on arrays that have no values where they would be large or
+lie on several devices (``internals/host_evaluation.py``).  Every call of a jitted function is
+noted; when the calls repeat themselves (``periods.py``) the step is found, and the next call does
+not return.
+
+    watcher = Watcher(chosen, placements)
+    with recorded(watcher):
+        ...                         # the program
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from flint.capturing.user_frames import short_path
+from flint.frontends.jax.host.calls import Called
+from flint.frontends.jax.host.recording import Recorder, is_jitted
+from flint.frontends.jax.host.values import UnknownIntegerError
+from flint.frontends.jax.internals.host_arrays import HostArray, aval_of, is_stated, size_of
+from flint.frontends.jax.internals.jaxprs import is_over_devices
+from flint.frontends.jax.programs.known_values import KnownResults
+from flint.frontends.jax.programs.periods import Made, Period, Periods
+from flint.launching.program import StepChoice
+from flint.passes.in_sequence import Origin
+
+#: Calls of a whole program.
+_MOST_CALLS = 1_000_000
+#: A period that renews little of what it is given is taken when it has been seen so often.
+_OFTEN = 1_000
+#: Bytes of the largest array that keeps its value on several devices.
+_KEPT_BYTES = 1 << 16
+
+#: Where an array of a program lies: None where that is for the compiler to say.
+Placed = Callable[[Origin], Any]
+
+
+class Watcher:
+    """What a program does (a ``Host``).
+
+    Args:
+        choice: which step is wanted.
+        lists_steps: all steps are, so that none ends the program.
+        finish: called with the step's period when it has been found; does not return.
+        placed: where an array lies that was not made with a sharding.
+
+    Attributes:
+        recorder: the calls.
+        places: shardings of arrays that no program made, and those that programs state.
+    """
+
+    def __init__(
+        self,
+        choice: StepChoice,
+        lists_steps: bool,
+        finish: Callable[[Period], None],
+        placed: Placed,
+    ) -> None:
+        self.recorder = Recorder(_MOST_CALLS)
+        self.periods = Periods()
+        self.places: dict[Origin, Any] = {}
+        self.jitted: Counter[tuple[str, str, int]] = Counter()
+        self._choice, self._lists_steps = choice, lists_steps
+        self._finish, self._placed = finish, placed
+        self._values: dict[Origin, Any] = {}
+        self._there: dict[Origin, int] = {}
+        self._kinds: dict[Hashable, int] = {}
+        self._known = KnownResults()
+        self._lock = threading.RLock()
+        self._due: Period | None = None
+
+    def call(
+        self,
+        name: str,
+        parameters: Mapping[str, Any],
+        operands: Sequence[Any],
+        source: str,
+        compiled_for: Sequence[Any] = (),
+        known: Sequence[Any] | None = None,
+    ) -> list[Any]:
+        with self._lock:
+            if self._due is not None:
+                self._finish(self._due)
+            results = self.recorder.call(name, parameters, operands, source, compiled_for)
+            number = len(self.recorder.calls) - 1
+            call = self.recorder.calls[number]
+            for result, stated in zip(results, parameters["out_shardings"], strict=True):
+                if is_stated(stated) and is_over_devices(stated):
+                    result.known_sharding = self.places[result.origin] = stated
+            self._keep_values(results, parameters, operands, known)
+            self._note(call)
+            return results
+
+    def end(self) -> None:
+        """The program has ended: the best step that was seen is the one, if any was."""
+        named = self._choice.name
+        some = [
+            period
+            for period in self.periods.found.values()
+            if named in (None, period.name) and period.count >= self._choice.number
+        ]
+        best = self._due or self.periods.best(some)
+        if best is not None:
+            self._finish(best)
+
+    def read(self, array: HostArray, kind: str) -> Any:
+        value = self.value(array)
+        if value is None or kind == "wait":
+            try:
+                return self.recorder.read(array, kind)
+            except UnknownIntegerError:
+                file, line = self.recorder.waits(array)
+                text = f"an integer is read at {short_path(file)}:{line}: assumed to be 0"
+                self.recorder.warnings[text] += 1
+                value = np.zeros(array.shape, array.dtype)
+        else:
+            self.recorder.waits(array)
+        found = np.asarray(value)
+        return found if kind == "array" else found.item()
+
+    def lowers(self) -> None:
+        """What is lowered is noted when it is called."""
+
+    def computed(self) -> None:
+        """What needs no device of the cluster is nobody's business."""
+
+    def sharding(self, array: HostArray) -> Any:
+        found = self._placed(array.origin)
+        array.known_sharding = found
+        return found
+
+    def value(self, array: HostArray) -> Any:
+        return self._values.get(array.origin)
+
+    def keeps(self, source: str) -> bool:
+        return is_jitted(source)
+
+    def put(self, value: Any, sharding: Any) -> Any:
+        if isinstance(value, HostArray):
+            return value if value.known_sharding == sharding or sharding is None else None
+        return self.place(value, sharding) if is_over_devices(sharding) else None
+
+    def place(self, value: Any, sharding: Any, shape: Sequence[int] | None = None) -> HostArray:
+        """An array on several devices, made of the host's data.
+
+        Args:
+            value: a part of it, or all.
+            sharding: where it lies.
+            shape: of the whole array; None: the value's.
+        """
+        aval = aval_of(value)
+        if shape is not None:
+            aval = aval.update(shape=tuple(shape))
+        with self._lock:
+            origin = Origin(-1, len(self._there))
+            self._there[origin] = len(self.recorder.calls)
+        self.places[origin] = sharding
+        if aval.shape == np.shape(value) and size_of(aval) <= _KEPT_BYTES:
+            self._values[origin] = value
+        return HostArray(self, origin, aval, sharding)
+
+    def dropped(self, array: HostArray) -> None:
+        self.recorder.dropped(array)
+        self._values.pop(array.origin, None)
+
+    def _keep_values(
+        self,
+        results: Sequence[HostArray],
+        parameters: Mapping[str, Any],
+        operands: Sequence[Any],
+        known: Sequence[Any] | None,
+    ) -> None:
+        if known is None:
+            given = [
+                self.value(item) if isinstance(item, HostArray) else item for item in operands
+            ]
+            found = self._known.of(parameters["jaxpr"], given)
+        else:
+            found = dict(enumerate(known))
+        for number, value in found.items():
+            self._values[results[number].origin] = value
+
+    def _note(self, call: Called) -> None:
+        kind = (
+            call.name, call.file, call.line, call.donated,
+            tuple((item.aval.shape, str(item.aval.dtype)) for item in call.operands),
+        )  # fmt: skip
+        key = self._kinds.setdefault(kind, len(self._kinds))
+        given = [
+            (item.origin, self._since(item.origin), size_of(item.aval))
+            for item in call.operands
+            if item.origin is not None
+        ]
+        if call.jitted:
+            self.jitted[call.name, call.file, call.line] += 1
+        period = self.periods.add(Made(key, call.name, call.jitted, tuple(given)))
+        if period is not None and not self._lists_steps and self._is_wanted(period):
+            self._due = period
+
+    def _since(self, origin: Origin) -> int:
+        """The call before which an array was there at the earliest."""
+        return self._there[origin] if origin.program < 0 else origin.program + 1
+
+    def _is_wanted(self, period: Period) -> bool:
+        if period.count < self._choice.number:
+            return False
+        if self._choice.name is not None:
+            return period.name == self._choice.name
+        return period.whole or period.count >= _OFTEN
