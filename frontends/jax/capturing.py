@@ -59,9 +59,7 @@ def capture(request: Request) -> Workload:
         return _captured(request, lowered, compilers)
 
 
-def capture_recording(
-    prepared: Prepared, recording: Recording, compilers: Compilers
-) -> Workload:
+def capture_recording(prepared: Prepared, recording: Recording, compilers: Compilers) -> Workload:
     """The workload of what a step does on the host: of one program, or of several in sequence.
 
     Raises:

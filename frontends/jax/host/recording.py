@@ -24,6 +24,7 @@ from flint.errors import FlintError
 from flint.frontends.jax.host import values
 from flint.frontends.jax.host.calls import Called, Operand, ReadValue, Recording
 from flint.frontends.jax.internals.host_arrays import (
+    Host,
     HostArray,
     aval_of,
     jitted_sources,
@@ -119,10 +120,11 @@ class Recorder:
 
     Args:
         most: calls.
+        host: whose the arrays are that calls return; None: the recorder's.
     """
 
-    def __init__(self, most: int = MAX_CALLS) -> None:
-        self._most = most
+    def __init__(self, most: int = MAX_CALLS, host: Host | None = None) -> None:
+        self._most, self._host = most, host or self
         self.calls: list[Called] = []
         self.warnings: Counter[str] = Counter()
         self.ended = False
@@ -143,8 +145,8 @@ class Recorder:
         file, line = running_line()
         if len(self.calls) == self._most:
             raise FlintError(
-                f"{short_path(file)}:{line}: more than {self._most:,} programs are called: jit what "
-                "the step computes, or capture one iteration of a loop on the host"
+                f"{short_path(file)}:{line}: more than {self._most:,} programs are called: jit "
+                "what the step computes, or capture one iteration of a loop on the host"
             )
         given = []
         for item in operands:
@@ -162,7 +164,7 @@ class Recorder:
             if donated and item.origin is not None:
                 self._donated[item.origin] = call
         avals = parameters["jaxpr"].out_avals
-        results = [HostArray(self, Origin(number, n), aval) for n, aval in enumerate(avals)]
+        results = [HostArray(self._host, Origin(number, n), aval) for n, aval in enumerate(avals)]
         if values.says_finite(name, [item.origin in self._finite for item in given]):
             self._finite.update(item.origin for item in results)
         return results

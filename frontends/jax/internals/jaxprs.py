@@ -26,6 +26,13 @@ def run(part: Any, constants: Sequence[Any], operands: Sequence[Any]) -> Any:
     return result
 
 
+def forwarded(program: Any) -> list[tuple[int, int]]:
+    """Results of a closed jaxpr that are operands as they came: numbers of both."""
+    places = {id(variable): number for number, variable in enumerate(program.jaxpr.invars)}
+    results = enumerate(map(id, program.jaxpr.outvars))
+    return [(number, places[variable]) for number, variable in results if variable in places]
+
+
 def meshes(program: Any) -> list[Any]:
     """Meshes of devices that ops inside of a closed jaxpr name, in order."""
     found: dict[Any, None] = {}

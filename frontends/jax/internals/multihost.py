@@ -88,16 +88,16 @@ def replace_processes(processes: int, from_process: FromProcess) -> None:
     def assert_equal(in_tree: Any, fail_message: str = "") -> None:
         """They are."""
 
-    def host_local_array_to_global_array(
-        local_inputs: Any, global_mesh: Any, pspecs: Any
-    ) -> Any:
+    def host_local_array_to_global_array(local_inputs: Any, global_mesh: Any, pspecs: Any) -> Any:
         shardings = jax.tree.map(
             lambda spec: jax.sharding.NamedSharding(global_mesh, spec), pspecs,
             is_leaf=lambda item: isinstance(item, jax.sharding.PartitionSpec),
         )  # fmt: skip
         if isinstance(shardings, jax.sharding.Sharding):
             return jax.tree.map(lambda leaf: from_process(shardings, leaf, None), local_inputs)
-        return jax.tree.map(lambda one, leaf: from_process(one, leaf, None), shardings, local_inputs)
+        return jax.tree.map(
+            lambda one, leaf: from_process(one, leaf, None), shardings, local_inputs
+        )
 
     for function in (
         process_allgather, broadcast_one_to_all, sync_global_devices, assert_equal,

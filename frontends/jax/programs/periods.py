@@ -99,7 +99,9 @@ class Periods:
     def _completed(self, end: int, length: int) -> Period | None:
         """The period that ends now and is as long as that, if the calls before it equal its."""
         begin, calls = end - 2 * length, self.calls
-        if begin < 0 or any(calls[n].key != calls[n + length].key for n in range(begin, end - length)):
+        if begin < 0 or any(
+            calls[n].key != calls[n + length].key for n in range(begin, end - length)
+        ):
             return None
         if not any(one.jitted for one in calls[end - length : end]):
             return None

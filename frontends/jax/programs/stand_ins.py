@@ -25,9 +25,7 @@ def put(watcher: Watcher, request: ProgramRequest) -> None:
         part = callback(multihost.first_index(shape, sharding))
         return watcher.place(_typed(part, dtype), sharding, shape)
 
-    def from_single(
-        shape: Sequence[int], sharding: Any, arrays: Sequence[Any], dtype: Any
-    ) -> Any:
+    def from_single(shape: Sequence[int], sharding: Any, arrays: Sequence[Any], dtype: Any) -> Any:
         part = arrays[0] if arrays else np.zeros((), dtype)
         return watcher.place(_typed(part, dtype), sharding, shape)
 

@@ -24,7 +24,7 @@ from flint.frontends.jax.host.calls import Called
 from flint.frontends.jax.host.recording import Recorder, is_jitted
 from flint.frontends.jax.host.values import UnknownIntegerError
 from flint.frontends.jax.internals.host_arrays import HostArray, aval_of, is_stated, size_of
-from flint.frontends.jax.internals.jaxprs import is_over_devices
+from flint.frontends.jax.internals.jaxprs import forwarded, is_over_devices
 from flint.frontends.jax.programs.known_values import KnownResults
 from flint.frontends.jax.programs.periods import Made, Period, Periods
 from flint.launching.program import StepChoice
@@ -62,7 +62,7 @@ class Watcher:
         finish: Callable[[Period], None],
         placed: Placed,
     ) -> None:
-        self.recorder = Recorder(_MOST_CALLS)
+        self.recorder = Recorder(_MOST_CALLS, self)
         self.periods = Periods()
         self.places: dict[Origin, Any] = {}
         self.jitted: Counter[tuple[str, str, int]] = Counter()
@@ -70,6 +70,7 @@ class Watcher:
         self._finish, self._placed = finish, placed
         self._values: dict[Origin, Any] = {}
         self._there: dict[Origin, int] = {}
+        self._same: dict[Origin, Origin] = {}
         self._kinds: dict[Hashable, int] = {}
         self._known = KnownResults()
         self._lock = threading.RLock()
@@ -94,6 +95,7 @@ class Watcher:
                 if is_stated(stated) and is_over_devices(stated):
                     result.known_sharding = self.places[result.origin] = stated
             self._keep_values(results, parameters, operands, known)
+            self._forward(number, call)
             self._note(call)
             return results
 
@@ -177,14 +179,19 @@ class Watcher:
         known: Sequence[Any] | None,
     ) -> None:
         if known is None:
-            given = [
-                self.value(item) if isinstance(item, HostArray) else item for item in operands
-            ]
+            given = [self.value(item) if isinstance(item, HostArray) else item for item in operands]
             found = self._known.of(parameters["jaxpr"], given)
         else:
             found = dict(enumerate(known))
         for number, value in found.items():
             self._values[results[number].origin] = value
+
+    def _forward(self, number: int, call: Called) -> None:
+        """Results that are operands as they came are the same arrays."""
+        for result, operand in forwarded(call.parameters["jaxpr"]):
+            origin = call.operands[operand].origin
+            if origin is not None:
+                self._same[Origin(number, result)] = self._same.get(origin, origin)
 
     def _note(self, call: Called) -> None:
         kind = (
@@ -192,11 +199,12 @@ class Watcher:
             tuple((item.aval.shape, str(item.aval.dtype)) for item in call.operands),
         )  # fmt: skip
         key = self._kinds.setdefault(kind, len(self._kinds))
-        given = [
-            (item.origin, self._since(item.origin), size_of(item.aval))
+        origins = [
+            (self._same.get(item.origin, item.origin), size_of(item.aval))
             for item in call.operands
             if item.origin is not None
         ]
+        given = [(origin, self._since(origin), size) for origin, size in origins]
         if call.jitted:
             self.jitted[call.name, call.file, call.line] += 1
         period = self.periods.add(Made(key, call.name, call.jitted, tuple(given)))

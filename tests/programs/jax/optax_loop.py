@@ -1,4 +1,4 @@
-"""A training loop with optax and argparse: FSDP on a mesh of all devices, with gradient clipping."""
+"""A training loop with optax and argparse: FSDP on a mesh of all devices, gradients clipped."""
 
 import argparse
 import functools
@@ -41,9 +41,7 @@ def main():
     parser.add_argument("--log-every", type=int, default=5)
     args = parser.parse_args()
 
-    mesh = jax.make_mesh(
-        (jax.device_count(),), ("data",), axis_types=(jax.sharding.AxisType.Auto,)
-    )
+    mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     over_rows = NamedSharding(mesh, P("data"))
     whole = NamedSharding(mesh, P())
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-3))
