@@ -95,7 +95,8 @@ class HostArray(jax.Array):
     __slots__ = ("__weakref__", "aval", "host", "known_sharding", "origin")
 
     def __init__(self, host: Host, origin: Any, aval: Any, sharding: Any = None) -> None:
-        self.host, self.origin, self.aval, self.known_sharding = host, origin, aval, sharding
+        self.host, self.origin, self.known_sharding = host, origin, sharding
+        self.aval = aval  # type: ignore[misc]  # a property of JAX's own arrays
 
     def __del__(self) -> None:
         self.host.dropped(self)
@@ -253,7 +254,8 @@ def _as_jax_has_them() -> None:
     """Have JAX take these arrays as its own: types, operators, methods."""
     _core.pytype_aval_mappings[HostArray] = lambda array: array.aval
     dtypes.canonicalize_value_handlers[HostArray] = lambda array: array
-    array_methods._set_array_base_attributes(HostArray, exclude={"item"})
+    methods: Any = array_methods  # untyped
+    methods._set_array_base_attributes(HostArray, exclude={"item"})
 
 
 _as_jax_has_them()

@@ -74,11 +74,11 @@ def _named(part: pb.OpSharding, mesh: AbstractMesh | Mesh) -> NamedSharding | No
     return None
 
 
-def _finer(mesh: AbstractMesh, descending: bool) -> AbstractMesh:
+def _finer(mesh: AbstractMesh | Mesh, descending: bool) -> AbstractMesh:
     """The mesh with each axis as several of prime sizes, in ascending order or the other way."""
     axes = {
         f"{name}_{number}": factor
-        for name, size in zip(mesh.axis_names, mesh.axis_sizes, strict=True)
+        for name, size in mesh.shape.items()
         for number, factor in enumerate(sorted(_primes(size), reverse=descending))
     }
     return AbstractMesh(tuple(axes.values()), tuple(axes))

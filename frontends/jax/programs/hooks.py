@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flint.frontends.jax.programs.running import Running
 
 #: Name of the folder that the program's process leaves its workload in.
-WORKLOAD = "workload"
+_WORKLOAD = "workload"
 #: The program of this process.
 _RUNNING: list[Running] = []
 
@@ -35,7 +35,7 @@ def begin(request: ProgramRequest, rank: int, folder: Path) -> None:
     """Make the cluster's devices jax's, and watch for the step."""
     from flint.frontends.jax.programs.running import Running
 
-    _RUNNING[:] = [Running(request, folder)]
+    _RUNNING[:] = [Running(request, folder, folder / _WORKLOAD)]
 
 
 def seen() -> Sequence[SeenStep]:
@@ -51,4 +51,4 @@ def cause(error: Exception) -> Exception:
 
 def workload(request: ProgramRequest, folder: Path, place: Path) -> Workload:
     """The workload that the program's process has left."""
-    return load(folder / WORKLOAD)
+    return load(folder / _WORKLOAD)

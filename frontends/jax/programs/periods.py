@@ -86,15 +86,19 @@ class Periods:
         number = len(self.calls)
         self.calls.append(call)
         before = self._at[call.key]
-        tried = [self._completed(number + 1, number - earlier) for earlier in before[-_TRIED:]]
+        completed: list[Period] = []
+        for earlier in reversed(before[-_TRIED:]):
+            length = number - earlier
+            if all(length % one.length for one in completed):  # else the same several times
+                period = self._completed(number + 1, length)
+                completed += [period] if period is not None else []
         before.append(number)
-        completed = [period for period in tried if period is not None]
         return min(completed, key=lambda one: (not one.whole, one.length), default=None)
 
     def best(self, periods: Iterable[Period] | None = None) -> Period | None:
-        """The period that renews most, the longest of those."""
+        """The period that renews most, the shortest of those."""
         some = self.found.values() if periods is None else periods
-        return max(some, key=lambda one: (one.whole, one.renewed, one.length), default=None)
+        return max(some, key=lambda one: (one.whole, one.renewed, -one.length), default=None)
 
     def _completed(self, end: int, length: int) -> Period | None:
         """The period that ends now and is as long as that, if the calls before it equal its."""

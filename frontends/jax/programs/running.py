@@ -3,7 +3,7 @@
 The idea: everything is in place when the program has imported jax.  The step's period ends the
 process wherever the program is then, with the workload in a folder.
 
-    running = Running(request, folder)       # watches from here on
+    running = Running(request, folder, output)       # watches from here on
     running.ended()                          # the program has come to its end
 """
 
@@ -23,7 +23,6 @@ from flint.frontends.jax.internals.device_attributes import assumed
 from flint.frontends.jax.internals.host_evaluation import recorded
 from flint.frontends.jax.programs import stand_ins
 from flint.frontends.jax.programs.found_step import captured, compiled_results
-from flint.frontends.jax.programs.hooks import WORKLOAD
 from flint.frontends.jax.programs.periods import Period
 from flint.frontends.jax.programs.placing import Places
 from flint.frontends.jax.programs.watching import Watcher
@@ -46,11 +45,12 @@ class Running:
 
     Args:
         request: what is asked.
-        folder: for the workload of its step.
+        folder: of this process.
+        output: for the workload of the step.
     """
 
-    def __init__(self, request: ProgramRequest, folder: Path) -> None:
-        self._request, self._folder = request, folder
+    def __init__(self, request: ProgramRequest, folder: Path, output: Path) -> None:
+        self._request, self._folder, self._output = request, folder, output
         self._watcher = Watcher(request.step, request.lists_steps, self._finish, self._placed)
         recorder = self._watcher.recorder
         self._places = Places(recorder.calls, self._watcher.places, compiled_results)
@@ -84,7 +84,7 @@ class Running:
                 recorder.calls, numbers, self._places, warnings, period.name,
                 self._request.options,
             )  # fmt: skip
-            workload.save_programs(self._folder / WORKLOAD)
+            workload.save_programs(self._output)
         except BaseException as error:
             leave_error(error, self._folder)
             raise SystemExit(1) from error

@@ -1,0 +1,54 @@
+"""The same programs, run for real on host devices: what XLA's partitioner made of their step.
+
+XLA writes down each module after partitioning; a step's last one is that of its second call and
+later, when parameters lie where the step itself has put them.  What is compared are all of its
+instructions: opcodes, types, dims, groups.
+"""
+
+from __future__ import annotations
+
+import collections
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from jax._src.lib import hlo
+from jaxlib import xla_client
+
+from flint.hlo.messages import parse_module
+from tests.support.children import HUNG, child_environment
+
+DUMP = "--xla_dump_hlo_as_proto --xla_dump_hlo_pass_re=.*spmd-partitioning.* --xla_dump_to="
+NUMBER = re.compile(r"module_(\d+)\.(?:jit_)?(.*?)\.\d+\..*after_spmd-partitioning")
+#: What names values and numbers channels, and what XLA's other passes add.
+NAMES = re.compile(
+    r"^.*? = |%[\w.\-]+|[A-Za-z_][\w\-]*\.[\w.\-]+|channel_id=\d+,? ?|, sharding=\{[^}]*\}"
+)
+LEFT_OUT = re.compile(r"\b(parameter|tuple|get-tuple-element|copy|bitcast|constant)\(")
+
+
+def partitioned(program, folder, *arguments, devices=8, environment=None):
+    """Run a program for real; function -> its last partitioned module, an ``HloProto``."""
+    variables = child_environment(devices) | (environment or {})
+    variables["XLA_FLAGS"] += f" {DUMP}{folder}"
+    done = subprocess.run(
+        [sys.executable, str(program), *map(str, arguments)], env=variables, cwd=folder,
+        capture_output=True, text=True, timeout=HUNG, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = {}
+    for path in Path(folder).glob("*after_spmd-partitioning*.hlo.pb"):
+        match = NUMBER.match(path.name)
+        number, name = int(match[1]), match[2]
+        if number >= found.get(name, (-1, None))[0]:
+            found[name] = number, path
+    return {name: path.read_bytes() for name, (_, path) in found.items()}
+
+
+def instructions(proto):
+    """How often each instruction occurs in a module, without names of values."""
+    module = xla_client.XlaComputation(parse_module(proto).SerializeToString()).get_hlo_module()
+    text = module.to_string(hlo.HloPrintOptions.short_parsable())
+    lines = (NAMES.sub("", line.strip()) for line in text.splitlines() if " = " in line)
+    return collections.Counter(line for line in lines if not LEFT_OUT.search(line))

@@ -1,0 +1,47 @@
+"""Small results that are known though the rest of a program is not run, against the program run."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from flint.frontends.jax.programs.known_values import KnownResults
+
+
+def program(function, *arguments):
+    return jax.make_jaxpr(function)(*arguments)
+
+
+def step(params, count, key):
+    key, own = jax.random.split(key)
+    noise = jax.random.normal(own, params.shape)
+    return params @ params + noise, count + 1, key, jnp.argmax(params)
+
+
+def test_counters_and_keys_are_known_where_parameters_are_not():
+    params, count, key = jnp.ones((64, 64)), jnp.int32(7), jax.random.PRNGKey(3)
+    found = KnownResults().of(program(step, params, count, key), [None, count, key])
+    assert sorted(found) == [1, 2]
+    assert int(found[1]) == 8
+    np.testing.assert_array_equal(found[2], jax.jit(step)(params, count, key)[2])
+
+
+def test_a_counter_of_a_scan_is_known():
+    def steps(params, count):
+        def body(carry, _):
+            params, count = carry
+            return (params * 2, count + 3), None
+
+        return jax.lax.scan(body, (params, count), length=5)[0]
+
+    params, count = jnp.ones((64, 64)), jnp.int32(1)
+    found = KnownResults().of(program(steps, params, count), [None, count])
+    assert {number: int(value) for number, value in found.items()} == {1: 16}
+
+
+def test_what_fails_when_it_is_computed_is_not_known():
+    def fails(count):
+        return jax.pure_callback(lambda _: 1 / 0, jax.ShapeDtypeStruct((), jnp.int32), count)
+
+    assert KnownResults().of(program(fails, jnp.int32(0)), [jnp.int32(0)]) == {}

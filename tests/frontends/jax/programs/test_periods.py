@@ -1,0 +1,75 @@
+"""Which stretch of calls is a program's step: sequences of calls written down by hand.
+
+A letter is a call: "g" takes the parameters and a sum of gradients and gives the sum; "u" takes
+both and gives the parameters; "t" is a whole training step; "e" an evaluation of the parameters.
+"""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flint.frontends.jax.programs.periods import Made, Periods
+
+SIZE = 1000
+TAKES = {"g": "ps", "u": "ps", "t": "p", "e": "p", "i": ""}
+GIVES = {"g": "s", "u": "ps", "t": "p", "e": "", "i": "ps"}
+
+
+def periods_of(text):
+    """The periods of a program, and the first whole one with the call that completed it."""
+    made = dict.fromkeys("ps", 0)
+    periods, first = Periods(), None
+    for number, letter in enumerate(text):
+        given_ = tuple((f"{name}{made[name]}", made[name], SIZE) for name in TAKES[letter])
+        found = periods.add(Made(letter, letter, letter != "i", given_))
+        made |= dict.fromkeys(GIVES[letter], number + 1)
+        if found is not None and found.whole and first is None:
+            first = found, number
+    return periods, first
+
+
+def test_a_training_loop_is_found_when_its_step_has_run_twice():
+    _, (period, completed) = periods_of("ittttt")
+    assert (period.first, period.length, completed) == (1, 1, 2)
+    assert list(period.calls_of(2)) == [2]
+
+
+def test_gradients_that_are_summed_are_no_step_alone():
+    _, (period, completed) = periods_of("i" + "gggu" * 3)
+    assert (period.first, period.length, completed) == (1, 4, 8)
+    assert list(period.calls_of(2)) == [5, 6, 7, 8]
+
+
+def test_an_evaluation_before_the_training_is_not_its_step():
+    _, (period, _) = periods_of("i" + "e" * 50 + "tttt")
+    assert (period.name, period.first) == ("t", 51)
+
+
+def test_an_evaluation_is_the_step_of_a_program_that_does_nothing_else():
+    periods, first = periods_of("ieeee")
+    assert first is None
+    assert (periods.best().name, periods.best().count) == ("e", 4)
+
+
+def test_training_with_an_evaluation_now_and_then_is_the_training():
+    periods, (period, _) = periods_of("i" + "ttteet" * 4)
+    assert (period.name, period.length) == ("t", 1)
+    assert periods.best().whole
+
+
+def test_calls_that_never_repeat_are_no_step():
+    periods, first = periods_of("itei")
+    assert first is None
+    assert periods.best() is None
+
+
+@given(st.text("gute", min_size=1, max_size=6), st.integers(2, 5), st.text("gute", max_size=5))
+def test_a_period_is_a_stretch_that_equals_the_one_before_it(unit, times, before):
+    text = before + unit * times
+    periods, _ = periods_of(text)
+    assert periods.found
+    for period in periods.found.values():
+        for number in range(1, period.count):
+            one, other = period.calls_of(number), period.calls_of(number + 1)
+            assert [text[n] for n in one] == [text[n] for n in other]
