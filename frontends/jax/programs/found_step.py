@@ -100,12 +100,14 @@ def _recording(
     arguments: dict[Origin, Any] = {}
     as_argument: dict[Origin, Origin] = {}
 
-    def own(origin: Origin | None, aval: Any = None) -> Origin | None:
-        """Where an array comes from, as the step has it."""
-        if origin is None:
-            return None
-        if origin.program in numbers:
-            return Origin(origin.program - numbers.start, origin.number)
+    def own(origin: Origin) -> Origin:
+        """Where an array of the step's own programs comes from, as the step has it."""
+        return Origin(origin.program - numbers.start, origin.number)
+
+    def given(origin: Origin | None, aval: Any) -> Origin | None:
+        """Where an operand comes from, as the step has it."""
+        if origin is None or origin.program in numbers:
+            return None if origin is None else own(origin)
         if origin not in arguments:
             abstract: Any = jax.ShapeDtypeStruct
             found = places.committed(origin)
@@ -119,7 +121,7 @@ def _recording(
         step.append(
             replace(
                 call,
-                operands=tuple(replace(o, origin=own(o.origin, o.aval)) for o in call.operands),
+                operands=tuple(replace(o, origin=given(o.origin, o.aval)) for o in call.operands),
                 compiled_for=tuple(
                     places.committed(item) if isinstance(item, Origin) else item
                     for item in call.compiled_for

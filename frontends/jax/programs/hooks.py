@@ -26,7 +26,7 @@ _WORKLOAD = "workload"
 _RUNNING: list[Running] = []
 
 
-def prepare(request: ProgramRequest) -> None:
+def prepare(request: ProgramRequest, rank: int) -> None:
     """No accelerator of this machine is waited for."""
     no_accelerators()
 
