@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from flint.graph.work import Unit
 from flint.launching.capturing import capture
 from flint.launching.program import Cluster, Program, ProgramRequest
 from tests.frontends.jax.programs.really_run import instructions, partitioned
-from tests.support.shared import quick
 
 PROGRAMS = Path(__file__).parents[3] / "programs" / "jax"
 
@@ -36,10 +36,28 @@ def modules(workload):
     return [(workload.input["function"], program.module[0])]
 
 
-@pytest.mark.parametrize("name", quick(list(STEPS), "optax_loop"))
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", STEPS)
 def test_the_step_is_the_module_that_a_run_compiles(name, tmp_path):
     captured = modules(capture(request(name)))
     assert [function for function, _ in captured] == STEPS[name]
     run = partitioned(PROGRAMS / f"{name}.py", tmp_path)
     for function, module in captured:
         assert instructions(module) == instructions(run[function]), function
+
+
+def test_a_program_of_four_processes_is_captured_as_it_computes_and_communicates():
+    """Rows per device: 64 / 8.  Products, each of 8 x 128 x 512: two forward, and backward the
+    gradients of both matrices and of what is between them.  Gradients are averaged in float32.
+    """
+    workload = capture(request("mapped_processes", "--coordinator", "nobody:1234", per_node=2))
+    assert workload.mesh.axes == ("replica",)
+    [program] = workload.programs
+    nodes = [node for graph, _ in program.graph.walk() for node in graph]
+    products = [i.flops for n in nodes for i in n.work.items if i.unit is Unit.MATMUL]
+    assert products == [2 * 8 * 128 * 512] * 5
+    sent = [node.communication for node in nodes if node.communication is not None]
+    assert {item.kind for item in sent} == {"all_reduce"}
+    assert sum(sum(item.operand_bytes) for item in sent) == 2 * 128 * 512 * 4 + 4
+    assert {item.role for item in program.inputs} >= {"parameter"}
+    assert sum(item.donated >= 0 for item in program.inputs) == 2
