@@ -27,9 +27,9 @@ from flint.frontends.jax.programs.periods import Period
 from flint.frontends.jax.programs.placing import Places
 from flint.frontends.jax.programs.watching import Watcher
 from flint.frontends.jax.targets.table import table
+from flint.host.child_errors import leave
 from flint.host.readable import counted, human_bytes
 from flint.host.stages import stage
-from flint.host.tasks import leave_error
 from flint.launching.hooks import found
 from flint.launching.outside import noted
 from flint.launching.program import Cluster, ProgramRequest, SeenStep
@@ -86,7 +86,7 @@ class Running:
             )  # fmt: skip
             workload.save_programs(self._output)
         except BaseException as error:
-            leave_error(error, self._folder)
+            leave(error, self._folder, "the capture")
             raise SystemExit(1) from error
         found(self._folder, _FRAMEWORK, self._steps())
 
