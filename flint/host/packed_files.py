@@ -11,6 +11,7 @@ bounded by a number of bytes and by its ratio to what is packed.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import io
@@ -69,7 +70,7 @@ def read_once(path: Path, limit: int, advice: str = "") -> Content:
     have = 0
     try:
         with path.open("rb", buffering=0) as file:
-            size = _plain_size(file.fileno())
+            size = _plain_size(file, path)
             # One byte more than there should be: the file may grow.
             while size <= limit and have <= limit:
                 part = file.read(min(max(size + 1 - have, _PIECE), limit + 1 - have))
@@ -84,13 +85,17 @@ def read_once(path: Path, limit: int, advice: str = "") -> Content:
 
 def read_bytes(path: Path, limit: int) -> bytes:
     """A file's content, unpacked if it is gzip (raises as ``pieces``)."""
-    size = path.stat().st_size if path.is_file() else 0
     # One piece is not copied when it is joined.
-    return b"".join(pieces(path, limit, max(_PIECE, min(size, limit + 1))))
+    return b"".join(pieces(path, limit, whole=True))
 
 
-def pieces(path: Path, limit: int, piece_bytes: int | None = None) -> Iterator[bytes]:
+def pieces(path: Path, limit: int, *, whole: bool = False) -> Iterator[bytes]:
     """A file's content piece by piece, unpacked if it is gzip.
+
+    Args:
+        path: of the file.
+        limit: bytes beyond which it is refused.
+        whole: a plain file is one piece.
 
     Raises:
         FlintError: it cannot be read, is damaged, has more bytes than the limit, or becomes so much
@@ -98,13 +103,15 @@ def pieces(path: Path, limit: int, piece_bytes: int | None = None) -> Iterator[b
     """
     try:
         with path.open("rb") as file:
+            size = _plain_size(file, path)
             if file.peek(2)[:2] == _GZIP_MAGIC:
                 yield from _unpacked_pieces(file, str(path), limit)
                 return
-            size = 0
-            while piece := file.read(piece_bytes or _PIECE):
-                size += len(piece)
-                _check_size(str(path), size, limit)
+            _check_size(str(path), size, limit)
+            read = 0
+            while piece := file.read(max(_PIECE, size - read) if whole else _PIECE):
+                read += len(piece)
+                _check_size(str(path), read, limit)
                 yield piece
     except OSError as error:
         raise FlintError(f"{path}: cannot be read ({error.strerror or error})") from error
@@ -149,7 +156,35 @@ def _check_size(name: str, size: int, limit: int, how: str = "") -> None:
         raise FlintError(f"{name}: larger than {limit:,} bytes{how}")
 
 
-def _plain_size(descriptor: int) -> int:
-    """Bytes of a plain file; 0 of what is none."""
-    state = os.fstat(descriptor)
-    return state.st_size if stat.S_ISREG(state.st_mode) else 0
+def _plain_size(file: IO[bytes] | io.FileIO, path: Path) -> int:
+    """Bytes of a plain file that has just been opened; 0 of what is none.
+
+    Raises:
+        FlintError: nearly all of it is holes.
+    """
+    state = os.fstat(file.fileno())
+    if not stat.S_ISREG(state.st_mode):
+        return 0
+    if state.st_size > _HARMLESS:
+        there = _bytes_there(file.fileno(), state.st_size)
+        if there * _MAX_RATIO < state.st_size:
+            raise FlintError(
+                f"{path}: refused: a sparse file, {state.st_size:,} bytes of which {there:,} are "
+                "on the disk"
+            )
+    return state.st_size
+
+
+def _bytes_there(descriptor: int, size: int) -> int:
+    """Bytes of a file that are no holes, counted until they are enough for its size."""
+    there = end = 0
+    try:
+        while end < size and there * _MAX_RATIO < size:
+            begin = os.lseek(descriptor, end, os.SEEK_DATA)
+            end = os.lseek(descriptor, begin, os.SEEK_HOLE)
+            there += end - begin
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # no more data; else a system that does not tell
+            there = size
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return there

@@ -28,6 +28,7 @@ from flint.stablehlo.read.records import Module, is_sharded
 from flint.stablehlo.recorded.fused_order import issued
 from flint.stablehlo.recorded.scheduled import issued_as_scheduled
 from flint.stablehlo.sources.borrowed_sources import with_borrowed_sources
+from flint.stablehlo.walk.opened import check_opened
 from flint.stablehlo.walk.scope import Scope
 from flint.stablehlo.walk.shard_ends import with_shards_at_ends
 from flint.stablehlo.walk.state import WalkState
@@ -110,6 +111,7 @@ def _graph(state: WalkState) -> WorkloadGraph:
     for argument in main.args:
         scope.values[argument] = scope.builder.input(module.value_type[argument])
     try:
+        check_opened(state, main)
         state.block(scope, main)
     except RecursionError:
         raise FlintError("the module nests calls or regions too deeply") from None

@@ -6,6 +6,9 @@ import pytest
 
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.reader import read_hlo
+from flint.hlo.text import proto_of_text
+from flint.stablehlo.packed.packing import packed, unpacked
+from flint.stablehlo.walker import walk
 
 F32 = pb.ShapeProto(element_type=11, dimensions=[4])
 
@@ -56,6 +59,25 @@ def calls(data):
     finally:
         sys.setprofile(None)
     return count
+
+
+def nested(levels, line):
+    """HLO text in which each computation applies the next one twice."""
+    text = [f"c{levels} {{\n x = f32[] parameter(0)\n ROOT n = f32[] negate(x)\n}}"]
+    for n in reversed(range(levels)):
+        twice = f" a = f32[] {line('x', n + 1)}\n ROOT b = f32[] {line('a', n + 1)}"
+        text.append(f"c{n} {{\n x = f32[] parameter(0)\n{twice}\n}}")
+    entry = f"ENTRY e {{\n x = f32[] parameter(0)\n ROOT a = f32[] {line('x', 0)}\n}}"
+    return "\n".join(["HloModule m", *text, entry]).encode()
+
+
+def test_regions_that_ops_share_are_looked_at_once():
+    """2**60 applications of one computation, if each were followed."""
+    text = nested(60, lambda x, n: f"map({x}), dimensions={{}}, to_apply=c{n}")
+    module = read_hlo(proto_of_text(text))
+    assert len(list(module.blocks())) == 62
+    again = unpacked(packed(module))
+    assert walk(again).ops == 1
 
 
 @pytest.mark.parametrize("build", [chain, wide_tuple])

@@ -36,10 +36,34 @@ def test_a_sparse_file_is_refused_without_reading_it(tmp_path):
     with (tmp_path / "f").open("wb") as file:
         file.truncate(1 << 40)
     tracemalloc.start()
-    with pytest.raises(FlintError, match="larger than 1,048,576 bytes"):
-        read_once(tmp_path / "f", MIB)
+    for read in (read_once, read_bytes):
+        with pytest.raises(
+            FlintError, match=r"sparse file, 1,\S+ bytes of which 0 are on the disk"
+        ):
+            read(tmp_path / "f", 1 << 50)
+        with pytest.raises(FlintError):
+            read(tmp_path / "f", MIB)
     assert tracemalloc.get_traced_memory()[1] < MIB
     tracemalloc.stop()
+
+
+def test_a_file_with_some_holes_is_read(tmp_path):
+    with (tmp_path / "f").open("wb") as file:
+        file.write(b"x" * MIB)
+        file.seek(70 * MIB)
+        file.write(b"y")
+    assert len(read_bytes(tmp_path / "f", 1 << 40)) == 70 * MIB + 1
+
+
+def test_a_file_takes_the_memory_of_what_is_there(tmp_path):
+    """Not that of the most that is allowed."""
+    (tmp_path / "plain").write_bytes(os.urandom(MIB))
+    (tmp_path / "packed").write_bytes(gzip.compress(os.urandom(MIB)))
+    for name in ("plain", "packed"):
+        tracemalloc.start()
+        assert len(read_bytes(tmp_path / name, 1 << 31)) == MIB
+        assert tracemalloc.get_traced_memory()[1] < 3 * MIB
+        tracemalloc.stop()
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="a device of Unix")

@@ -108,6 +108,45 @@ def test_nodes_do_not_grow_with_iterations_or_ranks() -> None:
     assert len(sizes) == 1
 
 
+def doubling(levels: int) -> str:
+    """A module in which each function calls the next one twice."""
+    kind = "(tensor<i32>) -> tensor<i32>"
+    functions = "".join(
+        f"""
+      func.func private @f{n}(%x: tensor<i32>) -> tensor<i32> {{
+        %a = call @f{n + 1}(%x) : {kind}
+        %b = call @f{n + 1}(%a) : {kind}
+        return %b : tensor<i32>
+      }}"""
+        for n in range(levels)
+    )
+    return f"""module {{
+      func.func public @main(%x: tensor<i32>) -> tensor<i32> {{
+        %a = call @f0(%x) : {kind}
+        return %a : tensor<i32>
+      }}{functions}
+      func.func private @f{levels}(%x: tensor<i32>) -> tensor<i32> {{
+        %a = stablehlo.negate %x : tensor<i32>
+        return %a : tensor<i32>
+      }}
+    }}"""
+
+
+def test_calls_that_double_are_counted_before_they_are_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """2**60 ops in 1 KB of text; ten levels are 1 call, 2 + 4 + ... + 1024 calls, 1024 ops."""
+    monkeypatch.setattr(state.WalkState, "block", None)
+    with pytest.raises(FlintError, match=f"open into more than {2**23} ops"):
+        walk(read_mlir(doubling(60).encode()))
+    monkeypatch.undo()
+    monkeypatch.setattr(state, "MAX_OPS", 1 + 2046 + 1024)
+    assert walk(read_mlir(doubling(10).encode())).ops == 3071
+    monkeypatch.setattr(state, "MAX_OPS", 3070)
+    with pytest.raises(FlintError, match="open into more than 3070 ops"):
+        walk(read_mlir(doubling(10).encode()))
+
+
 def test_opening_too_many_ops_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "MAX_OPS", 100)
     text, _ = modules.text(1)

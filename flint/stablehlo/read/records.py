@@ -49,7 +49,7 @@ What only an HLO proto has:
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -212,13 +212,21 @@ class Module:
         return self.types[self.value_type[value]]
 
     def blocks(self) -> Iterator[Block]:
-        """All blocks: those of functions, and those inside ops."""
-        blocks = list(self.functions.values())
-        while blocks:
-            block = blocks.pop()
-            yield block
-            for op in block.ops:
-                blocks.extend(op.regions)
+        """All blocks once: those of functions, and those inside ops, which may share them."""
+        return blocks_within(self.functions.values())
+
+
+def blocks_within(blocks: Iterable[Block]) -> Iterator[Block]:
+    """Blocks and those inside their ops, each once."""
+    pending, seen = list(blocks), set[int]()
+    while pending:
+        block = pending.pop()
+        if id(block) in seen:
+            continue
+        seen.add(id(block))
+        yield block
+        for op in block.ops:
+            pending.extend(op.regions)
 
 
 def is_sharded(text: str) -> bool:

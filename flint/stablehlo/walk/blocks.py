@@ -10,7 +10,7 @@ from flint.errors import FlintError
 from flint.graph.graph import EdgeKind, NodeKind
 from flint.graph.work import Role
 from flint.stablehlo.collectives.communications import kind_of
-from flint.stablehlo.read.records import Block, Op
+from flint.stablehlo.read.records import Block, Op, blocks_within
 from flint.stablehlo.walk.scope import Scope
 from flint.stablehlo.walk.state import WalkState
 
@@ -57,15 +57,12 @@ def free_values(blocks: tuple[Block, ...]) -> set[int]:
     """Values from outside that the ops of ``blocks`` use."""
     used: set[int] = set()
     made: set[int] = set()
-    pending = list(blocks)
-    while pending:
-        block = pending.pop()
+    for block in blocks_within(blocks):
         made.update(block.args)
         used.update(block.yields)
         for op in block.ops:
             made.update(op.results)
             used.update(op.operands)
-            pending.extend(op.regions)
     return used - made
 
 

@@ -1,0 +1,63 @@
+"""How many ops a module opens into, before any is opened.
+
+The idea: calls, loops and branches are walked in place, each time that they are met, so that a
+module of a hundred ops may stand for more than any machine holds.  What a block opens into is
+counted once: its ops, and what those open into.
+
+    check_opened(state, module.functions["main"])
+"""
+
+from __future__ import annotations
+
+from flint.errors import FlintError
+from flint.stablehlo.read.records import Block, Op
+from flint.stablehlo.walk import state as walk_state
+from flint.stablehlo.walk.blocks import communicates
+from flint.stablehlo.walk.state import WalkState
+
+#: Ops whose regions are walked.
+_OPENED = frozenset({
+    "async_start", "case", "if", "sdy.manual_computation", "sdy.named_computation", "while",
+})  # fmt: skip
+
+
+def check_opened(state: WalkState, entry: Block) -> None:
+    """Refuse a module of more ops, calls opened, than a walk goes through.
+
+    Args:
+        state: of the walk that comes.
+        entry: where it begins.
+
+    Raises:
+        FlintError: more than ``MAX_OPS``.
+    """
+    known: dict[int, int] = {}
+
+    def ops_of(block: Block) -> int:
+        found = known.get(id(block))
+        if found is None:
+            known[id(block)] = 0  # a function that calls itself is refused by the walk
+            inside = [
+                ops_of(part)
+                for op in block.ops
+                if op.regions or op.attrs is not None
+                for part in _parts(state, op)
+            ]
+            found = known[id(block)] = len(block.ops) + sum(inside)
+        return found
+
+    if ops_of(entry) > walk_state.MAX_OPS:
+        raise FlintError(f"calls and branches open into more than {walk_state.MAX_OPS} ops")
+
+
+def _parts(state: WalkState, op: Op) -> tuple[Block, ...]:
+    """The blocks that are walked in place of an op."""
+    if op.name in _OPENED:
+        return op.regions
+    if op.name == "call":
+        return (state.module.functions[op.attr("callee")],)
+    if op.name == "composite":
+        decomposition = state.module.functions[op.attr("decomposition")]
+        if state.options.fuse or communicates(state, decomposition):
+            return (decomposition,)
+    return ()
