@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +23,7 @@ from numpy.typing import NDArray
 
 from flint.errors import FlintError
 from flint.mesh.groups import StridedGroups, canonical
+from flint.mesh.mesh import MAX_AXES, MAX_RANKS
 
 MAX_CONFIGURATION_BYTES: Final = 1 << 29
 """A group table of a million ranks with hundreds of memberships each stays below."""
@@ -139,10 +142,7 @@ def group_id(text: str) -> int | None:
 
 def read_npus_count(path: Path) -> tuple[int, ...]:
     """`npus_count` of a network YAML.  Raises FlintError if it is absent or no list of integers."""
-    try:
-        content = yaml.safe_load(read_text(path, MAX_NETWORK_BYTES))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise FlintError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
+    content = _yaml(path, read_text(path, MAX_NETWORK_BYTES))
     counts = content.get("npus_count") if isinstance(content, dict) else None
     if (
         not isinstance(counts, list)
@@ -150,4 +150,25 @@ def read_npus_count(path: Path) -> tuple[int, ...]:
         or not all(type(count) is int and 1 <= count <= 1 << 31 for count in counts)
     ):
         raise FlintError(f"{path}: has no `npus_count: [n, ...]` of positive integers")
+    if problem := too_large(counts):
+        raise FlintError(f"{path}: {problem}")
     return tuple(counts)
+
+
+def too_large(npus_count: Sequence[int]) -> str:
+    """What is too much about a network's extents; empty if nothing is."""
+    if len(npus_count) > MAX_AXES:
+        return f"npus_count has {len(npus_count):,} dims; at most {MAX_AXES} are read"
+    if math.prod(npus_count) > MAX_RANKS:
+        return f"npus_count has more than {MAX_RANKS:,} ranks"
+    return ""
+
+
+def _yaml(path: Path, text: str) -> object:
+    with suppress(ValueError, RecursionError):
+        return json.loads(text)  # which YAML contains: our own files, a hundred times as fast
+    try:
+        content: object = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise FlintError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
+    return content

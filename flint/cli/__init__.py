@@ -161,6 +161,10 @@ def _run(arguments: list[str], debug: bool) -> int:
         _run(["--help"], debug)
         return UsageError.exit_status
     try:
+        os.getcwd()
+    except OSError:
+        return _say("the current folder has been removed: change to one that exists", 1, debug)
+    try:
         refuse_namesake()
         named = _commands_for(arguments[0])
         if named and arguments[0] not in _WITHOUT_NUMPY:

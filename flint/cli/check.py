@@ -75,4 +75,5 @@ def _dims(text: str) -> tuple[int, ...]:
     try:
         return parse_mesh(text).shape
     except UsageError:
-        raise UsageError(f"--npus-count {text!r}: expected sizes such as 8,64") from None
+        shown = text if len(text) < 60 else f"{text[:60]}..."
+        raise UsageError(f"--npus-count {shown!r}: expected sizes such as 8,64") from None

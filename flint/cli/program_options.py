@@ -10,6 +10,7 @@ each of its fields as an option of the command line, with the help and the defau
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import wraps
@@ -147,6 +148,6 @@ def _lookahead(text: str) -> int | None:
     """
     if text == "inf":
         return None
-    if text.isdigit():
+    if re.fullmatch("[0-9]{1,18}", text):
         return int(text)
     raise UsageError(f"--loop-lookahead {text!r}: expected a number of iterations or inf")

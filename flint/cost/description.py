@@ -18,6 +18,8 @@ from flint.errors import UsageError
 _MOST: Final = 10**9
 #: No description is longer, in bytes.
 _MAX_BYTES: Final = 1 << 20
+#: Dots in a line of one, at most.
+_MAX_DOTS = 1000
 
 
 class Unfit(Exception):
@@ -44,7 +46,11 @@ def read_table(path: Path) -> dict[str, Any]:
             content = file.read(_MAX_BYTES + 1)
         if len(content) > _MAX_BYTES:
             raise UsageError(f"{path}: too large for a system description")
-        return tomllib.loads(content.decode("utf-8"))
+        text = content.decode("utf-8")
+        # Time and memory for a key of n parts grow with n^2.
+        if max((line.count(".") for line in text.splitlines()), default=0) > _MAX_DOTS:
+            raise UsageError(f"{path}: a line with more than {_MAX_DOTS} dots is no description")
+        return tomllib.loads(text)
     except FileNotFoundError:
         raise
     except (OSError, UnicodeDecodeError) as error:

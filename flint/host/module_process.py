@@ -30,7 +30,7 @@ from flint.errors import FlintError
 from flint.host import spare_process
 from flint.host.child_processes import Limits, death, resident_bytes
 from flint.host.requests import REASON, is_through, send
-from flint.host.temporary import make_temporary_folder
+from flint.host.temporary import full, make_temporary_folder, no_temporary_files
 
 #: Seconds between looks at a child: the first, and the longest.
 _FIRST_LOOK, _LONGEST_LOOK = 0.001, 0.02
@@ -169,6 +169,8 @@ class ModuleProcess:
 
     def failure(self) -> FlintError:
         """The error for a request without a result."""
+        if (error := full(self.folder)) is not None:
+            return FlintError(no_temporary_files(error))
         return FlintError(f"{self.what} failed{self.subject}: {self.reason()}")
 
     def reason(self) -> str:

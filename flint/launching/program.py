@@ -168,7 +168,7 @@ def step_choice(text: str | None) -> StepChoice:
     if text is None:
         return StepChoice()
     name, _, number = text.rpartition(":")
-    if not number.isdigit():
+    if not (number.isascii() and number.isdigit()):
         return StepChoice(name=text)
     if int(number) < 1:
         raise UsageError(f"--step {text}: steps are counted from 1")

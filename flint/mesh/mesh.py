@@ -17,6 +17,8 @@ from flint.errors import UsageError
 
 #: Beyond this, rank numbers no longer fit the int32 fields of execution traces.
 MAX_RANKS = 2**31 - 1
+#: More axes than so many ranks can have, but for those of one device.
+MAX_AXES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class Mesh:
     def __post_init__(self) -> None:
         if not self.shape or any(size < 1 for size in self.shape):
             raise UsageError(f"a mesh needs axes of at least 1 device, got {self.shape}")
+        if len(self.shape) > MAX_AXES:
+            raise UsageError(f"a mesh with {len(self.shape):,} axes; at most {MAX_AXES} are taken")
         if not self.axes:
             object.__setattr__(self, "axes", tuple(f"axis_{i}" for i in range(len(self.shape))))
         if len(self.axes) != len(self.shape):

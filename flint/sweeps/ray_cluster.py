@@ -172,7 +172,7 @@ def _connect(ray: Any, address: str, jobs: int | None) -> None:
 def _check_address(address: str) -> None:
     """Refuse an address where no server answers: Ray itself would try for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon or not port.isdigit():
+    if not colon or not (port.isascii() and port.isdigit()):
         return
     try:
         socket.create_connection((host, int(port)), _CONNECT).close()

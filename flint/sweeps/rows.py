@@ -17,18 +17,14 @@ from typing import Any
 
 from flint.host.writing import replacing_in
 from flint.sweeps.description import NO_PASS, Sweep
-from flint.sweeps.running import Outcome
+from flint.sweeps.running import FIGURES, Outcome
 
 Row = dict[str, Any]
 
-_FIGURES = (
-    "step_seconds", "compute_seconds", "communication_seconds", "exposed_communication_seconds",
-    "idle_seconds", "peak_memory_bytes", "memory_bytes", "fits", "flops", "model_flops", "mfu",
-)  # fmt: skip
 #: Less of each is better.
 OBJECTIVES = ("step_seconds", "peak_memory_bytes", "device_seconds")
 COLUMNS = (
-    "step", "mesh", "axes", "ranks", "system", "pass", *_FIGURES, "device_seconds", "pareto",
+    "step", "mesh", "axes", "ranks", "system", "pass", *FIGURES, "device_seconds", "pareto",
     "workload", "notes", "error",
 )  # fmt: skip
 
@@ -60,7 +56,7 @@ def _row(outcome: Outcome) -> Row:
         "error": outcome.reason,
     }
     if result is not None:
-        row |= {name: result[name] for name in _FIGURES}
+        row |= {name: result[name] for name in FIGURES}
         row["device_seconds"] = result["step_seconds"] * point.mesh.size
         row["pareto"] = False
         row["workload"] = str(point.workload)

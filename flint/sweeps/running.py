@@ -9,6 +9,7 @@ again.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -25,6 +26,11 @@ from flint.sweeps.points import Point, points
 from flint.sweeps.processes import Processes
 from flint.workload.folder import DOCUMENT
 
+#: What a simulation's result says of a point; none is negative.
+FIGURES = (
+    "step_seconds", "compute_seconds", "communication_seconds", "exposed_communication_seconds",
+    "idle_seconds", "peak_memory_bytes", "memory_bytes", "fits", "flops", "model_flops", "mfu",
+)  # fmt: skip
 #: Marks the folder of a sweep.
 MARK = "sweep.json"
 
@@ -238,7 +244,16 @@ def _stored(path: Path) -> dict[str, Any] | None:
         document = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return None
-    return document if isinstance(document, dict) and "step_seconds" in document else None
+    return document if isinstance(document, dict) and _is_result(document) else None
+
+
+def _is_result(document: dict[str, Any]) -> bool:
+    """Whether a simulation can have said this: what has been edited is simulated again."""
+    figures = [document.get(name, -1) for name in FIGURES]
+    return document.get("step_seconds") is not None and all(
+        value is None or (isinstance(value, int | float) and 0 <= value < math.inf)
+        for value in figures
+    )
 
 
 def _simulate(sweep: Sweep, point: Point, place: Place) -> dict[str, Any]:

@@ -160,6 +160,17 @@ def cpu_op(view: View, facts: Facts) -> Iterator[Hits]:
     )
 
 
+@FILE_RULES.rule("no-cpu-op", WARNING)
+def no_cpu_op(view: View, facts: Facts) -> Iterator[Hits]:
+    """`is_cpu_op` is there on a COLL: older consumers take one without it for true and throw."""
+    rows = view.rows(NodeType.COLL)
+    yield from _hits(
+        view,
+        rows[view.trace.field["is_cpu_op"][rows] == 0],
+        "COLL without is_cpu_op: older consumers take it for true and throw; write false",
+    )
+
+
 @FILE_RULES.rule("host-compute", WARNING)
 def host_compute(view: View, facts: Facts) -> Iterator[Hits]:
     """A COMP with `is_cpu_op` runs on the host's slot, beside the device's compute."""

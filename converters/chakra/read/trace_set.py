@@ -29,6 +29,7 @@ from flint.converters.chakra.network import (
     read_group_table,
     read_json_object,
     read_npus_count,
+    too_large,
 )
 from flint.converters.chakra.read.reader import TraceReader
 from flint.converters.chakra.read.trace import Trace
@@ -159,6 +160,8 @@ def _network(home: Path, npus_count: tuple[int, ...] | None) -> Network | None:
     if npus_count is not None:
         if not npus_count or min(npus_count) < 1:
             raise UsageError(f"npus_count {list(npus_count)}: extents must be positive integers")
+        if problem := too_large(npus_count):
+            raise UsageError(problem)
         return Network(tuple(npus_count))
     file = _first_file(home, "astra-sim/network.yml", "network.yml")
     return None if file is None else Network(read_npus_count(file))

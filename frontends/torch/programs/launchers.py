@@ -90,4 +90,4 @@ def _parsed(launcher: str, parse: Callable[[], Any]) -> Any:
 
 def _number(text: Any) -> int | None:
     """A whole number of at least 1; None for "auto", "gpu" and what is not given."""
-    return int(text) if str(text).isdigit() and int(text) > 0 else None
+    return int(text) if str(text).isdecimal() and int(text) > 0 else None

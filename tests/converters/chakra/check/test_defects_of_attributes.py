@@ -120,3 +120,13 @@ def test_zero_num_ops_is_warned_about_and_refused_with_the_roofline():
     assert warnings(both(nodes)) == {"comp-cost"} and both(nodes).ok
     report = check_traces(in_memory([nodes, nodes], system={"roofline-enabled": 1}))
     assert errors(report) == {"roofline-cost"}
+
+
+def test_a_collective_without_is_cpu_op_is_a_warning(tmp_path):
+    """Today's feeder takes 0 for it, older ones took 1 and threw."""
+    silent = coll(0)
+    kept = [item for item in silent.attr if item.name != "is_cpu_op"]
+    del silent.attr[:]
+    silent.attr.extend(kept)
+    report = run(tmp_path / "w", [[silent], [silent]], npus=[2])
+    assert report.ok and report.counts == {"no-cpu-op": 2}
