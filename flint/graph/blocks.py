@@ -7,14 +7,24 @@ the surrounding graph gives it; how often a loop runs changes nothing of that.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.errors import FlintError
 from flint.graph.distinct import distinct
 from flint.graph.graph import EdgeKind, Ints, NodeKind, WorkloadGraph
 from flint.mesh.ragged import row_of_entry
+
+#: More edges than this are refused: each takes some hundred bytes while they are sorted.
+MAX_EDGES: Final = 1 << 25
+
+
+def shown(count: int) -> str:
+    """A count in full, or its power of ten where that is too long to read."""
+    return f"{count:,}" if count < 10**21 else f"more than 10^{len(str(count)) - 1}"
 
 
 class UnrolledBlock(NamedTuple):
@@ -57,9 +67,30 @@ class Edges:
 
     def __init__(self) -> None:
         self.pieces: list[tuple[Ints, Ints, NDArray[np.int8]]] = []
+        self.count = 0
+
+    def expect(self, count: int) -> None:
+        """Refuse, before anything is made, that many edges more.
+
+        Raises:
+            FlintError: too many.
+        """
+        if self.count + count > MAX_EDGES:
+            raise FlintError(
+                f"with loops unrolled the program has {shown(self.count + count)} dependencies, "
+                f"and at most {MAX_EDGES:,} can be looked at one by one: take a coarser "
+                "granularity or a smaller trip count"
+            )
 
     def add(self, consumer: Ints, producer: Ints, kind: NDArray[np.int8] | int) -> None:
-        """Add edges; the three broadcast against each other."""
+        """Add edges; the three broadcast against each other.
+
+        Raises:
+            FlintError: too many.
+        """
+        shape = np.broadcast_shapes(consumer.shape, producer.shape)
+        self.expect(math.prod(shape))
+        self.count += math.prod(shape)
         consumer, producer = np.broadcast_arrays(consumer, producer)
         kinds = np.broadcast_to(np.asarray(kind, np.int8), consumer.shape)
         self.pieces.append((consumer.reshape(-1), producer.reshape(-1), kinds.reshape(-1)))
@@ -127,6 +158,18 @@ def carried_values(outputs: Ints, carried: int, times: int, size: int) -> Ints:
                 result[index, 1:] = result[int(passed[index]), :-1]
                 open_values.discard(index)
     return result
+
+
+def passed_on(outputs: Ints, carried: int, times: int) -> Ints:
+    """Each carried value after the last iteration of a body without slots, shape [carried]."""
+    passed = -1 - outputs[:carried]
+    step = np.arange(max(int(passed.max(initial=-1)) + 1, carried), dtype=np.int64)
+    step[:carried] = passed
+    found = np.arange(carried, dtype=np.int64)
+    while times:  # by doubling: ``step`` is so many iterations at once
+        found = step[found] if times & 1 else found
+        step, times = step[step], times >> 1
+    return -1 - found
 
 
 def add_order(

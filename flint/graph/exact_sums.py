@@ -11,8 +11,9 @@ integers.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from flint.graph.graph import Ints
+Ints = NDArray[np.int64]
 
 _HALF = 32
 _LOW = (1 << _HALF) - 1

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from flint.graph import exact_sums
 from flint.graph.communication import Communication
 from flint.graph.kinds import EdgeKind, NodeKind, Source
 from flint.graph.tensor_types import DTYPES, TensorType
@@ -105,7 +106,7 @@ class Node:
         own = self.work.flops
         if self.loop is not None:
             own += sum(
-                times * int(graph.flops_by_node().sum())
+                times * exact_sums.total(graph.flops_by_node())
                 for graph, times in self.loop.body.walk(self.loop.trip_count)
             )
         return own

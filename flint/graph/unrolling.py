@@ -27,7 +27,9 @@ from flint.graph.blocks import (
     add_order,
     carried_values,
     is_plain,
+    passed_on,
     shifted,
+    shown,
 )
 from flint.graph.distinct import distinct
 from flint.graph.graph import EdgeKind, Ints, Loop, NodeKind, WorkloadGraph
@@ -35,8 +37,8 @@ from flint.mesh.ragged import row_of_entry
 
 Lookahead = int | None | Literal["own"]
 
-#: Beyond this many instances the columns no longer fit a laptop's memory.
-MAX_INSTANCES: Final = 1 << 27
+#: More instances of a program are refused: with what is made of it for traces each takes 1.5 KB.
+MAX_INSTANCES: Final = 1 << 22
 
 #: What a communication is to a loop's sequencing (see ``unroll``).
 ABSENT: Final = 0
@@ -121,6 +123,7 @@ def unroll(
         presence = np.full(len(graph.tables.communications), CHAINED, np.int8)
     if chains is None:
         chains = np.zeros(len(presence), np.int64)
+    check_size(graph)
     builder = _Builder(lookahead, presence, chains)
     block = builder.block(graph)
     start = np.array([0, *np.cumsum([len(g) for g in builder.graphs])], np.int64)
@@ -146,9 +149,40 @@ def unroll(
 
 
 def instances_of(graph: WorkloadGraph) -> int:
-    """How many instances ``unroll`` would make."""
+    """How many instances ``unroll`` would make, however many."""
     count = int(np.count_nonzero(is_plain(graph)))
     return count + sum(loop.trip_count * instances_of(loop.body) for loop in graph.loops)
+
+
+def check_size(graph: WorkloadGraph) -> None:
+    """Refuse, before anything is made, a program of too many instances.
+
+    Raises:
+        FlintError: how many, and of which loop.
+    """
+    instances = instances_of(graph)
+    if instances <= MAX_INSTANCES:
+        return
+    text = f"with loops unrolled the program has {shown(instances)} nodes"
+    loop, where = _largest_loop(graph)
+    if loop is not None:
+        inside = instances_of(loop.body)
+        text += f" (a loop{where} runs {shown(loop.trip_count)} times over {shown(inside)})"
+    raise FlintError(
+        f"{text}, and at most {MAX_INSTANCES:,} can be looked at one by one: take a coarser "
+        "granularity or a smaller trip count; flint inspect and diff count without unrolling"
+    )
+
+
+def _largest_loop(graph: WorkloadGraph) -> tuple[Loop | None, str]:
+    """The outermost loop of most instances, and where it is from."""
+    nodes = np.flatnonzero(graph.kind == NodeKind.LOOP).tolist()
+    loops = [(graph.loops[int(graph.detail[node])], node) for node in nodes]
+    if not loops:
+        return None, ""
+    loop, node = max(loops, key=lambda item: item[0].trip_count * instances_of(item[0].body))
+    source = graph.tables.sources[int(graph.source[node])]
+    return loop, f" at {source.file}:{source.line}" if source.file else ""
 
 
 class _Builder:
@@ -171,14 +205,7 @@ class _Builder:
         bodies = {node: self.block(loop.body) for node, loop in loops.items()}
         sizes = plain.astype(np.int64)
         for node, body in bodies.items():
-            times = loops[node].trip_count
-            sizes[node] = len(body.template) * times
-            if max(1, len(body.template)) * times > MAX_INSTANCES or sizes.sum() > MAX_INSTANCES:
-                raise FlintError(
-                    f"unrolled, the program has more than {MAX_INSTANCES} nodes (a loop runs "
-                    f"{times} times over {len(body.template)} nodes): convert at a coarser "
-                    "granularity or with a smaller trip count"
-                )
+            sizes[node] = len(body.template) * loops[node].trip_count
         offset = np.cumsum(sizes) - sizes
         nodes = np.flatnonzero(plain)
         template = np.empty(int(sizes.sum()), np.int64)
@@ -210,9 +237,12 @@ class _Builder:
     def _repeat(self, body: UnrolledBlock, loop: Loop) -> UnrolledBlock:
         """All iterations of a loop as one block whose inputs are the node's operands."""
         times, size = loop.trip_count, len(body.template)
+        if not size:
+            return body._replace(outputs=passed_on(body.outputs, loop.carried, times))
+        edges = Edges()
+        edges.expect(times * (len(body.consumer) + loop.carried))
         steps = np.arange(times, dtype=np.int64)[:, None]
         carried = carried_values(body.outputs, loop.carried, times, size)
-        edges = Edges()
         inner = body.producer >= 0
         edges.add(
             body.consumer[inner] + steps * size,

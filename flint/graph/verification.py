@@ -18,6 +18,8 @@ from flint.graph.tensor_types import DTYPES
 from flint.graph.work import Role, Unit
 from flint.mesh.ragged import row_of_entry
 
+#: A step of so many iterations ends after the universe; sums over them still have a float.
+MOST_ITERATIONS = 10**100
 _BYTES = ("bytes_read", "bytes_written", "bytes_aliased")
 
 
@@ -179,6 +181,8 @@ def _loops(graph: WorkloadGraph, where: str) -> None:
             _fail(graph, where, node, f"carries {carried} of {body.inputs} inputs")
         if loop.trip_count < 0 or (loop.lookahead is not None and loop.lookahead < 0):
             _fail(graph, where, node, f"trip count {loop.trip_count}, lookahead {loop.lookahead}")
+        if loop.trip_count * _iterations(body) > MOST_ITERATIONS:
+            _fail(graph, where, node, "its loops run more than 10^100 times altogether")
         verify(body, f"{where}, body of node {node}")
         operands, results = _ports(graph, node)
         wanted = _bytes(body, np.arange(body.inputs))
@@ -190,6 +194,11 @@ def _loops(graph: WorkloadGraph, where: str) -> None:
         if yielded != wanted[:carried]:
             what = f"its body yields {yielded} bytes for {wanted[:carried]} carried"
             _fail(graph, where, node, what)
+
+
+def _iterations(graph: WorkloadGraph) -> int:
+    """How often the innermost body of a graph runs, at most; at least once."""
+    return max((loop.trip_count * _iterations(loop.body) for loop in graph.loops), default=1) or 1
 
 
 def _conditionals(graph: WorkloadGraph, where: str) -> None:

@@ -36,6 +36,8 @@ from flint.simulation.result import ClassRow, Figures, ProgramResult
 from flint.simulation.spans import overlap, parts, union
 from flint.workload.workload import Workload
 
+#: Sums below this have room in 64 bits, with a bit to spare for what is not repeated.
+_WORD = 2**62
 #: Classes of kernels that may hold matrix products.
 _MAY_MULTIPLY = {"matmul", "attention", "other"}
 
@@ -194,14 +196,15 @@ class _Spent:
         self.computes = (types == NodeType.COMP) & ~host
         self.talks = (types == NodeType.COLL) | (types == NodeType.SEND)
         self.ticks: NDArray[Any] = np.where(types == NodeType.RECV, 0, end - start)
-        self.times = np.ones(len(types), np.int64)
-        self.spent: NDArray[Any] = self.ticks.copy()
+        exact = _exact(repeated, len(types))
+        self.times: NDArray[Any] = np.ones(len(types), exact)
+        self.spent: NDArray[Any] = self.ticks.astype(exact)
         for item in repeated:
             self.times[(end > item.start) & (end <= item.end)] += item.times
             # Not ``ticks`` by ``times``: what crosses the begin of what happens again may have run
             # more slowly before it than it does each time again.
             within = np.clip(end, item.start, item.end) - np.clip(start, item.start, item.end)
-            self.spent += item.times * np.where(self.ticks > 0, within, 0)
+            self.spent += item.times * np.where(self.ticks > 0, within, 0).astype(exact)
         self.communication = int(self.spent[self.talks].sum())
         order = np.argsort(start[self.computes], kind="stable")
         begins, ends = start[self.computes][order], end[self.computes][order]
@@ -209,7 +212,7 @@ class _Spent:
             self.spent = self.spent.astype(np.float64)
             self.spent[self.computes] = parts(start[self.computes], end[self.computes])
             begins, ends = union(begins, ends)
-        self.compute = round(float(self.spent[self.computes].sum()))
+        self.compute = round(self.spent[self.computes].sum())
         before = np.concatenate([[0], np.cumsum(ends - begins)])
 
         def computed_until(time: Ints) -> Ints:
@@ -228,7 +231,8 @@ class _Spent:
 
         self.exposed: NDArray[Any] = uncovered(0, int(end.max(initial=0)))
         for item in repeated:
-            self.exposed = self.exposed + item.times * uncovered(item.start, item.end)
+            again = uncovered(item.start, item.end).astype(exact)
+            self.exposed = self.exposed + item.times * again
         self.exposed_ticks = int(self.exposed.sum())
         if overlap(start[self.talks], end[self.talks]):
             self._share(start, end)
@@ -280,15 +284,24 @@ class _Spent:
             np.where(talks, 0.0, flops[template]) * self.times,
             np.where(talks, np.where(self.talks, sent[detail], 0.0), moved[template]) * self.times,
         ]
-        sums = [np.bincount(number, weights=column, minlength=len(numbers)) for column in columns]
+        sums = [
+            np.bincount(number, weights=column.astype(np.float64), minlength=len(numbers))
+            for column in columns
+        ]
         return {name: np.array([s[i] for s in sums]) for name, i in numbers.items()}
 
 
-def _work(info: ActorInfo, executed: Ints, system: System) -> tuple[int, int, float]:
+def _exact(repeated: list[Repeat], nodes: int) -> Any:
+    """The type that holds sums over nodes exactly: Python's integers beyond 64 bits."""
+    most = sum(item.times * (item.end - item.start + 1) for item in repeated)
+    return np.int64 if most * nodes < _WORD else object
+
+
+def _work(info: ActorInfo, executed: NDArray[Any], system: System) -> tuple[int, int, float]:
     """FLOPs, model FLOPs and the seconds that these would take at the peaks, of one rank."""
     unrolled = info.unrolled
     computes = info.emission.type == NodeType.COMP
-    times = np.zeros(int(unrolled.start[-1]), np.int64)
+    times = np.zeros(int(unrolled.start[-1]), executed.dtype)
     np.add.at(times, unrolled.template[info.emission.instance[computes]], executed[computes])
     rates = rate_table(system.accelerator)
     flops = model = 0

@@ -17,8 +17,10 @@ from flint.cost.hardware import System
 from flint.cost.kernels import Estimator
 from flint.errors import FlintError, UsageError
 from flint.execution.chains import CommunicationOrder
+from flint.graph.blocks import shown
 from flint.graph.communication import UPPER_BOUND
 from flint.graph.graph import Ints, WorkloadGraph
+from flint.graph.unrolling import MAX_INSTANCES
 from flint.host.readable import counted
 from flint.passes.attention import attention_kernels
 from flint.passes.what_if import Chosen, parse_passes
@@ -217,6 +219,25 @@ def run_shortened(
         if not restless:
             return everyone, happened, [item for item in found if item is not None]
         keep |= restless
+        _check_whole(programs[0][0], cuts, restless)
+
+
+def _check_whole(graph: WorkloadGraph, cuts: Sequence[Cut], restless: set[int]) -> None:
+    """Refuse loops that must be simulated in full and are too long for that.
+
+    Raises:
+        FlintError: which, and how often it runs.
+    """
+    for cut in cuts:
+        iterations = cut.trips + cut.left_out
+        if cut.node in restless and iterations * cut.instances > MAX_INSTANCES:
+            source = graph[cut.node].source
+            where = f" at {source.file}:{source.line}" if source.file else ""
+            raise FlintError(
+                f"the loop{where} runs {iterations:,} times and comes to no steady state in its "
+                f"first {cut.trips}: all of its {shown(iterations * cut.instances)} nodes would "
+                f"have to be simulated, and {MAX_INSTANCES:,} can be; take a smaller trip count"
+            )
 
 
 def _check_work(workload: Workload, graphs: Sequence[WorkloadGraph]) -> None:

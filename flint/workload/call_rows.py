@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from flint.graph import exact_sums
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.passes.in_sequence import ends
 from flint.workload.programs import Program
@@ -59,7 +60,7 @@ def call_rows(program: Program) -> tuple[CallRow, ...]:
             talks = chosen[block.kind[chosen] == NodeKind.COMMUNICATION]
             table = block.tables.communications
             nodes += times * int((block.kind[chosen] < NodeKind.LOOP).sum())
-            flops += times * int(block.flops_by_node()[chosen].sum())
+            flops += times * exact_sums.total(block.flops_by_node()[chosen])
             communications += times * len(talks)
             operands += times * sum(table[item].bytes_in for item in block.detail[talks].tolist())
         first = int(graph.operand_ptr[end])
@@ -74,7 +75,7 @@ def call_rows(program: Program) -> tuple[CallRow, ...]:
                 flops=flops,
                 communications=communications,
                 operand_bytes=operands,
-                returned_bytes=int(graph.value_bytes[returned].sum()),
+                returned_bytes=exact_sums.total(graph.value_bytes[returned]),
                 donated_bytes=sum(i.type.bytes for i in call.inputs if i.donated >= 0),
                 reads=[f"{read.file}:{read.line}" for read in call.reads],
             )

@@ -74,7 +74,7 @@ def _totals(side: Summary) -> dict[str, ProgramTotals]:
     found: dict[str, ProgramTotals] = {}
     for program in side.programs:
         ranks = program.rank_count
-        rows = [
+        rows: list[tuple[str, int, float, int, int]] = [
             (row.name, row.nodes, row.flops, row.communications, row.operand_bytes)
             for row in program.calls
         ] or [

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flint.errors import FlintError, UsageError
+from flint.graph import exact_sums
 from flint.graph.building import GraphBuilder, with_tables
 from flint.graph.graph import Conditional, NodeKind, WorkloadGraph
 from flint.graph.scalars import Scalar, combine, constant
@@ -151,7 +152,7 @@ def _trial(state: WalkState, scope: Scope, block: Block) -> tuple[int, tuple[obj
 def _cost(graph: WorkloadGraph) -> int:
     """FLOPs, transcendentals and bytes of a graph, loops multiplied out, at its dearest rank."""
     flops = graph.flops_by_node() + graph.transcendentals_by_node()
-    cost = int(flops.sum() + (graph.bytes_read + graph.bytes_written).sum())
+    cost = sum(map(exact_sums.total, (flops, graph.bytes_read, graph.bytes_written)))
     cost += sum(loop.trip_count * _cost(loop.body) for loop in graph.loops)
     return cost + sum(max(map(_cost, item.branches)) for item in graph.conditionals)
 

@@ -29,6 +29,9 @@ from flint.stablehlo.walk.known import NOTHING, Known
 from flint.stablehlo.walk.scope import Scope
 from flint.stablehlo.walk.state import Handler, WalkState
 
+#: A counter of 64 bits cannot count so far.
+_LONGEST = 2**63
+
 
 def _while(state: WalkState, scope: Scope, op: Op) -> None:
     """A loop: one node with a body, its trip count proved, stated or given."""
@@ -134,9 +137,13 @@ def _from_outside(state: WalkState, op: Op, name: str, describe: Callable[[], st
         state.used_options.add(key)
         if given[key] < 0:
             raise UsageError(f"--trip-count {given[key]}: a trip count is 0 or more")
+        if given[key] >= _LONGEST:
+            raise UsageError(f"--trip-count {given[key]}: a counter has at most 64 bits")
         return always(given[key], "given")
     stated = op.attr("trip_count")
     if stated is not None:
+        if not 0 <= int(stated) < _LONGEST:
+            raise FlintError(f"{describe()}: its module states {stated} iterations")
         return always(int(stated), "stated")
     raise FlintError(
         f"the trip count of {describe()} depends on data, or on a value that ranks and counters "

@@ -123,7 +123,7 @@ class _Unroller:
                 if not len(op):
                     continue
                 inside = len(within)
-                if len(op) * times > MAX_OPS:
+                if max(len(op), inside) * times > MAX_OPS:
                     raise FlintError(
                         f"one rank runs more than {MAX_OPS:,} ops: too many to compare"
                     )

@@ -112,7 +112,11 @@ def test_a_backward_edge_is_refused_by_name():
 
 
 def test_a_runaway_trip_count_is_refused_before_anything_is_allocated():
-    graph = _loop_then_sink(lambda body, args: (args[0],), 1, MAX_INSTANCES + 1)
+    graph = _loop_then_sink(
+        lambda body, args: body.compute("add", Role.ELEMENTWISE, (args[0],), (TYPE,), WORK),
+        1,
+        MAX_INSTANCES + 1,
+    )
     with pytest.raises(FlintError, match="smaller trip count"):
         unroll(graph)
 
