@@ -35,6 +35,8 @@ from flint.passes.in_sequence import Origin
 
 #: Where JAX's own jitted functions stand, which are ops to a user.
 _JAX = os.path.dirname(jax.__file__) + os.sep
+#: But for the function around what a user maps over devices.
+_OF_PMAP = f"{os.sep}pmap.py:"
 OF_CONSTANTS = (
     "ops on constants outside of the step's jitted functions: computed in the capture and left "
     "out; in a run each is a small program"
@@ -112,7 +114,7 @@ def is_jitted(source: str) -> bool:
     Args:
         source: "function at file:line" as JAX writes it; "" for an op.
     """
-    return bool(source) and f" at {_JAX}" not in source
+    return bool(source) and (f" at {_JAX}" not in source or _OF_PMAP in source)
 
 
 class Recorder:
@@ -200,6 +202,9 @@ class Recorder:
         return None
 
     def keeps(self, source: str) -> bool:
+        return False
+
+    def spans(self, program: Any) -> bool:
         return False
 
     def put(self, value: Any, sharding: Any) -> Any:

@@ -75,6 +75,9 @@ class Host(Protocol):
     def keeps(self, source: str) -> bool:
         """Whether a jitted function is recorded even where it has been run for real."""
 
+    def spans(self, program: Any) -> bool:
+        """Whether a closed jaxpr is not run for real because of the devices that it is over."""
+
     def put(self, value: Any, sharding: Any) -> Any:
         """A real array is put on devices; the array there, None where JAX shall do it."""
 
@@ -323,6 +326,11 @@ def is_stated(sharding: Any) -> bool:
 def aval_of(value: Any) -> Any:
     """JAX's type of an array, abstract or real, or of a number."""
     return _core.shaped_abstractify(value)
+
+
+def aval_on(aval: Any, shape: Sequence[int], sharding: Any) -> Any:
+    """JAX's type of an array of another shape on devices: where axes are explicit it says how."""
+    return _core.update_aval_with_sharding(aval.update(shape=tuple(shape), sharding=None), sharding)
 
 
 def kept_operands(lowered: Any) -> tuple[int, tuple[int, ...]]:

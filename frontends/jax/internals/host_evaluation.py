@@ -93,7 +93,7 @@ def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
         if _apart.on:
             return call(*args, **params)[0]
         given = _valued(host, args)
-        large = _bytes(params["jaxpr"]) > _MOST_BYTES
+        large = _bytes(params["jaxpr"]) > _MOST_BYTES or host.spans(params["jaxpr"])
         if not (has_host_array(given) or _is_placed(params) or large):
             alone = {**params, "ctx_mesh": empty_abstract_mesh}
             found = _evaluated(lambda: call(*given, **alone)[0])

@@ -23,8 +23,14 @@ from flint.capturing.user_frames import short_path
 from flint.frontends.jax.host.calls import Called
 from flint.frontends.jax.host.recording import Recorder, is_jitted
 from flint.frontends.jax.host.values import UnknownIntegerError
-from flint.frontends.jax.internals.host_arrays import HostArray, aval_of, is_stated, size_of
-from flint.frontends.jax.internals.jaxprs import forwarded, is_over_devices
+from flint.frontends.jax.internals.host_arrays import (
+    HostArray,
+    aval_of,
+    aval_on,
+    is_stated,
+    size_of,
+)
+from flint.frontends.jax.internals.jaxprs import forwarded, is_over_devices, meshes
 from flint.frontends.jax.programs.known_values import KnownResults
 from flint.frontends.jax.programs.periods import Made, Period, Periods
 from flint.launching.program import StepChoice
@@ -143,6 +149,9 @@ class Watcher:
     def keeps(self, source: str) -> bool:
         return is_jitted(source)
 
+    def spans(self, program: Any) -> bool:
+        return any(mesh.size > 1 for mesh in meshes(program))
+
     def put(self, value: Any, sharding: Any) -> Any:
         if isinstance(value, HostArray):
             return value if value.known_sharding == sharding or sharding is None else None
@@ -156,14 +165,12 @@ class Watcher:
             sharding: where it lies.
             shape: of the whole array; None: the value's.
         """
-        aval = aval_of(value)
-        if shape is not None:
-            aval = aval.update(shape=tuple(shape))
+        aval = aval_on(aval_of(value), np.shape(value) if shape is None else shape, sharding)
         with self._lock:
             origin = Origin(-1, len(self._there))
             self._there[origin] = len(self.recorder.calls)
         self.places[origin] = sharding
-        if aval.shape == np.shape(value) and size_of(aval) <= _KEPT_BYTES:
+        if tuple(aval.shape) == np.shape(value) and size_of(aval) <= _KEPT_BYTES:
             self._values[origin] = value
         return HostArray(self, origin, aval, sharding)
 

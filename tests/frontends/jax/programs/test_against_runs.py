@@ -19,6 +19,10 @@ STEPS = {
     "linen_state": ["train_step"],
     "nnx_model": ["train_step"],
     "mapped_processes": ["update"],
+    "equinox_loop": ["make_step"],
+    "explicit_axes": ["step"],
+    "decode_loop": ["decode"],
+    "mapped_devices": ["_fun"],
     "compiled_ahead": ["gradients", "gradients", "gradients", "apply"],
 }
 
