@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from flint.frontends.jax.internals import multihost
+from flint.frontends.jax.programs.checkpoints import keep_out
 from flint.frontends.jax.programs.watching import Watcher
 from flint.launching.program import ProgramRequest
 
@@ -35,6 +36,7 @@ def put(watcher: Watcher, request: ProgramRequest) -> None:
 
     multihost.replace_array_makers(from_callback, from_single)
     multihost.replace_processes(request.cluster.hosts, from_process)
+    keep_out(watcher, "checkpoints" in request.allow)
 
 
 def _typed(part: Any, dtype: Any) -> Any:

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from flint.capturing.user_frames import short_path
@@ -161,16 +162,18 @@ class Watcher:
         """An array on several devices, made of the host's data.
 
         Args:
-            value: a part of it, or all.
+            value: a part of it, or all; or the type of all, where nobody knows the value.
             sharding: where it lies.
             shape: of the whole array; None: the value's.
         """
-        aval = aval_on(aval_of(value), np.shape(value) if shape is None else shape, sharding)
+        own = tuple(getattr(value, "shape", ()))
+        aval = aval_on(aval_of(value), own if shape is None else shape, sharding)
         with self._lock:
             origin = Origin(-1, len(self._there))
             self._there[origin] = len(self.recorder.calls)
         self.places[origin] = sharding
-        if tuple(aval.shape) == np.shape(value) and size_of(aval) <= _KEPT_BYTES:
+        known = tuple(aval.shape) == own and not isinstance(value, jax.ShapeDtypeStruct)
+        if known and size_of(aval) <= _KEPT_BYTES:
             self._values[origin] = value
         return HostArray(self, origin, aval, sharding)
 

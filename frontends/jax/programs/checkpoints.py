@@ -1,0 +1,115 @@
+"""Checkpoints of Orbax and flax: not written, and restored as arrays without values.
+
+The idea: a checkpoint of a cluster's state is neither here to be read nor worth being written.
+What a program restores is what it says that it wants: types and shardings.  Where there is no
+checkpoint, the library itself says so.
+
+    keep_out(watcher, allowed=False)        # from then on, whenever orbax is imported
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from flint.capturing.user_frames import running_line, short_path
+from flint.frontends.jax.programs.watching import Watcher
+from flint.host.imports import watch_imports
+from flint.launching.outside import noted
+
+#: Classes of ``orbax.checkpoint`` that save and restore.
+_CLASSES = ("CheckpointManager", "Checkpointer", "AsyncCheckpointer", "StandardCheckpointer")
+
+
+def keep_out(watcher: Watcher, allowed: bool) -> None:
+    """Replace what writes and reads checkpoints, as soon as it is imported.
+
+    Args:
+        watcher: makes arrays.
+        allowed: checkpoints are written for real.
+    """
+    calls = {"orbax.checkpoint": functools.partial(_keep_orbax_out, watcher, allowed)}
+    if not allowed:
+        calls["flax.training.checkpoints"] = _keep_flax_out
+    watch_imports(calls)
+
+
+def _keep_orbax_out(watcher: Watcher, allowed: bool) -> None:
+    orbax: Any = sys.modules["orbax.checkpoint"]
+    for name in _CLASSES:
+        kind = getattr(orbax, name, None)
+        if kind is None:
+            continue
+        if "save" in vars(kind) and not allowed:
+            kind.save = _not_saved
+        if "restore" in vars(kind):
+            kind.restore = _restoring(watcher, kind.restore)
+
+
+def _keep_flax_out() -> None:
+    module: Any = sys.modules["flax.training.checkpoints"]
+    for name in ("save_checkpoint", "save_checkpoint_multiprocess"):
+        setattr(module, name, lambda *_args, **_known: _not_saved(None))
+
+
+def _not_saved(_self: Any, *_args: Any, **_known: Any) -> bool:
+    file, line = running_line()
+    noted[
+        f"a checkpoint at {short_path(file)}:{line} is not written (--allow checkpoints writes it)"
+    ] += 1
+    return True
+
+
+def _restoring(watcher: Watcher, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def restore(self: Any, *args: Any, **known: Any) -> Any:
+        target = _target(args, known)
+        if target is None or not _is_there(self, args, known):
+            return original(self, *args, **known)
+        file, line = running_line()
+        noted[f"a checkpoint at {short_path(file)}:{line} is restored without its values"] += 1
+        return _like(watcher, target)
+
+    return restore
+
+
+def _target(args: tuple[Any, ...], known: dict[str, Any]) -> Any:
+    """What is to be restored, as the caller says; None where nobody does."""
+    for item in (known.get("args"), known.get("item"), known.get("items"), known.get("target")):
+        if item is not None:
+            return item
+    return args[1] if len(args) > 1 else None
+
+
+def _is_there(self: Any, args: tuple[Any, ...], known: dict[str, Any]) -> bool:
+    if hasattr(self, "all_steps"):
+        step = known.get("step", args[0] if args else None)
+        steps = self.all_steps()
+        return bool(steps) if step is None else step in steps
+    return os.path.exists(known.get("directory", args[0] if args else ""))
+
+
+def _like(watcher: Watcher, target: Any) -> Any:
+    """A tree of arrays of the types and on the devices that a target names."""
+    parts = getattr(target, "items", None)
+    if callable(parts) and type(target).__name__ == "Composite":
+        return type(target)(**{name: _like(watcher, part) for name, part in parts()})
+    if type(target).__module__.startswith("orbax"):
+        target = target.item
+    return jax.tree.map(lambda leaf: _placed(watcher, leaf), target)
+
+
+def _placed(watcher: Watcher, leaf: Any) -> Any:
+    if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
+        return leaf
+    sharding = getattr(leaf, "sharding", None)
+    if sharding is None:
+        return np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape)
+    abstract: Any = jax.ShapeDtypeStruct
+    return watcher.place(abstract(leaf.shape, leaf.dtype), sharding)
