@@ -34,7 +34,8 @@ def keep_out(watcher: Watcher, allowed: bool) -> None:
         watcher: makes arrays.
         allowed: checkpoints are written for real.
     """
-    calls = {"orbax.checkpoint": functools.partial(_keep_orbax_out, watcher, allowed)}
+    calls: dict[str, Callable[[], None]] = {}
+    calls["orbax.checkpoint"] = functools.partial(_keep_orbax_out, watcher, allowed)
     if not allowed:
         calls["flax.training.checkpoints"] = _keep_flax_out
     watch_imports(calls)
