@@ -126,6 +126,23 @@ def test_cost_does_not_grow_with_iterations():
     assert abs(few - many) <= 6 * 6  # at most a multiple of the periods more
 
 
+@pytest.mark.parametrize("trips", [10**9, 10**18])
+def test_figures_of_endless_loops_are_exactly_linear(trips):
+    """What the steady state adds per layer, times the layers, whatever 64 bits can hold."""
+    mesh = Mesh((8, 8), ("data", "model"))
+    few, more, all_ = (
+        workload_of(training(mesh, count, 0), mesh=mesh).simulate("dgx-h100", granularity="op")
+        for count in (1000, 1006, trips)
+    )
+    for name in ("step_seconds", "compute_seconds", "exposed_communication_seconds", "flops"):
+        a, b, found = (getattr(result.figures, name) for result in (few, more, all_))
+        slope = (b - a) / 6
+        assert found == pytest.approx(a + (trips - 1000) * slope, rel=1e-6), name
+    assert all_.figures.flops == few.figures.flops // 4001 * (4 * trips + 1)
+    counts = sum(row.count for row in all_.programs[0].classes)
+    assert counts == pytest.approx(6 * trips + 1)
+
+
 def test_values_that_swap_are_not_shortened():
     tables = TableBuilder()
     body = GraphBuilder(tables)
