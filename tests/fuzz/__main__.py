@@ -28,6 +28,8 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
     parser.add_argument("--found", type=Path, default=Path("build/fuzz"), help="folder for defects")
     given = parser.parse_args()
+    if unknown := set(given.readers) - set(READERS):
+        parser.error(f"no reader is called {', '.join(sorted(unknown))}")
     counts: dict[str, Counter[Outcome]] = {name: Counter() for name in given.readers or READERS}
     end = given.first + given.inputs
     tasks = [

@@ -24,11 +24,13 @@ class Reader:
         seeds: real inputs: files, or folders of which one file is damaged.
         mutation: how a file is damaged; in folders, by the ending of its name.
         read: reads a path as the commands do.
+        own_process: whether Flint runs it in a process that may die of what it reads.
     """
 
     seeds: tuple[Path, ...]
     mutation: mutate.Mutation | None
     read: Callable[[Path], object]
+    own_process: bool = False
 
 
 #: How the files of a folder are damaged.
@@ -52,6 +54,18 @@ def _program(path: Path) -> None:
     from flint.capturing.converting import convert
 
     convert(path)
+
+
+def _parsed(path: Path) -> None:
+    from flint.frontends.saved.parsing import parse
+
+    parse(path.read_bytes(), str(path))
+
+
+def _unpacked(path: Path) -> None:
+    from flint.stablehlo.packed.packing import unpacked
+
+    unpacked(path.read_bytes(), str(path))
 
 
 def _folder(path: Path) -> None:
@@ -84,6 +98,11 @@ def _found(*patterns: str) -> tuple[Path, ...]:
     return tuple(sorted((path for pattern in patterns for path in DATA.glob(pattern)), key=_size))
 
 
+def _made(pattern: str) -> tuple[Path, ...]:
+    """Forms of the test data that only fuzzing needs."""
+    return tuple(sorted((Path(__file__).parent / "seeds").glob(pattern), key=_size))
+
+
 def _size(path: Path) -> int:
     return path.stat().st_size
 
@@ -111,7 +130,13 @@ READERS: dict[str, Reader] = {
     "hlo-optimized": Reader(
         _found("optimized/gpu_[cdlr]*.hlo.pb.gz")[:4], mutate.gzipped(mutate.protobuf), _program
     ),
-    "mlir-bytecode": Reader(_found("stablehlo/*_8x8.mlirbc"), mutate.any_bytes, _program),
+    "mlir": Reader(_found("stablehlo/*_8x8.mlirbc"), mutate.any_bytes, _program),
+    "mlir-parser": Reader(
+        _found("stablehlo/*_8x8.mlirbc"), mutate.any_bytes, _parsed, own_process=True
+    ),
+    "mlir-text-parser": Reader(_made("*.mlir"), mutate.text, _parsed, own_process=True),
+    "hlo-text-parser": Reader(_made("*.hlo"), mutate.text, _parsed, own_process=True),
+    "records": Reader(_made("*.records"), mutate.any_bytes, _unpacked),
     "system": Reader(tuple(sorted(_SYSTEMS.glob("systems/*.toml"))), mutate.text, _system),
 }
 

@@ -123,10 +123,11 @@ def _in_child(name: str, todo: list[int], folder: Path, keep: Path | None) -> It
         outcome = (
             Outcome("too slow", "") if ended == signal.SIGPROF else Outcome("death", ended.name)
         )
-        if keep is not None:
-            keep_smallest(
-                keep, name, outcome, Path(os.fsdecode(current[:].rstrip(b"\0"))).read_bytes()
-            )
+        place = Path(os.fsdecode(current[:].rstrip(b"\0")))
+        if READERS[name].own_process:
+            outcome = Outcome("refused", f"its process ended: {' '.join(outcome)}")
+        elif keep is not None:
+            keep_smallest(keep, name, outcome, place.read_bytes())
         yield outcome
     elif status:
         raise RuntimeError(f"the harness failed at {name}, input {todo[0]}")
@@ -140,6 +141,8 @@ def _work(
     limit = _address_space() + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if reader.own_process:  # what a library prints before it ends the process
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     seen: set[Outcome] = set()
     grown: tuple[bytes, ...] = ()
     for number in todo:
