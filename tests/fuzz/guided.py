@@ -18,7 +18,7 @@ from random import Random
 import atheris
 
 with atheris.instrument_imports(include=["flint"]):
-    for module in ("capturing.converting", "observed.reading", "post_execution.converting"):
+    for module in ("capturing.saved_files", "observed.reading", "post_execution.converting"):
         import_module(f"flint.{module}")
 
 from tests.fuzz.readers import READERS

@@ -51,9 +51,15 @@ def _trace(path: Path) -> None:
 
 
 def _program(path: Path) -> None:
-    from flint.capturing.converting import convert
+    from flint.capturing.saved_files import convert
 
     convert(path)
+
+
+def _program_here(path: Path) -> None:
+    from flint.capturing.saved_files import convert
+
+    convert(path, trusted=True)
 
 
 def _parsed(path: Path) -> None:
@@ -126,9 +132,11 @@ READERS: dict[str, Reader] = {
     "chakra": Reader(_found("folders/*/et/*.et"), mutate.delimited, _observed),
     "chakra-check": Reader(_FOLDERS, None, _checked),
     "workload": Reader(_FOLDERS, None, _folder),
-    "hlo-proto": Reader(_found("hlo/*/*.hlo.pb"), mutate.protobuf, _program),
+    "hlo-proto": Reader(_found("hlo/*/*.hlo.pb"), mutate.protobuf, _program_here),
     "hlo-optimized": Reader(
-        _found("optimized/gpu_[cdlr]*.hlo.pb.gz")[:4], mutate.gzipped(mutate.protobuf), _program
+        _found("optimized/gpu_[cdlr]*.hlo.pb.gz")[:4],
+        mutate.gzipped(mutate.protobuf),
+        _program_here,
     ),
     "mlir": Reader(_found("stablehlo/*_8x8.mlirbc"), mutate.any_bytes, _program),
     "mlir-parser": Reader(
