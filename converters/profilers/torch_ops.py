@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from flint.cost.aten_work import work_of
 from flint.graph.tensor_types import DTYPE_BITS
 from flint.observed.classes import RECURRENT_LIBRARY, OpClass, aten_class, base_name, c10d_class
 from flint.observed.columns import Gemm, OpFacts, Tensor
@@ -106,13 +107,27 @@ def functional_reduction(name: str, values: object) -> str:
     return next((_REDUCTIONS[item.lower()] for item in texts if item.lower() in _REDUCTIONS), "")
 
 
-def op_facts(name: str, arguments: list[list[Tensor]] | None, group: Any = None) -> OpFacts:
+#: Operations per element of ops of a class that have no formula of their own.
+_OTHERWISE = {
+    OpClass.ELEMENTWISE: (1, 0),
+    OpClass.REDUCTION: (1, 0),
+    OpClass.COPY: (0, 0),
+}
+
+
+def op_facts(
+    name: str,
+    arguments: list[list[Tensor]] | None,
+    group: Any = None,
+    values: Sequence[Any] = (),
+) -> OpFacts:
     """What is known of an op that is no NCCL record.
 
     Args:
         name: as the profiler says, with its namespace.
         arguments: of ``tensors_of``; None where the trace has no shapes.
         group: ranks of a collective, where they are known.
+        values: numbers and lists of such of each argument, as far as the trace has them.
     """
     namespace = name.partition("::")[0]
     if namespace in ("c10d", "_c10d_functional", "c10d_functional"):
@@ -125,7 +140,10 @@ def op_facts(name: str, arguments: list[list[Tensor]] | None, group: Any = None)
     types = [item for _, item in operands]
     real = [item for item in types if item.startswith(("f", "bf"))]  # and no offsets of groups
     dtype = (real or types or [""])[-1]
-    return OpFacts(kind, name, operands, dtype=dtype, gemms=gemms)
+    work = None
+    if gemms is None and kind != OpClass.FREE:
+        work = work_of(base_name(name), arguments, values, _OTHERWISE.get(kind))
+    return OpFacts(kind, name, operands, dtype=dtype, gemms=gemms, work=work)
 
 
 #: c10d ops whose first argument is where the result goes; the others' is what is sent.  A

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from flint.errors import FlintError
 from flint.graph.distinct import distinct
 from flint.graph.graph import Phase, Source
+from flint.graph.work import WorkItem
 from flint.observed.classes import OpClass
 
 Ints = NDArray[np.int64]
@@ -62,6 +63,8 @@ class OpFacts:
         convolved: of a convolution of XLA's how many numbers it makes, and its FLOPs by XLA's cost
             analysis, so that windows that begin, step or spread otherwise are different; ()
             unknown.
+        work: its FLOPs by unit, where ``flint.cost.aten_work`` knows them; None elsewhere, and of
+            contractions.
     """
 
     kind: OpClass
@@ -79,6 +82,7 @@ class OpFacts:
     compared: str = ""
     reduction: str = ""
     convolved: tuple[int, ...] = ()
+    work: tuple[WorkItem, ...] | None = None
 
     @property
     def bytes(self) -> int:

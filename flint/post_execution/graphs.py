@@ -38,6 +38,8 @@ _BACKWARD = "autograd::engine::evaluate_function"
 _RETURNS = re.compile(r"^(void|int|bool) ")
 _PARAMETERS = re.compile(r"[<(]")
 _LONGEST = 60
+#: In the place of a fact: a kernel beside the longest one of its op.
+_COUNTED = -2
 #: Beyond this no size is believed: sums stay within 64 bits.
 _LARGEST = 1 << 50
 
@@ -122,8 +124,12 @@ def _rows(units: Units, exchange: Ints, data: Flows, tables: TableBuilder) -> In
         tables: is given the rows.
     """
     types = [tables.type(item) for item in data.types]
-    principal = np.where(_principal(units), units.fact, -1)
-    work = {fact: _products(units.facts[fact]) for fact in set(principal.tolist()) - {-1}}
+    work = {fact: _work(units.facts[fact]) for fact in set(units.fact.tolist())}
+    told = np.array([bool(work.get(fact)) for fact in range(len(units.facts))], bool)
+    # All that an op computes counts with the longest of its kernels.
+    others = np.where(told[units.fact] & (units.row >= 0), _COUNTED, -1)
+    principal = np.where(_principal(units), units.fact, others)
+    work[_COUNTED] = (WorkItem(Unit.VECTOR, "f32", 0),)
     columns = (principal, exchange, data.result, data.read, data.written, data.aliased)
     keys = list(zip(_labels(units), *(column.tolist() for column in columns), strict=True))
     rows: dict[tuple[str, int, int, int, int, int, int], int] = {}
@@ -188,8 +194,10 @@ def _principal(units: Units) -> NDArray[np.bool_]:
     return chosen
 
 
-def _products(fact: OpFacts) -> tuple[WorkItem, ...]:
-    """FLOPs of an op's products, as far as the trace tells."""
+def _work(fact: OpFacts) -> tuple[WorkItem, ...]:
+    """FLOPs of an op, as far as the trace tells."""
+    if fact.gemms is None:
+        return fact.work or ()
     return tuple(
         WorkItem(Unit.MATMUL, fact.dtype if fact.dtype in DTYPE_BITS else "f32", gemm_flops(g), g)
         for g in fact.gemms or ()

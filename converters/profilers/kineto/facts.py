@@ -9,6 +9,7 @@ follows, the type that gloo's annotation has.
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 from dataclasses import replace
@@ -25,10 +26,13 @@ from flint.converters.profilers.torch_ops import (
     ranks_of,
     tensors_of,
 )
-from flint.observed.classes import OpClass
+from flint.cost.aten_work import needs_values
+from flint.observed.classes import OpClass, base_name
 from flint.observed.columns import OpFacts, Tensor
 
 RECORD = "record_param_comms"
+#: More arguments than an op has.
+_MAX_VALUES = 64
 
 
 class Groups(NamedTuple):
@@ -58,7 +62,7 @@ def facts_of(name: str, args: dict[str, Any], groups: Groups) -> OpFacts:
         return op_facts(name, None)
     types = args.get("Input type")
     arguments = tensors_of(dims, types if isinstance(types, list) else [])
-    facts = op_facts(name, arguments)
+    facts = op_facts(name, arguments, values=_values(name, args.get("Concrete Inputs")))
     if facts.kind.collective:
         members = _members(name, facts.kind, arguments, args)
         group = _functional_group(args, groups.ranks)
@@ -75,6 +79,19 @@ def facts_of(name: str, args: dict[str, Any], groups: Groups) -> OpFacts:
 
 #: Records of no communication.
 _SILENT = frozenset({"", "init", "wait", "startcoalescing", "endcoalescing", "monitoredbarrier"})
+
+
+def _values(name: str, concrete: object) -> list[Any]:
+    """Numbers and lists that Kineto writes as Python's texts, where FLOPs depend on them."""
+    if not isinstance(concrete, list) or not needs_values(base_name(name)):
+        return []
+    found: list[Any] = []
+    for text in concrete[:_MAX_VALUES]:
+        try:
+            found.append(ast.literal_eval(text) if text else None)
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            found.append(None)
+    return found
 
 
 def _record(args: dict[str, Any], groups: Groups) -> OpFacts:

@@ -20,7 +20,8 @@ from flint.converters.profilers.torch_ops import (
     peer_in_group,
     tensors_of,
 )
-from flint.observed.classes import OpClass
+from flint.cost.aten_work import needs_values
+from flint.observed.classes import OpClass, base_name
 from flint.observed.columns import OpFacts
 
 #: The observer leaves out what is beyond 4096 tensors of a list (kMaxNumElements).
@@ -106,7 +107,9 @@ def facts_of(
             [item for item in values if isinstance(item, str)] if isinstance(values, list) else []
         )
         group = groups.get(texts[-1]) if texts else None
-    facts = op_facts(name, tensors_of(shapes, types), group)
+    values = inputs.get("values")
+    values = values if isinstance(values, list) and needs_values(base_name(name)) else []
+    facts = op_facts(name, tensors_of(shapes, types), group, values)
     if reduction := functional_reduction(name, inputs.get("values")):
         facts = replace(facts, reduction=reduction)
     if facts.kind.collective and len(facts.operands or ()) >= _CUT_AT:

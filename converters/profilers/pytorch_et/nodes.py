@@ -20,7 +20,9 @@ import msgspec
 from flint.converters.profilers.json_traces import JsonTrace
 from flint.converters.profilers.pytorch_et.facts import communicates, facts_of, groups_and_world
 from flint.converters.profilers.pytorch_et.links import AccessesBuilder, Plan, Side
+from flint.cost.aten_work import needs_values
 from flint.errors import FlintError
+from flint.observed.classes import base_name
 from flint.observed.columns import MAX_ROWS, OpFacts
 from flint.post_execution.storages import Access
 
@@ -154,6 +156,8 @@ def read_nodes(
             outputs.shapes, outputs.types, outputs.strides,
         )  # fmt: skip
         key = node.name, str(schema) if schema else "", b"\n".join(texts)
+        if needs_values(base_name(node.name)):
+            key = *key[:2], key[2] + _plain(inputs.values)
         shared = alike.get(key)
         if shared is None:
             shared = alike[key] = _alike(key[0], key[1], inputs, outputs, builder, facts)
@@ -192,9 +196,18 @@ def _alike(
     taken, given = _decoded(inputs), _decoded(outputs)
     number = -1
     if not communicates(name):
-        known = facts_of(name, {"shapes": taken.shapes, "types": taken.types}, {}, {})
+        given_in = {"values": inputs.values, "shapes": taken.shapes, "types": taken.types}
+        known = facts_of(name, given_in, {}, {})
         number = facts.setdefault(known, len(facts))
     return _Alike(name, number, builder.plan(name, schema, taken, given), (taken, given))
+
+
+def _plain(values: object) -> bytes:
+    """Arguments but for tensors, which have a number each."""
+    listed = values if isinstance(values, list) else []
+    return repr(
+        [item for item in listed if not (isinstance(item, list) and len(item) == 6)]
+    ).encode()
 
 
 def _count(number: object) -> int:

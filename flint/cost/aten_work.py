@@ -1,0 +1,333 @@
+"""FLOPs of PyTorch's ops by the shapes of their operands, as profilers record them.
+
+The idea: a table says for each op what its formula is and where its operands stand in its schema
+(aten/src/ATen/native/native_functions.yaml).  Products and convolutions are GEMMs; attention is two
+of them per pair of positions that see each other, five in its backward pass; everything else has a
+number of operations per element, which is the one that the op's lowering to StableHLO has
+(``tests/cost/test_aten_work.py`` compares them).
+
+A convolution counts every window position, padding too, which is what libraries compute; what is
+captured counts only positions inside of the input, as XLA does.
+
+    work_of("mm", [[((16, 32), "f32")], [((32, 8), "f32")]], [None, None])[0].flops     # 8192
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from math import prod
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from flint.cost.op_work import gemm_flops
+from flint.graph.tensor_types import DTYPE_BITS
+from flint.graph.work import Unit, WorkItem
+
+#: A tensor: shape and element type ("" unknown); an argument has one, several or none.
+Tensor: TypeAlias = tuple[tuple[int, ...], str]
+Arguments: TypeAlias = Sequence[Sequence[Tensor]]
+Items: TypeAlias = tuple[WorkItem, ...]
+Formula: TypeAlias = Callable[[Arguments, Sequence[Any]], Items | None]
+
+#: Beyond this no count is believed: sums stay within 64 bits.
+_LARGEST: Final = 1 << 60
+
+
+def work_of(
+    name: str,
+    arguments: Arguments,
+    values: Sequence[Any],
+    otherwise: tuple[int, int] | None = None,
+) -> Items | None:
+    """FLOPs of an op; None where its shapes and values do not tell.
+
+    Args:
+        name: without namespace and overload.
+        arguments: tensors of each argument.
+        values: numbers, truth values and lists of such of each argument, None for others.
+        otherwise: operations and function evaluations per element of an op without a formula.
+    """
+    formula = FORMULAS.get(name) or _by_pattern(name)
+    try:
+        found = formula(arguments, values) if formula is not None else None
+    except (IndexError, TypeError, ValueError, ZeroDivisionError):
+        return None  # shapes that do not fit the schema
+    if found is None and formula is None and otherwise is not None:
+        found = _per_element(*otherwise)(arguments, values)
+    if found is not None and any(not 0 <= item.flops < _LARGEST for item in found):
+        return None
+    return found
+
+
+def needs_values(name: str) -> bool:
+    """Whether an op's FLOPs depend on more than shapes: on strides, on a mask."""
+    return name in _CONVOLUTIONS or name in _BACKWARDS or name in _ATTENTIONS
+
+
+def _dtype(tensors: Sequence[Tensor]) -> str:
+    known = [dtype for _, dtype in tensors if dtype in DTYPE_BITS]
+    real = [dtype for dtype in known if dtype.startswith(("f", "bf"))]
+    return (real or known or ["f32"])[0]
+
+
+def _product(dims: tuple[int, int, int, int], dtype: str) -> WorkItem:
+    return WorkItem(Unit.MATMUL, dtype, gemm_flops(dims), dims)
+
+
+def _per_element(operations: int, functions: int, place: int | None = None) -> Formula:
+    """So many of each per element of an argument, of the largest operand without a place."""
+
+    def formula(arguments: Arguments, values: Sequence[Any]) -> Items | None:
+        tensors = [tensor for argument in arguments for tensor in argument]
+        if not tensors or (place is not None and not arguments[place]):
+            return None
+        if place is None:
+            count = max(prod(shape) for shape, _ in tensors)
+            count = max(count, *(sum(prod(shape) for shape, _ in some) for some in arguments))
+        else:
+            count = sum(prod(shape) for shape, _ in arguments[place])
+        dtype = _dtype(tensors)
+        items = [WorkItem(Unit.VECTOR, dtype, operations * count)]
+        if functions:
+            items.append(WorkItem(Unit.TRANSCENDENTAL, dtype, functions * count))
+        return tuple(items)
+
+    return formula
+
+
+class _Window(NamedTuple):
+    """Where a convolution's arguments stand; -1 for none."""
+
+    input: int
+    weight: int
+    stride: int
+    padding: int
+    dilation: int
+    groups: int
+    transposed: int = -1
+
+
+#: ``input, weight, stride, padding, dilation, groups, transposed``.
+_CONVOLUTIONS: Final = {
+    "convolution": _Window(0, 1, 3, 4, 5, 8, 6),
+    "_convolution": _Window(0, 1, 3, 4, 5, 8, 6),
+    "conv1d": _Window(0, 1, 3, 4, 5, 6),
+    "conv2d": _Window(0, 1, 3, 4, 5, 6),
+    "conv3d": _Window(0, 1, 3, 4, 5, 6),
+    "cudnn_convolution": _Window(0, 1, 3, 2, 4, 5),
+    "cudnn_convolution_relu": _Window(0, 1, 3, 4, 5, 6),
+    "miopen_convolution": _Window(0, 1, 4, 3, 5, 6),
+    "mkldnn_convolution": _Window(0, 1, 4, 3, 5, 6),
+    "_slow_conv2d_forward": _Window(0, 1, 4, 5, -1, -1),
+    "slow_conv3d_forward": _Window(0, 1, 4, 5, -1, -1),
+    "_conv_depthwise2d": _Window(0, 1, 4, 5, 6, -1),
+}
+#: The same of the gradient's, which stands first.
+_BACKWARDS: Final = frozenset({"convolution_backward", "convolution_backward_overrideable"})
+
+
+def _each(values: Sequence[Any], place: int, rank: int, usual: int) -> list[int]:
+    value = values[place] if 0 <= place < len(values) else None
+    if value is None:
+        return [usual] * rank
+    numbers = [int(item) for item in value] if isinstance(value, list) else [int(value)]
+    return numbers * rank if len(numbers) == 1 else numbers
+
+
+def _convolution(window: _Window) -> Formula:
+    def formula(arguments: Arguments, values: Sequence[Any]) -> Items | None:
+        (data, dtype), (kernel, _) = arguments[window.input][0], arguments[window.weight][0]
+        rank = len(kernel) - 2
+        if len(data) == rank + 1:
+            data = (1, *data)
+        if rank < 1 or len(data) != rank + 2 or window.stride >= len(values):
+            return None
+        if values[window.stride] is None:
+            return None
+        if window.transposed >= 0 and values[window.transposed] is True:
+            pixels = prod(data[2:])  # each makes a window of the result
+            groups = data[1] // kernel[0] if kernel[0] else 1
+            dims = (groups, data[0] * pixels, kernel[1] * prod(kernel[2:]), kernel[0])
+            return (_product(dims, dtype or "f32"),)
+        strides = _each(values, window.stride, rank, 1)
+        paddings = _each(values, window.padding, rank, 0)
+        dilations = _each(values, window.dilation, rank, 1)
+        out = [
+            (size + 2 * pad - spread * (extent - 1) - 1) // step + 1
+            for size, extent, step, pad, spread in zip(
+                data[2:], kernel[2:], strides, paddings, dilations, strict=True
+            )
+        ]
+        groups = data[1] // kernel[1]
+        dims = (groups, data[0] * prod(out), kernel[0] // groups, prod(kernel[1:]))
+        return (_product(dims, dtype or "f32"),)
+
+    return formula
+
+
+def _convolution_backward(arguments: Arguments, values: Sequence[Any]) -> Items | None:
+    """By the gradient's shape; ``output_mask`` says whether input and weight need theirs."""
+    (grad, dtype), (data, _), (kernel, _) = (arguments[place][0] for place in range(3))
+    mask = values[10] if len(values) > 10 and isinstance(values[10], list) else [True, True]
+    transposed = len(values) > 7 and values[7] is True
+    pixels = (data if transposed else grad)[0] * prod((data if transposed else grad)[2:])
+    groups = (data[1] // kernel[0]) if transposed else (data[1] // kernel[1])
+    wide, narrow = prod(kernel[1:]), kernel[0] // (1 if transposed else groups)
+    of_input, of_weight = (groups, pixels, wide, narrow), (groups, narrow, wide, pixels)
+    wanted = zip((of_input, of_weight), mask, strict=False)
+    return tuple(_product(dims, dtype or "f32") for dims, needed in wanted if needed)
+
+
+class _Attention(NamedTuple):
+    """Where an attention's arguments stand, and how its tensors lie.
+
+    Attributes:
+        query: its place; key and value follow.
+        causal: the place of what says so.
+        heads_first: whether shapes are [batch, heads, positions, size], else heads after positions.
+        backward: whether it is the backward pass.
+        starts: the place of where the sequences of a ragged batch begin; -1 for none.
+    """
+
+    query: int
+    causal: int
+    heads_first: bool
+    backward: bool = False
+    starts: int = -1
+
+
+_ATTENTIONS: Final = {
+    "scaled_dot_product_attention": _Attention(0, 5, True),
+    "_scaled_dot_product_flash_attention": _Attention(0, 4, True),
+    "_scaled_dot_product_flash_attention_for_cpu": _Attention(0, 4, True),
+    "_scaled_dot_product_efficient_attention": _Attention(0, 6, True),
+    "_scaled_dot_product_cudnn_attention": _Attention(0, 6, True),
+    "_scaled_dot_product_flash_attention_backward": _Attention(1, 11, True, True),
+    "_scaled_dot_product_flash_attention_for_cpu_backward": _Attention(1, 7, True, True),
+    "_scaled_dot_product_efficient_attention_backward": _Attention(1, 11, True, True),
+    "_scaled_dot_product_cudnn_attention_backward": _Attention(1, 14, True, True),
+    "_cudnn_attention_forward": _Attention(0, 10, True),
+    "_flash_attention_forward": _Attention(0, 8, False, False, 3),
+    "_flash_attention_backward": _Attention(1, 11, False, True, 6),
+    "_efficient_attention_forward": _Attention(0, 9, False, False, 4),
+    "_efficient_attention_backward": _Attention(1, 14, False, True, 6),
+    "_flash_attn_forward": _Attention(0, 5, False),
+    "_flash_attn_backward": _Attention(1, 11, False, True),
+    "_flash_attn_varlen_forward": _Attention(0, 9, False, False, 3),
+    "_flash_attn_varlen_backward": _Attention(1, 15, False, True, 9),
+}
+#: Per score: scale, maximum, difference, sum, quotient and mask; and one exponential.
+_SCORE: Final = 6
+
+
+def _attention(layout: _Attention) -> Formula:
+    def formula(arguments: Arguments, values: Sequence[Any]) -> Items | None:
+        (q, dtype), (k, _), (v, _) = (arguments[layout.query + i][0] for i in range(3))
+        if len(q) == 3:  # ragged: as many tokens in each sequence
+            starts = arguments[layout.starts] if layout.starts >= 0 else ()
+            batch = starts[0][0][0] - 1 if starts else 0
+            if batch < 1:
+                return None
+            q, k, v = ((batch, -(-item[0] // batch), *item[1:]) for item in (q, k, v))
+        if len(q) != 4 or len(k) != 4 or len(v) != 4:
+            return None
+        batch, heads, rows, size = q if layout.heads_first else (q[0], q[2], q[1], q[3])
+        columns = k[2] if layout.heads_first else k[1]
+        said = values[layout.causal] if layout.causal < len(values) else False
+        pairs = rows * columns
+        if said is True or (type(said) is int and said > 0):
+            seen = min(rows, columns)
+            pairs = seen * (seen + 1) // 2 + max(0, rows - columns) * columns
+        scores, kind = batch * heads * pairs, dtype or "bf16"
+        inner = [(2 if layout.backward else 1, size), (1, v[3])]
+        if layout.backward:
+            inner = [(3, size), (2, v[3])]  # scores, and gradients of q and k; of v and scores
+        items = [
+            WorkItem(
+                Unit.MATMUL, kind, 2 * scores * extent,
+                (batch * heads, rows, columns, extent) if pairs == rows * columns else None,
+            )
+            for times, extent in inner
+            for _ in range(times)
+        ]  # fmt: skip
+        items.append(WorkItem(Unit.VECTOR, "f32", _SCORE * scores))
+        items.append(WorkItem(Unit.TRANSCENDENTAL, "f32", scores))
+        return tuple(items)
+
+    return formula
+
+
+def _matrices(arguments: Arguments, values: Sequence[Any]) -> Items | None:
+    """A product under a library's name: rows by a weight, which has outputs first or last."""
+    tensors = [tensor for argument in arguments for tensor in argument if len(tensor[0]) >= 2]
+    for (a, dtype), (b, _) in pairwise(tensors):
+        batch = prod(b[:-2])
+        if a[-1] in b[-2:] and (len(b) == 2 or a[:-2] == b[:-2]):
+            wide = b[-2] if b[-1] == a[-1] else b[-1]
+            rows = prod(a[:-1]) if len(b) == 2 else a[-2]
+            return (_product((batch, rows, wide, a[-1]), dtype or "bf16"),)
+    return None
+
+
+def _bag(arguments: Arguments, values: Sequence[Any]) -> Items | None:
+    """A sum of rows of a table, one per index."""
+    (table, dtype), (indices, _) = arguments[0][0], arguments[1][0]
+    return (WorkItem(Unit.VECTOR, dtype or "f32", prod(indices) * table[-1]),)
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_FUNCTIONS: Final = _names(
+    "exp exp2 expm1 log log1p log2 log10 sin cos tan tanh sigmoid erf erfinv sqrt rsqrt"
+)
+_ARITHMETIC: Final = _names(
+    "add sub mul div neg abs square reciprocal pow relu clamp where eq ne lt le gt ge maximum "
+    "minimum sum mean amax amin max min rsub fma bitwise and or not ceil floor round"
+)
+_TRITON: Final = re.compile(r"triton_(?:poi|red|per|for)_fused_(\w+?)_\d+$")
+_LIBRARY_PRODUCT: Final = re.compile(r"gemm(?!v)|scaled_mm|_mm$|fp8_linear|matmul|triton_tem_\w*mm")
+
+
+def _by_pattern(name: str) -> Formula | None:
+    """A fused kernel of Inductor's, by the ops that its name lists; a library's product."""
+    fused = _TRITON.fullmatch(name)
+    if fused is not None:
+        words = fused[1].split("_")
+        operations = sum(word in _ARITHMETIC for word in words)
+        return _per_element(operations, sum(word in _FUNCTIONS for word in words))
+    return _matrices if _LIBRARY_PRODUCT.search(name) else None
+
+
+#: Operations and function evaluations per element of the first argument (of a list, of all in it).
+PER_ELEMENT: Final[dict[str, tuple[int, int]]] = {
+    "native_layer_norm": (7, 0), "native_layer_norm_backward": (13, 0),
+    "native_batch_norm": (7, 0), "native_batch_norm_backward": (9, 0),
+    "cudnn_batch_norm": (7, 0), "cudnn_batch_norm_backward": (9, 0),
+    "miopen_batch_norm": (7, 0), "miopen_batch_norm_backward": (9, 0),
+    "_fused_rms_norm": (4, 0),
+    "_softmax": (4, 1), "_softmax_backward_data": (4, 0),
+    "_log_softmax": (4, 1), "_log_softmax_backward_data": (3, 1),
+    "silu": (1, 1), "silu_backward": (5, 1), "gelu": (4, 1), "gelu_backward": (9, 2),
+    "threshold_backward": (2, 0), "native_dropout": (7, 1),
+    "_fused_adamw": (14, 1), "_fused_sgd": (9, 0),
+    "_foreach_addcdiv": (3, 0), "_foreach_addcmul": (3, 0), "_foreach_lerp": (3, 0),
+}  # fmt: skip
+
+FORMULAS: Final[dict[str, Formula]] = {
+    **{name: _per_element(*counts, 0) for name, counts in PER_ELEMENT.items()},
+    **{name: _per_element(0, 1) for name in _FUNCTIONS},
+    **{f"_foreach_{name}": _per_element(0, 1, 0) for name in _FUNCTIONS},
+    **{name: _convolution(window) for name, window in _CONVOLUTIONS.items()},
+    **dict.fromkeys(_BACKWARDS, _convolution_backward),
+    **{name: _attention(layout) for name, layout in _ATTENTIONS.items()},
+    "_embedding_bag": _bag,
+    "_embedding_bag_forward_only": _bag,
+    # Norms of vLLM's and SGLang's kernels, whose result stands first or which work in place.
+    "rms_norm": _per_element(4, 0, 0),
+    "fused_add_rms_norm": _per_element(5, 0, 0),
+    "silu_and_mul": _per_element(2, 1, 0),
+    "rotary_embedding": _per_element(3, 0),
+}
