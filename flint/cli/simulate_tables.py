@@ -6,6 +6,7 @@ import math
 import sys
 
 from flint.cli.tables import Printer, Table
+from flint.cost.uncertainty import Spread
 from flint.host.readable import (
     UNKNOWN,
     counted,
@@ -68,7 +69,8 @@ def _lines(figures: Figures, result: SimulationResult) -> list[tuple[str, str]]:
     verdicts = {True: f", which fits into {have}", False: f", which DOES NOT FIT into {have}"}
     verdict = verdicts[result.fits] if result.fits is not None else ""
     return [
-        ("step", human_seconds(step)),
+        ("step", _with_range(step, result.spread)),
+        *([("range of all times", _rests_on(result.spread))] if result.spread else []),
         ("compute", part(figures.compute_seconds)),
         ("communication", part(figures.communication_seconds)),
         ("exposed communication", part(figures.exposed_communication_seconds)),
@@ -77,6 +79,18 @@ def _lines(figures: Figures, result: SimulationResult) -> list[tuple[str, str]]:
         (f"FLOPs of {ranks}", human_flops(figures.flops)),
         ("model FLOPs utilisation", percentage(figures.mfu, 1)),
     ]
+
+
+def _with_range(seconds: float, spread: Spread | None) -> str:
+    """``3.5 s +- 0.4 s``: a time and half its range, in two digits."""
+    if spread is None or math.isnan(seconds):
+        return human_seconds(seconds)
+    return f"{human_seconds(seconds)} +- {human_seconds(float(f'{seconds * spread.share:.2g}'))}"
+
+
+def _rests_on(spread: Spread) -> str:
+    basis = f"products {spread.basis}, network {spread.network}"
+    return f"+- {spread.share:.0%}  ({basis}; {spread.runs} blind runs)"
 
 
 def _program_table(result: SimulationResult) -> Table:

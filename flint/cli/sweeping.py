@@ -65,6 +65,8 @@ def carry_out(
         printer.line(f"{output}: {len(good)} of {len(results)} points simulated{again}")
         for note in rows.remarks(results) if not sweep.simulation else ():
             printer.line(f"note: {note}")
+        for note in rows.remark_on_alike(results):
+            printer.line(f"note: {note}")
         if good:
             printer.table(_table(good, _varying(results)))
         failed = [row for row in results if row["error"] is not None]

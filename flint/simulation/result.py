@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
+from flint.cost.hardware import System
+from flint.cost.uncertainty import Spread, spread_of
 from flint.graph.stated import without_unknown
 
 
@@ -105,6 +107,7 @@ class SimulationResult:
         figures: of the whole workload.
         programs: of each program.
         notes: what the reader should know.
+        spread: how far its times can be trusted; None where kernels are measured.
     """
 
     system: str
@@ -120,6 +123,7 @@ class SimulationResult:
     kernels: str = "modelled"
     communication: str = "modelled"
     host: str = "none"
+    spread: Spread | None = None
 
     @property
     def step_seconds(self) -> float:
@@ -165,8 +169,36 @@ class SimulationResult:
     def to_json(self) -> dict[str, Any]:
         """As plain types; the workload's figures stand at the top."""
         document = asdict(self, dict_factory=without_unknown)
+        document["range"] = document.pop("spread")
         document = {**document.pop("figures"), "fits": self.fits, **document}
         document["programs"] = [
             {**program.pop("figures"), **program} for program in document["programs"]
         ]
+        if self.spread is not None:
+            document["range"]["times"] = _ranges(self.figures, self.spread.share)
+            for shown, program in zip(document["programs"], self.programs, strict=True):
+                shown["range"] = {"times": _ranges(program.figures, self.spread.share)}
         return document
+
+
+def spread_of_step(system: System, figures: Figures) -> Spread:
+    """How far a modelled step's times on a system can be trusted."""
+    exposed = figures.exposed_communication_seconds
+    known = figures.step_seconds > 0 and not math.isnan(exposed)
+    return spread_of(system, min(1.0, exposed / figures.step_seconds) if known else 0.0)
+
+
+#: Times of ``Figures`` that have a range.
+_TIMES: Final = (
+    "step_seconds", "compute_seconds", "communication_seconds", "exposed_communication_seconds",
+    "idle_seconds",
+)  # fmt: skip
+
+
+def _ranges(figures: Figures, share: float) -> dict[str, list[float] | None]:
+    """The bounds of each time that is known."""
+    times = {name: getattr(figures, name) for name in _TIMES}
+    return {
+        name: None if math.isnan(time) else [time * max(0.0, 1 - share), time * (1 + share)]
+        for name, time in times.items()
+    }

@@ -33,7 +33,7 @@ from flint.simulation.machine import Run, run
 from flint.simulation.memory import peak_memory
 from flint.simulation.preparing import order_of, prepare, setting
 from flint.simulation.replay import NO_REPLAY, Replay, replay_of
-from flint.simulation.result import ProgramResult, SimulationResult
+from flint.simulation.result import ProgramResult, SimulationResult, spread_of_step
 from flint.simulation.unlisted_types import unlisted_types
 from flint.workload.programs import Level
 from flint.workload.workload import Workload
@@ -145,6 +145,7 @@ def simulate(
             *_without_kernels(programs),
             *(on.measured.notes() if on.measured else ()),
         ),
+        spread=None if replay.kernels == "measured" else spread_of_step(fitted, figures),
     )
 
 

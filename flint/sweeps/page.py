@@ -17,7 +17,7 @@ from flint.host.pages import page as document
 from flint.host.readable import human_bytes, human_seconds
 from flint.host.writing import replacing_in
 from flint.sweeps.description import NO_PASS, Sweep
-from flint.sweeps.rows import Row, remarks
+from flint.sweeps.rows import Row, remark_on_alike, remarks
 
 #: Columns that name a point; shown where points differ in them.
 _NAMES: Final = ("step", "mesh", "axes", "ranks", "system", "pass")
@@ -68,6 +68,7 @@ def page(sweep: Sweep, rows: Sequence[Row], image: Path | None) -> str:
     ]
     if not sweep.simulation:
         parts += [paragraph(f"Note: {note}.") for note in remarks(rows)]
+    parts += [paragraph(f"Note: {note}.") for note in remark_on_alike(rows)]
     if image is not None:
         parts.append(picture("step time against peak memory and device-seconds", image))
     cells: list[list[object]] = [[*_named(row, names), *_figures(row)] for row in good]

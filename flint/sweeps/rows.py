@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from flint.cost.uncertainty import apart
 from flint.host.writing import replacing_in
 from flint.sweeps.description import NO_PASS, Sweep
 from flint.sweeps.running import FIGURES, Outcome
@@ -24,7 +26,8 @@ Row = dict[str, Any]
 #: Less of each is better.
 OBJECTIVES = ("step_seconds", "peak_memory_bytes", "device_seconds")
 COLUMNS = (
-    "step", "mesh", "axes", "ranks", "system", "pass", *FIGURES, "device_seconds", "pareto",
+    "step", "mesh", "axes", "ranks", "system", "pass", *FIGURES, "range_share", "device_seconds",
+    "pareto",
     "workload", "notes", "error",
 )  # fmt: skip
 
@@ -57,6 +60,7 @@ def _row(outcome: Outcome) -> Row:
     }
     if result is not None:
         row |= {name: result[name] for name in FIGURES}
+        row["range_share"] = (result.get("range") or {}).get("share")
         row["device_seconds"] = result["step_seconds"] * point.mesh.size
         row["pareto"] = False
         row["workload"] = str(point.workload)
@@ -101,6 +105,48 @@ def remarks(rows: Sequence[Row]) -> list[str]:
     return [note + _whose(some, good) for note, some in noted.items()]
 
 
+def alike(rows: Sequence[Row]) -> list[Row]:
+    """The points that cannot be told apart from the fastest, itself first.
+
+    Points of one system share most of their error (``flint.cost.uncertainty.apart``), those of two
+    do not: they are apart by more than both ranges together.  Only points that fit; empty where
+    there is no other, or where nothing says how far times can be trusted.
+    """
+    fitting = [row for row in rows if row["error"] is None and row["fits"]]
+    fitting.sort(key=lambda row: float(row["step_seconds"]))
+    close = [row for row in fitting if row is fitting[0] or _alike(fitting[0], row)]
+    return close if len(close) > 1 else []
+
+
+def _alike(fastest: Row, row: Row) -> bool:
+    shares = [fastest["range_share"], row["range_share"]]
+    if None in shares:
+        return False
+    if row["system"] == fastest["system"]:
+        return not apart(fastest["step_seconds"], row["step_seconds"])
+    return bool(row["step_seconds"] <= fastest["step_seconds"] * (1 + math.hypot(*shares)))
+
+
+def remark_on_alike(rows: Sequence[Row]) -> list[str]:
+    """One line on points that cannot be told apart from the fastest."""
+    close = alike(rows)
+    if not close:
+        return []
+    fastest, *others = (_name(row, rows) for row in close)
+    return [
+        f"{', '.join(others)} cannot be told apart from the fastest, {fastest}: errors of blind "
+        "runs differ by more than these times do (docs/accuracy.md)"
+    ]
+
+
+def _name(row: Row, rows: Sequence[Row]) -> str:
+    """What tells a point from the others."""
+    varying = [
+        name for name in ("step", "mesh", "system", "pass") if len({r[name] for r in rows}) > 1
+    ]
+    return " ".join(str(row[name] or NO_PASS) for name in varying or ("mesh",))
+
+
 def _whose(some: Sequence[Row], every: Sequence[Row]) -> str:
     differing = []
     for name in ("step", "mesh", "system", "pass"):
@@ -119,6 +165,7 @@ def document(sweep: Sweep, rows: Sequence[Row]) -> dict[str, Any]:
         "granularity": sweep.granularity,
         "algorithm": sweep.algorithm,
         "simulation": list(sweep.simulation),
+        "alike": [rows.index(row) for row in alike(rows)],
         "rows": list(rows),
     }
 

@@ -371,3 +371,19 @@ def test_memory_does_not_depend_on_the_granularity_of_time():
     peaks = {workload.simulate(granularity=g).peak_memory_bytes for g in ("op", "kernel", "region")}
     # Two parameters; the gathered weight, a product and the next one.
     assert peaks == {5 * BIG.bytes}
+
+
+def test_times_have_a_range_from_blind_runs_and_the_share_of_exposed_communication():
+    """dgx-h100: products measured (0.15, blind), network assumed (0.4 of what is exposed)."""
+    workload = overlapped(Mesh((8, 8), ("data", "model")), "data")
+    result = workload.simulate("dgx-h100")
+    exposed = result.exposed_communication_seconds / result.step_seconds
+    share = (0.15**2 + (0.4 * exposed) ** 2) ** 0.5
+    assert result.spread is not None and result.spread.share == pytest.approx(share)
+    document = result.to_json()
+    low, high = document["range"]["times"]["step_seconds"]
+    assert low == pytest.approx(result.step_seconds * (1 - share))
+    assert high == pytest.approx(result.step_seconds * (1 + share))
+    [program] = document["programs"]
+    assert program["range"]["times"]["compute_seconds"][0] < program["compute_seconds"]
+    assert document["range"]["basis"] == "measured" and document["range"]["network"] == "assumed"

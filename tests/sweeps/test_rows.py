@@ -15,7 +15,7 @@ from flint.mesh.mesh import Mesh
 from flint.sweeps import page, picture
 from flint.sweeps.description import Sweep
 from flint.sweeps.points import Point
-from flint.sweeps.rows import COLUMNS, front, remarks, to_rows, write
+from flint.sweeps.rows import COLUMNS, alike, front, remark_on_alike, remarks, to_rows, write
 from flint.sweeps.running import Outcome
 
 
@@ -52,6 +52,22 @@ def test_the_best_are_those_that_no_other_of_all_beats(points):
             if its
         )
         assert row["pareto"] == (fits and not beaten)
+
+
+def test_points_that_errors_cannot_tell_apart_are_named():
+    """Blind runs of one campaign differ by 13% (``flint/cost/blind_errors.toml``)."""
+    ranged = [outcome(2, 1.0, 9), outcome(4, 1.1, 9), outcome(8, 1.3, 9), outcome(1, 1.0, 9)]
+    for item in ranged[:3]:
+        item.result["range"] = {"share": 0.2}
+    rows = to_rows(ranged[:3])
+    assert [row["mesh"] for row in alike(rows)] == ["2", "4"]
+    [said] = remark_on_alike(rows)
+    assert said.startswith("4 cannot be told apart from the fastest, 2:")
+    rows[2]["system"] = "other"  # its error is its own: within both ranges, 28% together
+    assert [row["mesh"] for row in alike(rows)] == ["2", "4"]
+    rows[2]["step_seconds"] = 1.28
+    assert [row["mesh"] for row in alike(rows)] == ["2", "4", "8"]
+    assert remark_on_alike(to_rows([ranged[3], outcome(2, 1.0, 9)])) == []
 
 
 def test_the_front_in_two_columns_goes_down():

@@ -220,6 +220,7 @@ def _result(
         figures=replace(together, mfu=_mfu([programs[number] for number in busy], step)),
         programs=tuple(programs),
         notes=notes,
+        spread=ours.spread,
     )
 
 
