@@ -60,12 +60,19 @@ def _row(outcome: Outcome) -> Row:
     }
     if result is not None:
         row |= {name: result[name] for name in FIGURES}
-        row["range_share"] = (result.get("range") or {}).get("share")
+        row["range_share"] = _share(result)
         row["device_seconds"] = result["step_seconds"] * point.mesh.size
         row["pareto"] = False
         row["workload"] = str(point.workload)
         row["notes"] = list(result["notes"] or ())
     return row
+
+
+def _share(result: dict[str, Any]) -> float | None:
+    """Half the range of a result's times; None where it has none."""
+    stated = result.get("range")
+    share = stated.get("share") if isinstance(stated, dict) else None
+    return float(share) if isinstance(share, int | float) and 0 <= share < math.inf else None
 
 
 def _best(rows: Sequence[Row], objectives: Sequence[str]) -> list[Row]:
