@@ -1,9 +1,9 @@
 """Trip counts: how often a loop runs, on each rank and in each iteration of the loops around it.
 
 The idea: a loop is counted when its condition is an integer expression over values that grow by a
-constant each iteration.  The condition is evaluated for iteration 0, 1, 2 ... at once with numpy,
-and the first false one is the trip count; so ``i != n``, counting down and compound conditions work
-as well as JAX's ``i < n``.
+constant each iteration.  One that is compared with a bound, as JAX's ``i < n``, ends after a
+division (``linear_counts.py``).  Any other condition is evaluated for iteration 0, 1, 2 ... at once
+with numpy, and the first false one is the trip count.
 
 The count may also follow from a few integers that the loop does not change (a bound that is an
 outer loop's counter, a rank's place along an axis).  They are evaluated for all ranks and outer
@@ -40,6 +40,7 @@ from flint.graph.scalars import (
     place_of,
     take,
 )
+from flint.stablehlo.loops.linear_counts import first_false
 from flint.stablehlo.read.records import Block, Module
 from flint.stablehlo.values.arrays import Arrays
 from flint.stablehlo.values.scalars import Lookup, block_scalars
@@ -145,7 +146,9 @@ def trip_count(
     index, places, size = found
     cells, first = np.unique(places, return_index=True)
     some = _place(every[:, first, None], used, partitions, replicas)
-    trips = _first_false(predicate, level, some, cells)
+    trips = first_false(predicate, level, some, len(cells))
+    if trips is None:
+        trips = _first_false(predicate, level, some, cells)
     if trips is None:
         if predicate.op == "constant":
             raise FlintError(f"{describe()} never ends: its condition is always true")

@@ -68,7 +68,7 @@ def loops(draw: st.DrawFn) -> Counted:
         draw(
             st.sampled_from(("", "call", "nested call", "barrier", "wider", "narrower", "reshape"))
         ),
-        draw(st.sampled_from(("", "and", "or", "called and"))),
+        draw(st.sampled_from(("alone", "", "and", "or", "called and"))),
         (draw(number), draw(steps), draw(number), draw(st.sampled_from(DIRECTIONS))),
     )
 
@@ -110,6 +110,7 @@ def source(loop: Counted, *, cut_off: bool) -> str:
     sides = "%bound, %i" if loop.swapped_compare else "%i, %bound"
     first = f"%first = stablehlo.compare {loop.direction}, {sides} : ({k}, {k}) -> tensor<i1>"
     joined = {
+        "alone": "%go = stablehlo.and %first, %first : tensor<i1>",
         "": "%go = stablehlo.and %first, %first : tensor<i1>",
         "and": "%go = stablehlo.and %first, %second : tensor<i1>",
         "or": "%go = stablehlo.or %first, %second : tensor<i1>",
@@ -122,7 +123,7 @@ def source(loop: Counted, *, cut_off: bool) -> str:
       %last = stablehlo.and %go, %within : tensor<i1>
       stablehlo.return %last : tensor<i1>"""
         if cut_off
-        else "stablehlo.return %go : tensor<i1>"
+        else f"stablehlo.return %{'first' if loop.join == 'alone' else 'go'} : tensor<i1>"
     )
     return f"""module {{
   func.func private @both(%a: tensor<i1>, %b: tensor<i1>) -> tensor<i1> {{
