@@ -2,6 +2,7 @@
 # make test    set up with the development tools; lint, types, a test of every behaviour
 # make test-all   install all extras and a headless browser too; all tests, and a list of the skipped
 # make coverage  which lines and branches make test runs
+# make torture    commands killed at random moments, disks full: make torture TIMES=500; docs/reliability.md
 # make fuzz    damaged inputs for every reader: make fuzz INPUTS=100000; docs/reliability.md
 # make lint    ruff and mypy alone              make format  let ruff rewrite the layout
 # make bench   time and memory, as tables and plots
@@ -28,7 +29,7 @@ PIP     := --quiet --disable-pip-version-check --no-compile
 STEP    := models/jax/llama3.py:train_8b
 OUT     := out/llama3-8b
 
-.PHONY: demo test test-all fuzz coverage browser lint format types imports bench validate clean
+.PHONY: demo test test-all fuzz torture coverage browser lint format types imports bench validate clean
 .DELETE_ON_ERROR:
 
 demo: $(RUN)
@@ -61,6 +62,10 @@ test-all: lint $(EXTRAS) browser
 INPUTS ?= 10000
 fuzz: $(DEV)
 	$(BIN)/python -m tests.fuzz --inputs $(INPUTS)
+
+TIMES ?= 500
+torture: $(DEV)
+	JAX_PLATFORMS=cpu $(BIN)/python -m tests.torture --times $(TIMES)
 
 browser:
 	@command -v chromium chromium-browser google-chrome >/dev/null 2>&1 \

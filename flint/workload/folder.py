@@ -1,6 +1,6 @@
 """The workload folder: everything about a workload on disk, complete or absent.
 
-    out/workload.json              mesh, programs and who runs them, options, input hash
+    out/workload.json              mesh, programs and who runs them, options, checksums
     out/programs/main.mlirbc       the module as captured; beside it, as text, main.mlir
     out/programs/main.graph.npz    the graph as analysed (op granularity, issue order)
     out/programs/main.times.npz    of a profile: when its nodes began and were launched

@@ -1,0 +1,63 @@
+"""`make torture`: commands are killed at random moments and their disk is full at random lengths.
+
+Whatever happens, what a command writes is absent or whole, no process and no temporary file stays.
+A table says how often what happened; `--seed` and `--first` bring a failure back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.torture.jobs import JOBS
+from tests.torture.running import duration, fate, torture
+
+
+def main() -> int:
+    """The table; 1 where something was not as it must be."""
+    parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
+    parser.add_argument("--times", type=int, default=500)
+    parser.add_argument("--first", type=int, default=0, help="number of the first one")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="begin none after these"
+    )
+    given = parser.parse_args()
+    end = time.monotonic() + given.seconds
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    place = Path(tempfile.mkdtemp(prefix="torture-"))
+    bad = 0
+    try:
+        takes = {job.name: duration(job, place / f"alone{i}") for i, job in enumerate(JOBS)}
+        print({name: round(seconds, 1) for name, seconds in takes.items()}, flush=True)
+        for number in range(given.first, given.first + given.times):
+            if time.monotonic() > end:
+                break
+            fated = fate(number, given.seed)
+            folder = place / str(number)
+            found = torture(fated, folder, takes[fated.job.name])
+            row = counts.setdefault((fated.job.name, fated.fault), Counter())
+            row.update(["times", found.state])
+            if found.problems:
+                row["problems"] += 1
+                bad += 1
+                for problem in found.problems:
+                    print(f"{number} {fated.job.name}, {fated.fault}: {problem}", flush=True)
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+        columns = ("times", "absent", "whole", "done", "problems")
+        print("| command | fault | " + " | ".join(columns) + " |")
+        print("|---|---|" + "---|" * len(columns))
+        total = sum(counts.values(), Counter())
+        for (name, fault), row in [*sorted(counts.items()), (("all", ""), total)]:
+            print(f"| {name} | {fault} | " + " | ".join(str(row[key]) for key in columns) + " |")
+    return int(bad > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
