@@ -44,10 +44,10 @@ MODELS = {
     "mistral-7b": MISTRAL_7B,
     "gpt3-175b": GPT3_175B,
 }
-#: Mixtral, with places for the tokens that every expert gets where all get equally many: as many
-#: FLOPs as a dropless mixture (MaxText's megablox) has.
+#: Mixtral as the recipes run it, mixtral_8x7b_dropped and mixtral_8x22b_dropped of
+#: maxtext_trillium_model_configs.py: capacity_factor 1.25, and what is beyond is dropped.
 _MIXTRAL_8X7B = replace(
-    moe.MIXTRAL_8X7B, experts=replace(moe.MIXTRAL_8X7B.experts, capacity_factor=1.0), balance=0.0
+    moe.MIXTRAL_8X7B, experts=replace(moe.MIXTRAL_8X7B.experts, capacity_factor=1.25), balance=0.0
 )
 MIXTURES = {
     "mixtral-8x7b": _MIXTRAL_8X7B,
@@ -56,7 +56,7 @@ MIXTURES = {
         layers=56,
         width=6144,
         heads=Heads(queries=48, keys=8, size=128, theta=1e6),
-        experts=Experts(count=8, chosen=2, hidden=16384, capacity_factor=1.0),
+        experts=Experts(count=8, chosen=2, hidden=16384, capacity_factor=1.25),
         vocabulary=32768,
     ),
 }
@@ -89,12 +89,14 @@ class Recipe:
         remat: our policy.
         tensor: ranks of tensor parallelism.
         note: what differs from the published run.
+        experts: ranks of expert parallelism.
     """
 
     batch: float
     remat: str
     tensor: int = 1
     note: str = ""
+    experts: int = 1
 
 
 _OFFLOAD = "activations offloaded to the host are kept on the device"
@@ -119,9 +121,7 @@ TRILLIUM: dict[tuple[str, int], Recipe] = {
     ("mistral-7b", 8): replace(_ATTENTION, batch=6, note=_OFFLOAD + "; no attention window"),
     ("llama3.1-405b", 512): Recipe(1, "full", note=_OFFLOAD),
     ("mixtral-8x7b", 256): replace(_ATTENTION, batch=12),
-    ("mixtral-8x22b", 256): replace(
-        _ATTENTION, batch=8, note=_OFFLOAD + "; the batch of 8 is assumed"
-    ),
+    ("mixtral-8x22b", 256): replace(_ATTENTION, batch=8, experts=4),
 }
 #: Scale -> recipe; of TPU v5e and of v5p.
 V5E = {
@@ -228,16 +228,19 @@ def _mixture(run: Run, recipe: Recipe, chips: int, kind: str) -> Case | NoCase:
         return NoCase("no figure that says how long a step took")
 
     def capture(_: int) -> Any:
-        return moe.training(config, mesh=(chips, 1), axes=("data", "expert")).capture()
+        mesh = (chips // recipe.experts, recipe.experts)
+        return moe.training(config, mesh=mesh, axes=("data", "expert")).capture()
 
     return Case(
         run=run,
         measured=measured,
         system=f"tpu-{kind}-pod",
         accelerator=f"tpu-{kind}",
-        key=f"maxtext-{config}-{chips}",
-        expressed=f"{chips} data, remat {recipe.remat}",
-        note=f"{recipe.note}; as many places as a balanced routing needs, filled by scatters",
+        key=f"maxtext-{config}-{chips}-{recipe.experts}",
+        expressed=f"{chips // recipe.experts} data"
+        + (f" x {recipe.experts} expert" if recipe.experts > 1 else "")
+        + f", remat {recipe.remat}",
+        note=f"{recipe.note}; places are filled by scatters",
         capture=capture,
         slice=chips,
     )
