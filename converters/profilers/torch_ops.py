@@ -115,6 +115,14 @@ _OTHERWISE = {
 }
 
 
+#: Namespaces of ops that all-reduce by themselves: PyTorch's symmetric memory, vLLM, SGLang,
+#: TensorRT-LLM, AITER.
+_EXCHANGING = frozenset(
+    {"symm_mem", "vllm", "_C_custom_ar", "sgl_kernel", "sglang", "trtllm", "aiter"}
+)
+_ALL_REDUCE = re.compile(r"(multimem_|one_shot_|two_shot_|custom_)?all_?reduce(_out|_copy)?")
+
+
 def op_facts(
     name: str,
     arguments: list[list[Tensor]] | None,
@@ -132,6 +140,10 @@ def op_facts(
     namespace = name.partition("::")[0]
     if namespace in ("c10d", "_c10d_functional", "c10d_functional"):
         return _collective(name, arguments, group)
+    if namespace in _EXCHANGING and _ALL_REDUCE.fullmatch(base_name(name)):
+        sent = tuple(next(filter(None, arguments or ()), ()))
+        dtype = sent[0][1] if sent else ""
+        return OpFacts(OpClass.ALL_REDUCE, name, sent or None, bytes_of(sent), dtype, group)
     kind = aten_class(name) if "::" in name else OpClass.OTHER
     if arguments is None:
         return OpFacts(kind, name)

@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from flint.cli.options import (
-    DEFAULT_SYSTEM,
     AnnotateOption,
     AxesOption,
     CommunicationOrderOption,
+    ConvertedSystemOption,
     EntryOption,
     GranularityOption,
     JsonOption,
@@ -22,7 +22,6 @@ from flint.cli.options import (
     ReaderMemoryOption,
     ReduceRanksOption,
     ReplicasOption,
-    SystemOption,
     UnorderedStartsOption,
     WithoutOption,
     by_name,
@@ -55,7 +54,7 @@ def convert_command(
     mesh: MeshOption = None,
     axes: AxesOption = None,
     replicas: ReplicasOption = False,
-    system: SystemOption = DEFAULT_SYSTEM,
+    system: ConvertedSystemOption = None,
     without: WithoutOption = None,
     ranks: RanksOption = "all",
     reduce_ranks: ReduceRanksOption = None,
@@ -118,8 +117,8 @@ def convert_command(
             sources[0], mesh, axes, options, entry, replicas=replicas, memory_limit=limit
         )
     save_and_report(
-        workload, output, time.perf_counter() - started, system=simplified(system, without),
-        ranks=ranks,
+        workload, output, time.perf_counter() - started,
+        system=simplified(system or workload.usual_system, without), ranks=ranks,
         granularity=granularity, communication_order=communication_order, annotate=annotate,
         unordered_starts=unordered_starts, reduce_ranks=reduce_ranks,
         json_output=json_output,

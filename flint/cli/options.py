@@ -237,6 +237,15 @@ TargetSystemOption = Annotated[
         callback=_a_system,
     ),
 ]
+ConvertedSystemOption = Annotated[
+    str | None,
+    typer.Option(
+        "--system",
+        help="System to compute durations for: a name or a TOML file [default: that of a "
+        "profile's devices, else dgx-h100].",
+        callback=_a_system,
+    ),
+]
 AlgorithmOption = Annotated[
     str | None,
     typer.Option(

@@ -177,6 +177,7 @@ class Observed:
         functions: the element-wise ops inside of what ran of an XLA program.
         parameters: what the executed program is called with on one rank; () where it does not say.
         results: what it returns, likewise.
+        device: what the driver calls the device; "" where the trace does not say.
     """
 
     path: str
@@ -201,6 +202,7 @@ class Observed:
     results: tuple[Tensor, ...] = ()
     iterated: tuple[Iterated, ...] = ()
     functions: tuple[Functions, ...] = ()
+    device: str = ""
 
     def __len__(self) -> int:
         return len(self.op)

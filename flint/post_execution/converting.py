@@ -145,7 +145,11 @@ def convert_traces(
         programs=finished,
         level=Level.OPTIMIZED,
         order=Order.RECORDED,
-        options={"step": step, "measured": any(item.units.timed for item in recorded.values())},
+        options={
+            "step": step,
+            "measured": any(item.units.timed for item in recorded.values()),
+            "device": next((i.trace.device for i in recorded.values() if i.trace.device), ""),
+        },
         input={"file": ", ".join(file.name for file in files), "sha256": digest.hexdigest()},
         warnings=warnings | uneven_remarks(finished),
     )

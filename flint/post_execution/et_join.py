@@ -10,6 +10,7 @@ numbers are aligned by the names of their ops in order.  Too few links mean two 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -47,21 +48,30 @@ def linked_rows(
     Raises:
         FlintError: they are of different runs.
     """
+    rows, most = np.flatnonzero(trace.step == step), ""
     if (links.record >= 0).any():
         found = _by_number(trace, links, accesses)
-    else:
+        linked = int((found[rows] >= 0).sum())
+    elif (linked := _of_same_names(trace, rows, accesses)) >= _ENOUGH * len(rows):
         found = _by_name(trace, accesses)
-    rows = np.flatnonzero(trace.step == step)
-    linked = int((found[rows] >= 0).sum())
+        linked = int((found[rows] >= 0).sum())
+    else:
+        most = "at most "
     if linked < _ENOUGH * len(rows):
         raise FlintError(
-            f"{path} is not from the same run as {trace.path}: {linked:,} of the {len(rows):,} "
-            f"ops of {trace.steps[step]} are in both; give the file that ExecutionTraceObserver "
-            "wrote while this profile was taken"
+            f"{path} is not from the same run as {trace.path}: {most}{linked:,} of the "
+            f"{len(rows):,} ops of {trace.steps[step]} are in both; give the file that "
+            "ExecutionTraceObserver wrote while this profile was taken"
         )
     if linked < len(rows):
         notes[UNLINKED] = notes.get(UNLINKED, 0) + len(rows) - linked
     return found
+
+
+def _of_same_names(trace: Observed, rows: Ints, accesses: Accesses) -> int:
+    """How many rows can have a partner at most: aligning two different runs takes long."""
+    here = Counter(trace.facts[op].name for op in trace.op[rows].tolist())
+    return (here & Counter(accesses.names)).total()
 
 
 def _by_number(trace: Observed, links: Links, accesses: Accesses) -> Ints:

@@ -14,13 +14,25 @@ from numpy.typing import NDArray
 from flint.observed.classes import OpClass
 from flint.observed.columns import Observed, OpFacts
 from flint.post_execution.host_device_links import Links
-from flint.post_execution.units import COLUMNS, NO_STREAM, Units, around, by_fact, of_library
+from flint.post_execution.units import (
+    COLUMNS,
+    NO_STREAM,
+    Units,
+    around,
+    by_fact,
+    exchanging,
+    of_library,
+)
 
 Ints = NDArray[np.int64]
 
 NO_EXCHANGE = (
     "communication kernels that belong to no recorded collective, or to a kind that execution "
     "traces lack (gather, scatter, barrier): kept as compute"
+)
+OWN_EXCHANGE = (
+    "kernels of libraries that exchange by themselves (DeepEP, NVSHMEM): kept as kernels with "
+    "their time, because the trace does not tell what they send"
 )
 
 
@@ -101,6 +113,8 @@ def _with_collectives(units: Units, trace: Observed, links: Links, rows: Ints) -
     unknown = int((library[others] & ~by_itself[others]).sum())
     if unknown:
         units.notes[NO_EXCHANGE] = unknown
+    if own := int((exchanging(units)[others] & ~library[others]).sum()):
+        units.notes[OWN_EXCHANGE] = own
     parts = [units.taken(others)]
     if len(chosen):
         parts.append(_merged(units, chosen, owner[chosen], trace))

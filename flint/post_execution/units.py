@@ -23,8 +23,16 @@ from flint.observed.columns import OpFacts
 
 Ints = NDArray[np.int64]
 
-#: Libraries that communicate on devices, by their kernels' names.
-_COLLECTIVE_KERNEL = re.compile(r"nccl|rccl|oneccl|hccl|msccl", re.IGNORECASE)
+#: Libraries that communicate on devices, by their kernels' names; all-reduces of other makers.
+_COLLECTIVE_KERNEL = re.compile(
+    r"nccl|rccl|oneccl|hccl|msccl|multimem_|cross_device_reduce|(one|two)_?shot_?all_?reduce"
+    r"|custom_?all_?reduce|all_?reduce_fusion|quick_?reduce",
+    re.IGNORECASE,
+)
+#: Libraries whose kernels exchange what no op tells of.
+_EXCHANGING_KERNEL = re.compile(
+    r"deep_?ep\b|\b(deep_ep|dpsk::ep)::|\b(inter|intra)node(_ll)?::|(nv|roc)shmem", re.IGNORECASE
+)
 #: So far an op is looked for among those around it.
 _DEPTH = 64
 #: Columns of ``Units`` that have a number or a mark per unit.
@@ -109,6 +117,12 @@ def around(parent: Ints, marked: NDArray[np.bool_]) -> Ints:
 def by_fact(facts: tuple[OpFacts, ...], test: Callable[[OpFacts], bool]) -> NDArray[np.bool_]:
     """Of each fact whether it is so."""
     return np.array([bool(test(fact)) for fact in facts], bool)
+
+
+def exchanging(units: Units) -> NDArray[np.bool_]:
+    """Which kernels are of a library that exchanges by itself, as DeepEP and NVSHMEM do."""
+    names = np.array([bool(_EXCHANGING_KERNEL.search(name)) for name in units.names], bool)
+    return names[units.name]
 
 
 def of_library(units: Units) -> NDArray[np.bool_]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from flint.cost.device_names import system_of_device
 from flint.cost.hardware import System
 from flint.cost.kernels import Estimator
 from flint.errors import FlintError, UsageError
@@ -133,6 +134,7 @@ def simulate(
         programs=tuple(programs),
         notes=(
             *on.fitting,
+            *_another_device(workload, on.name),
             *algorithm_notes(graphs, on.costs.prices, algorithm),
             *(
                 f"pass {item} changed nothing" if item in prepared.idle else f"after pass {item}"
@@ -166,6 +168,16 @@ def _without_kernels(programs: Sequence[ProgramResult]) -> list[str]:
     names = ", ".join(program.name for program in idle)
     ranks = counted(sum(program.rank_count for program in idle), "rank")
     return [f"means leave out {ranks} without kernels ({names})"]
+
+
+def _another_device(workload: Workload, system: str) -> list[str]:
+    """Where a profile's devices are not those of the system."""
+    device = str(workload.options.get("device", ""))
+    known = system_of_device(device)
+    if not device or known == system:
+        return []
+    meant = f"--system {known}" if known else "no system that is known has such devices"
+    return [f"the profile is of {device}: peaks and links are those of {system} ({meant})"]
 
 
 def _remarks(workload: Workload) -> list[str]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flint import registry
+from flint.cost.device_names import system_of_device
 from flint.errors import FlintError
 from flint.graph.communication import Communicator
 from flint.graph.graph import WorkloadGraph
@@ -115,16 +116,22 @@ class Workload:
 
         save_programs(self, Path(folder))
 
+    @property
+    def usual_system(self) -> str:
+        """The system that a profile's devices are of; dgx-h100 where that is not known."""
+        return system_of_device(str(self.options.get("device", ""))) or "dgx-h100"
+
     def simulate(
-        self, system: str | System = "dgx-h100", *, engine: str = "embedded", **options: Any
+        self, system: str | System | None = None, *, engine: str = "embedded", **options: Any
     ) -> SimulationResult:
         """How long a step takes, by the engine of that name.
 
-        The options are those of ``flint.simulation.running.simulate`` and, for "astra-sim", of
+        Without a system it is the one of the profile's devices, or dgx-h100.  The options are those
+        of ``flint.simulation.running.simulate`` and, for "astra-sim", of
         ``flint.converters.chakra.astra_sim.engine.simulate``.
         """
         run: Callable[..., SimulationResult] = registry.engine(engine)
-        return run(self, system, **options)
+        return run(self, self.usual_system if system is None else system, **options)
 
     def to_networkx(self, program: str | None = None, **options: Any) -> Any:
         """A networkx graph of one program (see ``flint.converters.graphs.networkx``)."""

@@ -136,3 +136,60 @@ def test_groups_of_old_records_stand_behind_the_collectives_name(tail, ranks, wh
     assert {text for text in workload.warnings if "does not name" in text and "group" in text} == (
         {why} if why else set()
     )
+
+
+@pytest.mark.parametrize(
+    ("device", "system"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "dgx-a100"),
+        ("NVIDIA H100 80GB HBM3", "dgx-h100"),
+        ("NVIDIA H100 PCIe", None),
+        ("NVIDIA GB200", "gb200-nvl72"),
+        ("AMD Instinct MI300X", "mi300x-8"),
+        ("Tesla V100-SXM2-32GB", None),
+        ("", None),
+    ],
+)
+def test_the_system_is_that_of_the_devices(device, system, tmp_path):
+    profile = Profile(0, 1)
+    profile.work(0, 10, 5)
+    path = profile.write(tmp_path / "rank0.json")
+    document = json.loads(path.read_text()) | {"deviceProperties": [{"id": 0, "name": device}]}
+    path.write_text(json.dumps(document))
+    result = convert_traces([path]).simulate()
+    assert result.system == (system or "dgx-h100")
+    assert any(device in note for note in result.notes) == (bool(device) and system is None)
+
+
+def test_an_all_reduce_of_a_kernel_library_is_a_collective(tmp_path):
+    """Symmetric memory's op inside of vLLM's: 8 x 4 bf16 numbers, once."""
+    profile = Profile(0, 4)
+    sizes = {"Input Dims": [[8, 4], []], "Input type": ["c10::BFloat16", ""]}
+    profile.op("vllm::all_reduce", 0, 20, **sizes)
+    inner = profile.op("symm_mem::multimem_all_reduce_", 1, 18, **sizes)
+    profile.kernel(inner, 3, 30, 10, name="multimem_all_reduce_kernel<c10::BFloat16, 16>")
+    workload = convert_traces([profile.write(tmp_path / "rank0.json")])
+    assert exchanged(workload) == [("all_reduce", 4, 64)]
+    assert workload.programs[0].graph.measured_by_node().tolist() == [10_000]
+
+
+def test_kernels_of_libraries_that_exchange_by_themselves_are_counted():
+    """DeepEP's: 12 + 8 + 4 + 4 + 4 + 4 in the training step."""
+    workload = convert_traces([PROFILES / "deepseek_train.json.gz"])
+    [count] = [n for text, n in workload.warnings.items() if "exchange by themselves" in text]
+    assert count == 36
+
+
+def test_an_execution_trace_of_another_run_is_refused_before_it_is_aligned(tmp_path, monkeypatch):
+    from flint.post_execution import et_join
+
+    monkeypatch.setattr(et_join, "aligned", None)
+    profile = Profile(0, 1)
+    for ts in range(0, 100, 10):
+        profile.work(ts, ts + 5, 3)
+        profile.events[-1]["args"].pop("External id")
+    for event in profile.events:
+        event["args"].pop("Record function id", None)
+    kineto = profile.write(tmp_path / "rank0.json")
+    with pytest.raises(FlintError, match="at most 0 of the 10 ops"):
+        convert_traces([kineto], execution_traces=[PROFILES / "simple_add_et_1.0.1.json.gz"])

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +42,8 @@ _LOOKED_BACK = 256
 #: The stream of kernels of collectives that no op launched.
 _LIBRARY_STREAM = 999
 DEVICES = "kernels of {} devices in one trace: treated as one rank's, which runs one at a time"
+#: More characters than a device's name has.
+_LONGEST_NAME = 80
 _RANK = re.compile(r"rank[-_.]?(\d{1,7})", re.IGNORECASE)
 
 
@@ -113,7 +116,15 @@ def _read(
         steps=names,
         base=base,
     )
+    observed = replace(observed, device=_device(rest.get("deviceProperties")))
     return observed, links.finish(groups, events.steps, base) if links is not None else None
+
+
+def _device(properties: object) -> str:
+    """What the driver calls the first device; "" where the trace does not say."""
+    first = properties[0] if isinstance(properties, list) and properties else None
+    name = first.get("name") if isinstance(first, dict) else None
+    return name[:_LONGEST_NAME] if isinstance(name, str) else ""
 
 
 def _stand_in(events: Events) -> None:

@@ -1,0 +1,31 @@
+"""Systems by what a driver calls their devices.
+
+The idea: a profile names its devices; the system that is made of them says what it would cost to
+communicate, and what share of the peak was reached.
+
+    system_of_device("NVIDIA H100 80GB HBM3")        # "dgx-h100"
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+#: Names that drivers give, the more special first; PCIe cards have no such network.
+_SYSTEMS: Final = (
+    (re.compile(r"GB200"), "gb200-nvl72"),
+    (re.compile(r"B200"), "dgx-b200"),
+    (re.compile(r"H200(?!.*NVL)"), "hgx-h200"),
+    (re.compile(r"H100(?!.*(PCIe|NVL))", re.IGNORECASE), "dgx-h100"),
+    (re.compile(r"A100(?!.*PCIE)", re.IGNORECASE), "dgx-a100"),
+    (re.compile(r"MI300X"), "mi300x-8"),
+)
+
+
+def system_of_device(name: str) -> str | None:
+    """The system with such devices, None where none is known.
+
+    Args:
+        name: of a device as a driver gives it.
+    """
+    return next((system for pattern, system in _SYSTEMS if pattern.search(name)), None)
