@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from flint.cost.classes import is_attention, named
 from flint.cost.curves import curve_seconds
+from flint.cost.grouped import ROWS, SUMS, groups_of
 from flint.cost.hardware import Accelerator, System
 from flint.cost.roofline import Seconds, as_measured, rate_table, slowest_unit
 from flint.graph.distinct import distinct
@@ -136,15 +137,50 @@ def matmul_stretch(
     b, m, n, k = np.maximum(sizes[product], 1.0).T
     peak = peaks.view(np.float64)[number]
     ideal = 2 * b * m * n * k / peak
+    best = best_seconds(b, m, n, k, peak, accelerator)
+    stretched: Seconds = np.maximum(best / ideal, 1.0)[np.searchsorted(pairs, pair)]
+    place = np.cumsum(sized) - 1
+    for item, (groups, dim) in groups_of(graph).items():
+        where = place[item]
+        b, m, n, k = np.maximum(sizes[graph.work_gemm[item]], 1.0)
+        ideal = 2 * b * m * n * k / rates[where]
+        if dim == SUMS:  # the last step of each group's sum is half full on average
+            b, k = b * groups, k / groups + accelerator.kernel.k_step / 2
+        rows = groups if dim == ROWS else 1
+        best = best_seconds(b, m, n, k, rates[where], accelerator, rows)
+        stretched[where] = max(1.0, float(best / ideal))
+    return stretched
+
+
+def best_seconds(
+    b: Seconds,
+    m: Seconds,
+    n: Seconds,
+    k: Seconds,
+    peak: Seconds,
+    accelerator: Accelerator,
+    groups: int = 1,
+) -> Seconds:
+    """Seconds of products with the tile and the cut that are fastest, shape as of the arguments.
+
+    Args:
+        b, m, n, k: their sizes.
+        peak: FLOP/s.
+        accelerator: the device.
+        groups: of rows that begin tiles of their own (see ``flint.cost.grouped``).
+    """
     model = accelerator.kernel
-    best = np.full(len(pairs), np.inf)
+    best = np.full(np.shape(m), np.inf)
     # A product is as good as its transpose: the wider side may lie along either side of a tile.
     sides = {(t.m, t.n, t.efficiency) for t in model.tiles}
     sides |= {(t.n, t.m, t.efficiency) for t in model.tiles}
     for tm, tn, share in sorted(sides):
+        down = np.ceil(m / tm)
+        if groups > 1:
+            down = np.maximum(down, m / tm + groups / 2)
         for cut in _CUTS:
             steps = np.ceil(np.ceil(k / cut) / model.k_step) * model.k_step
-            tiles = b * np.ceil(m / tm) * np.ceil(n / tn)
+            tiles = b * down * np.ceil(n / tn)
             waves = np.ceil(tiles * cut / model.units)
             each = 2 * tm * tn * steps * model.units / (peak * model.matmul_efficiency * share)
             partial = 0.0 if cut == 1 else cut * _PARTIAL * b * m * n
@@ -152,5 +188,4 @@ def matmul_stretch(
             # The sum is cut to give every unit something to do, not to fill the last wave.
             allowed = (cut == 1) | (tiles < model.units)
             best = np.where(allowed, np.minimum(best, seconds), best)
-    stretched: Seconds = np.maximum(best / ideal, 1.0)[np.searchsorted(pairs, pair)]
-    return stretched
+    return best

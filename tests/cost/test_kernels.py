@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -121,3 +122,37 @@ def test_what_is_not_launched_takes_no_time():
     builder.compute("constant", Role.GENERATE, (), (result,), Work((), 0, 0))
     graph = with_tables(builder.finish(()), tables.finish())
     assert kernel_seconds(graph, H100).tolist() == [0.0]
+
+
+def grouped(groups: int, m: int, n: int, k: int, summed: bool = False) -> WorkloadGraph:
+    """A ragged product: rows in groups, or the sum over k in groups."""
+    tables = TableBuilder()
+    builder = GraphBuilder(tables)
+    shapes = [(k, m), (k, n)] if summed else [(m, k), (groups, k, n)]
+    result = tensor_type((groups, m, n) if summed else (m, n), "bf16")
+    values = [builder.input(tables.type(tensor_type(shape, "bf16"))) for shape in shapes]
+    items = (WorkItem(Unit.MATMUL, "bf16", 2 * m * n * k, (1, m, n, k)),)
+    work = Work(items, 2 * sum(math.prod(shape) for shape in shapes), result.bytes)
+    builder.compute("chlo.ragged_dot", Role.CONTRACTION, values, (result,), work)
+    return with_tables(builder.finish(()), tables.finish())
+
+
+def test_each_group_of_a_grouped_product_ends_in_a_tile_half_full():
+    """640 rows in 8 groups on tiles of 128 x 128: 5 + 8 / 2 tiles down, 2 along, on one unit."""
+    system = plain(1, Tile(128, 128, 1.0))
+    expected = 2 * 128 * 128 * 512 * (5 + 8 / 2) * 2 / PEAK
+    assert seconds(grouped(8, 640, 256, 512), system) == pytest.approx(expected)
+    dense = product(1, 640, 256, 512)
+    assert seconds(dense, system) == pytest.approx(2 * 640 * 256 * 512 / PEAK)
+
+
+def test_sums_in_groups_are_a_product_for_each():
+    """A sum over 640 in 8 groups, in steps of 1: 8 products of 80 and half a step."""
+    system = plain(1, Tile(128, 128, 1.0))
+    expected = 8 * 2 * 128 * 256 * 81 / PEAK  # 80.5 steps are 81
+    assert seconds(grouped(8, 128, 256, 640, summed=True), system) == pytest.approx(expected)
+
+
+@given(st.integers(1, 64), st.integers(1, 4000), st.integers(1, 4000), st.integers(1, 4000))
+def test_a_grouped_product_is_never_faster_than_a_dense_one(groups, m, n, k):
+    assert seconds(grouped(groups, m, n, k)) >= 0.999 * seconds(product(1, m, n, k))
