@@ -180,6 +180,18 @@ def _run(arguments: list[str], debug: bool) -> int:
         return status if isinstance(status, int) else 0
     except (typer.Abort, KeyboardInterrupt):
         return _interrupted(debug)
+    except Exception as error:
+        return _interrupted(debug) if interrupts.heard() else _failed(error, debug)
+    except SystemExit as error:  # Flint raises exceptions of other kinds
+        if isinstance(error.__context__, BrokenPipeError):  # what typer makes of it
+            return _reader_gone()
+        return _say(f"the step's own code ended the process (SystemExit: {error})", 1, debug)
+
+
+def _failed(failure: Exception, debug: bool) -> int:
+    """One line for what went wrong; the exit status."""
+    try:
+        raise failure
     except typer.TyperException as error:
         text = error.format_message().rstrip(".")
         context = getattr(error, "ctx", None)
@@ -187,10 +199,6 @@ def _run(arguments: list[str], debug: bool) -> int:
         return _say(f"{text}{hint}", error.exit_code, debug)
     except typer.Exit as error:
         return error.exit_code
-    except SystemExit as error:  # Flint raises exceptions of other kinds
-        if isinstance(error.__context__, BrokenPipeError):  # what typer makes of it
-            return _reader_gone()
-        return _say(f"the step's own code ended the process (SystemExit: {error})", 1, debug)
     except FlintError as error:
         return _say(str(error), error.exit_status, debug)
     except BrokenPipeError:

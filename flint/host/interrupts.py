@@ -38,6 +38,7 @@ _SAME = 5.0
 _DEFAULT = (signal.default_int_handler, signal.SIG_DFL)
 
 _ended_by: int = signal.SIGINT
+_heard = False
 
 
 def ending() -> tuple[int, str]:
@@ -45,6 +46,12 @@ def ending() -> tuple[int, str]:
     if _ended_by == signal.SIGINT:
         return 128 + _ended_by, "interrupted"
     return 128 + _ended_by, f"ended by {signal.Signals(_ended_by).name}"
+
+
+def heard() -> bool:
+    """Whether the work was told to end since ``install_handler``: extension modules make errors of
+    their own of what is raised in them, and what fails then has not failed by itself."""
+    return _heard
 
 
 def default_handlers() -> None:
@@ -61,6 +68,8 @@ def install_handler() -> None:
     SIGTERM and SIGHUP are raised as it is.  What is ignored (``nohup``) or has a handler already
     stays so; does nothing outside of the main thread.
     """
+    global _heard
+    _heard = False
     free = [number for number in (signal.SIGINT, *ENDING) if signal.getsignal(number) in _DEFAULT]
     if threading.current_thread() is not threading.main_thread() or not free:
         return
@@ -72,7 +81,9 @@ def install_handler() -> None:
     since = -math.inf
 
     def interrupt(number: int, frame: FrameType | None) -> None:
+        global _heard
         nonlocal raised
+        _heard = True
         if _within(_LOADING, frame):
             insist(number)
             return

@@ -114,3 +114,26 @@ def test_a_command_under_nohup_outlives_its_terminal():
         [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=HUNG
     )
     assert run.stdout == "goes on\n"
+
+
+#: A command in which an extension module makes an error of its own of what was raised in it.
+MASKED = """
+import os, signal, sys, flint.cli
+def application(names):
+    def run(**options):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except KeyboardInterrupt:
+            raise ValueError("Invalid bounding box") from None
+    return run
+flint.cli.application = application
+flint.cli.main(["systems"])
+"""
+
+
+def test_an_error_that_a_signal_was_turned_into_is_the_signal():
+    """``make torture`` 103: Matplotlib's own error where SIGTERM came while it drew."""
+    run = subprocess.run(
+        [sys.executable, "-c", MASKED], capture_output=True, text=True, check=False, timeout=HUNG
+    )
+    assert (run.returncode, run.stderr) == (143, "flint: ended by SIGTERM\n")
