@@ -123,5 +123,8 @@ def _first_diagnostic(error: Any) -> str:
 def attribute_text(attribute: Any) -> str:
     """A string attribute's value, or any other attribute's MLIR text."""
     if isinstance(attribute, ir.StringAttr):
-        return str(attribute.value)
+        try:
+            return str(attribute.value)
+        except RuntimeError as error:
+            raise FlintError("damaged: a string in it is not UTF-8") from error
     return str(attribute)
