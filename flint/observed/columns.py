@@ -82,7 +82,7 @@ class OpFacts:
     compared: str = ""
     reduction: str = ""
     convolved: tuple[int, ...] = ()
-    work: tuple[WorkItem, ...] | None = None
+    work: tuple[WorkItem, ...] | None = field(default=None, hash=False)
 
     @property
     def bytes(self) -> int:

@@ -137,6 +137,8 @@ def form_of(path: Path) -> str:
             f"{path}: JSON, but neither a Kineto trace (traceEvents) nor a PyTorch execution trace "
             "(schema, nodes)"
         )
+    if head[257:262] == b"ustar":
+        raise FlintError(f"{path}: a tar archive: unpack it, and give its files or their folder")
     raise FlintError(
         f"{path}: not a trace of a known format: Kineto or PyTorch execution trace JSON, a JAX "
         "profile folder or .xplane.pb, or a Chakra .et"

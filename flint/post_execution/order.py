@@ -88,12 +88,18 @@ def _within_streams(edges: EdgeSet, streams: dict[int, Queue]) -> None:
     for queue in streams.values():
         members = queue.units.tolist()
         if not communicates[queue.units].any():
-            pairs = _in_turn(edges, queue) if edges.units.timed else pairwise(members)
+            apart = not edges.units.timed or _one_by_one(queue)
+            pairs = pairwise(members) if apart else _in_turn(edges, queue)
             edges.kind.update(zip(pairs, repeat(int(EdgeKind.STREAM))))
             continue
         for earlier, later in pairwise(_batches(edges, members)):
             for before, after in product(earlier, later):
                 edges.kind[before, after] = int(EdgeKind.STREAM)
+
+
+def _one_by_one(queue: Queue) -> bool:
+    """Whether each unit began when all before it were over."""
+    return bool((queue.over[:-1] <= queue.start[1:] + JITTER).all())
 
 
 def _in_turn(edges: EdgeSet, queue: Queue) -> Iterator[tuple[int, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -193,3 +194,13 @@ def test_an_execution_trace_of_another_run_is_refused_before_it_is_aligned(tmp_p
     kineto = profile.write(tmp_path / "rank0.json")
     with pytest.raises(FlintError, match="at most 0 of the 10 ops"):
         convert_traces([kineto], execution_traces=[PROFILES / "simple_add_et_1.0.1.json.gz"])
+
+
+def test_an_archive_is_to_be_unpacked(tmp_path):
+    inside = Profile(0, 1)
+    inside.work(0, 10, 5)
+    inside.write(tmp_path / "rank0.json")
+    with tarfile.open(tmp_path / "ranks.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "rank0.json", "rank0.json")
+    with pytest.raises(FlintError, match="a tar archive: unpack it"):
+        convert_traces([tmp_path / "ranks.tar.gz"])

@@ -172,7 +172,8 @@ def _add_ops(
     per_thread: dict[object, _Thread] = {}
     threads: dict[object, int] = {}
     for place, op in enumerate(events.ops):
-        facts, work = said(op), gloo.get(place)
+        facts = known.get((op.name, op.said)) or said(op)
+        work = gloo.get(place) if gloo else None
         if work is not None and facts.kind.collective:
             facts = with_type(facts, work)
         if work is not None and not facts.kind.collective:
