@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from flint.calibration.fitting import calibrate
-from flint.calibration.kernels import read_kernels
+from flint.calibration.kernels import MeasuredKernel, read_kernels
+from flint.calibration.profiles import kernels_of
 from flint.calibration.writing import COLUMNS, described, page, row
 from flint.cli.options import JsonOption, existing
 from flint.cli.shared import print_json
@@ -18,14 +19,18 @@ from flint.cli.tables import Printer, Table
 from flint.cost.accelerators import accelerator_file, load_accelerator
 from flint.errors import UsageError
 from flint.host.writing import replacing
+from flint.post_execution.converting import convert_traces
+from flint.workload.folder import DOCUMENT
+from flint.workload.loading import load
 
 
 def calibrate_command(
     kernels: Annotated[
         Path,
         typer.Argument(
-            metavar="CSV",
-            help="Measured kernels: op,shapes,type,seconds, as flint microbench writes them.",
+            metavar="CSV|PROFILE",
+            help="Measured kernels: a CSV file with op,shapes,type,seconds, as flint microbench "
+            "writes it; or a profile with shapes, or the folder that it was converted to.",
             callback=existing,
         ),
     ],
@@ -50,7 +55,8 @@ def calibrate_command(
         raise UsageError(f"-o {output}: the description is a TOML file, give a name with .toml")
     base = load_accelerator(accelerator)
     text = accelerator_file(accelerator).read_text(encoding="utf-8")
-    found = calibrate(read_kernels(kernels), base)
+    measured, left = _read(kernels)
+    found = calibrate(measured, base)
     with replacing(output) as partial:
         partial.write_text(described(text, found, kernels.name), encoding="utf-8")
     if html is not None:
@@ -75,6 +81,10 @@ def calibrate_command(
         )  # fmt: skip
         return
     printer = Printer(sys.stdout)
+    if left:
+        printer.line(
+            f"note: {left:,} kernels of the profile are left out: only products with shapes count"
+        )
     rows = [row(group) for group in found.groups]
     printer.table(Table(f"curves of {base.name}: errors of what was held out", COLUMNS, rows))
     for kind, dtype, count in found.left_out:
@@ -82,3 +92,11 @@ def calibrate_command(
     for file in (output, html):
         if file is not None:
             sys.stderr.write(f"flint: wrote {file}\n")
+
+
+def _read(path: Path) -> tuple[list[MeasuredKernel], int]:
+    """The kernels of a file, and how many of a profile say too little."""
+    if path.suffix == ".csv":
+        return read_kernels(path), 0
+    saved = path.is_dir() and (path / DOCUMENT).is_file()
+    return kernels_of(load(path) if saved else convert_traces([path]))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from flint.calibration.fitting import calibrate
 from flint.calibration.kernels import MeasuredKernel, as_graph, kernel_of, read_kernels
+from flint.calibration.profiles import kernels_of
 from flint.calibration.writing import described, page
 from flint.cost.accelerators import accelerator_file, load_accelerator
 from flint.cost.curves import padded_bytes, seconds_on
@@ -21,8 +22,12 @@ from flint.cost.hardware import Curve
 from flint.cost.kernels import kernel_seconds
 from flint.cost.systems import load_system, whole_description
 from flint.errors import FlintError, UsageError
+from flint.graph.building import GraphBuilder, TableBuilder, with_tables
 from flint.graph.tensor_types import tensor_type
+from flint.graph.work import Role, Unit, Work, WorkItem
+from flint.mesh.mesh import Mesh
 from tests.cost.test_kernels import product
+from tests.simulation.test_simulate import workload_of
 from tests.support.command_line import failed, flint_here
 
 V4 = load_accelerator("tpu-v4")
@@ -234,3 +239,22 @@ def test_kernels_of_a_workload_are_timed_on_this_machine(tmp_path, loop, framewo
     kernels = read_kernels(tmp_path / "a.csv")
     assert ("matmul", "4x8 8x8", "f32") in [(k.op, k.shapes, k.dtype) for k in kernels]
     assert ("add", "4x8 4x8", "f32") in [(k.op, k.shapes, k.dtype) for k in kernels]
+
+
+def test_products_of_a_profile_are_measured_kernels():
+    """Two runs of one product and an addition: the median of the two times, one left out."""
+    tables = TableBuilder()
+    builder = GraphBuilder(tables)
+    value = builder.input(tables.type(tensor_type((8,), "f32")))
+    product_item = WorkItem(Unit.MATMUL, "bf16", 2 * 4 * 8 * 32 * 16, (4, 8, 32, 16))
+    for nanoseconds in (3000, 5000):
+        items = (product_item, WorkItem(Unit.MEASURED, "index", nanoseconds))
+        builder.compute("aten::bmm: sgemm", Role.OPAQUE, (value,), (), Work(items, 0, 0))
+    items = (WorkItem(Unit.VECTOR, "f32", 8), WorkItem(Unit.MEASURED, "index", 7000))
+    builder.compute("aten::add: kernel", Role.OPAQUE, (value,), (), Work(items, 32, 0))
+    graph = with_tables(builder.finish(()), tables.finish())
+    kernels, left = kernels_of(workload_of(graph, mesh=Mesh((1,), ("x",))))
+    assert left == 1
+    [kernel] = kernels
+    assert kernel.seconds == pytest.approx(4e-6)
+    assert replace(kernel, seconds=4e-6) == kernel_of("aten::bmm", "4x8x16 4x16x32", "bf16", "4e-6")
