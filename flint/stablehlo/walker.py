@@ -28,6 +28,7 @@ from flint.stablehlo.read.records import Module, is_sharded
 from flint.stablehlo.recorded.fused_order import issued
 from flint.stablehlo.recorded.scheduled import issued_as_scheduled
 from flint.stablehlo.sources.borrowed_sources import with_borrowed_sources
+from flint.stablehlo.verification.verifier import verify
 from flint.stablehlo.walk.opened import check_opened
 from flint.stablehlo.walk.scope import Scope
 from flint.stablehlo.walk.shard_ends import with_shards_at_ends
@@ -73,12 +74,14 @@ def walk(
 
     Raises:
         UsageError: a mesh of another size.
-        FlintError: a loop without a trip count, a data-dependent conditional whose branches
-            communicate differently, groups that do not fit, and with ``strict`` an unknown op.
+        FlintError: an op that its operands or results do not fit, a loop without a trip count, a
+            data-dependent conditional whose branches communicate differently, groups that do not
+            fit, and with ``strict`` an unknown op.
     """
     world = world_of(module, mesh, replicate=replicate)
     handlers = defaultdict(lambda: simple, HANDLERS)
     state = WalkState(module, world, options or WalkOptions(), handlers)
+    verify(module, state.where)
     graph = _graph(state)
     _check_options(state)
     graph, complete = with_shards_at_ends(graph)

@@ -1,0 +1,1 @@
+"""Whether the ops of a module fit their operands and results."""

@@ -1,0 +1,65 @@
+"""The verifier of op records, whichever reader made them.
+
+The idea: each kind of op has a check of its operands' and results' types, in tables by op name.
+Ops that are alike are checked once.  MLIR has verified what it parses; HLO protos come unverified.
+
+    verify(read_hlo(data), where=lambda op: op.name)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flint.errors import FlintError
+from flint.stablehlo.read.records import Module, Op
+from flint.stablehlo.verification import (
+    collectives,
+    contraction,
+    control,
+    elementwise,
+    movement,
+)
+from flint.stablehlo.verification.kinds import Check, Unfit
+
+#: Op name -> check of its types and attributes; ``control.CHECKS`` look into blocks as well.
+_BY_TYPES: dict[str, Check] = (
+    elementwise.CHECKS | movement.CHECKS | contraction.CHECKS | collectives.CHECKS
+)
+
+#: In an optimised module a reshape is a bitcast, which may count padding as elements.
+_NOT_IN_OPTIMIZED = "reshape"
+
+
+def verify(module: Module, where: Callable[[Op], str]) -> None:
+    """See that the operands and results of every op fit it.
+
+    Args:
+        module: op records.
+        where: how an op is called in the error.
+
+    Raises:
+        FlintError: the first op that does not.
+    """
+    checks = _BY_TYPES
+    if module.optimized:
+        checks = {name: check for name, check in checks.items() if name != _NOT_IN_OPTIMIZED}
+    kind, types = module.value_type.__getitem__, module.types
+    alike: set[tuple[object, ...]] = set()
+    for block in module.blocks():
+        for op in block.ops:
+            key = (op.name, id(op.attrs), *map(kind, op.operands), -1, *map(kind, op.results))
+            if key in alike:
+                continue
+            try:
+                if op.name in control.CHECKS:
+                    control.CHECKS[op.name](module, op)
+                    continue
+                alike.add(key)
+                if op.name in checks:
+                    ins, outs = (
+                        [types[kind(value)] for value in values]
+                        for values in (op.operands, op.results)
+                    )
+                    checks[op.name](op, ins, outs)
+            except Unfit as error:
+                raise FlintError(f"{where(op)}: {error}") from error

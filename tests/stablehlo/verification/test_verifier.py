@@ -1,0 +1,192 @@
+"""The verifier refuses ops that do not fit, in the words of what is wrong, and no others.
+
+What fits is what XLA's and MLIR's own verifiers take: modules of real programs, and single ops in
+both forms.  What does not is the same with one thing changed.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flint.errors import FlintError
+from flint.frontends.saved.kinds import detect
+from flint.frontends.saved.parsing import parse
+from flint.graph.tensor_types import TensorType, tensor_type
+from flint.hlo import hlo_pb2 as pb
+from flint.hlo.reader import read_hlo
+from flint.hlo.text import proto_of_text
+from flint.stablehlo.read.records import Block, Module, Op, ReplicaGroups
+from flint.stablehlo.verification.verifier import verify
+from flint.stablehlo.walker import walk
+
+DATA = Path(__file__).parents[2] / "data"
+PROGRAMS = sorted(
+    path
+    for folder in ("hlo", "optimized", "stablehlo")
+    for path in (DATA / folder).rglob("*")
+    if path.is_file() and detect(path.read_bytes()[: 1 << 16]).is_program
+)
+
+HLO = """HloModule m, num_partitions=4
+
+add { lhs = f32[] parameter(0)
+  rhs = f32[] parameter(1)
+  ROOT sum = f32[] add(lhs, rhs) }
+
+ENTRY e {
+  x = f32[8,16] parameter(0)
+  r = f32[8,16] all-reduce(x), channel_id=1, replica_groups={{0,1},{2,3}}, use_global_device_ids=true, to_apply=add
+  g = f32[16,16] all-gather(r), channel_id=2, replica_groups={{0,1},{2,3}}, use_global_device_ids=true, dimensions={0}
+  s = f32[4,16] reduce-scatter(x), channel_id=3, replica_groups=[2,2]<=[4], use_global_device_ids=true, dimensions={0}, to_apply=add
+  p = f32[8,16] collective-permute(x), channel_id=4, source_target_pairs={{0,1},{1,0}}
+  a = f32[8,16] all-to-all(x), channel_id=5, replica_groups={{0,1},{2,3}}, dimensions={0}
+  m = f32[8,16] multiply(p, a)
+  n = f32[8,16] negate(m)
+  t = f32[16,8] transpose(n), dimensions={1,0}
+  d = f32[8,8] dot(n, t), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  z = f32[] constant(0)
+  u = f32[8] reduce(d, z), dimensions={1}, to_apply=add
+  b = f32[8,8] broadcast(u), dimensions={0}
+  c = f32[8,16] concatenate(b, d), dimensions={1}
+  l = f32[4,8] slice(c), slice={[0:4], [0:16:2]}
+  ROOT o = (f32[4,8], f32[16,16], f32[4,16]) tuple(l, g, s)
+}
+"""  # noqa: E501
+
+
+def verified(module):
+    verify(module, lambda op: op.name)
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
+def test_every_real_program_passes(path):
+    verified(parse(path.read_bytes(), path.name))
+
+
+def changed(name, change):
+    """The module above as a proto in which one instruction is another."""
+    module = pb.HloModuleProto.FromString(proto_of_text(HLO.encode()))
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            if instruction.name == name and computation.id == module.entry_computation_id:
+                change(instruction)
+    return read_hlo(module.SerializeToString())
+
+
+def shaped(*dims, dtype=11):
+    shape = pb.ShapeProto(element_type=dtype, dimensions=dims).SerializeToString()
+    return lambda instruction: setattr(instruction, "shape", shape)
+
+
+def one_operand_less(instruction):
+    del instruction.operand_ids[-1]
+
+
+def test_what_xla_has_parsed_passes():
+    verified(changed("", None))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "text"),
+    [
+        ("r", shaped(16, 16), r"all_reduce: has the operand 8x16xf32 for the result 16x16xf32"),
+        ("r", shaped(8, 16, dtype=16), r"all_reduce: has the operand 8x16xf32 for the .*bf16"),
+        ("g", shaped(32, 16), "all_gather: has the result 32x16xf32 for parts 8x16xf32 of 2 ranks"),
+        ("g", shaped(9, 16), "all_gather: has the result 9x16xf32 for parts 8x16xf32"),
+        ("g", shaped(16, 32), "all_gather: has the result 16x32xf32"),
+        ("g", shaped(), "all_gather: has the operand 8x16xf32 for the result f32"),
+        ("s", shaped(2, 16), "reduce_scatter: has the operand 8x16xf32 for parts 2x16xf32 of 2"),
+        ("s", one_operand_less, "reduce_scatter: has no operand or no result"),
+        ("p", shaped(8, 8), "collective_permute: has the operand 8x16xf32"),
+        ("a", shaped(8, 8), "all_to_all: has the operand 8x16xf32"),
+        ("m", one_operand_less, "multiply: has 1 operands, not 2"),
+        ("m", shaped(16, 8), "multiply: has the operand 8x16xf32 for the result 16x8xf32"),
+        ("n", shaped(8), "negate: has the operand 8x16xf32"),
+        ("t", shaped(8, 16), "transpose: does not make the result 8x16xf32"),
+        ("d", shaped(8, 16), "dot_general: has the operands 8x16xf32 and 16x8xf32"),
+        ("u", shaped(9), "reduce: does not reduce the operand 8x8xf32 to the result 9xf32"),
+        ("b", shaped(9, 8), "broadcast_in_dim: does not make"),
+        ("c", shaped(8, 17), "concatenate: does not make"),
+        ("l", shaped(4, 9), "slice: does not make"),
+    ],
+)  # fmt: skip
+def test_an_instruction_that_does_not_fit_is_refused(name, change, text):
+    with pytest.raises(FlintError, match=text):
+        verified(changed(name, change))
+
+
+def module(op, *types, functions=None):
+    """A module of one op: the first types are its operands', the last ones its results'."""
+    block = Block(op.operands, [op], op.results)
+    return Module("m", {"main": block, **(functions or {})}, list(range(len(types))), list(types))
+
+
+F8, F16, F4, SCALAR = (tensor_type(shape, "f32") for shape in ((8,), (16,), (4,), ()))
+PAIR = {"groups": ReplicaGroups(table=np.array([[0, 1]])), "use_global_device_ids": True}
+
+
+@pytest.mark.parametrize("name", ["all_gather", "reduce_scatter"])
+def test_a_collective_along_a_dim_needs_one(name):
+    with pytest.raises(FlintError, match=f"{name}: has f32, which has no dim"):
+        verified(module(Op(name, (0,), (1,), PAIR), SCALAR, SCALAR))
+
+
+def test_groups_of_replicas_with_a_channel_have_their_partitions_too():
+    """StableHLO's cross_replica_and_partition: two replicas of four partitions are eight."""
+    of_replicas = {"groups": PAIR["groups"], "channel_id": 1, "use_global_device_ids": False}
+    verified(module(Op("all_gather", (0,), (1,), of_replicas), F8, tensor_type((64,), "f32")))
+
+
+def test_sizes_that_the_program_does_not_fix_are_not_compared():
+    bounded = tensor_type((8,), "f32", dynamic=True)
+    verified(module(Op("add", (0, 1), (2,)), bounded, F4, F4))
+
+
+def test_a_constant_has_no_operand():
+    with pytest.raises(FlintError, match="constant: has 1 operands, not 0"):
+        verified(module(Op("constant", (0,), (1,)), F8, F8))
+
+
+def test_a_loop_hands_on_what_it_takes():
+    i1 = TensorType((), "i1", 1)
+    condition, body = Block((2,), [], (4,)), Block((2,), [], (3,))
+    loop = Op("while", (0,), (1,), None, (condition, body))
+    types = [F8, F8, F8, F8, i1]
+    verified(module(loop, *types))
+    with pytest.raises(FlintError, match="while: has 8xf32 where yields have 16xf32"):
+        verified(module(loop, F8, F8, F8, F16, i1))
+    with pytest.raises(FlintError, match="while: has a condition that is no single i1"):
+        verified(module(loop, F8, F8, F8, F8, F8))
+
+
+def test_a_call_passes_what_the_function_takes():
+    call = Op("call", (0,), (1,), {"callee": "f"})
+    function = Block((2,), [], (2,))
+    verified(module(call, F8, F8, F8, functions={"f": function}))
+    with pytest.raises(FlintError, match="call: has 8xf32 where arguments have 16xf32"):
+        verified(module(call, F8, F8, F16, functions={"f": function}))
+    with pytest.raises(FlintError, match="call: calls @f, which is not there"):
+        verified(module(call, F8, F8))
+
+
+def test_windows_are_counted_by_the_formula():
+    """8 elements, padded by 1 in front, windows of 3 every 2: (9 - 3) // 2 + 1 = 4."""
+    attrs = {"window_dimensions": (3,), "strides": (2,), "padding": ((1, 0),)}
+    verified(module(Op("reduce_window", (0, 1), (2,), attrs), F8, SCALAR, F4))
+    with pytest.raises(FlintError, match="reduce_window: has 16 windows along a dim of 8, not 4"):
+        verified(module(Op("reduce_window", (0, 1), (2,), attrs), F8, SCALAR, F16))
+
+
+def test_what_is_inside_a_fusion_is_verified_too():
+    inner = Block((2,), [Op("negate", (2,), (3,))], (3,))
+    fusion = Op("fusion", (0,), (1,), {"kind": "kLoop"}, (inner,))
+    verified(module(fusion, F8, F8, F8, F8))
+    with pytest.raises(FlintError, match="negate: has the operand 8xf32 for the result 16xf32"):
+        verified(module(fusion, F8, F16, F8, F16))
+
+
+def test_the_error_says_where_the_op_stands():
+    read = changed("r", shaped(16, 16))
+    with pytest.raises(FlintError, match=r"^all_reduce at r: has the operand"):
+        walk(read)
