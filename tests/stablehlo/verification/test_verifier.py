@@ -25,7 +25,8 @@ PROGRAMS = sorted(
     path
     for folder in ("hlo", "optimized", "stablehlo")
     for path in (DATA / folder).rglob("*")
-    if path.is_file() and detect(path.read_bytes()[: 1 << 16]).is_program
+    if path.name.endswith(".hlo.pb.gz")
+    or (path.is_file() and detect(path.read_bytes()[: 1 << 16]).is_program)
 )
 
 HLO = """HloModule m, num_partitions=4
