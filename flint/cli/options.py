@@ -117,7 +117,8 @@ TripCountOption = Annotated[
     list[str] | None,
     typer.Option(
         "--trip-count",
-        help="Iterations of loops whose trip count depends on data: N, or LOOP=N (repeatable).",
+        help="Iterations of loops whose trip count depends on data: N, LOOP=N or, where a step "
+        "runs several programs, PROGRAM/LOOP=N (repeatable).",
     ),
 ]
 BranchOption = Annotated[

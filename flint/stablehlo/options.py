@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,7 +12,8 @@ class WalkOptions:
 
     Attributes:
         trip_counts: iterations of loops whose count cannot be proved, by loop name (``while_0``);
-            the key ``""`` is for every such loop.
+            the key ``""`` is for every such loop; ``gradient/while_0`` is one of a program of that
+            name, where a step runs several.
         branches: branch of conditionals whose predicate depends on data, by name (``case_0``); the
             key ``""`` is for every such conditional.
         reduce_scatter: an all-reduce of which a rank keeps only its own slice is a reduce-scatter,
@@ -32,3 +33,43 @@ class WalkOptions:
     strict: bool = False
     lookahead: int | None = 0
     fuse: bool = False
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Loops and conditionals that have a choice of their own."""
+        return frozenset({*self.trip_counts, *self.branches} - {""})
+
+    def for_program(self, name: str) -> WalkOptions:
+        """The choices for one of the programs that a step runs."""
+        return replace(
+            self,
+            trip_counts=choices_for(self.trip_counts, name),
+            branches=choices_for(self.branches, name),
+        )
+
+
+def choices_for(given: Mapping[str, int], program: str) -> dict[str, int]:
+    """Choices by name as one program has them: its own before those for all."""
+    for_all = {name: number for name, number in given.items() if "/" not in name}
+    begin = f"{program}/"
+    own = {name.removeprefix(begin): n for name, n in given.items() if name.startswith(begin)}
+    return for_all | own
+
+
+def unused_choices(
+    options: WalkOptions, programs: Sequence[str], unused: Sequence[frozenset[str]]
+) -> dict[str, int]:
+    """A warning for each choice by name that no program needed.
+
+    Args:
+        options: the choices.
+        programs: names of the programs; one alone is named "".
+        unused: what each of them did not need, by the names in it.
+    """
+    found = {}
+    for name in sorted(options.names):
+        program, _, plain = name.rpartition("/")
+        asked = [at for at, other in enumerate(programs) if not program or other == program]
+        if not asked or (plain and all(plain in unused[at] for at in asked)):
+            found[f"{name}: no such loop or conditional needed a value"] = 1
+    return found

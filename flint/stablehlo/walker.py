@@ -23,7 +23,7 @@ from flint.mesh.mesh import Mesh
 from flint.stablehlo.collectives.world import World, mesh_of, world_of
 from flint.stablehlo.handlers import HANDLERS
 from flint.stablehlo.handlers.simple import simple
-from flint.stablehlo.options import WalkOptions
+from flint.stablehlo.options import WalkOptions, unused_choices
 from flint.stablehlo.read.records import Module, is_sharded
 from flint.stablehlo.recorded.fused_order import issued
 from flint.stablehlo.recorded.scheduled import issued_as_scheduled
@@ -46,6 +46,7 @@ class Walked:
         per_device: whether all shapes are those of one device; False before partitioning.
         warnings: text -> count.
         ops: ops walked (calls opened, loop bodies once).
+        unused: choices by name that no loop and no conditional needed.
     """
 
     graph: WorkloadGraph
@@ -54,6 +55,7 @@ class Walked:
     per_device: bool
     warnings: dict[str, int]
     ops: int
+    unused: frozenset[str] = frozenset()
 
 
 @uncollected
@@ -83,7 +85,7 @@ def walk(
     state = WalkState(module, world, options or WalkOptions(), handlers)
     verify(module, state.where)
     graph = _graph(state)
-    _check_options(state)
+    unused = state.options.names - state.used_options
     graph, complete = with_shards_at_ends(graph)
     per_device = complete and (module.partitioned or _shards_alone(module, graph))
     return Walked(
@@ -91,8 +93,9 @@ def walk(
         mesh=mesh or mesh_of(module, world),
         world=world,
         per_device=per_device,
-        warnings=dict(state.warnings),
+        warnings=dict(state.warnings) | unused_choices(state.options, ("",), (unused,)),
         ops=state.ops,
+        unused=unused,
     )
 
 
@@ -124,10 +127,3 @@ def _graph(state: WalkState) -> WorkloadGraph:
         return issued(state, graph, scope)
     graph = with_borrowed_sources(graph)
     return issued_as_scheduled(graph) if module.scheduled else graph
-
-
-def _check_options(state: WalkState) -> None:
-    """Count options that named no loop or conditional as warnings."""
-    given = {*state.options.trip_counts, *state.options.branches} - {""}
-    for name in sorted(given - state.used_options):
-        state.warnings[f"{name}: no such loop or conditional needed a value"] += 1

@@ -29,6 +29,7 @@ from flint.frontends.jax.requests import Compilation
 from flint.frontends.jax.targets.table import table
 from flint.hlo.reader import read_hlo
 from flint.host.child_processes import Limits
+from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.read.reader import read_mlir
 from flint.stablehlo.read.records import Module
 from flint.stablehlo.walker import Walked, walk
@@ -88,10 +89,12 @@ class Compilers:
         program.module.donors = lowered.interface.donated
         return program
 
-    def walked(self, program: CompiledProgram, lowered: Lowered) -> Walked:
-        """The graph of a program that was compiled."""
+    def walked(
+        self, program: CompiledProgram, lowered: Lowered, options: WalkOptions | None = None
+    ) -> Walked:
+        """The graph of a program that was compiled; by the request's options without others."""
         per_device = self._request.level is not Level.LOGICAL
-        found = walk(program.module, lowered.mesh, self._request.options.walk)
+        found = walk(program.module, lowered.mesh, options or self._request.options.walk)
         return replace(found, per_device=per_device)
 
     def _ready(self) -> Partitioner | Optimizer | None:

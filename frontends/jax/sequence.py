@@ -32,6 +32,7 @@ from flint.frontends.jax.operand_shardings import (
 )
 from flint.graph.tensor_types import TensorType
 from flint.passes.in_sequence import Origin
+from flint.stablehlo.options import WalkOptions, unused_choices
 from flint.stablehlo.sources.phases import within
 from flint.stablehlo.walker import Walked
 from flint.workload.compiler_report import CompilerReport
@@ -71,9 +72,10 @@ def capture_sequence(prepared: Prepared, recording: Recording, compilers: Compil
     """
     request = prepared.request
     where = argument_shardings(recording)
-    known: dict[bytes, _Made] = {}
+    known: dict[tuple[bytes, str], _Made] = {}
     modules: list[CalledModule] = []
     reports: list[CompilerReport | None] = []
+    ignored: list[frozenset[str]] = []
     inputs = _StepInputs(recording)
     warnings = dict(recording.warnings) | _remarks(recording)
     names = _distinct([call.name for call in recording.calls])
@@ -85,15 +87,19 @@ def capture_sequence(prepared: Prepared, recording: Recording, compilers: Compil
         )
         unsharded += lowered.warnings.pop(NOT_SHARDED, 0)
         warnings |= lowered.warnings
-        key = hashlib.sha256(lowered.bytecode).digest()
-        digest.update(key)
+        content = hashlib.sha256(lowered.bytecode).digest()
+        digest.update(content)
+        options = request.options.walk.for_program(names[number])
+        key = content, repr(options)
         made = known.get(key)
         if made is None:
-            made = known[key] = _made(prepared, lowered, compilers, call)
+            made = known[key] = _made(prepared, lowered, compilers, call, options)
         check_chosen(prepared, call, lowered, made.program.saved[0], where)
         for result, sharding in enumerate(made.shardings):
             where[Origin(number, result)] = sharding
         program = made.program
+        ignored.append(made.walked.unused)
+        alone = unused_choices(options, ("",), ignored[-1:])
         reports.append(program.compiled)
         own = named_inputs(program_inputs(program.module, made.walked.graph), lowered.interface)
         given = [
@@ -114,12 +120,17 @@ def capture_sequence(prepared: Prepared, recording: Recording, compilers: Compil
                     module=program.saved,
                     listing=program.listing,
                 ),
-                replace(made.walked, graph=within(made.walked.graph, call.path)),
+                replace(
+                    made.walked,
+                    graph=within(made.walked.graph, call.path),
+                    warnings={t: n for t, n in made.walked.warnings.items() if t not in alone},
+                ),
                 program.module,
                 _held(recording.calls, number),
             )
         )
         warnings |= program.module.warnings
+    warnings |= unused_choices(request.options.walk, names, ignored)
     spread = any(item is not None and any(item.spec) for item in where.values())
     if unsharded and not spread:
         warnings[NOT_SHARDED] = 1
@@ -181,9 +192,15 @@ class _StepInputs:
         return [*arguments, *self._constants]
 
 
-def _made(prepared: Prepared, lowered: Lowered, compilers: Compilers, call: Called) -> _Made:
+def _made(
+    prepared: Prepared,
+    lowered: Lowered,
+    compilers: Compilers,
+    call: Called,
+    options: WalkOptions | None = None,
+) -> _Made:
     program = compilers.compiled(lowered)
-    walked = compilers.walked(program, lowered)
+    walked = compilers.walked(program, lowered, options)
     if prepared.request.level is Level.LOGICAL:  # no compiler has chosen anything
         return _Made(program, walked, (None,) * call.results)
     stated = placements(program.saved[0], prepared.grid, call.results)

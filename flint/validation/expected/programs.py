@@ -21,6 +21,7 @@ from flint.graph.work import Role
 from flint.hlo.messages import parse_module
 from flint.observed.columns import Observed
 from flint.passes.in_sequence import alone
+from flint.stablehlo.options import choices_for
 from flint.workload.programs import Call, Program
 from flint.workload.workload import Workload
 
@@ -48,7 +49,12 @@ def compared(workload: Workload) -> Iterator[tuple[Workload, tuple[str, int] | N
         seen.add(module)
         name = name_in_run(call)
         programs = tuple(_part(program, number) for program in workload.programs)
-        yield replace(workload, programs=programs), (name, names[name])
+        chosen = {
+            key: choices_for(workload.options.get(key, {}), call.name)
+            for key in ("trip_counts", "branches")
+        }
+        options = workload.options | chosen
+        yield replace(workload, programs=programs, options=options), (name, names[name])
         names[name] += 1
 
 

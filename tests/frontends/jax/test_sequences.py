@@ -247,6 +247,33 @@ def test_one_process_compiles_all_programs(monkeypatch):
     assert len(started) == 2
 
 
+def repeated(w, m, x):
+    """Two programs, each with a loop that data end."""
+    count = jax.jit(lambda x: x.sum().astype("int32"))(x)
+    first = jax.jit(lambda n, w: jax.lax.fori_loop(0, n, lambda _, w: w * 2, w))
+    second = jax.jit(lambda n, w: jax.lax.fori_loop(0, n, lambda _, w: w + 1, w))
+    return second(count, first(count, w))
+
+
+@pytest.mark.parametrize(
+    ("given", "counts", "unused"),
+    [
+        ({"while_0": 4}, [4, 4], []),
+        ({"while_0": 4, "lambda_3/while_0": 7}, [4, 7], []),
+        ({"lambda_2/while_0": 3, "lambda_3/": 5}, [3, 5], []),
+        (3, [3, 3], []),
+        ({"": 2, "while_9": 1, "lambda/while_0": 1, "other/while_0": 1}, [2, 2],
+         ["lambda/while_0", "other/while_0", "while_9"]),
+    ],
+)  # fmt: skip
+def test_a_trip_count_is_for_all_programs_or_for_the_one_that_it_names(given, counts, unused):
+    workload = sequence_steps.captured(repeated).capture(options={"trip_count": given})
+    assert [call.name for call in workload.programs[0].calls] == ["lambda", "lambda_2", "lambda_3"]
+    assert [loop.trip_count for loop in workload.graph.loops] == counts
+    said = [text.partition(":")[0] for text in workload.warnings if "no such loop" in text]
+    assert said == unused
+
+
 def test_ops_outside_of_every_jit_are_one_warning(captured):
     [(text, count)] = captured("eager").warnings.items()
     assert "each a program of its own" in text
