@@ -9,6 +9,7 @@ import pytest
 from flint.graph.work import Unit
 from flint.launching.capturing import capture
 from flint.launching.program import Cluster, Program, ProgramRequest
+from flint.models.jax.llama3 import train_tiny
 from tests.frontends.jax.programs.really_run import instructions, partitioned
 
 PROGRAMS = Path(__file__).parents[3] / "programs" / "jax"
@@ -23,6 +24,7 @@ STEPS = {
     "explicit_axes": ["step"],
     "decode_loop": ["decode"],
     "mapped_devices": ["_fun"],
+    "llama_from_config": ["train_step"],
     "compiled_ahead": ["gradients", "gradients", "gradients", "apply"],
 }
 
@@ -65,3 +67,15 @@ def test_a_program_of_four_processes_is_captured_as_it_computes_and_communicates
     assert sum(sum(item.operand_bytes) for item in sent) == 2 * 128 * 512 * 4 + 4
     assert {item.role for item in program.inputs} >= {"parameter"}
     assert sum(item.donated >= 0 for item in program.inputs) == 2
+
+
+@pytest.mark.thorough
+def test_a_models_step_is_the_one_that_is_captured_with_glue():
+    """32 devices: the step is lowered on an abstract mesh there, and on the program's own here."""
+    found = capture(request("llama_from_config", "--tensor", "4", devices=32))
+    glue = train_tiny.at(mesh=(8, 4)).capture()
+    [(_, one)], [(_, other)] = modules(found), modules(glue)
+    assert instructions(one) == instructions(other)
+    for item, wanted in zip(found.programs[0].inputs, glue.programs[0].inputs, strict=True):
+        assert (item.name, item.role, item.type) == (wanted.name, wanted.role, wanted.type)
+        assert (item.donated >= 0) == (wanted.donated >= 0)
