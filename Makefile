@@ -1,6 +1,7 @@
 # make demo    set up, capture Llama-3 8B's training step on 64x8 devices, check, look at it, simulate
 # make test    set up with the development tools; lint, types, a test of every behaviour
 # make test-all   install all extras and a headless browser too; all tests, and a list of the skipped
+# make test-jax   whole JAX programs in other versions of jax, part of make test-all
 # make coverage  which lines and branches make test runs
 # make torture    commands killed at random moments, disks full: make torture TIMES=500; docs/reliability.md
 # make fuzz    damaged inputs for every reader: make fuzz INPUTS=100000; docs/reliability.md
@@ -29,7 +30,7 @@ PIP     := --quiet --disable-pip-version-check --no-compile
 STEP    := models/jax/llama3.py:train_8b
 OUT     := out/llama3-8b
 
-.PHONY: demo test test-all fuzz torture coverage browser lint format types imports bench validate clean
+.PHONY: demo test test-all test-jax fuzz torture coverage browser lint format types imports bench validate clean
 .DELETE_ON_ERROR:
 
 demo: $(RUN)
@@ -57,6 +58,21 @@ coverage: $(DEV)
 # Everything, and what was skipped. JAX prints that it finds no GPU; it is right.
 test-all: lint $(EXTRAS) browser
 	JAX_PLATFORMS=cpu HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -rs $(PYTEST)
+	$(MAKE) --no-print-directory test-jax
+
+# Other versions of jax, each in a virtual environment of its own: whole programs, and steps of
+# several programs, against what that version compiles.
+JAX_VERSIONS ?= 0.8.3 0.9.2 0.10.0
+JAX_TESTS    := tests/frontends/jax/programs tests/frontends/jax/test_sequences.py
+test-jax: $(JAX_VERSIONS:%=build/jax-%/.tested)
+
+build/jax-%/.tested: FORCE
+	test -x build/jax-$*/bin/python || $(PYTHON) -m venv build/jax-$*
+	build/jax-$*/bin/python -m pip install $(PIP) -e . "jax==$*" "jaxlib==$*" \
+	    equinox flax hypothesis optax "pytest>=8.2,<9.2"
+	build/jax-$*/bin/python -m pytest $(JAX_TESTS)
+
+FORCE:
 
 # What is found lies in build/fuzz.
 INPUTS ?= 10000

@@ -2,7 +2,7 @@
 
 The idea: everything that depends on jaxlib's Python bindings for StableHLO, CHLO, MHLO and Shardy
 is imported here (without importing jax, which would cost half a second), version-checked, and
-handed on.  Known to work: jaxlib 0.10.2.
+handed on.  Known to work: jaxlib 0.8.3 to 0.10.2.
 
     module = parse(open("model.mlirbc", "rb").read(), "model.mlirbc")
     module.operation.name        # "builtin.module"
@@ -15,7 +15,7 @@ from typing import Any
 
 from flint.errors import FlintError
 
-KNOWN_VERSIONS = "jaxlib >= 0.10.2, < 0.11"
+KNOWN_VERSIONS = "jaxlib >= 0.8.3, < 0.11"
 
 try:
     from jaxlib.mlir import ir, passmanager
@@ -31,6 +31,7 @@ __all__ = [
     "attribute_text",
     "chlo",
     "ir",
+    "location_kind",
     "make_context",
     "parse",
     "sdy",
@@ -42,6 +43,24 @@ _VHLO_PRODUCER = b"StableHLO_v"
 _BYTECODE_MAGIC = b"ML\xefR"
 #: A pass that needs the dialect of quantised types; to run one is the only way to load it.
 _LOADS_QUANT = "builtin.module(vhlo-legalize-to-stablehlo)"
+
+
+#: Kind of a location -> its class, and the method that says so in jaxlib before 0.10.
+_LOCATIONS = {
+    "name": ("NameLoc", "is_a_name"),
+    "file": ("FileLineColLoc", "is_a_file"),
+    "call": ("CallSiteLoc", "is_a_callsite"),
+    "fused": ("FusedLoc", "is_a_fused"),
+}
+
+
+def location_kind(location: Any) -> str:
+    """What an ``ir.Location`` says: "name", "file", "call", "fused", or "" where it is unknown."""
+    for kind, (name, method) in _LOCATIONS.items():
+        found = getattr(ir, name, None)
+        if isinstance(location, found) if found is not None else getattr(location, method)():
+            return kind
+    return ""
 
 
 @functools.cache

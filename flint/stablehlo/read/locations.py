@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flint.stablehlo.read.bindings import ir
+from flint.stablehlo.read.bindings import ir, location_kind
 from flint.stablehlo.read.records import SourceInfo
 
 
@@ -25,13 +25,14 @@ def source_info(location: Any) -> SourceInfo:
     while queue and steps < 64:
         steps += 1
         current = queue.pop(0)
-        if isinstance(current, ir.NameLoc):
+        kind = location_kind(current)
+        if kind == "name":
             name = name or str(current.name_str)
             queue.insert(0, current.child_loc)
-        elif isinstance(current, ir.FileLineColLoc):
+        elif kind == "file":
             return SourceInfo(name, str(current.filename), int(current.start_line))
-        elif isinstance(current, ir.CallSiteLoc):
+        elif kind == "call":
             queue[:0] = [current.callee, current.caller]
-        elif isinstance(current, ir.FusedLoc):
+        elif kind == "fused":
             queue[:0] = list(current.locations)
     return SourceInfo(name)

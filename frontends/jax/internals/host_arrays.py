@@ -95,7 +95,11 @@ class HostArray(jax.Array):
         known_sharding: the sharding that it was made with, None where that is for the compiler.
     """
 
-    __slots__ = ("__weakref__", "aval", "host", "known_sharding", "origin")
+    # Older ones of JAX's arrays can be referred to weakly as they are.
+    __slots__ = (
+        "aval", "host", "known_sharding", "origin",
+        *(() if jax.Array.__weakrefoffset__ else ("__weakref__",)),
+    )  # fmt: skip
 
     def __init__(self, host: Host, origin: Any, aval: Any, sharding: Any = None) -> None:
         self.host, self.origin, self.known_sharding = host, origin, sharding

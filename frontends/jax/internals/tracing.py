@@ -14,11 +14,14 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+import jax
 from jax._src import config
 from jax._src.mesh import empty_abstract_mesh, empty_concrete_mesh
 from jax.sharding import AbstractMesh
 
 _config: Any = config  # one of its settings is replaced
+#: jax before 0.10 asks the mesh of devices in context for devices when it lowers.
+_DEVICES_MAY_BE_ABSTRACT = jax.__version_info__ >= (0, 10)
 _constant_folding = _config.eager_constant_folding
 
 
@@ -42,10 +45,8 @@ def mesh_context(mesh: AbstractMesh | None) -> Iterator[None]:
     """Make ``mesh``, or none, the mesh in context, whatever ``jax.set_mesh`` has set before."""
     settings: tuple[Any, ...] = (config.abstract_mesh_context_manager, config.device_context)
     none = (empty_abstract_mesh, empty_concrete_mesh)
-    before = [
-        setting.swap_local(empty if mesh is None else mesh)
-        for setting, empty in zip(settings, none, strict=True)
-    ]
+    wanted = none if mesh is None else (mesh, mesh if _DEVICES_MAY_BE_ABSTRACT else none[1])
+    before = [setting.swap_local(value) for setting, value in zip(settings, wanted, strict=True)]
     folding, _config.eager_constant_folding = _config.eager_constant_folding, _WithoutMesh()
     try:
         yield

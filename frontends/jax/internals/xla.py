@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from jaxlib import _jax, xla_client
+from jaxlib import _jax, version, xla_client
 
 from flint.errors import UsageError
 from flint.frontends.jax.internals import compile_only, cpu_devices
 from flint.frontends.jax.requests import Compilation
 from flint.frontends.jax.targets.table import plugin, table
+from flint.host.environment import satisfies
 
 #: Up to the partitioner, and what belongs to its pipeline or, for one device, stands in its place.
 PASSES = ",".join(
@@ -38,6 +39,8 @@ PASSES = ",".join(
 _NEEDS_COLLECTIVES = 2048
 #: With more devices of its own, each with its threads, the CPU client does not start reliably.
 MAX_OWN_DEVICES = 8192
+#: jaxlib whose CPU client compiles for devices of other processes.
+_COMPILES_FOR_OTHERS = ">=0.9.2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,8 @@ def cpu_compiler(devices: int, folder: Path) -> Compiler:
     Raises:
         UsageError: no client takes that many devices here.
     """
+    if devices <= MAX_OWN_DEVICES and not satisfies(version.__version__, _COMPILES_FOR_OTHERS):
+        return own_devices_compiler(devices, folder)
     try:
         return _cpu(cpu_devices.make_client(devices, folder), np.arange(devices))
     except RuntimeError as error:

@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from flint.stablehlo.read.bindings import ir
+from flint.stablehlo.read.bindings import ir, location_kind
 
 _MANUAL = "sdy.manual_computation"
 
@@ -57,7 +57,7 @@ def name_bodies(module: Any) -> None:
     ]
     for op, path in renamed:
         location = op.location
-        child = location.child_loc if isinstance(location, ir.NameLoc) else location
+        child = location.child_loc if location_kind(location) == "name" else location
         op.location = ir.Location.name(path, childLoc=child, context=module.context)
 
 
@@ -74,7 +74,7 @@ def _inside(op: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def _name(op: Any) -> str:
     location = op.location
-    return str(location.name_str).rstrip(":") if isinstance(location, ir.NameLoc) else ""
+    return str(location.name_str).rstrip(":") if location_kind(location) == "name" else ""
 
 
 def _joined(prefix: str, path: str) -> str:

@@ -13,11 +13,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from jax._src.lib import hlo
 from jaxlib import xla_client
 
 from flint.hlo.messages import parse_module
 from tests.support.children import HUNG, child_environment
+
+try:
+    from jax._src.lib import hlo
+except ImportError:  # jax before 0.10.2
+    from jaxlib import _jax as hlo
 
 DUMP = "--xla_dump_hlo_as_proto --xla_dump_hlo_pass_re=.*spmd-partitioning.* --xla_dump_to="
 NUMBER = re.compile(r"module_(\d+)\.(?:jit_)?(.*?)\.\d+\..*after_spmd-partitioning")
