@@ -42,7 +42,8 @@ class Word:
     digest: int = 0
 
     def __add__(self, other: Word) -> Word:
-        digest = self.digest * pow(_BASE, other.length, _PRIME) + other.digest
+        shift = _BASE if other.length == 1 else pow(_BASE, other.length, _PRIME)
+        digest = self.digest * shift + other.digest
         return Word(self.length + other.length, self.bytes + other.bytes, digest % _PRIME)
 
     def times(self, count: int) -> Word:
