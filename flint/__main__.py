@@ -36,6 +36,9 @@ def _end(status: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
+    temporary = sys.modules.get("flint.host.temporary")
+    if temporary is not None:
+        temporary.remove_own()
     if _UNFINISHED & sys.modules.keys():
         atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

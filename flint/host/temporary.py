@@ -19,6 +19,7 @@ from flint.host.owners import mark, remove_left
 
 #: With less than this left, what fails beside temporary files failed for want of room (bytes).
 _ROOM = 1 << 16
+_made: list[Path] = []
 
 
 def make_temporary_folder(within: Path | None = None) -> Path:
@@ -34,10 +35,18 @@ def make_temporary_folder(within: Path | None = None) -> Path:
         place = within or Path(tempfile.gettempdir())
         remove_left(place)
         folder = place / f"{mark()}.scratch"
+        _made.append(folder)
         folder.mkdir(mode=0o700)
     except OSError as error:
         raise FlintError(no_temporary_files(error)) from error
     return folder
+
+
+def remove_own() -> None:
+    """Called at the end of a process: a signal may come before a folder's own end is prepared."""
+    for folder in _made:
+        if f"-{os.getpid()}-" in folder.name:  # a fork has the list of its parent
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

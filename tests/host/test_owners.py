@@ -61,6 +61,18 @@ def test_a_temporary_folder_of_a_killed_process_is_removed_by_the_next(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_command_leaves_no_temporary_folder_whose_end_a_signal_has_prevented(tmp_path):
+    """``make torture`` 276: SIGTERM between the making of a folder and its process."""
+    script = (
+        "import sys; from pathlib import Path; from flint.__main__ import _end\n"
+        "from flint.host.temporary import make_temporary_folder\n"
+        "make_temporary_folder(Path(sys.argv[1])); _end(143)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False, timeout=HUNG)
+    assert done.returncode == 143
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_a_running_process_works_on_stays(tmp_path):
     with replacing_folder(tmp_path / "out") as partial:
         remove_left(tmp_path)
