@@ -110,6 +110,8 @@ def _show(report: object, top: int) -> None:
     )
     for text in report.contradictions[:top]:
         printer.line(f"  {text}")
+    for text in report.not_compared:
+        printer.line(f"not compared: {text}")
     for text, count in report.notes.items():
         printer.line(f"note: {text}" + (f" ({count:,})" if count > 1 else ""))
     printer.line(report.verdict)

@@ -122,7 +122,9 @@ _REDUCTIONS = _names(
     "cudnn_batch_norm_backward miopen_batch_norm miopen_batch_norm_backward _fused_rms_norm "
     "_fused_rms_norm_backward nll_loss_forward nll_loss_backward _adaptive_avg_pool2d "
     "_adaptive_avg_pool2d_backward avg_pool2d avg_pool2d_backward max_pool2d_with_indices "
-    "max_pool2d_with_indices_backward topk sort histc bincount"
+    "max_pool2d_with_indices_backward topk sort histc bincount adaptive_max_pool2d "
+    "adaptive_max_pool2d_backward mse_loss smooth_l1_loss huber_loss binary_cross_entropy aminmax "
+    "logcumsumexp kthvalue mode median _cdist_forward norm_except_dim"
 )
 _COPIES = _names(
     "copy clone contiguous _to_copy cat stack index index_select index_put _index_put_impl gather "
@@ -145,6 +147,13 @@ _ELEMENTWISE = _names(
     "minimum lerp addcmul addcdiv bitwise_and bitwise_or bitwise_not logical_and logical_or "
     "logical_not sign floor ceil round native_dropout native_dropout_backward bernoulli isnan "
     "isinf isfinite erf hardtanh hardtanh_backward leaky_relu elu softplus remainder fmod "
+    "leaky_relu_backward elu_backward softplus_backward mish mish_backward hardswish "
+    "hardswish_backward hardsigmoid hardsigmoid_backward softshrink softshrink_backward hardshrink "
+    "hardshrink_backward celu selu _prelu_kernel _prelu_kernel_backward rrelu_with_noise glu "
+    "glu_backward log_sigmoid_forward log_sigmoid_backward logit logit_backward exp2 log2 log10 "
+    "sinh cosh tan asin acos atan asinh acosh atanh atan2 erfc erfinv sgn trunc frac hypot "
+    "nan_to_num logaddexp logaddexp2 logical_xor bitwise_xor xlogy copysign heaviside fmax fmin "
+    "mse_loss_backward smooth_l1_loss_backward huber_loss_backward binary_cross_entropy_backward "
     "_fused_adamw _fused_adam _fused_sgd"
 )
 #: Begins a library's op for a recurrent layer in one direction, and the one for its gradients.

@@ -80,12 +80,7 @@ class Comparison:
         if halted := stopped(trace, trace.rows(rank, self.chosen.step)):
             report.explained[STOPPED] = report.explained.get(STOPPED, 0) + halted
         if mean:
-            others = [
-                rows_of(trace, rank, step, self.expected)
-                for step in self.chosen.alike
-                if step != self.chosen.step
-            ]
-            ops = [(trace.op[of_step], spent) for of_step, spent in others]
+            ops = [(trace.op[of_step], spent) for of_step, spent in self._others()]
             time, steps = mean_times(trace.op[rows], time, ops)
             report.times.steps = min(report.times.steps, steps) if report.times.ranks else steps
         rows, time = self._with_kernels(rows, time)
@@ -117,8 +112,16 @@ class Comparison:
         report.times.add(matching, time, prices)
         meet(meetings, matching, trace, rows, time)
         add_counts(report, matching)
-        add_differences(report, matching, trace, rows)
+        add_differences(report, matching, trace, rows, lambda: [some for some, _ in self._others()])
         add_edges(report, matching, trace, rows)
+
+    def _others(self) -> list[tuple[Ints, Ints]]:
+        """Rows and times of the other steps that are like this one."""
+        return [
+            rows_of(self.trace, self.rank, step, self.expected)
+            for step in self.chosen.alike
+            if step != self.chosen.step
+        ]
 
     def _explain_xla(self, matching: Matching, branches: OtherBranches) -> None:
         """Explain what data chose and what a compiler removed; report what ran elsewhere."""

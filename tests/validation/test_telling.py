@@ -36,16 +36,16 @@ def facts(names, size=8):
     ]  # fmt: skip
 
 
-def strange(captured, executed):
+def strange(captured, executed, backend="gpu"):
     """Names of captured and of executed ops that are a difference."""
-    rules = rules_for(executed, recorded=True, backend="gpu")
+    rules = rules_for(executed, recorded=True, backend=backend)
     matching = match(Matching(captured, executed, rules))
     trace = SimpleNamespace(form="kineto")
     rows = np.arange(len(executed))
     found = telling(matching, trace, rows)
     return tuple(
         sorted(ops[number].name for number in numbers)
-        for ops, numbers in zip((captured, executed), found, strict=True)
+        for ops, numbers in ((captured, found.captured), (executed, found.executed))
     )
 
 
@@ -65,9 +65,29 @@ def test_names_are_counted_between_heavy_ops(run, missing, more):
     assert strange(facts(STEP), facts(run)) == (missing, more)
 
 
-def test_an_op_of_other_sizes_in_the_place_of_one_tells_nothing():
+def test_an_op_of_other_sizes_in_the_place_of_one_tells_nothing_on_a_device():
     executed = [*facts(STEP[:2]), *facts(STEP[2:], size=4)]
     assert strange(facts(STEP), executed) == ([], [])
+
+
+def test_an_op_of_other_sizes_in_the_place_of_one_is_another_one_on_the_host():
+    executed = [*facts(STEP[:2]), *facts(STEP[2:], size=4)]
+    assert strange(facts(STEP), executed, "cpu") == ([STEP[2]], [STEP[2]])
+
+
+def moved(names, run):
+    """Names of light ops that ran between other heavy ops than captured."""
+    rules = rules_for(facts(run), recorded=True, backend="cpu")
+    matching = match(Matching(facts(names), facts(run), rules))
+    found = telling(matching, SimpleNamespace(form="kineto"), np.arange(len(run)))
+    return [names[number] for number in sorted(found.moved)]
+
+
+def test_an_op_that_runs_between_other_heavy_ones_is_another_program():
+    names = ("aten::mm", "aten::sum", "aten::add", "aten::bmm")
+    assert moved(names, [names[n] for n in (0, 2, 3, 1)]) == ["aten::sum"]
+    assert moved(names, [names[n] for n in (2, 0, 1, 3)]) == ["aten::add"]
+    assert moved(names, [names[n] for n in (0, 2, 1, 3)]) == []  # between the same two
 
 
 @pytest.mark.thorough

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -87,7 +88,7 @@ def observe(path: Path, program: tuple[str, int] | None = None) -> Observed:
 
 
 def _functions(program: Program, ran: dict[tuple[int, int], Counter[str]]) -> tuple[Functions, ...]:
-    """The element-wise ops inside of what ran, each with its layer."""
+    """The element-wise ops on floats inside of what ran, each with its layer."""
     of: dict[str, frozenset[tuple[str, str]]] = {}
     for name in {name for counts in ran.values() for name in counts}:
         instruction = program.by_name.get(name)
@@ -95,9 +96,14 @@ def _functions(program: Program, ran: dict[tuple[int, int], Counter[str]]) -> tu
         of[name] = frozenset(
             (item.opcode, source_of(program.place(item)).layer)
             for item in inside
-            if hlo_class(item.opcode) == OpClass.ELEMENTWISE
+            if hlo_class(item.opcode) == OpClass.ELEMENTWISE and _of_floats(program, item)
         )
-    layers = frozenset(layer for found in of.values() for _, layer in found)
+    layers = frozenset(
+        source_of(program.place(item)).layer
+        for name in of
+        if name in program.by_name
+        for item in program.inside(program.by_name[name])
+    )
     same: dict[frozenset[str], frozenset[tuple[str, str]]] = {}
     made = []
     for (rank, step), counts in ran.items():
@@ -106,6 +112,11 @@ def _functions(program: Program, ran: dict[tuple[int, int], Counter[str]]) -> tu
             same[names] = frozenset(one for name in names for one in of[name])
         made.append(Functions(rank, step, same[names], layers))
     return tuple(made)
+
+
+def _of_floats(program: Program, instruction: Any) -> bool:
+    found = program.tensor(instruction)
+    return found is not None and found.dtype.startswith(("f", "bf"))
 
 
 def _taken(

@@ -1,8 +1,8 @@
-"""Transcendental functions of an XLA program: those that ran, against those captured.
+"""Light ops of an XLA program: those that ran, against those captured.
 
 The idea: XLA fuses light ops, computes some twice and others once, so that their numbers mean
-nothing.  But whatever it fuses, a ``tanh`` stays one: per layer the fused computations that ran
-hold the functions that the capture has there, and no others.
+nothing.  But whatever it fuses, a ``tanh`` stays one, and so do sums, roots and maxima of floats:
+per layer the fused computations that ran hold the ops that the capture has there, and no others.
 
     differing(matching, ran)      # [("not captured", "tanh", "blocks/mlp")]
 """
@@ -13,27 +13,74 @@ from collections import defaultdict
 from collections.abc import Hashable
 
 from flint.observed.columns import Functions
+from flint.validation.expected.duplicates import origin
 from flint.validation.expected.loop_invariants import Invariants
 from flint.validation.matching.pairing import Matching
 
+
+def _table(rows: dict[str, str]) -> dict[str, frozenset[str]]:
+    return {name: frozenset(others.split()) for name, others in rows.items()}
+
+
 #: A function as captured -> what it may be in a compiled program, where XLA expands it
 #: (LogisticExpander and AlgebraicSimplifier in xla/hlo/transforms).
-_BECOMES: dict[str, frozenset[str]] = {
-    "tanh": frozenset({"tanh"}),
-    "exponential": frozenset({"exponential"}),
-    "logistic": frozenset({"logistic", "exponential", "tanh"}),
-    "exponential_minus_one": frozenset({"exponential-minus-one", "exponential", "tanh"}),
-    "log": frozenset({"log"}),
-    "log_plus_one": frozenset({"log-plus-one", "log"}),
-    "sine": frozenset({"sine"}),
-    "cosine": frozenset({"cosine"}),
-    "erf": frozenset({"erf"}),
-}
+_BECOMES = _table(
+    {
+        "tanh": "tanh",
+        "exponential": "exponential",
+        "logistic": "logistic exponential tanh",
+        "exponential_minus_one": "exponential-minus-one exponential tanh",
+        "log": "log",
+        "log_plus_one": "log-plus-one log",
+        "sine": "sine",
+        "cosine": "cosine",
+        "erf": "erf",
+        # Arithmetic of floats: what of it the simplifier turns into what.
+        "add": "add subtract",
+        "subtract": "subtract add",
+        "multiply": "multiply divide",
+        "divide": "divide multiply",
+        "maximum": "maximum clamp",
+        "minimum": "minimum clamp",
+        "sqrt": "sqrt rsqrt",
+        "rsqrt": "rsqrt sqrt",
+        "abs": "abs",
+        "sign": "sign",
+        "floor": "floor",
+        "ceil": "ceil",
+    }
+)
+#: Arithmetic that XLA makes of other ops, by how these begin: it may run where they are captured.
+_MAKES = _table(
+    {
+        "logistic": "add divide",
+        "erf": "add subtract divide maximum minimum abs",
+        "exponential_minus_one": "add subtract divide abs",
+        "log_plus_one": "add subtract divide abs",
+        "log": "add subtract divide maximum minimum abs",
+        "negate": "subtract",
+        "reduce": "add divide maximum minimum",
+        "scatter": "add maximum minimum",
+        "select_and_scatter": "add",
+        "clamp": "maximum minimum",
+        "select": "maximum minimum abs",
+        "convert": "floor",
+        "round": "floor add subtract abs",
+        "remainder": "subtract floor divide",
+        "cbrt": "sign abs",
+        "atan2": "add subtract divide abs maximum minimum",
+    }
+)
 #: Of a value that two layers share, XLA computes these in one of them: positions, for example.
 _SHARED = frozenset({"sine", "cosine", "log", "log_plus_one"})
-_FUNCTIONS: frozenset[str] = frozenset().union(*_BECOMES.values())
+#: What is made of so much else that it is no evidence where it ran.
+_ANYWHERE = frozenset({"multiply"})
+_COMPARED: frozenset[str] = frozenset().union(*_BECOMES.values()) - _ANYWHERE - {"clamp"}
 #: Begins names of ops that may hold any function.
 _OPAQUE = ("chlo.", "mhlo.", "custom_call", "composite", "rng", "power", "tan", "erf_inv")
+_ARITHMETIC = frozenset({"add", "subtract", "multiply", "divide"})
+#: Ops of which the largest, or smallest, of some numbers is a result.
+_EXTREMES = frozenset({"maximum", "minimum"})
 _PHASES = frozenset({"forward", "backward", "recompute"})
 
 
@@ -47,19 +94,27 @@ def differing(matching: Matching, ran: Functions) -> list[tuple[str, str, str]]:
     invariants = Invariants(matching.expected)
     layers = {_layer(facts.origin) for facts in matching.captured}
     captured: dict[str, set[str]] = {layer: set() for layer in layers | {""}}
+    needed: dict[str, set[str]] = {layer: set() for layer in layers | {""}}
     opaque: set[str] = set()
-    known: dict[Hashable, bool] = {}
+    made: dict[str, set[str]] = defaultdict(set)
+    known: dict[Hashable, tuple[bool, bool]] = {}
     for i, facts in enumerate(matching.captured):
         layer = _layer(facts.origin)
         if facts.name.startswith(_OPAQUE):
             opaque.add(layer)
         name = facts.name.rpartition(".")[2]
-        if name in _BECOMES:
+        for begin, others in _MAKES.items():
+            if name.startswith(begin):
+                made[layer] |= others
+        if name in _BECOMES and facts.dtype.startswith(("f", "bf")):
             place = matching.place(i)
             if place not in known:
-                known[place] = invariants.constant(i)
-            if not known[place]:
+                known[place] = invariants.constant(i), _may_go(invariants, matching, i, name)
+            constant, may_go = known[place]
+            if not constant:
                 captured[layer].add(name)
+            if not may_go and not constant:
+                needed[layer].add(name)
     executed: dict[str, set[str]] = defaultdict(set)
     for name, layer in ran.found:
         executed[layer].add(name)
@@ -67,7 +122,7 @@ def differing(matching: Matching, ran: Functions) -> list[tuple[str, str, str]]:
     all_ran: set[str] = set().union(*executed.values())
     common = (layers & ran.layers) - {""}
     found = []
-    for layer, names in sorted(captured.items()):
+    for layer, names in sorted(needed.items()):
         there = executed[layer] | executed[""] if layer in common else all_ran
         found += [
             ("not executed", name, layer)
@@ -79,8 +134,30 @@ def differing(matching: Matching, ran: Functions) -> list[tuple[str, str, str]]:
             continue
         here = captured[layer] | captured[""] if layer in common else everywhere
         allowed: set[str] = set().union(*(_BECOMES[name] for name in here))
-        found += [("not captured", name, layer) for name in sorted(names & _FUNCTIONS - allowed)]
+        allowed |= made[layer] | made[""] if layer in common else set().union(*made.values())
+        found += [("not captured", name, layer) for name in sorted(names & _COMPARED - allowed)]
     return found
+
+
+def _may_go(invariants: Invariants, matching: Matching, i: int, name: str) -> bool:
+    """Whether a compiler may find that an op changes nothing.
+
+    A sum or product with a number that is known (0, 1), or of gradients that are none; the maximum
+    of a maximum and what that began with.
+    """
+    expected = matching.expected
+    assert expected is not None
+    number = int(expected.graph[i])
+    graph = expected.graphs[number]
+    operands = graph[int(expected.node[i])].operands
+    if name in _ARITHMETIC:
+        return any(invariants.known(number, value) for value in operands)
+    if name not in _EXTREMES:
+        return False
+    producers = (int(graph.producer[origin(graph, value)]) for value in operands)
+    return any(
+        node >= 0 and graph.tables.ops[int(graph.op[node])].endswith("reduce") for node in producers
+    )
 
 
 def _layer(origin: str) -> str:

@@ -19,8 +19,20 @@ ELEMENT_TYPE = "element type"
 GROUP = "group"
 PEER = "sender or receiver"
 REDUCTION = "reduce op"
+ROOT = "root of a broadcast"
 WINDOW = "window of a convolution"
 WHOLE = "whether it ran"
+RAN = "whether a lighter op ran"
+LIGHTER = "why lighter ops differ"
+
+#: What no trace is compared by, in a recording of PyTorch's and in a program of XLA's.
+VALUES = (
+    "values: data, and what ops are given besides tensors (learning rates, eps, dilations that "
+    "keep the shapes, whether a sum is averaged); a workload holds none"
+)
+COUNTS = (
+    "how many lighter ops ran: XLA fuses and repeats them; per layer it is compared which ones ran"
+)
 
 
 def not_told(rules: Rules, captured: OpFacts, executed: OpFacts, *, by_name: bool) -> list[str]:
@@ -44,6 +56,10 @@ def _reduction(rules: Rules, captured: OpFacts, executed: OpFacts) -> bool:
     return executed.kind in REDUCING and not (nothing or executed.reduction)
 
 
+def _root(rules: Rules, captured: OpFacts, executed: OpFacts) -> bool:
+    return rules.recorded and executed.kind == OpClass.BROADCAST
+
+
 def _element_type(rules: Rules, captured: OpFacts, executed: OpFacts) -> bool:
     """Where a backend computes bfloat16 as float32, the two cannot be distinguished."""
     if not captured.dtype:
@@ -63,5 +79,6 @@ _FACTS: tuple[tuple[str, Callable[[Rules, OpFacts, OpFacts], bool]], ...] = (
     (GROUP, _group),
     (PEER, _peer),
     (REDUCTION, _reduction),
+    (ROOT, _root),
     (WINDOW, _window),
 )

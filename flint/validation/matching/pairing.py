@@ -60,6 +60,8 @@ class Matching:
         certain: captured ops whose partner could be no other op: all recorded ones, and of XLA's
             those that alone look as they do.
         merged: keys of ops of which a compiler merged some: which of them, sizes do not show.
+        regrouped: heavy ops ran together, or in another order, for a named reason: what is between
+            them is not the same on both sides.
         gloo: copies and divisions that gloo may still have made: (op, elements) -> how many.
     """
 
@@ -81,6 +83,7 @@ class Matching:
     in_order: dict[OpClass, int] = field(default_factory=dict)
     certain: set[int] = field(default_factory=set)
     merged: set[Hashable] = field(default_factory=set)
+    regrouped: bool = False
     gloo: Counter[tuple[str, int]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:

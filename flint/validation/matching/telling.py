@@ -1,18 +1,19 @@
-"""Light ops without a partner that tell another program: an activation, a loss, an optimizer.
+"""Light ops that tell another program: an activation, a loss, an optimizer.
 
-The idea: backends split and merge light ops, so that one of other sizes in the place of another is
-no evidence.  But of element-wise ops and reductions there must be as many of each name in each
-stretch of the step, between two heavy ops that ran as captured; one too many or too few is another
-program, and the same names elsewhere do not hide it.
+The idea: backends split and merge copies, and name what they compute otherwise, each for a reason
+that is known by now.  Of element-wise ops and reductions what is left must be as many of each name
+and sizes in each stretch of the step, between two heavy ops that ran as captured; one too many or
+too few is another program, and the same names elsewhere do not hide it.
 
-    captured, executed = telling(matching, trace, rows)      # positions without a partner
+    found = telling(matching, trace, rows)      # positions of ops that are a difference
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -28,36 +29,106 @@ _MIXED_UP = 100
 _FOREACH = "_foreach_"
 
 
-def telling(matching: Matching, trace: Observed, rows: Ints) -> tuple[set[int], set[int]]:
-    """Captured and executed light ops without a partner that are a difference.
+@dataclass(slots=True)
+class Telling:
+    """Light ops that are a difference, by position.
+
+    Attributes:
+        captured, executed: without a partner.
+        moved: captured ones whose partner ran between other heavy ops.
+        forgiven: how many more may be the observer's mistakes, which nothing in the trace tells.
+    """
+
+    captured: set[int] = field(default_factory=set)
+    executed: set[int] = field(default_factory=set)
+    moved: set[int] = field(default_factory=set)
+    forgiven: int = 0
+
+
+def telling(
+    matching: Matching,
+    trace: Observed,
+    rows: Ints,
+    others: Callable[[], Sequence[Ints]] = tuple,
+) -> Telling:
+    """Light ops that are a difference.
 
     Args:
         matching: of a recording.
         trace: Kineto's or the observer's.
         rows: of the executed ops.
+        others: the same of the other steps that are like this one.
     """
     heavy = sorted((i, j) for i, j, _ in matching.pairs if matching.captured[i].kind.must_match)
+    before, ran_before = [i for i, _ in heavy], sorted(j for _, j in heavy)
     sides = [
         [
-            ((bisect_left(before, number), name_of(ops[number])), number)
+            ((bisect_left(places, number), _looks(matching, ops[number])), number)
             for number in positions
-            if ops[number].kind in _TELLING and not _unlisted(ops[number])
+            if _tells(ops[number])
         ]
-        for ops, positions, before in (
-            (matching.captured, matching.unmatched_captured, [i for i, _ in heavy]),
-            (matching.executed, matching.unmatched_executed, sorted(j for _, j in heavy)),
+        for ops, positions, places in (
+            (matching.captured, matching.unmatched_captured, before),
+            (matching.executed, matching.unmatched_executed, ran_before),
         )
     ]
-    captured, executed = (
-        _beyond(side, Counter(key for key, _ in other)) for side, other in (sides, sides[::-1])
+    found = Telling(
+        *(_beyond(side, Counter(key for key, _ in other)) for side, other in (sides, sides[::-1]))
     )
-    if trace.form != "pytorch-et":
-        return captured, executed
-    captured = _beyond(
-        [(name_of(matching.captured[i]), i) for i in captured], _inside(trace, rows)
+    found.moved = {
+        i
+        for i, j in (() if matching.regrouped else ((i, j) for i, j, _ in matching.pairs))
+        if _tells(matching.captured[i]) and bisect_left(before, i) != bisect_left(ran_before, j)
+    }
+    if trace.form == "pytorch-et" and (found.captured or found.executed):
+        _forgive(found, matching, trace, rows, others())
+    return found
+
+
+def _forgive(
+    found: Telling, matching: Matching, trace: Observed, rows: Ints, others: Sequence[Ints]
+) -> None:
+    """Take away what an execution trace may have nested wrongly: steps that are alike tell.
+
+    Where there is no other step, an op may be there that the observer has inside of another one,
+    and a few may not be inside of what they are; how many is counted.
+    """
+    fewer, more = _inside(trace, rows), Counter[Hashable]()
+    names = [_names(trace, some) for some in (rows, *others)]
+    if others:
+        fewer.clear()
+        for other in names[1:]:
+            fewer |= other - names[0]
+            more |= names[0] - other
+    captured, executed = (
+        _beyond([(name_of(ops[number]), number) for number in sorted(numbers)], left)
+        for ops, numbers, left in (
+            (matching.captured, found.captured, fewer), (matching.executed, found.executed, more),
+        )
     )  # fmt: skip
     few = len(captured) + len(executed) <= max(2, len(matching.executed) // _MIXED_UP)
-    return captured, set() if few else executed
+    if not others and few:
+        executed = set()
+    if not others:
+        found.forgiven = len(found.captured - captured) + len(found.executed - executed)
+    found.captured, found.executed = captured, executed
+
+
+def _looks(matching: Matching, facts: OpFacts) -> Hashable:
+    """What must be as often on both sides: the name, and on the host the sizes, too.
+
+    The ops that other backends list with other arguments are not all known.
+    """
+    shapes = frozenset(shape for shape, _ in facts.operands or () if shape)
+    return name_of(facts), shapes if matching.rules.on_host else None
+
+
+def _names(trace: Observed, rows: Ints) -> Counter[Hashable]:
+    return Counter(name_of(trace.facts[number]) for number in trace.op[rows].tolist())
+
+
+def _tells(facts: OpFacts) -> bool:
+    return facts.kind in _TELLING and not _unlisted(facts)
 
 
 def name_of(facts: OpFacts) -> str:
@@ -70,7 +141,7 @@ def _unlisted(facts: OpFacts) -> bool:
     return "::" + _FOREACH in facts.name and not any(shape for shape, _ in facts.operands or ())
 
 
-def _beyond(side: Iterable[tuple[object, int]], others: Counter[object]) -> set[int]:
+def _beyond(side: Iterable[tuple[Hashable, int]], others: Counter[Hashable]) -> set[int]:
     """The positions of a side for whose key there is none left among the others."""
     left, found = Counter(others), set()
     for key, number in side:
@@ -80,7 +151,7 @@ def _beyond(side: Iterable[tuple[object, int]], others: Counter[object]) -> set[
     return found
 
 
-def _inside(trace: Observed, rows: Ints) -> Counter[object]:
+def _inside(trace: Observed, rows: Ints) -> Counter[Hashable]:
     """Names of ops of the same step that are not compared, because they are inside of others.
 
     As many may be there by the observer's mistake.

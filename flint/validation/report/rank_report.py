@@ -5,6 +5,8 @@ add_counts(report, matching)
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
 from flint.graph.joins import joins
@@ -12,9 +14,9 @@ from flint.observed.columns import Ints, Observed
 from flint.observed.op_text import described
 from flint.validation.expected.dependencies import contradictions
 from flint.validation.matching.equivalence import MESSAGES
-from flint.validation.matching.not_told import not_told
+from flint.validation.matching.not_told import RAN, not_told
 from flint.validation.matching.pairing import Evidence, Matching
-from flint.validation.matching.telling import telling
+from flint.validation.matching.telling import Telling, telling
 from flint.validation.report.report import Difference, Report
 
 _LISTED_EDGES = 20
@@ -70,36 +72,54 @@ def add_counts(report: Report, matching: Matching) -> None:
             report.notes[text] = report.of(kind).by_name
 
 
-def add_differences(report: Report, matching: Matching, trace: Observed, rows: Ints) -> None:
+def add_differences(
+    report: Report,
+    matching: Matching,
+    trace: Observed,
+    rows: Ints,
+    others: Callable[[], Sequence[Ints]] = tuple,
+) -> None:
     """Add what has no partner, and what ran in another order.
 
     Of light ops a few may come and go with the backend; what tells another program counts.
+
+    Args:
+        report: added to.
+        matching: of one rank.
+        trace: where its executed ops are from.
+        rows: of those.
+        others: of the other steps that are like this one.
     """
     captured, executed, rank = matching.captured, matching.executed, matching.rank
     named = report.comparable and trace.form in _WITH_NAMES
     compiled = any(facts.name.startswith(_COMPILED) for facts in trace.facts)
     if named and compiled:
         report.note(FUSED)
-    strange, strange_run = telling(matching, trace, rows) if named else (set(), set())
+    told = telling(matching, trace, rows, others) if named else Telling()
+    if compiled:
+        told.captured.clear()
+        told.moved.clear()
+    if told.forgiven:
+        report.not_told[RAN] = report.not_told.get(RAN, 0) + told.forgiven
     sides = (
-        ("not executed", captured, matching.unmatched_captured, set() if compiled else strange),
-        ("not captured", executed, matching.unmatched_executed, strange_run),
+        ("not executed", captured, matching.unmatched_captured, told.captured),
+        ("not captured", executed, matching.unmatched_executed, told.executed),
     )
-    for what, ops, positions, told in sides:
+    for what, ops, positions, strange in sides:
         for i in positions:
             facts = ops[i]
             place = facts.source or facts.origin
             if what == "not captured":
                 place = facts.source or f"row {int(rows[i])} of {trace.path}"
-            counts = facts.kind.must_match or i in told
+            counts = facts.kind.must_match or i in strange
             report.add(Difference(what, facts.kind, rank, i, described(facts), place, counts))
-    for i, _ in matching.reordered:
+    for i in sorted({i for i, _ in matching.reordered} | told.moved):
         facts = captured[i]
         place = facts.source or facts.origin
         report.add(
             Difference(
                 "in another order", facts.kind, rank, i, described(facts), place,
-                facts.kind.must_match,
+                facts.kind.must_match or i in told.moved,
             )
         )  # fmt: skip
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from flint.observed.classes import OpClass
 from flint.observed.clocks import Clock
-from flint.validation.matching.not_told import GROUP, PEER, SIZES, WHOLE
+from flint.validation.matching.not_told import COUNTS, GROUP, LIGHTER, PEER, SIZES, VALUES, WHOLE
 from flint.validation.report.times import ClassTime, Times
 
 #: Differences that are kept word by word; all are counted.
@@ -20,7 +20,7 @@ MAX_LISTED = 200
 #: Begins notes of what the capture has warned of, which a report that differs has.
 WARNED = "the capture warns: "
 #: Facts for which the verdict has a sentence of its own when the traces do not tell them.
-_WORDED = frozenset({SIZES, GROUP, PEER, WHOLE})
+_WORDED = frozenset({SIZES, GROUP, PEER, WHOLE, LIGHTER})
 
 
 @dataclass(slots=True)
@@ -131,6 +131,11 @@ class Report:
         """Whether all that should match does."""
         return not self.failures and not self.contradicted
 
+    @property
+    def not_compared(self) -> tuple[str, ...]:
+        """What no trace could contradict, in words: what a workload does not hold."""
+        return (VALUES,) if self.comparable else (VALUES, COUNTS)
+
     def of(self, kind: OpClass) -> ClassCount:
         """The counts of a class, made on first use."""
         return self.classes.setdefault(kind, ClassCount())
@@ -220,6 +225,7 @@ class Report:
             "contradictions": self.contradictions,
             "untold": self.untold,
             "not_told": self.not_told,
+            "not_compared": list(self.not_compared),
             "notes": self.notes,
             "times": self._times_to_json(),
             "clocks": [asdict(clock) for clock in self.clocks],

@@ -17,6 +17,7 @@ from flint.errors import FlintError
 from flint.observed.classes import OpClass
 from flint.observed.clocks import Clock, Meetings, Presence
 from flint.observed.columns import Ints, Observed, OpFacts
+from flint.validation.matching.not_told import LIGHTER
 from flint.validation.matching.pairing import Matching, without
 from flint.validation.report.report import WARNED, Report
 from flint.workload.workload import Workload
@@ -140,6 +141,8 @@ def conclude(report: Report, workload: Workload, meetings: Meetings) -> None:
     for program in workload.programs:
         if not program.ranks.contains(compared).any():
             report.note(f"of program {program.name} no rank is compared")
+    if report.others:
+        report.not_told[LIGHTER] = report.others
     if not report.ok:  # what was left out may be what is missing
         for text, count in workload.warnings.items():
             report.note(WARNED + text, count)

@@ -112,14 +112,16 @@ def _norm(facts: OpFacts) -> tuple[list[Counter[Key]], Counter[Key]]:
         if len(w) == len(x):  # all dims are normalised: the statistic is a single number
             w = x
         one = x[: -len(w)] + (1,) * len(w)
-        parts = Counter(
+        of_input = Counter(
             {
-                key_of("mul", x): 4, key_of("mul", x, one): 1, key_of("mul", x, w): 1,
+                key_of("mul", x): 3, key_of("mul", x, one): 1, key_of("mul", x, w): 1,
                 key_of("mul", one): 2, key_of("pow", one): 1, key_of("pow", x): 1,
-                key_of("sum", x): 2, key_of("div", x): 1, key_of("add", x): 1,
+                key_of("sum", x): 1, key_of("div", x): 1, key_of("add", x): 1,
             }
         )  # fmt: skip
-        return [parts], _casts([tensors[0], tensors[3]])
+        of_weight = Counter({key_of("mul", x): 1, key_of("sum", x): 1})
+        # The first layer's input needs no gradient, nor does a frozen weight.
+        return [of_input + of_weight, of_input, of_weight], _casts([tensors[0], tensors[3]])
     return [], Counter()
 
 

@@ -23,11 +23,13 @@ from flint.validation.rewrites.cpu_substitutes import (
     Key,
     Shape,
     key_of,
+    shapes_of,
     unmatched_light,
 )
 
 JOINED = "products of a recurrent layer's steps, which the CPU runs as one for all of them"
 CELLS = "light ops of a recurrent layer: accelerators have a kernel for each step, the CPU has none"
+ORDER = "gradients of a recurrent layer's weights, which the CPU has in another order"
 
 #: Ops of PyTorch's that run a recurrent layer over all of its steps.
 LAYERS = frozenset({"aten::gru", "aten::lstm", "aten::rnn_tanh", "aten::rnn_relu"})
@@ -65,11 +67,7 @@ def in_cells(matching: Matching) -> None:
 
     Within a cell the CPU multiplies in another order, so that the order is no evidence.
     """
-    sizes = {
-        (facts.operands[0][0])
-        for facts in matching.captured
-        if facts.operands and base_name(facts.name) in _CELLS
-    }
+    sizes = _sizes(matching)
     if not sizes:
         return
     rules = matching.rules
@@ -83,8 +81,31 @@ def in_cells(matching: Matching) -> None:
         [rules.key(ops[n]) for n in ids]
         for ops, ids in ((matching.captured, captured), (matching.executed, executed))
     )
+    matching.regrouped = True
     for x, y in equal(keys, ran):
         matching.pair(captured[x], executed[y], Evidence.SIZES)
+
+
+def _sizes(matching: Matching) -> set[Shape]:
+    """(rows, gates) of the captured cells, forward."""
+    return {
+        facts.operands[0][0]
+        for facts in matching.captured
+        if facts.operands and base_name(facts.name) in _CELLS and "backward" not in facts.name
+    }
+
+
+def _order(matching: Matching, gates: set[int]) -> None:
+    """Leave out that gradients of the layers' weights and biases come in another order."""
+    other = [
+        (i, j)
+        for i, j in matching.reordered
+        if matching.captured[i].kind.must_match
+        or not all(shape[:1] and shape[0] in gates for shape in shapes_of(matching.captured[i]))
+    ]
+    if len(other) < len(matching.reordered):
+        matching.explained[ORDER] += len(matching.reordered) - len(other)
+        matching.reordered = other
 
 
 def _of_a_cell(gemms: tuple[Gemm, ...] | None, sizes: set[Shape]) -> bool:
@@ -100,8 +121,11 @@ def recurrent(matching: Matching) -> None:
             captured[either_way(size)].append(i)
     in_library: Counter[str] = Counter()
     weights = _by_library(matching, captured, in_library) + _at_once(matching, captured)
+    matching.regrouped |= bool(weights)
+    gates = {one.gates for one in weights} | {size[1] for size in _sizes(matching)}
     _cells(matching, in_library)
     _sums(matching, weights)
+    _order(matching, gates)
 
 
 def _by_library(matching: Matching, captured: _Captured, cells: Counter[str]) -> list[_Weight]:
