@@ -151,8 +151,9 @@ def main(out, *chosen):
         "*By name*: ops of which the trace has no sizes. *Unknown group*: communications of "
         "which the trace does not record the ranks. *Edges*: captured dependencies between "
         "ops that can be distinguished, and how many of them ran in that order. *Lighter "
-        "ops*: all other captured ops. They count in the verdict only if their name does not "
-        "occur on the other side. XLA fuses them, so only PyTorch's are compared. The next "
+        "ops*: all other captured ops. They count in the verdict if they are element-wise "
+        "or reductions and there are more or fewer of a name and size between two of the "
+        "others. XLA fuses them, so only PyTorch's are compared. The next "
         "columns count those that have a partner of the same sizes, those of either side "
         "without a partner for a reason in the table below, and those without a partner for "
         "no known reason. An execution trace (et) may nest ops wrongly if two threads end ops "
@@ -162,6 +163,9 @@ def main(out, *chosen):
         "",
         "To do the same for your own step, see `examples/validate_jax_step.py` and "
         "`examples/validate_torch_step.py`; they run on any machine.",
+        "",
+        "[tamperings.md](tamperings.md) lists the wrong captures that were tried, and which of "
+        "them are caught.",
         "",
         f"{datetime.date.today()}; {versions}; Python {sys.version.split()[0]}.",
         "",

@@ -72,9 +72,10 @@ def telling(
             (matching.executed, matching.unmatched_executed, ran_before),
         )
     ]
-    found = Telling(
-        *(_beyond(side, Counter(key for key, _ in other)) for side, other in (sides, sides[::-1]))
+    captured, executed = (
+        _beyond(side, Counter(key for key, _ in other)) for side, other in (sides, sides[::-1])
     )
+    found = Telling(captured, executed)
     found.moved = {
         i
         for i, j in (() if matching.regrouped else ((i, j) for i, j, _ in matching.pairs))

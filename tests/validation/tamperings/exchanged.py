@@ -1,6 +1,6 @@
 """PyTorch's collectives over the two axes of a mesh, one after another.
 
-    exchanged().capture(), exchanged(first="model").capture()
+exchanged().capture(), exchanged(first="model").capture()
 """
 
 from __future__ import annotations
@@ -94,9 +94,7 @@ def exchanged(**changes):
     def step(groups, x, w, half, parts):
         return (_reordered if options.reordered else _run)(options, groups, x, w, half, parts)
 
-    return flint.capture(
-        step, mesh=(2, 2), axes=("data", "model"), setup=setup, framework="torch"
-    )
+    return flint.capture(step, mesh=(2, 2), axes=("data", "model"), setup=setup, framework="torch")
 
 
 base = exchanged()

@@ -1,6 +1,6 @@
 """A training step of JAX's on (data, model) in which everything can be something else.
 
-    trained().capture(), trained(act=jax.nn.silu).capture()
+trained().capture(), trained(act=jax.nn.silu).capture()
 """
 
 from __future__ import annotations
@@ -133,9 +133,9 @@ class Options:
     dilation: int = 1
     channels: int = 1
     reduced: Any = jnp.mean
-    first: Any = P(None, "model")
-    second: Any = P("model", None)
-    rows: Any = P("data")
+    first: Any = (None, "model")
+    second: Any = ("model", None)
+    rows: Any = ("data",)
     mesh: Any = (2, 2)
     axes: Any = ("data", "model")
     returned: Any = None
@@ -166,7 +166,9 @@ def _run(options, state, images, labels):
             x = options.reduced(x, (1, 2))
         block = jax.checkpoint(_block, static_argnums=0) if options.remat else _block
         if options.scanned:
-            x = lax.scan(lambda x, some: (block(options, x, *some), None), x, (first, second, scale))[0]
+            x = lax.scan(
+                lambda x, some: (block(options, x, *some), None), x, (first, second, scale)
+            )[0]
         else:
             for number in range(options.depth):
                 x = block(options, x, first[number], second[number], scale[number])
@@ -216,9 +218,7 @@ def trained(**changes):
     def step(state, images, labels):
         return _run(options, state, images, labels)
 
-    return flint.capture(
-        step, mesh=options.mesh, axes=options.axes, framework="jax", setup=setup
-    )
+    return flint.capture(step, mesh=options.mesh, axes=options.axes, framework="jax", setup=setup)
 
 
 base = trained()

@@ -1,6 +1,6 @@
 """A training step of PyTorch's with sharded parameters.
 
-    sharded().capture(), sharded(kept=True).capture()
+sharded().capture(), sharded(kept=True).capture()
 """
 
 from __future__ import annotations
