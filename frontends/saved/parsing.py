@@ -46,6 +46,8 @@ def parse(
             kind = detect(data)
     try:
         return _records(data, kind, name, entry)
+    except UnicodeDecodeError:
+        raise FlintError(f"{name}: damaged: a string in it is not UTF-8") from None
     except RecursionError:
         raise FlintError(f"{name}: types, attributes or regions are nested too deeply") from None
 

@@ -140,10 +140,14 @@ def _first_diagnostic(error: Any) -> str:
 
 
 def attribute_text(attribute: Any) -> str:
-    """A string attribute's value, or any other attribute's MLIR text."""
+    """A string attribute's value, or any other attribute's MLIR text.
+
+    Raises:
+        UnicodeDecodeError: bytecode may hold a string that is no text.
+    """
     if isinstance(attribute, ir.StringAttr):
         try:
             return str(attribute.value)
-        except RuntimeError as error:
-            raise FlintError("damaged: a string in it is not UTF-8") from error
+        except RuntimeError:  # of the binding, which does not say why
+            return bytes(attribute.value_bytes).decode()
     return str(attribute)
