@@ -27,7 +27,7 @@ def refused(run, *named: str) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        ["--strict"], ["--fuse"], ["--drop-barriers"], ["--no-reduce-scatter"],
+        ["--fuse"], ["--drop-barriers"], ["--no-reduce-scatter"],
         ["--loop-lookahead", "inf"], ["--entry", "main"], ["--trip-count", "3"], ["--branch", "1"],
     ],
 )  # fmt: skip
@@ -38,8 +38,8 @@ def test_of_programs_with_traces_of_a_run(options, tmp_path: Path) -> None:
 
 
 def test_all_of_them_are_named(tmp_path: Path) -> None:
-    run = flint("convert", TRACE, "-o", tmp_path / "out", "--strict", "--fuse")
-    refused(run, "--strict, --fuse are for programs")
+    run = flint("convert", TRACE, "-o", tmp_path / "out", "--drop-barriers", "--fuse")
+    refused(run, "--drop-barriers, --fuse are for programs")
 
 
 @pytest.mark.parametrize(
