@@ -59,7 +59,10 @@ def run_command(
     gpus_per_node: Annotated[
         int | None,
         typer.Option(
-            "--gpus-per-node", min=1, help="Devices of each host [default: the launcher's, else 8]."
+            "--gpus-per-node",
+            min=1,
+            help="Devices of each host [default: the launcher's, else as machines with that "
+            "device have them: 8 or 4].",
         ),
     ] = None,
     hosts: Annotated[

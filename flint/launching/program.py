@@ -17,6 +17,8 @@ from flint.errors import UsageError
 
 #: Ranks per host where neither the user nor the launcher says.
 PER_NODE = 8
+#: Devices whose hosts have another number of them.
+_OTHER_HOSTS = {"gb200": 4, "tpu-v4": 4, "tpu-v5e": 4, "tpu-v5p": 4, "tpu-v6e": 4}
 
 #: What ``--allow`` can name.
 ALLOWED = ("network", "checkpoints")
@@ -147,7 +149,8 @@ def cluster_of(
         if world % hosts or per_node not in (None, world // hosts):
             raise UsageError(f"--hosts {hosts} does not fit {world:,} ranks{_each(per_node)}")
         per_node = world // hosts
-    per_node = min(world, per_node or program.per_node or PER_NODE)
+    usual = _OTHER_HOSTS.get(device or "", PER_NODE)
+    per_node = min(world, per_node or program.per_node or usual)
     if world % per_node:
         raise UsageError(f"{world:,} ranks are not whole hosts{_each(per_node)}")
     if world % slices:
