@@ -65,3 +65,9 @@ def at_line(file: str, line: int) -> str:
 def at_user_line() -> str:
     """`` at file:line`` of the user's code that runs; "" where there is none."""
     return at_line(*users_line(sys._getframe(1)))
+
+
+def inside_torch(frame: FrameType) -> bool:
+    """Whether code is PyTorch's or this package's."""
+    name = str(frame.f_globals.get("__name__", ""))
+    return name.partition(".")[0] == "torch" or name.startswith("flint.frontends.torch.")

@@ -23,6 +23,11 @@ from flint.frontends.torch.cluster.device_module import DeviceModule, Markers
 from flint.frontends.torch.modes import function_mode
 from flint.frontends.torch.patching import around, replace
 
+#: Versions that programs compare with what they need: those that torch 2.13 is built for.
+_CUDA, _NCCL = "12.8", (2, 27, 5)
+#: Generators of devices, which programs index by their number.
+_MOST_DEVICES = 64
+
 
 def recording_device() -> torch.device:
     """The device that this process records."""
@@ -76,6 +81,8 @@ def cuda_names() -> Iterator[None]:
                     stack.callback(replace(owner, name, getattr(module, name)))
         for name, value in values.items():
             stack.callback(replace(torch.cuda, name, value))
+        for owner, name, value in _present():
+            stack.callback(replace(owner, name, value))
         stack.callback(replace(nvtx, "_nvtx", Markers()))
         for owner in (torch.cuda, profiler):
             stack.callback(replace(owner, "cudart", Markers))
@@ -88,6 +95,41 @@ def cuda_names() -> Iterator[None]:
         yield
 
 
+def _present() -> Iterator[tuple[Any, str, Any]]:
+    """What says that CUDA and NCCL are there: owner, name, value."""
+    from torch.distributed import distributed_c10d
+
+    yield torch.version, "cuda", _CUDA
+    yield torch.backends.cuda, "is_built", lambda: True
+    yield torch.cuda.nccl, "version", lambda: _NCCL
+    yield torch.cuda, "default_generators", (torch.default_generator,) * _MOST_DEVICES
+    yield torch, "Generator", _Generator
+    for owner in (torch.distributed, distributed_c10d):
+        yield owner, "is_nccl_available", lambda: True
+        yield owner, "get_default_backend_for_device", _default_backend
+
+
+class _Generators(type):
+    """The type of PyTorch's generators, for those who ask what something is."""
+
+    def __instancecheck__(cls, item: object) -> bool:
+        return isinstance(item, torch._C.Generator)
+
+
+class _Generator(metaclass=_Generators):
+    """``torch.Generator``: a generator of the device draws no values, one of the host does it."""
+
+    def __new__(cls, device: Any = "cpu") -> Any:
+        kind: Any = torch._C.Generator
+        return kind("cpu" if mapped(torch.device(device)).type == NAME else device)
+
+
+def _default_backend(device: Any) -> str:
+    """As ``torch.distributed.get_default_backend_for_device``."""
+    kind = torch.device(mapped(device)).type if isinstance(device, str) else mapped(device).type
+    return "nccl" if kind in ("cuda", NAME) else "gloo"
+
+
 def _device_arguments() -> Iterator[tuple[Any, str, tuple[int, str]]]:
     """Functions that modes do not see: owner, name, position and name of the device's type."""
     from torch.distributed import device_mesh
@@ -96,6 +138,9 @@ def _device_arguments() -> Iterator[tuple[Any, str, tuple[int, str]]]:
     yield torch.autocast, "__init__", (1, "device_type")
     yield torch.amp.GradScaler, "__init__", (1, "device")
     yield torch, "get_device_module", (0, "device")
+    for name in ("get_autocast_dtype", "is_autocast_enabled", "set_autocast_enabled",
+                 "set_autocast_dtype"):  # fmt: skip
+        yield torch, name, (0, "device_type")
     yield torch.distributed, "init_device_mesh", (0, "device_type")
     yield device_mesh, "init_device_mesh", (0, "device_type")
     yield device_mesh.DeviceMesh, "__init__", (1, "device_type")

@@ -1,42 +1,89 @@
 """The recording device's module: what ``torch.flint`` (and here ``torch.cuda``) answers.
 
 The idea: training programs ask their device for its name, memory and capabilities before they
-train.  The answers describe one large accelerator per rank on which nothing is allocated; they are
-in one place, and what a step does must not depend on them.
+train.  The answers describe one accelerator per rank, by default an H100, on which nothing is
+allocated; they are in one place.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from flint.cost.accelerators import load_accelerator
+from flint.errors import UsageError
 from flint.frontends.torch.cluster import device
+from flint.frontends.torch.user_lines import inside_torch
 
-#: What programs see of the device: as large as an H100 SXM (NVIDIA's data sheet: 80 GB, 132
-#: SMs, compute capability 9.0), the accelerator that most public trainers know.
-_MEMORY = 80 * 2**30
-_PROCESSORS = 132
-_CAPABILITY = (9, 0)
+#: Number of the accelerator in CUDA's terms: compute capability, and L2 cache in MiB (NVIDIA's
+#: CUDA programming guide and data sheets; AMD's is that of ROCm's gfx942).
+_GENERATIONS = {
+    "a100-sxm": ((8, 0), 40), "h100-sxm": ((9, 0), 50), "h200-sxm": ((9, 0), 50),
+    "b200": ((10, 0), 126), "gb200": ((10, 0), 126), "mi300x": ((9, 4), 256),
+}  # fmt: skip
+#: The accelerator that most public trainers know.
+_USUAL = "h100-sxm"
 
 
 @dataclass(frozen=True, slots=True)
 class Properties:
     """What ``get_device_properties`` answers; sizes in bytes."""
 
-    name: str = "flint recording device"
-    total_memory: int = _MEMORY
-    multi_processor_count: int = _PROCESSORS
-    major: int = _CAPABILITY[0]
-    minor: int = _CAPABILITY[1]
+    name: str
+    total_memory: int
+    multi_processor_count: int
+    major: int
+    minor: int
+    L2_cache_size: int
     warp_size: int = 32
     max_threads_per_multi_processor: int = 2048
+    max_threads_per_block: int = 1024
     shared_memory_per_block: int = 48 * 2**10
-    L2_cache_size: int = 50 * 2**20
+    shared_memory_per_block_optin: int = 227 * 2**10
+    shared_memory_per_multiprocessor: int = 228 * 2**10
+    regs_per_multiprocessor: int = 65536
     is_integrated: bool = False
     is_multi_gpu_board: bool = False
+    gcnArchName: str = ""
+    uuid: str = "00000000-0000-0000-0000-000000000000"
+
+
+def properties_of(accelerator: str) -> Properties:
+    """An accelerator of ``flint.cost`` as PyTorch describes one.
+
+    Raises:
+        UsageError: no such accelerator, or none that PyTorch calls "cuda".
+    """
+    if accelerator not in _GENERATIONS:
+        raise UsageError(f"--device {accelerator}: PyTorch programs see {', '.join(_GENERATIONS)}")
+    (major, minor), cache = _GENERATIONS[accelerator]
+    found = load_accelerator(accelerator)
+    return Properties(
+        name=found.name,
+        total_memory=found.memory_bytes,
+        multi_processor_count=int(found.kernel.units),
+        major=major,
+        minor=minor,
+        L2_cache_size=cache * 2**20,
+    )
+
+
+class _Described:
+    """The device of this process: what it is, and which number the program gives it."""
+
+    properties: Properties = properties_of(_USUAL)
+    devices: int = 8
+    current: int = 0
+
+
+def describe(accelerator: str | None, devices: int) -> None:
+    """Say which device programs see, and how many of them a host has."""
+    _Described.properties = properties_of(accelerator or _USUAL)
+    _Described.devices = devices
 
 
 class DeviceModule:
@@ -77,6 +124,44 @@ class DeviceModule:
     def get_rng_state(self, _: Any = None) -> torch.Tensor:
         return torch.zeros(16, dtype=torch.uint8, device="cpu")
 
+    def get_rng_state_all(self) -> list[torch.Tensor]:
+        return [self.get_rng_state() for _ in range(_Described.devices)]
+
+    def device_count(self) -> int:
+        return _Described.devices
+
+    def set_device(self, device: Any = None) -> None:
+        index = device if isinstance(device, int) else torch.device(device).index
+        _Described.current = int.__int__(index or 0)
+
+    def current_device(self) -> int:
+        # PyTorch makes devices of the number, and there is one in a process.
+        return 0 if inside_torch(sys._getframe(1)) else _Described.current
+
+    def get_device_properties(self, _: Any = None) -> Properties:
+        return _Described.properties
+
+    def get_device_name(self, _: Any = None) -> str:
+        return _Described.properties.name
+
+    def get_device_capability(self, _: Any = None) -> tuple[int, int]:
+        return _Described.properties.major, _Described.properties.minor
+
+    def get_arch_list(self) -> list[str]:
+        return ["sm_{}{}".format(*self.get_device_capability())]
+
+    def mem_get_info(self, _: Any = None) -> tuple[int, int]:
+        return (_Described.properties.total_memory,) * 2
+
+    def memory_summary(self, *_: Any, **__: Any) -> str:
+        return "nothing is allocated in a capture"
+
+    def device_of(self, _: Any) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def graph(self, *_: Any, **__: Any) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
 
 class Markers:
     """Names for a profiler that does not run: every function of NVTX's, and of CUDA's own."""
@@ -88,31 +173,41 @@ class Markers:
 #: Functions that answer the same whatever they are asked.
 _ANSWERS: dict[str, Any] = {
     # the device
-    **dict.fromkeys(("is_initialized", "is_available"), True),
+    **dict.fromkeys(("is_initialized", "is_available", "can_device_access_peer"), True),
     **dict.fromkeys(("_is_in_bad_fork", "is_current_stream_capturing"), False),
-    **dict.fromkeys(("current_device", "_exchange_device", "_maybe_exchange_device"), 0),
-    **dict.fromkeys(("init", "set_device")),
-    "device_count": 8,
-    "get_device_name": Properties().name,
-    "get_device_properties": Properties(),
-    "get_device_capability": _CAPABILITY,
+    **dict.fromkeys(("_exchange_device", "_maybe_exchange_device", "current_device_index"), 0),
+    **dict.fromkeys(("init", "set_device_index", "set_sync_debug_mode", "get_gencode_flags")),
+    **dict.fromkeys(("get_sync_debug_mode", "utilization", "memory_usage", "clock_rate"), 0),
+    **dict.fromkeys(("temperature", "power_draw"), 0),
+    "list_gpu_processes": "",
+    "graph_pool_handle": (0, 0),
+    **dict.fromkeys(("current_blas_handle", "current_solver_handle"), 0),
     # memory: nothing is allocated
-    **dict.fromkeys(("memory_allocated", "max_memory_allocated"), 0),
+    **dict.fromkeys(("memory_allocated", "max_memory_allocated", "device_memory_used"), 0),
     **dict.fromkeys(("memory_reserved", "max_memory_reserved"), 0),
-    "mem_get_info": (_MEMORY, _MEMORY),
+    **dict.fromkeys(("memory_cached", "max_memory_cached"), 0),
+    "memory_stats_as_nested_dict": {},
+    "host_memory_stats": {},
+    "host_memory_stats_as_nested_dict": {},
+    "memory_snapshot": [],
+    "get_allocator_backend": "native",
+    "get_per_process_memory_fraction": 1.0,
     **dict.fromkeys(
         (
             "empty_cache", "ipc_collect", "reset_peak_memory_stats",
             "reset_accumulated_memory_stats", "reset_max_memory_allocated",
-            "set_per_process_memory_fraction",
+            "reset_max_memory_cached", "reset_accumulated_host_memory_stats",
+            "reset_peak_host_memory_stats", "set_per_process_memory_fraction",
+            "change_current_allocator", "caching_allocator_enable",
         )
     ),
     # random numbers: no values are drawn
     "initial_seed": 0,
-    **dict.fromkeys(("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state")),
+    **dict.fromkeys(("manual_seed", "manual_seed_all", "seed", "seed_all")),
+    **dict.fromkeys(("set_rng_state", "set_rng_state_all")),
     # number types
     "get_amp_supported_dtype": [torch.bfloat16, torch.float16, torch.float32],
-    "is_bf16_supported": True,
+    **dict.fromkeys(("is_bf16_supported", "is_tf32_supported"), True),
 }  # fmt: skip
 
 

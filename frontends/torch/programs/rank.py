@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils._python_dispatch import _disable_current_modes
 
 from flint.frontends.torch.capturing import leave
-from flint.frontends.torch.cluster import device
+from flint.frontends.torch.cluster import device, device_module, device_words
 from flint.frontends.torch.context import Capture
 from flint.frontends.torch.modes import dispatch_mode
 from flint.frontends.torch.programs import host_tensors, layout
@@ -69,6 +69,9 @@ class ProgramRank:
     def begin(self) -> None:
         """Be the rank from now on."""
         prepare(self._known)
+        device_words.apply()
+        cluster = self.request.cluster
+        device_module.describe(cluster.device, cluster.per_node)
         host_tensors.apply()
         layout.apply(self._grid, self._known)
         enter = self._always.enter_context

@@ -21,8 +21,9 @@ from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
 
 from flint.frontends.torch.context import capture
-from flint.frontends.torch.shims.own_values import OwnRank, OwnText, inside_torch, world
+from flint.frontends.torch.shims.own_values import OwnRank, OwnText, world
 from flint.frontends.torch.shims.places import membership
+from flint.frontends.torch.user_lines import inside_torch
 
 #: Modules that pass questions on: mappings, and this package's wrapper of a mesh's methods.
 _PASSING = frozenset(

@@ -23,7 +23,7 @@ import numpy as np
 
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.evidence import Kinds
-from flint.frontends.torch.user_lines import at_line, at_user_line
+from flint.frontends.torch.user_lines import at_line, at_user_line, inside_torch
 
 #: So many different values are all noted where what is asked of them is not seen.
 FEW_VALUES = 16
@@ -193,12 +193,6 @@ def _outside() -> Any:
     while frame.f_back is not None and frame.f_globals is globals():
         frame = frame.f_back
     return frame
-
-
-def inside_torch(frame: Any) -> bool:
-    """Whether code is PyTorch's or this package's."""
-    name = str(frame.f_globals.get("__name__", ""))
-    return name.partition(".")[0] == "torch" or name.startswith("flint.frontends.torch.")
 
 
 def _counts(frame: Any) -> bool:
