@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from flint.capturing.saved_files import convert
     from flint.errors import FlintError, UsageError
     from flint.graph.graph import WorkloadGraph
+    from flint.launching.marks import step
     from flint.mesh.mesh import Mesh
     from flint.post_execution.converting import convert_traces
     from flint.workload.loading import load
@@ -40,6 +41,7 @@ __all__ = [
     "convert",
     "convert_traces",
     "load",
+    "step",
 ]
 
 # The table behind `__getattr__`: public name -> the module that defines it. No module of the
@@ -54,6 +56,7 @@ _HOME = {
     "convert": "flint.capturing.saved_files",
     "convert_traces": "flint.post_execution.converting",
     "load": "flint.workload.loading",
+    "step": "flint.launching.marks",
 }
 
 # In the repository frontends/, converters/ and models/ lie beside this folder and not in it.

@@ -41,7 +41,10 @@ class Hooks(Protocol):
         """In the program's process, when the framework has been imported: watch for the step."""
 
     def seen(self) -> Sequence[SeenStep]:
-        """In the program's process, when it has ended: the steps that were seen."""
+        """In the program's process, when it has ended: the steps that were seen.
+
+        A step that is only now known to be the one is left now.
+        """
 
     def cause(self, error: Exception) -> Exception:
         """In the program's process: what an error of the program's really is."""

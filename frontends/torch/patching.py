@@ -5,7 +5,9 @@ undo = around(torch.Tensor, "__setitem__", lambda original, self, *args: origina
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import gc
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,6 +26,13 @@ def replace(owner: Any, name: str, value: Any) -> Undo:
     before = _attribute(owner, name)
     setattr(owner, name, value)
     return functools.partial(setattr, owner, name, before)
+
+
+def replace_of_type(kind: type, name: str, value: Any) -> None:
+    """Set an attribute of a type of C, which Python does not let be set; for good."""
+    attributes: Any = gc.get_referents(kind.__dict__)[0]
+    attributes[name] = value
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))
 
 
 def around(owner: Any, name: str, function: Callable[..., Any]) -> Undo:

@@ -16,7 +16,7 @@ GOLDEN = Path(__file__).parents[1] / "data" / "command_line.txt"
 def test_public_names() -> None:
     assert flint.__all__ == [
         "FlintError", "Mesh", "UsageError", "Workload", "WorkloadGraph", "capture", "convert",
-        "convert_traces", "load",
+        "convert_traces", "load", "step",
     ]  # fmt: skip
 
 

@@ -91,8 +91,17 @@ def cuda_names() -> Iterator[None]:
         stack.callback(replace(torch.Tensor, "record_stream", lambda *_: None))
         for owner, name, where in _device_arguments():
             stack.callback(around(owner, name, functools.partial(_with_mapped, where)))
+        for owner in (torch.autograd, torch.autograd.graph):
+            stack.callback(around(owner, "_engine_run_backward", _backward))
         stack.enter_context(function_mode(_see))
         yield
+
+
+def _backward(run: Any, *args: Any, **kwargs: Any) -> Any:
+    """``tensor.backward()`` is a function that the mode sees: while it runs, the mode is off, but
+    hooks and the gradients of a program's own functions name devices, too."""
+    with function_mode(_see):
+        return run(*args, **kwargs)
 
 
 def _present() -> Iterator[tuple[Any, str, Any]]:

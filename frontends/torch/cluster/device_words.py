@@ -11,14 +11,13 @@ replaced below that; CPython's layout of types has been the same from 3.8 to 3.1
 from __future__ import annotations
 
 import ctypes
-import gc
 import sys
 from typing import Any
 
 import torch
 
 from flint.frontends.torch.cluster.device import NAME
-from flint.frontends.torch.patching import around, replace
+from flint.frontends.torch.patching import around, replace, replace_of_type
 from flint.frontends.torch.user_lines import inside_torch
 
 _WORD = "cuda"
@@ -38,9 +37,7 @@ def apply() -> None:
         name: str = plain.__get__(device)
         return _WORD if name == NAME and not inside_torch(sys._getframe(1)) else name
 
-    attributes = gc.get_referents(torch.device.__dict__)[0]
-    attributes["type"] = property(kind)
-    ctypes.pythonapi.PyType_Modified(ctypes.py_object(torch.device))
+    replace_of_type(torch.device, "type", property(kind))
     for offset in (_REPR, _STR):
         _replace_text(offset)
     tensor: Any = torch.Tensor

@@ -41,8 +41,8 @@ def begin(request: ProgramRequest, rank: int, folder: Path) -> None:
 
 
 def seen() -> Sequence[SeenStep]:
-    """The steps that were seen."""
-    return _ranks[0].seen() if _ranks else ()
+    """The steps that were seen; of a program that only infers, its step is left now."""
+    return _ranks[0].ended() if _ranks else ()
 
 
 def cause(error: Exception) -> Exception:

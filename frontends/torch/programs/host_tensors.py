@@ -23,8 +23,10 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.modes import dispatch_mode, unseen
-from flint.frontends.torch.patching import around, replace
+from flint.frontends.torch.patching import around, replace, replace_of_type
+from flint.frontends.torch.recording.known_values import known_value
 from flint.frontends.torch.recording.schemas import rule_of, tensors_in, written_tensors
+from flint.frontends.torch.shims.parameters import swap
 
 #: More elements than this are not made on the host.
 _MOST = 1 << 24
@@ -53,6 +55,15 @@ def apply() -> None:
     replace(torch.Tensor, "data", property(plain.__get__, _assigning(plain)))
     for name in ("tolist", "numpy", "__array__"):
         around(torch.Tensor, name, _leaving)
+    generator: Any = torch._C.Generator
+    plain_state = generator.set_state
+
+    def set_state(self: Any, state: torch.Tensor) -> Any:
+        """States come back from other ranks: those that are not known are not taken."""
+        real = known_value(state) if isinstance(state, FakeTensor) else state
+        return self if real is None else plain_state(self, real.clone())
+
+    replace_of_type(generator, "set_state", set_state)
 
 
 def is_host(tensor: Any) -> bool:
@@ -134,7 +145,6 @@ def _assigning(plain: Any) -> Any:
     def assign(tensor: torch.Tensor, value: torch.Tensor) -> None:
         """``tensor.data = value``, where a real tensor may become a fake one."""
         if isinstance(value, FakeTensor) and not isinstance(tensor, FakeTensor):
-            swap: Any = torch.utils.swap_tensors
             swap(tensor, value.detach().requires_grad_(tensor.requires_grad))
         else:
             plain.__set__(tensor, value)

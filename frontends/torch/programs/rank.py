@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._python_dispatch import _disable_current_modes
 
 from flint.frontends.torch.capturing import leave
@@ -26,7 +27,8 @@ from flint.frontends.torch.context import Capture
 from flint.frontends.torch.modes import dispatch_mode
 from flint.frontends.torch.programs import host_tensors, layout
 from flint.frontends.torch.programs.grid import Grid
-from flint.frontends.torch.programs.steps import OptimizerSteps
+from flint.frontends.torch.programs.repeated_calls import answering
+from flint.frontends.torch.programs.steps import Kind, OptimizerRounds, Steps
 from flint.frontends.torch.rank_process import fake_device, prepare
 from flint.frontends.torch.recording.finished import finished
 from flint.frontends.torch.recording.naming import Names, names_of
@@ -34,6 +36,7 @@ from flint.frontends.torch.recording.recorder import Recorder
 from flint.frontends.torch.recording.tracking import Tracker
 from flint.frontends.torch.recording.watching import watching
 from flint.frontends.torch.shims import attention, shards, work
+from flint.launching import marks
 from flint.launching.hooks import found
 from flint.launching.outside import noted
 from flint.launching.program import ProgramRequest, SeenStep
@@ -64,7 +67,8 @@ class ProgramRank:
         self._recorder: Recorder | None = None
         self._names = Names()
         self._always = contextlib.ExitStack()
-        self.steps = OptimizerSteps(request.step.number, self._start, self._end)
+        self._kept: Recorder | None = None
+        self.steps = Steps(request.step, self._start, self._end)
 
     def begin(self) -> None:
         """Be the rank from now on."""
@@ -79,7 +83,16 @@ class ProgramRank:
         enter(watching(self._tracker))
         enter(work.waiting(self._waited))
         enter(dispatch_mode(self._see))
-        enter(self.steps.watching())
+        enter(answering(lambda: self._recorder is not None))
+        rounds = OptimizerRounds(self.steps)
+        register_optimizer_step_post_hook(rounds.stepped)
+        self._tracker.entered = self._called
+        marks.listen(lambda name: self.steps.ended(name, Kind.MARK))
+
+    def _called(self, module: torch.nn.Module) -> None:
+        """A model is called from outside of any."""
+        if not torch.is_grad_enabled():
+            self.steps.ended(type(module).__name__, Kind.CALL)
 
     def _see(self, op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._recorder is None:
@@ -100,11 +113,22 @@ class ProgramRank:
         self._known.strict_values = True
         self._recorder = Recorder(tracker, device.NAME, attention.WHOLE)
 
-    def _end(self) -> None:
+    def _end(self, kind: Kind) -> None:
         """The step has ended: leave its recording, and the process."""
-        recorder = self._recorder
+        self._kept, self._recorder = self._recorder, None
+        # A call of a model may be an evaluation before the training.
+        if kind is not Kind.CALL or self.request.step.name is not None:
+            self._leave()
+
+    def ended(self) -> list[SeenStep]:
+        """The program has ended: what was kept is the step; the steps that were seen."""
+        if self._kept is not None and not self.request.lists_steps:
+            self._leave()
+        return self.steps.seen()
+
+    def _leave(self) -> None:
+        recorder = self._kept
         assert recorder is not None
-        self._recorder = None
         if self.request.lists_steps:
             found(self._folder, "torch", self.steps.seen())
         shards.note_all(self._names.modules)
@@ -118,7 +142,3 @@ class ProgramRank:
             strict = self.request.options.walk.strict
             leave(replace(recording, warnings=dict(warnings)), self._folder, strict)
         found(self._folder, "torch")
-
-    def seen(self) -> list[SeenStep]:
-        """The steps that were seen."""
-        return self.steps.seen()

@@ -1,81 +1,136 @@
-"""Where a step begins and ends: from the end of one optimizer step to the end of the next.
+"""Which step of a program is captured, and when it begins and ends.
 
-The idea: optimizers step in a pattern (one of them, or a few in turn, or a container and those that
-are in it), which repeats.  A step of the program is one round of the pattern.  Which round it is
-becomes clear when the first optimizer comes again; until then, each end may be the one after which
-the step begins, and recording starts anew.
+The idea: a step is what lies between two ends of the same kind.  Ends are marks of the program
+(``flint.step()``), rounds of optimizer steps, and, of programs that only infer, calls of a model
+without gradients.  The first kind that there is, in this order, is the program's step unless the
+user names another; calls of a model are only known to be the step when the program has ended
+without any other.
 
-    steps = OptimizerSteps(2, start, end)
-    with steps.watching(): ...         # start() at the end of the first round, end() at the next
+    steps = Steps(StepChoice(number=2), start, end)
+    steps.ended("optimizer", Kind.OPTIMIZER, "AdamW")    # the third time: end()
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
-import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
-
 from flint.frontends.torch.user_lines import at_user_line
-from flint.launching.program import SeenStep
-
-NAME = "optimizer"
+from flint.launching.program import SeenStep, StepChoice
 
 
-class OptimizerSteps:
-    """Rounds of optimizer steps."""
+class Kind(IntEnum):
+    """What tells the ends of a step; the greater goes first."""
 
-    def __init__(self, number: int, start: Callable[[], None], end: Callable[[], None]) -> None:
-        """Watch for a round.
+    CALL = 0
+    OPTIMIZER = 1
+    MARK = 2
+
+
+_WORDS = {
+    Kind.CALL: "from one call of a model without gradients to the next",
+    Kind.OPTIMIZER: "from the end of one optimizer step to the end of the next",
+    Kind.MARK: "from one flint.step() to the next",
+}
+
+
+@dataclass(slots=True)
+class _Seen:
+    kind: Kind
+    place: str
+    what: str
+    ends: int = 0
+
+
+class Steps:
+    """The steps of a program, as it runs."""
+
+    def __init__(
+        self, choice: StepChoice, start: Callable[[], None], end: Callable[[Kind], None]
+    ) -> None:
+        """Watch for a step.
 
         Args:
-            number: of the round that is recorded, from 1: the first whole one, from the end of the
-                first to the end of the second, is 1.
+            choice: which.
             start: called where it may begin, the last time where it does.
             end: called at its end.
         """
-        self._number, self._start, self._end = number, start, end
-        self._calls = 0
-        self._first: list[torch.optim.Optimizer] = []  # of the first round, in their order
-        self._round = 0  # optimizers in a round; 0: not known yet
-        self._place = ""
+        self._choice, self._start, self._end = choice, start, end
+        self._seen: dict[str, _Seen] = {}
+        self._of = ""  # the step that was started last
 
-    @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
-        """Within it, optimizers are watched."""
-        handle = register_optimizer_step_post_hook(self._stepped)
-        try:
-            yield
-        finally:
-            handle.remove()
+    def ended(self, name: str, kind: Kind, what: str = "", *, began: bool = False) -> None:
+        """A step of that name ends here, or, the first time, something before its first.
 
-    def _stepped(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        self._place = self._place or at_user_line().removeprefix(" at ")
-        self._calls += 1
-        if not self._round:
-            if not any(optimizer is item for item in self._first):
-                self._first.append(optimizer)
-                if self._number == 1:
-                    self._start()
-                return
-            self._round = len(self._first)
-        if self._calls == self._round * self._number > self._round:
+        Args:
+            name: of the step.
+            kind: what tells its ends.
+            what: more words about it.
+            began: this is about an end before, after which the next step may have begun.
+        """
+        words = f"{_WORDS[kind]} ({what})" if what else _WORDS[kind]
+        seen = self._seen.get(name)
+        if seen is None:
+            seen = self._seen[name] = _Seen(kind, at_user_line().removeprefix(" at "), words)
+        seen.ends += 1
+        if self._is_wanted(name, kind):
+            if seen.ends == self._choice.number and not began:
+                self._of = name
+                self._start()
+            elif seen.ends == self._choice.number + 1 and self._of == name:
+                self._end(kind)
+
+    def may_begin(self, name: str, kind: Kind) -> None:
+        """A step may begin here that has not ended once: what it consists of is not known yet."""
+        if self._choice.number == 1 and self._is_wanted(name, kind):
+            self._of = name
             self._start()
-        elif self._calls == self._round * (self._number + 1):
-            self._end()
+
+    def _is_wanted(self, name: str, kind: Kind) -> bool:
+        if self._choice.name is not None:
+            return name == self._choice.name
+        # One kind of step, and of that the first.
+        first = max(self._seen, key=lambda item: self._seen[item].kind, default=name)
+        return name == first or kind > self._seen[first].kind
 
     def seen(self) -> list[SeenStep]:
-        """The rounds that have ended."""
-        if not self._first:
-            return []
-        kinds = ", ".join(type(item).__name__ for item in self._first)
+        """What has been seen, with how often it has run."""
         return [
-            SeenStep(
-                name=NAME,
-                count=self._calls // (self._round or len(self._first)),
-                place=self._place,
-                what=f"from the end of one optimizer step to the end of the next ({kinds})",
-            )
+            SeenStep(name=name, count=max(item.ends - 1, 0), place=item.place, what=item.what)
+            for name, item in self._seen.items()
         ]
+
+
+class OptimizerRounds:
+    """Rounds of optimizer steps: one optimizer, several in turn, a container and what is in it.
+
+    Which optimizers are in a round becomes clear when the first one comes again.
+    """
+
+    NAME = "optimizer"
+
+    def __init__(self, steps: Steps) -> None:
+        """Rounds whose ends are the steps'."""
+        self._steps = steps
+        self._calls = 0
+        self._first: list[Any] = []  # optimizers of the first round, in their order
+        self._known = False
+
+    def stepped(self, optimizer: Any, *_: Any) -> None:
+        """An optimizer has stepped; a hook of PyTorch's."""
+        self._calls += 1
+        if not self._known:
+            if not any(optimizer is item for item in self._first):
+                self._first.append(optimizer)
+                self._steps.may_begin(self.NAME, Kind.OPTIMIZER)
+                return
+            self._known = True
+            self._end(began=True)
+        if self._calls % len(self._first) == 0:
+            self._end()
+
+    def _end(self, *, began: bool = False) -> None:
+        kinds = ", ".join(type(item).__name__ for item in self._first)
+        self._steps.ended(self.NAME, Kind.OPTIMIZER, kinds, began=began)

@@ -84,7 +84,7 @@ def message(
             peer, direction = ranks[given[word]], word
     reduction = given.get("reduce_op", "")
     if not isinstance(reduction, str):
-        reduction = _reduction(reduction)
+        reduction = reduction_of(reduction)
     queue: Hashable | None = ("group", number) if asynchronous else None
     if peer >= 0:
         # Messages of one batch are not ordered among each other, those of one channel are.
@@ -110,7 +110,7 @@ def plain(item: Any) -> Argument:
     if group is not None:
         return str(group.group_name)
     if isinstance(item, torch.ScriptObject):
-        return _reduction(item) if "ReduceOp" in str(item._type()) else None
+        return reduction_of(item) if "ReduceOp" in str(item._type()) else None
     return str(item)
 
 
@@ -128,7 +128,8 @@ def _group(item: Any) -> Any:
     return None
 
 
-def _reduction(item: Any) -> str:
+def reduction_of(item: Any) -> str:
+    """The word for one of c10d's reductions."""
     code = item.op() if hasattr(item, "op") else item
     try:
         return _REDUCTIONS[int(code)]

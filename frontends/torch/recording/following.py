@@ -26,6 +26,7 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.modes import dispatch_mode
+from flint.frontends.torch.recording.communication import reduction_of
 from flint.frontends.torch.recording.known_values import MOST, Known, follow, forget
 from flint.frontends.torch.recording.schemas import parts_of, tensors_in
 from flint.frontends.torch.user_lines import users_line
@@ -180,6 +181,46 @@ def _gathered(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor
         values[result] = Known(value, known.origin)
 
 
+#: What values of ranks that hold the same become: of the value and the number of ranks.
+_REDUCED: Mapping[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
+    "sum": lambda value, ranks: value * ranks,
+    "product": lambda value, ranks: value**ranks,
+    **dict.fromkeys(("avg", "max", "min", "band", "bor"), lambda value, _: value.clone()),
+}
+
+
+def _reduced(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
+    """Numbers that the host gave: the other ranks are taken to have given the same."""
+    group: Any
+    if op.namespace == "c10d":
+        tensors, boxed, reduction = (*args, *kwargs.values())[:3]
+        kind: Any = dist.ProcessGroup
+        group, name = kind.unbox(boxed), reduction_of(reduction)
+    else:
+        source, name, boxed = (*args, *kwargs.values())[:3]
+        c10d: Any = dist.distributed_c10d
+        group, tensors = c10d._resolve_process_group(boxed), [source]
+        if source is not result and source in values:
+            values[result] = values[source]
+            tensors = [result]
+    for tensor in tensors:
+        known = values.get(tensor)
+        forget(values, tensor)
+        change = _REDUCED.get(name)
+        if known is not None and change is not None:
+            with unset_fake_temporarily():
+                value = change(known.value, dist.get_world_size(group)).to(known.value.dtype)
+            values[tensor] = Known(value, known.origin or _THE_SAME, known.alike)
+
+
+def _broadcast(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
+    """What this rank holds: the root is taken to hold the same."""
+
+
+#: What follows from other ranks' numbers.
+_THE_SAME = "other ranks giving the same"
+
+
 def _waited(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
     known = values.get(args[0])
     if known is not None:
@@ -210,6 +251,11 @@ _RULES: Mapping[Any, Callable[[Any, Any, Any, Any, Any], None]] = {
     _functional.all_to_all_single.default: _exchanged,
     _functional.all_gather_into_tensor.default: _gathered,
     _functional.wait_tensor.default: _waited,
+    **dict.fromkeys(
+        (_functional.all_reduce.default, _functional.all_reduce_.default, _c10d.allreduce_.default),
+        _reduced,
+    ),
+    _c10d.broadcast_.default: _broadcast,
     _c10d.alltoall_base_.default: _exchanged,
     _c10d._allgather_base_.default: _gathered,
 }  # fmt: skip

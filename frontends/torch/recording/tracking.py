@@ -17,7 +17,7 @@ import contextlib
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,6 +58,7 @@ class Tracker:
         names: paths of the modules that are known.
         roots: modules that were called outside of any known one.
         optimizers: those that stepped.
+        entered: called with each module that is called outside of any other one.
     """
 
     def __init__(self, names: Mapping[torch.nn.Module, str] | None = None) -> None:
@@ -65,6 +66,7 @@ class Tracker:
         self.names.update(names or {})
         self.roots: list[torch.nn.Module] = []
         self.optimizers: list[torch.optim.Optimizer] = []
+        self.entered: Callable[[torch.nn.Module], None] | None = None
         self._stack: list[tuple[str, bool]] = []  # path, whether entered during a backward pass
         self._owners: list[str] = []
         self._gradients: dict[int, Any] = {}  # storages of gradients that pipeline stages exchange
@@ -123,6 +125,8 @@ class Tracker:
 
     def call_module(self, module: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
         """A module is called; the first one outside of any known module is a root."""
+        if self.entered is not None and not self._stack:
+            self.entered(module)
         path = self.names.get(module)
         if path is None and not self._stack:
             for name, child in module.named_modules():

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -35,14 +34,18 @@ def apply() -> None:
 
 
 def _swap(original: Any, first: torch.Tensor, second: torch.Tensor) -> None:
-    if not (isinstance(first, FakeTensor) and isinstance(second, FakeTensor)):
+    if isinstance(second, FakeTensor):
+        swap(first, second)
+    else:
         original(first, second)
-        return
-    undo = replace(torch.utils, "weakref", SimpleNamespace(getweakrefs=lambda _: []))
-    try:
-        original(first, second)
-    finally:
-        undo()
+
+
+def swap(first: torch.Tensor, second: torch.Tensor) -> None:
+    """Swap what two tensors are, whoever else refers to them."""
+    impl: Any = torch._C._swap_tensor_impl  # type: ignore[attr-defined]  # private; torch 2.13
+    first.__class__, second.__class__ = second.__class__, first.__class__
+    first.__dict__, second.__dict__ = second.__dict__, first.__dict__
+    impl(first, second)
 
 
 def _with_one_storage(original: Callable[..., Any], tensor: Any, memo: dict[int, Any]) -> Any:

@@ -1,0 +1,30 @@
+"""``flint.step()``: a program's own word for where its steps end.
+
+The idea: ``flint run`` finds steps by itself.  A program that has another idea of its step calls
+this at the end of each; without ``flint run`` it does nothing.
+
+    for batch in batches:
+        train(batch)
+        flint.step()                   # or flint.step("decode"): --step decode
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+_listeners: list[Callable[[str], None]] = []
+
+
+def step(name: str = "step") -> None:
+    """Mark the end of a step.
+
+    Args:
+        name: what ``--step`` calls it.
+    """
+    for listener in _listeners:
+        listener(name)
+
+
+def listen(listener: Callable[[str], None]) -> None:
+    """Have a function called with the name of each mark."""
+    _listeners.append(listener)
