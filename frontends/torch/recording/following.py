@@ -207,7 +207,8 @@ def _reduced(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
         known = values.get(tensor)
         forget(values, tensor)
         change = _REDUCED.get(name)
-        if known is not None and change is not None:
+        exact = known is not None and known.origin in ("", _THE_SAME)  # no router's counts
+        if known is not None and exact and change is not None:
             with unset_fake_temporarily():
                 value = change(known.value, dist.get_world_size(group)).to(known.value.dtype)
             values[tensor] = Known(value, known.origin or _THE_SAME, known.alike)

@@ -1,7 +1,7 @@
 """Reading a tensor's value: ``.item()``, ``bool(tensor)``, ``.tolist()``.
 
 Fake tensors have none.  What is read follows a policy, and each use is reported: False for a bool
-(a loop that waits for something ends, nothing was infinite), 1.0 for a float (a loss or norm, an
+or a flag in uint8 (a loop that waits for something ends, nothing was infinite), 1.0 for a float (a loss or norm, an
 optimizer's first step).  An integer is a count or an index on which shapes may depend: it must be
 known, or follow from a router's counts (``routing.py``), or it is an error that names the line.
 """
@@ -66,6 +66,9 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
     if tensor.dtype.is_complex:
         capture().assume(f"a complex tensor's value is read{at}: assumed to be 1.0{ADVICE}")
         return complex(1.0)
+    if tensor.dtype == torch.uint8:  # what flags were before there was bool
+        capture().assume(f"a flag (uint8) is read{at}: assumed to be 0{ADVICE}")
+        return 0
     if not capture().strict_values:
         capture().assume(f"an integer tensor's value is read{at}: assumed to be 1{ADVICE}")
         return 1

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 pytest.importorskip("torch")
-from flint.frontends.torch.programs.steps import Kind, OptimizerRounds, Steps  # noqa: E402
-from flint.launching.program import StepChoice  # noqa: E402
+from flint.frontends.torch.programs.steps import Kind, OptimizerRounds, Steps
+from flint.launching.program import StepChoice
 
 
 def recorded(events, **choice):
