@@ -1,8 +1,8 @@
 """Reading a tensor's value: ``.item()``, ``bool(tensor)``, ``.tolist()``.
 
 Fake tensors have none.  What is read follows a policy, and each use is reported: False for a bool
-or a flag in uint8 (a loop that waits for something ends, nothing was infinite), 1.0 for a float (a loss or norm, an
-optimizer's first step).  An integer is a count or an index on which shapes may depend: it must be
+or a flag in uint8 (a loop that waits for something ends, nothing was infinite), 1.0 for a float (a
+loss or norm, an optimizer's first step).  An integer is a count or an index on which shapes may depend: it must be
 known, or follow from a router's counts (``routing.py``), or it is an error that names the line.
 """
 
