@@ -52,7 +52,7 @@ def _see(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         return mapped(torch.device(*args, **kwargs))
     if func is torch.Tensor.pin_memory:
         return args[0]  # pages of fake tensors cannot be pinned
-    if func is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
+    if func is torch.Tensor.to and len(args) > 1 and isinstance(args[1], int):
         args = (args[0], recording_device(), *args[2:])
     for item in args:
         if isinstance(item, torch.device | str):

@@ -25,7 +25,7 @@ from flint.frontends.torch.capturing import leave
 from flint.frontends.torch.cluster import device, device_module, device_words
 from flint.frontends.torch.context import Capture
 from flint.frontends.torch.modes import dispatch_mode
-from flint.frontends.torch.programs import host_tensors, layout
+from flint.frontends.torch.programs import host_tensors, layout, spawning
 from flint.frontends.torch.programs.grid import Grid
 from flint.frontends.torch.programs.repeated_calls import answering
 from flint.frontends.torch.programs.steps import Kind, OptimizerRounds, Steps
@@ -78,6 +78,7 @@ class ProgramRank:
         device_module.describe(cluster.device, cluster.per_node)
         host_tensors.apply()
         layout.apply(self._grid, self._known)
+        spawning.apply()
         enter = self._always.enter_context
         enter(fake_device(self._known, host_tensors.host_tensors()))
         enter(watching(self._tracker))

@@ -1,0 +1,141 @@
+"""What a program sees: real tensors on the host, a device called cuda, ranks as text."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import textwrap
+
+import pytest
+
+pytest.importorskip("torch")
+import flint.frontends.torch.programs.rank  # noqa: F401  # here, not in every child
+from flint.errors import FlintError
+from flint.host.child_processes import Limits
+from flint.host.tasks import run_all
+from flint.launching.child import be_program
+from flint.launching.program import Cluster, Program, ProgramRequest
+
+LIMITS = Limits(seconds=1200, memory=2**35)
+
+
+@pytest.fixture
+def said(tmp_path):
+    """What a program says about itself, as rank 5 of 16 with 4 on a host."""
+
+    def run(text):
+        answer = tmp_path / "answer.json"
+        lines = [
+            "import json, os, torch",
+            "def say(*items): json.dump(items, open(os.environ['ANSWER'], 'w'))",
+            textwrap.dedent(text),
+        ]
+        (tmp_path / "train.py").write_text("\n".join(lines))
+        program = Program(target=str(tmp_path / "train.py"), environment={"ANSWER": str(answer)})
+        cluster = Cluster(world=16, per_node=4, device="a100-sxm")
+        request = ProgramRequest(program=program, cluster=cluster)
+        with contextlib.suppress(FlintError):  # most have no step
+            run_all(functools.partial(be_program, request), [5], tmp_path, LIMITS)
+        return json.loads(answer.read_text())
+
+    return run
+
+
+def test_tensors_of_the_host_have_values_those_of_the_device_have_sizes(said):
+    found = said("""
+        order = torch.randperm(8)
+        moved = order.cuda()
+        weight = torch.nn.Linear(10**6, 10**6).weight       # 4 TB
+        moved_float = torch.ones(2, 3).cuda()
+        say(sorted(order.tolist()), moved.sum().item(), list(weight.shape), moved_float.sum().item())
+    """)
+    # Whole numbers that came from the host are known; a float is read as 1.0.
+    assert found == [list(range(8)), 28, [10**6, 10**6], 1.0]
+
+
+def test_what_the_device_writes_to_the_host_is_not_known(said):
+    found = said("""
+        host = torch.zeros(2)
+        host.copy_(torch.randn(2, device="cuda"))
+        say(host[0].item(), host.tolist())
+    """)
+    assert found == [1.0, [1.0, 1.0]]
+
+
+def test_the_device_is_called_cuda(said):
+    found = said("""
+        device = torch.device("cuda", 1)
+        x = torch.zeros(2, device=device)
+        say(device.type, str(device)[:5], x.is_cuda, x.device.type, x.device == device, x.type(),
+            torch.cuda.device_count(), torch.cuda.get_device_capability(),
+            "A100" in torch.cuda.get_device_name(), torch.zeros(2).is_cuda)
+    """)
+    assert found == [
+        "cuda", "cuda:", True, "cuda", True, "torch.cuda.FloatTensor", 4, [8, 0], True, False,
+    ]  # fmt: skip
+
+
+def test_tied_parameters_stay_tied_when_a_model_is_moved(said):
+    assert said("""
+        model = torch.nn.Module()
+        model.a, model.b = torch.nn.Embedding(8, 4), torch.nn.Linear(4, 8, bias=False)
+        model.a.weight = model.b.weight
+        model.to("cuda")
+        say(model.a.weight is model.b.weight, len(list(model.parameters())))
+    """) == [True, 1]
+
+
+def test_ranks_are_text_that_is_followed_as_numbers(said):
+    found = said("""
+        from flint.frontends.torch.context import capture
+        rank = int(os.environ["RANK"])
+        local = int(os.environ.get("LOCAL_RANK", -1))
+        asked = rank == 0, local == 1
+        evidence = [item.kinds().tolist() for item in capture().evidence.all()]
+        say(rank, local, int(os.environ["WORLD_SIZE"]), asked, sorted(evidence))
+    """)
+    first, second = [int(rank == 0) for rank in range(16)], [int(r % 4 == 1) for r in range(16)]
+    assert found == [5, 1, 16, [False, True], [second, first]]
+
+
+def test_the_group_begins_when_the_program_begins_it(said):
+    found = said("""
+        import torch.distributed as dist
+        before = dist.is_initialized()
+        dist.init_process_group("nccl")
+        pairs = [dist.new_group([at, at + 1], group_desc="pairs") for at in range(0, 16, 2)]
+        from flint.frontends.torch.context import capture
+        number = torch.tensor([3], device="cuda")
+        dist.all_reduce(number)
+        total = number.item()
+        dist.destroy_process_group()
+        say(before, dist.is_initialized(), list(capture().shape), total)
+    """)
+    assert found == [False, False, [8, 2], 48]  # 16 ranks that give 3 each
+
+
+def test_evaluations_are_called_twice_and_answered_afterwards(said):
+    found = said("""
+        calls = []
+        class Model(torch.nn.Module):
+            def forward(self, x):
+                calls.append(1)
+                return x + 1
+        model = Model().eval()
+        with torch.no_grad():
+            results = [model(torch.zeros(2, device="cuda")) for _ in range(10)]
+        say(len(calls), [list(item.shape) for item in results] == [[2]] * 10)
+    """)
+    assert found[1] and 2 <= found[0] < 10
+
+
+def test_backward_hooks_may_name_the_device(said):
+    found = said("""
+        seen = []
+        x = torch.ones(2, device="cuda", requires_grad=True)
+        x.register_hook(lambda grad: seen.append(torch.zeros(2, device="cuda:0").is_cuda))
+        (2 * x).sum().backward()
+        say(seen)
+    """)
+    assert found == [[True]]
