@@ -41,7 +41,7 @@ def apply() -> None:
     for offset in (_REPR, _STR):
         _replace_text(offset)
     tensor: Any = torch.Tensor
-    cuda = torch._C.TensorBase.is_cuda
+    cuda: Any = torch._C.TensorBase.is_cuda
 
     def is_cuda(self: Any) -> bool:
         if inside_torch(sys._getframe(1)):

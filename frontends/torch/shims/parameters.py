@@ -42,7 +42,7 @@ def _swap(original: Any, first: torch.Tensor, second: torch.Tensor) -> None:
 
 def swap(first: torch.Tensor, second: torch.Tensor) -> None:
     """Swap what two tensors are, whoever else refers to them."""
-    impl: Any = torch._C._swap_tensor_impl  # type: ignore[attr-defined]  # private; torch 2.13
+    impl: Any = torch._C._swap_tensor_impl  # private; as in torch 2.13
     first.__class__, second.__class__ = second.__class__, first.__class__
     first.__dict__, second.__dict__ = second.__dict__, first.__dict__
     impl(first, second)

@@ -47,8 +47,8 @@ def test_tensors_of_the_host_have_values_those_of_the_device_have_sizes(said):
         order = torch.randperm(8)
         moved = order.cuda()
         weight = torch.nn.Linear(10**6, 10**6).weight       # 4 TB
-        moved_float = torch.ones(2, 3).cuda()
-        say(sorted(order.tolist()), moved.sum().item(), list(weight.shape), moved_float.sum().item())
+        total = torch.ones(2, 3).cuda().sum()
+        say(sorted(order.tolist()), moved.sum().item(), list(weight.shape), total.item())
     """)
     # Whole numbers that came from the host are known; a float is read as 1.0.
     assert found == [list(range(8)), 28, [10**6, 10**6], 1.0]
