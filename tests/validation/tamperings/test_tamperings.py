@@ -24,10 +24,7 @@ NAMED = {f"{kind.base}: {kind.name}": kind for kind in KINDS}
 MADE = {"trained": "trained", "sharded": "sharded", "exchanged": "exchanged",
         "jax_trained": "trained"}  # fmt: skip
 #: The others are thorough.
-CHEAP = (
-    "jax_trained: no update", "jax_trained: weight decay", "trained: no optimizer step",
-    "trained: other betas",
-)  # fmt: skip
+CHEAP = ("jax_trained: no update", "jax_trained: weight decay", "trained: no optimizer step")
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +65,7 @@ def outcomes(workload, traces):
     return found
 
 
-@pytest.mark.parametrize("base", quick(MADE, "jax_trained", "trained"))
+@pytest.mark.parametrize("base", quick(MADE, "jax_trained"))
 def test_the_step_that_ran_agrees(base, files):
     for form, said in outcomes(captured(base), files(base)).items():
         assert CAUGHT not in said, form
