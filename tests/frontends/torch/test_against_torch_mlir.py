@@ -45,6 +45,8 @@ NOT_LOWERED = {
     "adaptive_avg_pool backward": "not supported",
     "scatter_reduce": "constants left in its own dialect",
     "index_put by a mask": "constants left in its own dialect",
+    "index_put of rows by a mask": "constants left in its own dialect",
+    "index_put of one row by a mask": "constants left in its own dialect",
     "sort stable": "not supported",
     "bincount": "constants left in its own dialect",
     "histc": "not supported",

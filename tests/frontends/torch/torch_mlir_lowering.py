@@ -16,8 +16,7 @@ import tempfile
 
 import torch
 
-LIMIT = 60
-"""Seconds for one case, the child's start included."""
+from tests.support.children import HUNG
 
 
 class NotLowered(Exception):
@@ -110,9 +109,9 @@ class Child:
         if self.process is None:
             self.start()
         self.connection.send((name, decomposed))
-        if not self.connection.poll(LIMIT):
+        if not self.connection.poll(HUNG):
             self.stop()
-            raise NotLowered(f"no answer within {LIMIT} s")
+            raise NotLowered(f"no answer within {HUNG} s")
         try:
             text, error = self.connection.recv()
         except (EOFError, ConnectionResetError):
