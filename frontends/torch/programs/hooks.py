@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flint.errors import FlintError
+from flint.errors import FlintError, UsageError
 from flint.launching.program import ProgramRequest, SeenStep
 from flint.workload.workload import Workload
 
@@ -33,7 +33,14 @@ def prepare(request: ProgramRequest, rank: int) -> None:
 
 
 def begin(request: ProgramRequest, rank: int, folder: Path) -> None:
-    """Make this process a rank of the cluster, and watch for the step."""
+    """Make this process a rank of the cluster, and watch for the step.
+
+    Raises:
+        UsageError: an option that PyTorch programs do not have.
+    """
+    if request.fake_data or "checkpoints" in request.allow:
+        option = "--fake-data" if request.fake_data else "--allow checkpoints"
+        raise UsageError(f"{option}: not there for PyTorch programs")
     from flint.frontends.torch.programs.rank import ProgramRank
 
     _ranks.append(ProgramRank(request, rank, folder))
