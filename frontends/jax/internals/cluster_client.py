@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from flint.errors import FlintError
 from flint.frontends.jax.cluster.layout import Layout
 from flint.frontends.jax.internals.cpu_devices import client_of
 from flint.frontends.jax.internals.device_attributes import Shown, show
@@ -27,10 +28,15 @@ def use_cluster(layout: Layout) -> Shown:
 
     Raises:
         RuntimeError: the client cannot be made.
+        FlintError: jax has its devices already; a copy of such a process would hang.
     """
     from jax._src import xla_bridge
     from jaxlib import xla_client
 
+    if xla_bridge.backends_are_initialized():
+        raise FlintError(
+            "jax has been used in this process before the program ran: use the command, flint run"
+        )
     shown = show(layout)
     bridge: Any = xla_bridge
     client = client_of(layout.devices, layout.per_host)

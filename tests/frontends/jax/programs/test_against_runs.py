@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from flint.graph.work import Unit
-from flint.launching.capturing import capture
-from flint.launching.program import Cluster, Program, ProgramRequest
 from flint.models.jax.llama3 import train_tiny
+from flint.workload.loading import load
 from tests.frontends.jax.programs.really_run import instructions, partitioned
+from tests.support.command_line import flint
 
 PROGRAMS = Path(__file__).parents[3] / "programs" / "jax"
 
@@ -29,10 +29,22 @@ STEPS = {
 }
 
 
-def request(name, *arguments, devices=8, per_node=8, **choices):
-    program = Program(target=str(PROGRAMS / f"{name}.py"), arguments=arguments)
-    cluster = Cluster(world=devices, per_node=per_node)
-    return ProgramRequest(program=program, cluster=cluster, **choices)
+def command(program, *arguments, devices=8, per_node=8, options=()):
+    """``flint run`` in a process without jax: the program's process is a copy of it."""
+    return flint(
+        "run", "--world", devices, "--gpus-per-node", per_node, *options, "--", "python", program,
+        *arguments,
+    )  # fmt: skip
+
+
+def captured(name, folder, *arguments, devices=8, per_node=8, options=()):
+    """The workload of one of our programs."""
+    found = command(
+        PROGRAMS / f"{name}.py", *arguments, devices=devices, per_node=per_node,
+        options=("--ranks", "0", "-o", folder, *options),
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    return load(folder)
 
 
 def modules(workload):
@@ -45,18 +57,19 @@ def modules(workload):
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", STEPS)
 def test_the_step_is_the_module_that_a_run_compiles(name, tmp_path):
-    captured = modules(capture(request(name)))
-    assert [function for function, _ in captured] == STEPS[name]
+    found = modules(captured(name, tmp_path / "out"))
+    assert [function for function, _ in found] == STEPS[name]
     run = partitioned(PROGRAMS / f"{name}.py", tmp_path)
-    for function, module in captured:
+    for function, module in found:
         assert instructions(module) == instructions(run[function]), function
 
 
-def test_a_program_of_four_processes_is_captured_as_it_computes_and_communicates():
+def test_a_program_of_four_processes_is_captured_as_it_computes_and_communicates(tmp_path):
     """Rows per device: 64 / 8.  Products, each of 8 x 128 x 512: two forward, and backward the
     gradients of both matrices and of what is between them.  Gradients are averaged in float32.
     """
-    workload = capture(request("mapped_processes", "--coordinator", "nobody:1234", per_node=2))
+    arguments = "--coordinator", "nobody:1234"
+    workload = captured("mapped_processes", tmp_path / "out", *arguments, per_node=2)
     assert workload.mesh.axes == ("replica",)
     [program] = workload.programs
     nodes = [node for graph, _ in program.graph.walk() for node in graph]
@@ -70,9 +83,9 @@ def test_a_program_of_four_processes_is_captured_as_it_computes_and_communicates
 
 
 @pytest.mark.thorough
-def test_a_models_step_is_the_one_that_is_captured_with_glue():
+def test_a_models_step_is_the_one_that_is_captured_with_glue(tmp_path):
     """32 devices: the step is lowered on an abstract mesh there, and on the program's own here."""
-    found = capture(request("llama_from_config", "--tensor", "4", devices=32))
+    found = captured("llama_from_config", tmp_path / "out", "--tensor", "4", devices=32)
     glue = train_tiny.at(mesh=(8, 4)).capture()
     [(_, one)], [(_, other)] = modules(found), modules(glue)
     assert instructions(one) == instructions(other)
