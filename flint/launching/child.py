@@ -79,7 +79,8 @@ def limits_of(request: ProgramRequest) -> Limits:
 
 def _raise(request: ProgramRequest, begun: Mapping[str, Hooks], error: Exception) -> NoReturn:
     for hook in begun.values():
-        error = hook.cause(error)
+        if not isinstance(error, FlintError):
+            error = hook.cause(error)
     if isinstance(error, FlintError):
         raise error
     where = user_frame(error) or request.program.name
