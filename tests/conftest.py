@@ -20,8 +20,10 @@ from tests.workloads import loop, loop_file, saved, two_programs  # noqa: F401  
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, lambda *_: None)
+# What `nohup` and some CI systems ignore would be ignored by the commands that tests start.
+for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    if signal.getsignal(ending) is signal.SIG_IGN:
+        signal.signal(ending, lambda *_: None)
 
 settings.register_profile("thorough", deadline=None, print_blob=True)
 settings.register_profile(

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, TypeAlias
 
+from google.protobuf.message import DecodeError
+
 from flint.errors import FlintError
 from flint.graph.tensor_types import TOKEN, TensorType, tensor_type
 from flint.hlo import hlo_pb2 as pb
@@ -64,7 +66,11 @@ class TypeTable:
         """
         found = self.by_bytes.get(shape)
         if found is None:
-            found = self.by_bytes[shape] = self._tree(pb.ShapeProto.FromString(shape))
+            try:
+                message = pb.ShapeProto.FromString(shape)
+            except DecodeError as error:
+                raise FlintError("a shape that is damaged") from error
+            found = self.by_bytes[shape] = self._tree(message)
         return found
 
     def _tree(self, shape: pb.ShapeProto) -> Tree:

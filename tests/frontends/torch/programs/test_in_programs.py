@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 import flint.frontends.torch.programs.rank  # noqa: F401  # here, not in every child
+from flint import registry
 from flint.errors import FlintError
 from flint.host.child_processes import Limits
 from flint.host.tasks import run_all
@@ -21,8 +22,12 @@ LIMITS = Limits(seconds=1200, memory=2**35)
 
 
 @pytest.fixture
-def said(tmp_path):
-    """What a program says about itself, as rank 5 of 16 with 4 on a host."""
+def said(tmp_path, monkeypatch):
+    """What a program says about itself, as rank 5 of 16 with 4 on a host.
+
+    The tests' process may have used jax, which is no matter of these programs.
+    """
+    monkeypatch.setattr(registry, "PROGRAMS", {"torch": registry.PROGRAMS["torch"]})
 
     def run(text):
         answer = tmp_path / "answer.json"
