@@ -244,8 +244,10 @@ def _put_regions(
     ops: list[Op], blocks: list[Block], bounds: list[int], counts: Numbers, inside: Numbers
 ) -> None:
     """Give ops their regions: blocks that come before their own, so that none is in itself."""
+    if counts.sum(dtype=np.int64) != inside.size:  # before there is room made for so many
+        raise ValueError(f"{inside.size} regions for other numbers of them")
     around = np.repeat(np.repeat(np.arange(len(blocks)), np.diff(bounds)), counts)
-    if around.size != inside.size or (inside >= around).any():
+    if (inside >= around).any():
         raise ValueError("regions that are not before the op's own block")
     rest = iter(inside.tolist())
     for op in np.flatnonzero(counts).tolist():

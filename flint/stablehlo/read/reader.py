@@ -212,7 +212,12 @@ class _Reader:
                     results.append(number)
                     value_type.append(type_of(result.type))
                 decoder = decoders.get(name)
-                attrs = decoder(op, self) if decoder is not None else None
+                try:
+                    attrs = decoder(op, self) if decoder is not None else None
+                except (ValueError, LookupError) as error:
+                    raise FlintError(
+                        f"{self.name}: {name} has an attribute that none such has ({error})"
+                    ) from error
                 regions: tuple[Block, ...] = ()
                 if len(op.regions):
                     regions = tuple(
