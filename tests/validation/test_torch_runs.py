@@ -216,8 +216,20 @@ def test_a_gemm_of_other_sizes_is_found(captures, runs):
     report = validate(wider, traces(runs["ddp_resnet"], "et")[:1])
     assert not report.ok
     counted = {item.kind for item in report.differences if item.counts}
-    # The classifier's three products, the bucket that holds its gradient, and the optimizer's ops.
-    assert counted == {OpClass.GEMM, OpClass.ALL_REDUCE, OpClass.ELEMENTWISE}
+    # The classifier's three products, the bucket that holds its gradient, and the optimizer's ops;
+    # sums over the classes: the loss, its gradient, and the gradient of the bias.
+    assert counted == {
+        OpClass.GEMM, OpClass.ALL_REDUCE, OpClass.ELEMENTWISE, OpClass.REDUCTION,
+    }  # fmt: skip
+    sums = [
+        item.op.partition(" ")[0]
+        for item in report.differences
+        if item.kind == OpClass.REDUCTION and item.what == "not executed"
+    ]
+    assert sums == [
+        "aten._log_softmax.default", "aten.nll_loss_forward.default",
+        "aten._log_softmax_backward_data.default", "aten.sum.dim_IntList",
+    ]  # fmt: skip
     assert report.classes[OpClass.GEMM].matched == 0
 
 

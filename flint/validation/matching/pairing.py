@@ -144,6 +144,13 @@ class Matching:
             return None
         return int(self.expected.graph[captured]), int(self.expected.node[captured])
 
+    def results(self, captured: int) -> tuple[tuple[int, ...], ...] | None:
+        """Shapes of what a captured op makes; None where only the ops are known."""
+        if self.expected is None:
+            return None
+        graph = self.expected.graphs[int(self.expected.graph[captured])]
+        return tuple(kind.shape for kind in graph[int(self.expected.node[captured])].result_types)
+
 
 def without(positions: list[int], taken: Iterable[int]) -> list[int]:
     """The positions that are not taken."""

@@ -75,7 +75,7 @@ def decomposed(matching: Matching) -> None:
     captured_ids, executed_ids = unmatched_light(matching)
     free = Free(matching.executed, executed_ids)
     for i in captured_ids:
-        choices, casts = _norm(matching.captured[i])
+        choices, casts = _norm(matching, i)
         choices += _dropout(matching.captured[i])
         for choice in choices:
             if free.has(choice):
@@ -83,12 +83,14 @@ def decomposed(matching: Matching) -> None:
                 break
 
 
-def _norm(facts: OpFacts) -> tuple[list[Counter[Key]], Counter[Key]]:
+def _norm(matching: Matching, captured: int) -> tuple[list[Counter[Key]], Counter[Key]]:
     """What must have run in place of a norm, one of several lists, and casts that may have.
 
     PyTorch composes it of elementary ops in float32 where a device has no kernel
-    (rms_norm_composite in aten/src/ATen/native/layer_norm.cpp); autograd derives these one by one.
+    (rms_norm_composite in aten/src/ATen/native/layer_norm.cpp); autograd derives these one by one,
+    for the gradients that the capture has: of input and weight, where its results are unknown.
     """
+    facts = matching.captured[captured]
     base = base_name(facts.name)
     tensors = [tensor for tensor in facts.operands or () if tensor[0]]
     # A kernel's operands stand in the order in which its body reads them: shapes tell them apart.
@@ -112,16 +114,24 @@ def _norm(facts: OpFacts) -> tuple[list[Counter[Key]], Counter[Key]]:
         if len(w) == len(x):  # all dims are normalised: the statistic is a single number
             w = x
         one = x[: -len(w)] + (1,) * len(w)
-        of_input = Counter(
+        of_input = Counter([key_of("mul", x, w)])  # may look like the next
+        of_input += Counter(
             {
-                key_of("mul", x): 3, key_of("mul", x, one): 1, key_of("mul", x, w): 1,
-                key_of("mul", one): 2, key_of("pow", one): 1, key_of("pow", x): 1,
-                key_of("sum", x): 1, key_of("div", x): 1, key_of("add", x): 1,
+                key_of("mul", x): 3, key_of("mul", x, one): 1, key_of("mul", one): 2,
+                key_of("pow", one): 1, key_of("pow", x): 1, key_of("sum", x): 1,
+                key_of("div", x): 1, key_of("add", x): 1,
             }
         )  # fmt: skip
-        of_weight = Counter({key_of("mul", x): 1, key_of("sum", x): 1})
-        # The first layer's input needs no gradient, nor does a frozen weight.
-        return [of_input + of_weight, of_input, of_weight], _casts([tensors[0], tensors[3]])
+        # What has the weight's shape already is not summed.
+        of_weight = Counter([key_of("mul", x)] + [key_of("sum", x)] * (w != x))
+        choices = [of_input + of_weight]
+        results = matching.results(captured)
+        if results is not None and len(results) == 1:
+            # The first layer's input needs no gradient, nor does a frozen weight.
+            choices = [
+                parts for shape, parts in ((x, of_input), (w, of_weight)) if results == (shape,)
+            ]
+        return choices, _casts([tensors[0], tensors[3]])
     return [], Counter()
 
 
