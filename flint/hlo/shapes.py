@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, TypeAlias
 
-from google.protobuf.message import DecodeError
-
 from flint.errors import FlintError
 from flint.graph.tensor_types import TOKEN, TensorType, tensor_type
 from flint.hlo import hlo_pb2 as pb
@@ -66,11 +64,7 @@ class TypeTable:
         """
         found = self.by_bytes.get(shape)
         if found is None:
-            try:
-                message = pb.ShapeProto.FromString(shape)
-            except DecodeError as error:
-                raise FlintError("a shape that is damaged") from error
-            found = self.by_bytes[shape] = self._tree(message)
+            found = self.by_bytes[shape] = self._tree(pb.ShapeProto.FromString(shape))
         return found
 
     def _tree(self, shape: pb.ShapeProto) -> Tree:

@@ -18,7 +18,7 @@ from tests.support.shared import quick
 
 REGRESSIONS = sorted((Path(__file__).parent / "regressions").glob("*/*"))
 #: Inputs of each reader in a test run; a reader that starts a process for each has fewer.
-INPUTS = {"mlir-bytecode": 4}
+INPUTS = {"mlir": 4}
 
 
 @pytest.mark.parametrize("name", quick(list(READERS), *(set(READERS) - set(INPUTS))))

@@ -28,6 +28,9 @@ from flint.observed.classes import OpClass, hlo_class
 from flint.observed.columns import Fault, Functions, Observed, OpFacts, Taken
 from flint.stablehlo.sources.phases import source_of
 
+#: What parts of a damaged program raise where they are looked at.
+_DAMAGED = (ValueError, LookupError, RecursionError, DecodeError)
+
 
 def observe(path: Path, program: tuple[str, int] | None = None) -> Observed:
     """The HLO ops in a profile folder or in one ``.xplane.pb`` file.
@@ -41,6 +44,13 @@ def observe(path: Path, program: tuple[str, int] | None = None) -> Observed:
         FlintError: no such file in the folder, several runs', several hosts' that do not name
             their devices, a damaged one, or one without any HLO op.
     """
+    try:
+        return _observed(path, program)
+    except _DAMAGED as error:
+        raise FlintError(f"{path}: damaged HLO ({error})") from error
+
+
+def _observed(path: Path, program: tuple[str, int] | None) -> Observed:
     profile = profile_of(path, program)
     rows, module = profile.rows, profile.program
     multiplied = Multiplied(module)
@@ -56,7 +66,7 @@ def observe(path: Path, program: tuple[str, int] | None = None) -> Observed:
             raw = facts_of(module, name, rank)
             try:
                 known[name, rank] = _converted(raw, module)
-            except (ValueError, LookupError, RecursionError, DecodeError) as error:
+            except _DAMAGED as error:
                 raise FlintError(f"{path}: damaged HLO at {name} ({error})") from error
         inside = known[name, rank]
         if not inside:
