@@ -26,6 +26,9 @@ PYTEST   = -n $(WORKERS) --maxprocesses 8 --dist loadgroup
 TYPING  := build/typing/flint
 # Python compiles what it imports; compiling all that is installed takes longer than installing it.
 PIP     := --quiet --disable-pip-version-check --no-compile
+# Keep what is compiled, also where the machine says otherwise (containers do): else every process
+# compiles PyTorch again.
+unexport PYTHONDONTWRITEBYTECODE
 
 STEP    := models/jax/llama3.py:train_8b
 OUT     := out/llama3-8b
