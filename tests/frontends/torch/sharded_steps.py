@@ -1,6 +1,6 @@
 """Child process: parallel steps recorded on rank 0 of a fake group, executed on 4 XLA devices.
 
-    python -m tests.frontends.torch.sharded_steps
+    python -m tests.frontends.torch.sharded_steps fsdp "tensor parallel"
 
 Prints JSON: parallelism -> {"collectives": {op: count}, "compared": n, "worst": relative error,
 "moved": least relative change from the initial values}.  The truth is the same model's step in one
@@ -16,6 +16,7 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
 import collections
 import json
 import re
+import sys
 
 import torch
 import torch.distributed as dist
@@ -192,19 +193,18 @@ def compared(parallelise, split_batch):
     }
 
 
-def main():
+MADE = {
+    "fsdp": lambda: compared(fsdp, split_batch=True),
+    "hsdp": lambda: compared(hsdp, split_batch=True),
+    "tensor parallel": lambda: compared(tensor_parallel, split_batch=False),
+    "exchanges": differences,
+}
+
+
+def main(*names):
     dist.init_process_group("fake", rank=0, world_size=WORLD, store=FakeStore())
-    print(
-        json.dumps(
-            {
-                "fsdp": compared(fsdp, split_batch=True),
-                "hsdp": compared(hsdp, split_batch=True),
-                "tensor parallel": compared(tensor_parallel, split_batch=False),
-                "exchanges": differences(),
-            }
-        )
-    )
+    print(json.dumps({name: MADE[name]() for name in names}))
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

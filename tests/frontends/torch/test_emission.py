@@ -38,7 +38,7 @@ from tests.frontends.torch.tiny_models import (
     token_batch,
     trainer,
 )
-from tests.support.shared import quick
+from tests.support.shared import chosen, quick
 
 
 def adamw(**options):
@@ -116,11 +116,15 @@ def test_another_seeds_step_is_not_taken_for_this_one():
 
 
 @pytest.fixture(scope="module")
-def sharded():
-    """What the child found: parallelism -> counts and differences."""
+def sharded(request):
+    """What the child found of the chosen parallelisms -> counts and differences."""
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    exchanges = ["exchanges"] if chosen(request, "along") else []
     ran = subprocess.run(
-        [sys.executable, "-m", "tests.frontends.torch.sharded_steps"],
+        [
+            sys.executable, "-m", "tests.frontends.torch.sharded_steps",
+            *chosen(request, "parallelism"), *exchanges,
+        ],
         capture_output=True, text=True, env=environment, check=False,
         cwd=Path(__file__).parents[3],
     )  # fmt: skip
@@ -128,23 +132,27 @@ def sharded():
     return json.loads(ran.stdout.splitlines()[-1])
 
 
+# Two layers and the root are three groups: gathered forward, the layers again backward, and reduced
+# once each; replication adds an all-reduce per group.
+COLLECTIVES = {
+    "fsdp": {"all_gather": 5, "reduce_scatter": 3},
+    "hsdp": {"all_gather": 5, "reduce_scatter": 3, "all_reduce": 3},
+}
+
+
 @pytest.mark.xdist_group("sharded_steps")
-@pytest.mark.parametrize("name", quick(["fsdp", "hsdp", "tensor parallel"]))
-def test_a_parallel_step_on_four_devices_gives_the_whole_batchs_parameters(sharded, name):
-    found = sharded[name]
+@pytest.mark.parametrize("parallelism", quick(["fsdp", "hsdp", "tensor parallel"], "hsdp"))
+def test_a_parallel_step_on_four_devices_gives_the_whole_batchs_parameters(sharded, parallelism):
+    found = sharded[parallelism]
     assert found["compared"] == 4 * found["parameters"]
     assert found["worst"] < 2e-5
     assert found["moved"] > 50 * found["worst"]
 
 
 @pytest.mark.xdist_group("sharded_steps")
-def test_parallel_steps_have_the_collectives_of_their_wrapping(sharded):
-    # Two layers and the root are three groups: gathered forward, the layers again backward, and
-    # reduced once each; replication adds an all-reduce per group.
-    assert sharded["fsdp"]["collectives"] == {"all_gather": 5, "reduce_scatter": 3}
-    assert sharded["hsdp"]["collectives"] == {
-        "all_gather": 5, "reduce_scatter": 3, "all_reduce": 3,
-    }  # fmt: skip
+@pytest.mark.parametrize("parallelism", quick(COLLECTIVES, "hsdp"))
+def test_parallel_steps_have_the_collectives_of_their_wrapping(sharded, parallelism):
+    assert sharded[parallelism]["collectives"] == COLLECTIVES[parallelism]
 
 
 @pytest.mark.xdist_group("sharded_steps")
