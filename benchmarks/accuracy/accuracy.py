@@ -32,6 +32,7 @@ from published import Run, read_runs
 import flint
 from flint.cost.hardware import System
 from flint.cost.systems import load_system
+from flint.simulation.result import SimulationResult
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -138,12 +139,20 @@ def recorded(case: Case | NoCase, cache: Path) -> Case | NoCase:
     return NoCase(NOT_RECORDED)
 
 
-def seconds_of(workloads: dict[int, Any], case: Case, system: System) -> float:
-    """Seconds of a case's step."""
-    seconds = {
-        count: float(workload.simulate(system, attention=case.attention).step_seconds)
+def results_of(
+    workloads: dict[int, Any], case: Case, system: System, **options: Any
+) -> dict[int, SimulationResult]:
+    """A case's steps, simulated, by their number of batches."""
+    return {
+        count: workload.simulate(system, attention=case.attention, **options)
         for count, workload in workloads.items()
     }
+
+
+def seconds_of(workloads: dict[int, Any], case: Case, system: System) -> float:
+    """Seconds of a case's step."""
+    results = results_of(workloads, case, system)
+    seconds = {count: float(result.step_seconds) for count, result in results.items()}
     return extrapolated(seconds, case.batches)
 
 

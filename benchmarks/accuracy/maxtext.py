@@ -21,7 +21,7 @@ from cases_of_runs import Case, NoCase
 from published import Run, maxtext_flops
 
 from flint.models.jax import moe
-from flint.models.jax.layers import Heads, attention
+from flint.models.jax.layers import Heads, attention, cudnn_attention
 from flint.models.jax.llama3 import (
     LLAMA3_8B,
     LLAMA3_70B,
@@ -91,6 +91,7 @@ class Recipe:
         tensor: ranks of tensor parallelism.
         note: what differs from the published run.
         experts: ranks of expert parallelism.
+        context: devices that a sequence is split over.
     """
 
     batch: float
@@ -98,6 +99,7 @@ class Recipe:
     tensor: int = 1
     note: str = ""
     experts: int = 1
+    context: int = 1
 
 
 _OFFLOAD = "activations offloaded to the host are kept on the device"
@@ -140,7 +142,7 @@ V5P = {
 }
 #: Chips of a slice; more are data parallel over the data-centre network.
 _SLICE_V5P = {32: 64, 64: 64, 128: 128, 512: 512, 1024: 1024}
-_PEAK = {"v6e": 918e12, "v5e": 197e12, "v5p": 459e12}
+_PEAK = {"v6e": 918e12, "v5e": 197e12, "v5p": 459e12, "v7x": 2307e12}
 
 
 def case_of(run: Run) -> Case | NoCase:
@@ -153,18 +155,18 @@ def case_of(run: Run) -> Case | NoCase:
         scale = int(run.model.split()[-1].removesuffix("B"))
         recipe = (V5E if kind == "v5e" else V5P)[scale]
         slice_ = 256 if kind == "v5e" else _SLICE_V5P[scale]
-        return _case(run, scaled(scale), recipe, chips, slice_, kind)
+        return dense_case(run, scaled(scale), recipe, chips, slice_, kind)
     reason = _excluded(run, kind)
     if reason:
         return NoCase(reason)
     if kind == "v5p":
         recipe = Recipe(4, "narrow")
-        return _case(run, MODELS[run.model], recipe, chips, chips, kind)
+        return dense_case(run, MODELS[run.model], recipe, chips, chips, kind)
     recipe = TRILLIUM[run.model, chips]
     slice_ = min(chips, 256)
     if run.model in MIXTURES:
-        return _mixture(run, recipe, chips, kind)
-    return _case(run, MODELS[run.model], recipe, chips, slice_, kind)
+        return mixture_case(run, MIXTURES[run.model], recipe, chips, kind)
+    return dense_case(run, MODELS[run.model], recipe, chips, slice_, kind)
 
 
 def _excluded(run: Run, kind: str) -> str:
@@ -179,20 +181,34 @@ def _excluded(run: Run, kind: str) -> str:
     return ""
 
 
-def _case(run: Run, model: Config, recipe: Recipe, chips: int, slice_: int, kind: str) -> Case:
+def dense_case(
+    run: Run, model: Config, recipe: Recipe, chips: int, slice_: int, kind: str
+) -> Case | NoCase:
+    """A case of our JAX Llama.
+
+    Args:
+        run: what is published.
+        model: its sizes; attention that calls a GPU's kernel is spelled out.
+        recipe: how it is configured.
+        chips: devices.
+        slice_: of those, joined by the pod's own network.
+        kind: of TPU: "v6e".
+    """
+    shared = recipe.tensor * recipe.context
     config = replace(
         model,
-        sequences=int(recipe.batch),
+        # A device's share of the batch is that of its tensor-parallel group's ranks together.
+        sequences=int(recipe.batch * shared),
         remat=recipe.remat,
         sequence_parallel=recipe.tensor > 1,
-        mixer=attention,
+        mixer=attention if model.mixer is cudnn_attention else model.mixer,
     )
     replicas = max(1, chips // slice_)
-    sizes = {"replica": replicas, "data": chips // replicas // recipe.tensor}
+    sizes = {"replica": replicas, "data": chips // replicas // shared}
+    if recipe.context > 1:
+        sizes["context"] = recipe.context
     if recipe.tensor > 1:
         sizes["model"] = recipe.tensor
-        # A device's share of the batch is that of its tensor-parallel group's ranks together.
-        config = replace(config, sequences=int(recipe.batch * recipe.tensor))
     if replicas == 1:
         del sizes["replica"]
     tokens = int(recipe.batch * config.sequence)
@@ -224,27 +240,34 @@ def _case(run: Run, model: Config, recipe: Recipe, chips: int, slice_: int, kind
     )
 
 
-def _mixture(run: Run, recipe: Recipe, chips: int, kind: str) -> Case | NoCase:
+def mixture_case(
+    run: Run, model: moe.Config, recipe: Recipe, chips: int, kind: str
+) -> Case | NoCase:
+    """A case of our JAX mixture of experts; arguments as ``dense_case``'s."""
     config = replace(
-        MIXTURES[run.model], sequences=int(recipe.batch), remat=recipe.remat, mixer=attention
+        model,
+        sequences=int(recipe.batch * recipe.tensor),
+        remat=recipe.remat,
+        mixer=attention if model.mixer is cudnn_attention else model.mixer,
     )
+    sizes = {"data": chips // recipe.experts // recipe.tensor, "expert": recipe.experts}
+    if recipe.tensor > 1:
+        sizes["model"] = recipe.tensor
+    split = " x ".join(f"{count} {axis}" for axis, count in sizes.items() if count > 1)
     measured = run.step_seconds(int(recipe.batch) * config.sequence)
     if measured is None:
         return NoCase("no figure that says how long a step took")
 
     def capture(_: int) -> Any:
-        mesh = (chips // recipe.experts, recipe.experts)
-        return moe.training(config, mesh=mesh, axes=("data", "expert")).capture()
+        return moe.training(config, mesh=tuple(sizes.values()), axes=tuple(sizes)).capture()
 
     return Case(
         run=run,
         measured=measured,
         system=f"tpu-{kind}-pod",
         accelerator=f"tpu-{kind}",
-        key=f"maxtext-{config}-{chips}-{recipe.experts}",
-        expressed=f"{chips // recipe.experts} data"
-        + (f" x {recipe.experts} expert" if recipe.experts > 1 else "")
-        + f", remat {recipe.remat}, splash attention",
+        key=f"maxtext-{config}-{sizes}",
+        expressed=f"{split}, remat {recipe.remat}, splash attention",
         note=f"{recipe.note}; places are filled by scatters",
         capture=capture,
         slice=chips,

@@ -103,17 +103,23 @@ def torch_case(
         fused: elementwise ops are fused, though not by torch.compile.
     """
     batches = number(run, "accum", 1)
-    # Of a device: what the ranks of a tensor- or context-parallel group share is one batch.
-    shared = mesh.get("tp", 1) * mesh.get("cp", 1)
+    # Of a device: what the ranks of a pipeline, a tensor- or a context-parallel group share is one
+    # batch.
+    stages = mesh.get("pp", 1)
+    shared = stages * mesh.get("tp", 1) * mesh.get("cp", 1)
     tokens = config.sequences * batches * config.sequence / shared
     measured = run.step_seconds(round(tokens), (token_flops or model_flops(config)) * tokens, peak)
     if measured is None:
         return NoCase("no figure that says how long a step took")
     compiled = fused or "compile" in run.parallelism
-    recorded = (batches,) if batches <= 2 else (2, 3) if config.keep else (1, 2)
+    if stages > 1:
+        recorded = (stages * config.stages, 2 * stages * config.stages)
+    else:
+        recorded = (batches,) if batches <= 2 else (2, 3) if config.keep else (1, 2)
 
     def capture(count: int) -> Any:
-        step = training(replace(config, accumulation=count), tuple(mesh.values()), tuple(mesh))
+        many = {"microbatches" if stages > 1 else "accumulation": count}
+        step = training(replace(config, **many), tuple(mesh.values()), tuple(mesh))
         return step.capture(options={"fuse": compiled})
 
     split = " x ".join(f"{count} {axis}" for axis, count in mesh.items() if count > 1)

@@ -179,7 +179,7 @@ def attention(
         # Every query sees all keys before it, wherever they are.
         k = constrain(k, "batch", None, "tensor", None)
         v = constrain(v, "batch", None, "tensor", None)
-        mixed = kernel(q, k, v)
+        mixed = checkpoint_name(kernel(q, k, v), "context")
         # Or the backward pass of a sequence-parallel block exchanges scores instead of this.
         mixed = constrain(mixed, "batch", "sequence", "tensor")
         return mixed @ layer["wo"].astype(x.dtype)

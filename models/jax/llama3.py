@@ -104,9 +104,22 @@ def _saving(*names: str) -> Callable[..., Any]:
     return functools.partial(jax.checkpoint, policy=policy)
 
 
+def _offloading(*names: str) -> Callable[..., Any]:
+    """A wrapper of a block that keeps results of these names in the host's memory, nothing else."""
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[],
+        names_which_can_be_offloaded=list(names),
+        offload_src="device",
+        offload_dst="pinned_host",
+    )
+    return functools.partial(jax.checkpoint, policy=policy)
+
+
 #: Name -> wrapper of a block.  "dots" keeps the results of matrix products without batch dims,
-#: "projections" queries, keys and values, "attention" also what attention adds to the residual
-#: stream, "narrow" all products but those of the feed-forward network's hidden width.
+#: "projections" queries, keys and values, "context" also what the attention kernel returns,
+#: "attention" what attention adds to the residual stream in place of that, "narrow" all products
+#: but those of the feed-forward network's hidden width.  "offloaded" keeps only the block's input,
+#: and that on the host; "offloaded outputs" and "offloaded attention" what their names say as well.
 #: ``prevent_cse`` puts in the barriers without which a compiler finds that blocks are computed
 #: twice; in a scan, where it cannot find that, they only cost overlap.
 REMAT: dict[str, Callable[..., Any]] = {
@@ -117,8 +130,12 @@ REMAT: dict[str, Callable[..., Any]] = {
     ),
     "outputs": _saving("attention_out", "mlp_out"),
     "projections": _saving("query", "key", "value"),
+    "context": _saving("query", "key", "value", "context"),
     "attention": _saving("query", "key", "value", "attention_out"),
     "narrow": _saving("query", "key", "value", "attention_out", "mlp_out"),
+    "offloaded": _offloading("block_input"),
+    "offloaded outputs": _offloading("block_input", "mlp_out"),
+    "offloaded attention": _offloading("block_input", "query", "key", "value", "attention_out"),
 }
 
 
@@ -137,6 +154,7 @@ def parameters(config: Config) -> Tree:
 
 def block(config: Config, x: jax.Array, layer: Any) -> jax.Array:
     """One transformer block; ``x`` (B, S, D)."""
+    x = checkpoint_name(x, "block_input")
     sequence = "sequence_tensor" if config.sequence_parallel else "sequence"
     positions = jnp.arange(x.shape[1], dtype=jnp.int32)
     mixed = config.mixer(

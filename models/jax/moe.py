@@ -117,6 +117,7 @@ def mixture(config: Config, x: jax.Array, layer: Any) -> tuple[jax.Array, jax.Ar
 
 def block(config: Config, x: jax.Array, layer: Any) -> tuple[jax.Array, jax.Array]:
     """One transformer block; ``x`` (B, S, D).  Also how uneven the experts' load is, (B,)."""
+    x = checkpoint_name(x, "block_input")
     positions = jnp.arange(x.shape[1], dtype=jnp.int32)
     mixed = config.mixer(
         rms_norm(x, layer["attention_norm"]), layer["attention"], config.heads, positions

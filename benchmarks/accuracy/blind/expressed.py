@@ -1,0 +1,145 @@
+"""What a recipe becomes: steps that are captured, and how its own step is made of them.
+
+The idea: a deep model's step is a line in its layers, a model with two kinds of layers lies between
+those with either, a step of many batches is a line in them (``cases_of_runs``).  So a step is a sum
+of captured steps, whose weights add up to 1:
+
+    80 layers, of 4 and of 8 that are captured      -18 x (4 layers) + 19 x (8 layers)
+    40 local and 8 global layers of 48              5/6 x (48 local) + 1/6 x (48 global)
+    27 of 32 layers in f4                           27/32 x (all in f4) + 5/32 x (none)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import accuracy
+from cases_of_runs import Case, NoCase, extrapolated
+from published import Run
+from recipes import Recipe
+
+from flint.cost.kernels import Estimator
+from flint.cost.uncertainty import spread_of
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A captured step in a sum.
+
+    Attributes:
+        weight: its share.
+        case: what is captured.
+        kernels: what times them, where it is not the system alone.
+    """
+
+    weight: float
+    case: Case
+    kernels: Estimator | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expressed:
+    """A recipe that our models express.
+
+    Attributes:
+        parts: steps that add up to the recipe's.
+        batch: sequences of the step.
+        differs: what differs from the published run.
+        memory: whether what it keeps is kept as in the published run.
+    """
+
+    parts: tuple[Part, ...]
+    batch: int
+    differs: str
+    memory: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """A simulated step.
+
+    Attributes:
+        seconds: of it.
+        share: half its range, as a share of the seconds.
+        peak: bytes.
+        room: bytes that a device has.
+    """
+
+    seconds: float
+    share: float
+    peak: float
+    room: float
+
+
+def as_run(recipe: Recipe, words: Iterable[str] = (), accumulated: int = 1, each: int = 0) -> Run:
+    """A recipe as the readers of published runs want it; its step takes no known time.
+
+    Args:
+        recipe: the row.
+        words: of its parallelism that ``torch_cases`` reads.
+        accumulated: batches of a step.
+        each: sequences of one of them per data-parallel rank.
+    """
+    return Run(
+        source=recipe.id,
+        model=recipe.model,
+        gpus=str(recipe.devices),
+        gpu_type=recipe.accelerator,
+        parallelism="; ".join(words),
+        batch_seq=f"mbs={each} accum={accumulated} seq={recipe.sequence}",
+        precision=recipe.compute,
+        figures={"step_time_s": float("nan")},
+        url=recipe.url,
+    )
+
+
+def by_layers(
+    case: Callable[[int], Case | NoCase], layers: int, few: tuple[int, int]
+) -> tuple[Part, ...] | NoCase:
+    """The step of so many layers on the line through two with fewer.
+
+    Args:
+        case: of a number of layers.
+        layers: of the model.
+        few: that are captured.
+    """
+    if layers <= max(few):
+        few = (layers, layers + 1)
+    low, high = few
+    share = (layers - low) / (high - low)
+    found = []
+    for weight, count in ((1 - share, low), (share, high)):
+        made = case(count)
+        if isinstance(made, NoCase):
+            return made
+        if weight:
+            found.append(Part(weight, made))
+    return tuple(found)
+
+
+def weighted(parts: Iterable[Part], share: float, kernels: Estimator | None) -> tuple[Part, ...]:
+    """A share of a sum, timed by something else."""
+    return tuple(replace(part, weight=part.weight * share, kernels=kernels) for part in parts)
+
+
+def predicted(expressed: Expressed, cache: Path) -> Predicted:
+    """Simulate a recipe's step; what was not captured before is captured into ``cache``."""
+    seconds = exposed = peak = 0.0
+    system = None
+    for part in expressed.parts:
+        system = accuracy.system_of(part.case)
+        workloads = accuracy.workloads_of(part.case, cache)
+        results = accuracy.results_of(workloads, part.case, system, kernels=part.kernels)
+
+        def of(name: str, found=results, case=part.case) -> float:
+            values = {count: float(getattr(item, name)) for count, item in found.items()}
+            return extrapolated(values, case.batches)
+
+        seconds += part.weight * of("step_seconds")
+        exposed += part.weight * of("exposed_communication_seconds")
+        peak += part.weight * of("peak_memory_bytes")
+    assert system is not None
+    share = spread_of(system, min(1.0, max(0.0, exposed / seconds))).share
+    return Predicted(seconds, share, peak, float(system.accelerator.memory_bytes))

@@ -1,0 +1,279 @@
+"""Recipes of MaxText and MaxDiffusion on TPUs, as our JAX models.
+
+The idea: sizes and batch are read off the row; what the backward pass keeps, and how the devices of
+a recipe become chips of ours, stands in a table.  A model with two kinds of layers lies between the
+model that has only the one and the model that has only the other (``expressed.py``).  A dense
+network beside a mixture takes as long as it makes a dense model slower:
+
+    a mixture with a shared expert of width F       the mixture + dense of 2 F - dense of F
+
+    expressed(recipe)              # Expressed, or the reason why it is not
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from cases_of_runs import Case, NoCase
+from expressed import Expressed, Part, as_run, weighted
+from maxtext import Recipe as How
+from maxtext import dense_case, mixture_case
+from narrow import SCALINGS, narrow
+from recipes import Recipe
+
+from flint.models.jax import moe
+from flint.models.jax.layers import Heads, attend, attention, plain
+from flint.models.jax.llama3 import Config
+from flint.models.jax.moe_dispatch import Experts
+from flint.models.jax.sharding import constrain
+
+
+def windowed(q: jax.Array, k: jax.Array, v: jax.Array, *, window: int) -> jax.Array:
+    """Causal attention to the last ``window`` positions, in blocks as splash attention has them.
+
+    A block of queries computes its own block of keys and the one before it.
+
+    Args:
+        q: (B, S, H, size).
+        k, v: (B, S, K, size).
+        window: divides S.
+    """
+    batch, length = q.shape[:2]
+    if length <= window:
+        return plain(q, k, v)
+
+    def blocks(x: jax.Array) -> jax.Array:
+        return x.reshape(batch * length // window, window, *x.shape[2:])
+
+    def with_earlier(x: jax.Array) -> jax.Array:
+        earlier = jnp.pad(x, ((0, 0), (window, 0), (0, 0), (0, 0)))[:, :length]
+        return jnp.concatenate([blocks(earlier), blocks(x)], axis=1)
+
+    rows, columns = jnp.arange(window)[:, None] + window, jnp.arange(2 * window)[None]
+    visible = (columns <= rows) & (columns > rows - window)
+    mixed = attend(blocks(q), with_earlier(k), with_earlier(v), visible)
+    return mixed.reshape(batch, length, -1)
+
+
+def balanced(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+    """As much work as causal attention of a split sequence whose parts are balanced: half of it."""
+    half = k.shape[1] // 2
+    visible = jnp.ones((q.shape[1], half), bool)
+    return attend(q, k[:, :half], v[:, :half], visible)
+
+
+def everywhere(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+    """Attention without a mask."""
+    return attend(q, k, v, jnp.ones((q.shape[1], k.shape[1]), bool))
+
+
+def crossing(
+    x: jax.Array, layer: Any, heads: Heads, positions: jax.Array, *, text: int
+) -> jax.Array:
+    """Self-attention without a mask, and attention to ``text`` tokens with the same weights."""
+    mixed = attention(x, layer, heads, positions, kernel=everywhere)
+    batch, _, width = x.shape
+    with jax.named_scope("cross"):
+        words = constrain(jnp.zeros((batch, text, width), x.dtype), "batch", None, None)
+        q, k, v = (
+            (given @ layer[name].astype(x.dtype)).reshape(batch, -1, heads.keys, heads.size)
+            for given, name in ((x, "wq"), (words, "wk"), (words, "wv"))
+        )
+        found = constrain(everywhere(q, k, v), "batch", "sequence", "tensor")
+        return mixed + found @ layer["wo"].astype(x.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """One of a model's kinds of layers.
+
+    Attributes:
+        count: of them.
+        heads: sizes of their attention.
+        window: that they attend to; 0: all before.
+    """
+
+    count: int
+    heads: Heads
+    window: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """How a row is run.
+
+    Attributes:
+        remat: our policy.
+        differs: what differs from the published run.
+        context: chips that a sequence is split over.
+        slice: chips of a slice; 0: all.
+        experts: ranks of expert parallelism.
+        tensor: ranks of tensor parallelism.
+        scaling: of the products, where they are narrow.
+        memory: whether what is kept is kept as published.
+    """
+
+    remat: str
+    differs: str = ""
+    context: int = 1
+    slice: int = 0
+    experts: int = 1
+    tensor: int = 1
+    scaling: str = ""
+    memory: bool = True
+
+
+_QWIX = "casts as narrow.py says"
+_MOMENT = "first moment f32, not bf16"
+_MIXTURE = "places are filled by scatters, capacity 1.0; no norm of queries and keys"
+_SHARED = "places are filled by scatters, capacity 1.0; a shared expert as a wider dense network"
+_GEMMA = f"{_SHARED}; global heads of 256, twice as many; loss not in tiles"
+_WAN = "cross attention with the weights of self-attention; no modulation, f32 weights"
+#: Row -> how it is run.
+ENTRIES: Mapping[str, Entry] = {
+    "iw-llama70-64-fp8": Entry("context", f"{_QWIX}; {_MOMENT}", scaling="static"),
+    "iw-llama70-256-fp8": Entry("context", f"{_QWIX}; {_MOMENT}", scaling="static"),
+    "iw-llama405-256-fp8": Entry("offloaded", f"{_QWIX}; {_MOMENT}", scaling="static"),
+    "iw-llama70-256-128k-fp8": Entry(
+        "context", f"{_QWIX}; half of the keys for every query, as a balanced split has in the "
+        "mean; parameters split over 64 chips; loss not in tiles", context=4, scaling="static",
+        memory=False,
+    ),
+    "iw-gemma4-31b-64": Entry(
+        "outputs", "global heads of 256, twice as many; embedding and head are two matrices; loss "
+        "not in tiles", memory=False,
+    ),
+    "v6e-gemma3-12b-1024": Entry(
+        "full", "embedding and head are two matrices; loss not in tiles", slice=256, memory=False,
+    ),
+    "v6e-gpt3-int8-256": Entry("full", f"{_QWIX}; all products int8", scaling="int8"),
+    "iw-gptoss120-64": Entry("offloaded outputs", _MIXTURE.partition(";")[0]),
+    "iw-gptoss120-256": Entry("offloaded outputs", _MIXTURE.partition(";")[0]),
+    "iw-qwen235-256-bf16": Entry("offloaded", _MIXTURE),
+    "iw-qwen235-256-fp8": Entry("offloaded", f"{_MIXTURE}; {_QWIX}", scaling="static"),
+    "v5p-mixtral7b-128": Entry("full", _MIXTURE.partition(";")[0], memory=False),
+    "iw-gemma4-26b-64": Entry("offloaded", _GEMMA, memory=False),
+    "iw-gemma4-26b-256": Entry("full", _GEMMA, memory=False),
+    "v5p-maverick-128": Entry("offloaded attention", _SHARED, tensor=4, memory=False),
+    "v5p-scout": Entry("offloaded", _SHARED, memory=False),
+    "iw-wan21-64": Entry("full", _WAN, context=2, memory=False),
+    "v5p-wan21-4": Entry("full", _WAN, context=4, memory=False),
+    "v5p-flux-4": Entry(
+        "none", "one stream of blocks with as many FLOPs; no modulation, f32 weights; remat is "
+        "not published", memory=False,
+    ),
+    "v6e-moe700b-init": Entry("offloaded attention", "AdamW, f32 weights", experts=16,
+        memory=False),
+    "v6e-moe700b-final": Entry("offloaded attention", "AdamW, f32 weights", experts=16,
+        memory=False),
+}  # fmt: skip
+#: Why other rows are none, by how their ids begin.
+REASONS: Mapping[str, str] = {
+    "iw-dsv3": "latent attention and shared experts: no such JAX model here",
+    "iw-gemma4-2b": "embeddings per layer and shared keys: no such model here",
+    "iw-gemma4-4b": "embeddings per layer and shared keys: no such model here",
+}
+KINDS: Mapping[str, str] = {"TPU v7x (Ironwood)": "v7x", "TPU v6e": "v6e", "TPU v5p": "v5p"}
+
+
+def expressed(recipe: Recipe) -> Expressed | NoCase:
+    """A recipe as a JAX model, or why it is none."""
+    entry = ENTRIES.get(recipe.id)
+    if entry is None:
+        return NoCase(next(text for key, text in REASONS.items() if recipe.id.startswith(key)))
+    found = [(weight, _case(recipe, entry, *what)) for weight, *what in _sum(recipe)]
+    for _, case in found:
+        if isinstance(case, NoCase):
+            return case
+    parts = tuple(Part(weight, case) for weight, case in found if isinstance(case, Case))
+    if entry.scaling:
+        vocabulary = recipe.sizes["vocabulary"]
+        parts = weighted(parts, 1.0, narrow(SCALINGS[entry.scaling], wide=(vocabulary,)))
+    differs = f"{parts[0].case.expressed}; {entry.differs}".removesuffix("; ")
+    return Expressed(parts, recipe.batch, differs, entry.memory)
+
+
+def _sum(recipe: Recipe) -> Iterator[tuple[float, Layers, int]]:
+    """Weight, layers and width of the dense network (0: a mixture) of models that add up to it."""
+    sizes = recipe.sizes
+    kinds = layers_of(recipe)
+    if "experts" not in sizes:
+        dense = sizes.get("ffn", 4 * sizes["hidden"])
+        yield from ((kind.count / layers_in(sizes), kind, dense) for kind in kinds)
+        return
+    mixed = 1 / sizes.get("moe_every", 1)
+    for kind in kinds:
+        yield mixed * kind.count / layers_in(sizes), kind, 0
+    if mixed < 1:
+        yield 1 - mixed, kinds[0], sizes["dense_ffn"]
+    if sizes.get("shared_experts"):
+        width = sizes["expert_ffn"] if mixed < 1 else sizes.get("dense_ffn", sizes["expert_ffn"])
+        yield mixed, kinds[0], 2 * width
+        yield -mixed, kinds[0], width
+
+
+def layers_in(sizes: Mapping[str, Any]) -> int:
+    """How many blocks a model has."""
+    blocks = sizes.get("double_blocks", 0) + sizes.get("single_blocks", 0)
+    return int(sizes.get("layers", blocks))
+
+
+def layers_of(recipe: Recipe) -> tuple[Layers, ...]:
+    """A model's kinds of layers."""
+    sizes = recipe.sizes
+    queries, size = sizes["heads"], sizes["head_dim"]
+    heads = Heads(queries=queries, keys=sizes.get("kv_heads", queries), size=size)
+    window, count = sizes.get("sliding_window", 0), layers_in(sizes)
+    if not window:
+        return (Layers(count, heads),)
+    every = sizes.get("sliding_every", 1 + sizes.get("local_per_global", 5))
+    rest = count // every
+    wide = sizes.get("global_head_dim", size) // size  # the fused kernels take heads of 256
+    keys = sizes.get("global_kv_heads", sizes["kv_heads"])
+    whole = Heads(queries=queries * wide, keys=keys * wide, size=size)
+    return Layers(count - rest, heads, window), Layers(rest, whole)
+
+
+def _mixer(recipe: Recipe, entry: Entry, layers: Layers) -> Any:
+    """Self-attention, as ``llama3.Config`` wants it."""
+    text = recipe.sizes.get("text_length")
+    if text:
+        return functools.partial(crossing, text=text)
+    if "image_tokens" in recipe.sizes:
+        return functools.partial(attention, kernel=everywhere)
+    if entry.context > 1:
+        return functools.partial(attention, kernel=balanced)
+    if layers.window:
+        kernel = functools.partial(windowed, window=layers.window)
+        return functools.partial(attention, kernel=kernel)
+    return attention
+
+
+def _case(recipe: Recipe, entry: Entry, layers: Layers, hidden: int) -> Case | NoCase:
+    sizes, kind = recipe.sizes, KINDS[recipe.accelerator]
+    mixer = _mixer(recipe, entry, layers)
+    batch = recipe.batch / recipe.devices
+    how = How(batch, entry.remat, entry.tensor, experts=entry.experts, context=entry.context)
+    if not hidden:
+        model = moe.Config(
+            layers=layers_in(sizes), width=sizes["hidden"], heads=layers.heads,
+            experts=Experts(
+                count=sizes["experts"], chosen=sizes["top_k"], hidden=sizes["expert_ffn"],
+                capacity_factor=sizes.get("capacity_factor", 1.0),
+            ),
+            dispatch="einsum" if "capacity_factor" in sizes else "all_to_all", balance=0.0,
+            vocabulary=sizes["vocabulary"], sequence=recipe.sequence, mixer=mixer,
+        )  # fmt: skip
+        return mixture_case(as_run(recipe), model, how, recipe.devices, kind)
+    dense = Config(
+        layers=layers_in(sizes), width=sizes["hidden"], heads=layers.heads, hidden=hidden,
+        vocabulary=sizes.get("vocabulary", 64), sequence=recipe.sequence, mixer=mixer,
+        gated="learned_positions" not in sizes and recipe.kind != "vision",
+    )  # fmt: skip
+    slice_ = entry.slice or recipe.devices
+    return dense_case(as_run(recipe), dense, how, recipe.devices, slice_, kind)

@@ -1,0 +1,146 @@
+"""Predictions of the blind test: each recipe simulated, before its figure is looked up.
+
+    python benchmarks/accuracy/blind/predict.py              # all rows that have none yet
+    python benchmarks/accuracy/blind/predict.py ao- tt-gb200 # those whose ids begin so
+    python benchmarks/accuracy/blind/predict.py --list       # how each is expressed; no simulation
+    python benchmarks/accuracy/blind/predict.py --capture    # what the predictions need
+
+The idea: a prediction is made once.  A row that has one is never simulated again, so that what
+was known when it was made is what git says of its commit; a row that could not be expressed may be
+predicted later.  Figures stand in a file of their own, whose hash lies beside this one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import subprocess
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, str(Path(__file__).parent))
+
+import accuracy
+import jax_rows
+import torch_rows
+from cases_of_runs import NoCase
+from expressed import Expressed, predicted
+from recipes import HERE, RATES, Recipe, read_recipes
+
+ROOT = HERE.parents[2]
+FILE = HERE / "predictions.csv"
+COLUMNS = (
+    "id", "accelerator", "devices", "kind", "metric", "step_seconds", "low_seconds",
+    "high_seconds", "value", "low", "high", "peak_GiB", "fits", "date", "commit", "differs",
+    "left_out",
+)  # fmt: skip
+#: Trainers of JAX; of all others PyTorch's.
+JAX = ("MaxText", "MaxDiffusion")
+
+
+def expressed(recipe: Recipe) -> Expressed | NoCase:
+    """How a recipe is expressed, or why it is not."""
+    rows = jax_rows if recipe.framework.startswith(JAX) else torch_rows
+    return rows.expressed(recipe)
+
+
+def row_of(recipe: Recipe, found: Expressed | NoCase, cache: Path) -> dict[str, str]:
+    """A row of the table of predictions.
+
+    Args:
+        recipe: what is predicted.
+        found: how it is expressed.
+        cache: folder of what was captured.
+    """
+    row = dict.fromkeys(COLUMNS, "") | {
+        "id": recipe.id,
+        "accelerator": recipe.accelerator.split(" (")[0],
+        "devices": str(recipe.devices),
+        "kind": recipe.kind,
+        "metric": recipe.metric,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": commit(),
+    }
+    if isinstance(found, NoCase):
+        return row | {"left_out": found.reason}
+    step = predicted(found, cache)
+    bounds = [step.seconds * (1 - step.share), step.seconds, step.seconds * (1 + step.share)]
+    low, middle, high = bounds
+    values = [recipe.figure(seconds, found.batch) for seconds in bounds]
+    least, value, most = reversed(values) if recipe.metric in RATES else values
+    row |= {
+        "step_seconds": f"{middle:.5g}",
+        "low_seconds": f"{low:.5g}",
+        "high_seconds": f"{high:.5g}",
+        "value": f"{value:.5g}",
+        "low": f"{least:.5g}",
+        "high": f"{most:.5g}",
+        "differs": found.differs,
+    }
+    if found.memory:
+        row |= {"peak_GiB": f"{step.peak / 2**30:.1f}", "fits": _yes(step.peak <= step.room)}
+    return row
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def commit() -> str:
+    """The commit that predictions are made at; "+" where other files than theirs differ."""
+    git = ["git", "-C", str(ROOT)]
+    name = subprocess.run([*git, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True)
+    changed = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True)
+    others = [line for line in changed.stdout.splitlines() if not line.endswith(FILE.name)]
+    return name.stdout.strip() + ("+" if others else "")
+
+
+def read_predictions(path: Path = FILE) -> dict[str, dict[str, str]]:
+    """The rows of the table by their ids; none where there is no table yet."""
+    if not path.exists():
+        return {}
+    with path.open(newline="", encoding="utf-8") as file:
+        return {row["id"]: row for row in csv.DictReader(file)}
+
+
+def write_predictions(rows: dict[str, dict[str, str]], order: Iterable[str], path: Path) -> None:
+    """Write the table, in the order of the recipes."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows[name] for name in order if name in rows)
+
+
+def main() -> None:
+    """Predict rows that have no prediction."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("ids", nargs="*", help="how ids begin; all by default")
+    parser.add_argument("--list", action="store_true", help="how rows are expressed, no more")
+    parser.add_argument("--capture", action="store_true", help="capture what is missing, no more")
+    parser.add_argument("--cache", type=Path, default=ROOT / "build" / "accuracy")
+    options = parser.parse_args()
+    recipes, rows = read_recipes(), read_predictions()
+    options.cache.mkdir(parents=True, exist_ok=True)
+    for name, recipe in recipes.items():
+        if not name.startswith(tuple(options.ids) or "") or rows.get(name, {}).get("step_seconds"):
+            continue
+        found = expressed(recipe)
+        if options.list:
+            text = found.reason if isinstance(found, NoCase) else found.differs
+            print(f"{name}: {'-' if isinstance(found, NoCase) else '+'} {text}")
+            continue
+        if options.capture:
+            for part in () if isinstance(found, NoCase) else found.parts:
+                accuracy.workloads_of(part.case, options.cache)
+            print(name, flush=True)
+            continue
+        rows[name] = row_of(recipe, found, options.cache)
+        write_predictions(rows, recipes, FILE)
+        print(name, rows[name]["step_seconds"], rows[name]["left_out"], flush=True)
+
+
+if __name__ == "__main__":
+    main()

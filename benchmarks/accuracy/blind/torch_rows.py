@@ -1,0 +1,278 @@
+"""Recipes of PyTorch trainers (torchtitan, Megatron, NeMo, prime-rl, ...) as our PyTorch model.
+
+The idea: sizes, mesh, batches and checkpointing are read off the row; what rows leave open, and
+what our model has not, stands in a table by how their ids begin.
+
+    expressed(recipe)              # Expressed, or the reason why it is not
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from cases_of_runs import Case, NoCase
+from expressed import Expressed, Part, as_run, by_layers, weighted
+from narrow import SCALINGS, narrow
+from recipes import HERE, Recipe
+from torch_cases import recipe as as_recipe
+from torch_cases import torch_case
+
+from flint.models.torch import moe
+from flint.models.torch.layers import Heads
+from flint.models.torch.llama3 import Config
+
+#: How a row's accelerator begins -> system, accelerator.
+SYSTEMS: Mapping[str, tuple[str, str]] = {
+    "H100 96GB": (str(HERE.parent / "grand-teton.toml"), "h100-500w"),
+    "H100": ("dgx-h100", "h100-sxm"),
+    "H200": ("hgx-h200", "h200-sxm"),
+    "B200": ("dgx-b200", "b200"),
+    "GB200": ("gb200-nvl72", "gb200"),
+    "GB300": (str(HERE / "gb300.toml"), "gb300"),
+    "MI300X": ("mi300x-8", "mi300x"),
+    "MI355X": (str(HERE / "mi355x.toml"), "mi355x"),
+    "MI325X": (str(HERE / "mi325x.toml"), "mi325x"),
+    "A100": ("dgx-a100", "a100-sxm"),
+}
+#: How a row's remat begins -> the word for it; "none" and what is likely none have none.
+CHECKPOINTS: Mapping[str, str] = {
+    "selective": "SAC",
+    "full": "full AC",
+    "not stated (torchtitan": "SAC",
+    "not stated (recipe": "",
+    "not stated (none": "",
+    "not stated": "full AC",
+    "none": "",
+    "": "",
+}
+#: How a row's element types begin -> scaling of its products.
+NARROW: Mapping[str, str] = {
+    "float8 tensorwise": "tensorwise",
+    "float8 rowwise linears with": "rowwise_gw_hp",
+    "float8 rowwise": "rowwise",
+    "mxfp8 linears": "mxfp8",
+    "NVFP4": "nvfp4",
+    "fp8": "delayed",
+}
+#: Frameworks whose elementwise kernels are fused, though no compiler does it.
+FUSED = ("Megatron", "NeMo", "Primus", "BioNeMo")
+#: Layers that are captured of deeper models.
+FEW = (2, 4)
+#: How ids begin -> what the row leaves open: batches of a step.
+ACCUMULATED: Mapping[str, int] = {"primus-mi325x-8b": 8, "nemo-b200-llama3-8b-8k": 64,
+    "nemo-b200-llama3-8b-16k": 16}  # fmt: skip
+#: How ids begin -> what differs from the run, beside what the columns say.
+DIFFERS: Mapping[str, str] = {
+    "ao-b200": "the power limit is not published",
+    "tt-gb200-qwen3": "no norm of queries and keys; loss not in chunks",
+    "tt-gb200": "loss not in chunks",
+    "tt-qwen": "no norm of queries and keys",
+    "prime-": "no norm of queries and keys; embedding and head are two matrices",
+    "bionemo-gb300": "36 GPUs in one NVLink domain; context parallelism as PyTorch runs it",
+    "bionemo-og2": "sequences are not packed: scores of the whole sequence",
+    "nanotron": "embedding and head are two matrices; vocabulary padded to 50260",
+    "nanochat": "AdamW, not Muon; full attention, no windows; SwiGLU of as many FLOPs, not relu^2; "
+    "no value embeddings, no norm of queries and keys",
+    "primus-mi325x-70b": "accumulation and checkpointing are not published: 1, and all blocks",
+    "primus-mi325x-8b": "accumulation and checkpointing are not published: 8, and none",
+    "mlm-": "Transformer Engine's fused kernels as what torch.compile fuses",
+    "nemo-": "Transformer Engine's fused kernels as what torch.compile fuses",
+    "ao-b200-scout2l": "the shared expert as a wider dense network",
+    "primus-mi355x-qwen30b": "no blocks checkpointed; no norm of queries and keys",
+    "a100-fastdit": "causal scores; blocks without modulation; no EMA; memory of the A100: 80 GB",
+}
+#: Element types of mixtures -> which products are narrow: of the experts, others, both.
+GROUPED: Mapping[str, bool | None] = {
+    "mxfp8 linears, bf16 grouped products": False,
+    "mxfp8 grouped products of the experts, bf16 linears": True,
+    "mxfp8 linears and grouped products": None,
+}
+#: Mixtures whose checkpointing is left out.
+MIXED = ("primus-mi355x-qwen30b-8",)
+#: What a row's memory cannot be told from, by how ids begin.
+NO_MEMORY: Mapping[str, str] = {
+    "tt-gb200": "loss in chunks keeps less",
+    "nanochat": "Muon keeps less than AdamW",
+}
+
+
+def first(table: Mapping[str, Any], text: str, default: Any = None) -> Any:
+    """The entry whose key ``text`` begins with, the longest one."""
+    keys = sorted((key for key in table if text.startswith(key)), key=len)
+    return table[keys[-1]] if keys else default
+
+
+def expressed(recipe: Recipe) -> Expressed | NoCase:
+    """A recipe as our PyTorch model, or why it is none."""
+    reason = _excluded(recipe)
+    if reason:
+        return NoCase(reason)
+    if "experts" in recipe.sizes:
+        return _mixture(recipe)
+    mesh, config = mesh_of(recipe), config_of(recipe)
+    found = re.search(r"(\d+) (accumulations|microbatches)", recipe.microbatches)
+    accumulated = int(found[1]) if found else first(ACCUMULATED, recipe.id, 1)
+    each = _each(recipe, mesh, accumulated)
+    words = [first(CHECKPOINTS, recipe.remat), "compile" if recipe.compiled else ""]
+    run = as_run(recipe, words, accumulated, each)
+    sharded = "zero" in recipe.parallelism or recipe.id.startswith("nanochat")
+    config = replace(as_recipe(run, config), keep=sharded)
+    system, accelerator = first(SYSTEMS, recipe.accelerator)
+    note = first(DIFFERS, recipe.id, "")
+
+    def case(layers: int) -> Case | NoCase:
+        shallow = replace(config, layers=layers)
+        fused = recipe.framework.startswith(FUSED)
+        slice_ = 36 if recipe.id.startswith("bionemo-gb300") else 0
+        return torch_case(
+            run, shallow, mesh, system, accelerator, note=note, fused=fused, slice_=slice_
+        )
+
+    parts = by_layers(case, config.layers, FEW)
+    if isinstance(parts, NoCase):
+        return parts
+    scaling = first(NARROW, recipe.compute)
+    if scaling:
+        parts = _narrow(recipe, parts, scaling, config, each, mesh)
+        note = "; ".join(filter(None, (note, "casts as narrow.py says, gathers in bf16")))
+    differs = "; ".join(filter(None, (parts[0].case.expressed, note)))
+    memory = first(NO_MEMORY, recipe.id) is None
+    return Expressed(parts, mesh.get("dp", 1) * each * accumulated, differs, memory)
+
+
+def _excluded(recipe: Recipe) -> str:
+    """Why a row is none of our models; "" if it is one."""
+    if recipe.id.startswith("trn1"):
+        return "no description of Trainium here"
+    if recipe.sizes.get("attention") == "MLA":
+        return "latent attention: no such PyTorch model here"
+    if recipe.parallelism.get("pp", 1) > 2:
+        return "a pipeline of many stages: recording all of them takes too long for this page"
+    if "experts" in recipe.sizes and first(CHECKPOINTS, recipe.remat) and recipe.id not in MIXED:
+        return "a mixture of experts with checkpointing: no such PyTorch recipe here"
+    return ""
+
+
+def config_of(recipe: Recipe) -> Config:
+    """The model of a row."""
+    sizes = recipe.sizes
+    if recipe.id.startswith("a100-fastdit"):
+        return Config(
+            layers=28, width=1152, heads=Heads(queries=16, keys=16, size=72), hidden=4608,
+            vocabulary=32, dtype=torch.float16, style="gpt",
+        )  # fmt: skip
+    hidden = sizes["ffn"]
+    if sizes.get("mlp") == "relu^2":  # two matrices, of as many FLOPs as three
+        hidden = round(hidden * 2 / 3 / 128) * 128
+    vocabulary = sizes["vocabulary"]
+    return Config(
+        layers=sizes["layers"],
+        width=sizes["hidden"],
+        heads=Heads(queries=sizes["heads"], keys=sizes["kv_heads"], size=sizes["head_dim"]),
+        hidden=hidden,
+        vocabulary=vocabulary + (-vocabulary) % 4,
+    )
+
+
+def mesh_of(recipe: Recipe) -> dict[str, int]:
+    """Ranks by axis, those of one rank left out."""
+    split = recipe.parallelism
+    sharded = split.get("fsdp", 1)
+    data = split.get("dp", sharded if isinstance(sharded, int) else 1)
+    if isinstance(sharded, int):
+        data = max(data, sharded)
+    mesh = {
+        "pp": split.get("pp", 1),
+        "dp": data,
+        "cp": split.get("cp", 1),
+        "tp": split.get("tp", 1),
+    }
+    return {axis: count for axis, count in mesh.items() if count > 1} or {"dp": 1}
+
+
+def _mixture(recipe: Recipe) -> Expressed | NoCase:
+    """A mixture; long batches lie on the line through one sequence a rank and two."""
+    sizes = recipe.sizes
+    experts = recipe.parallelism["ep"]
+    mesh = (recipe.devices // experts, experts)
+    system, accelerator = first(SYSTEMS, recipe.accelerator)
+    note = first(DIFFERS, recipe.id, "")
+    heads = Heads(queries=sizes["heads"], keys=sizes["kv_heads"], size=sizes["head_dim"])
+    run = as_run(recipe, ["compile" if recipe.compiled else ""])
+
+    def case(layers: int) -> Case:
+        def capture(sequences: int) -> Any:
+            config = moe.Config(
+                layers=layers, width=sizes["hidden"], heads=heads, experts=sizes["experts"],
+                chosen=sizes["top_k"], hidden=sizes["expert_ffn"], vocabulary=sizes["vocabulary"],
+                sequence=recipe.sequence, sequences=sequences,
+            )  # fmt: skip
+            return moe.training(config, mesh).capture(options={"fuse": True})
+
+        return Case(
+            run=run,
+            measured=float("nan"),
+            system=system,
+            accelerator=accelerator,
+            key=f"torch-moe-{sizes}-{layers}-{mesh}-{recipe.sequence}",
+            expressed=f"{mesh[0]} dp x {mesh[1]} ep, opened, {recipe.batch // recipe.devices} "
+            "sequences a rank",
+            note=note,
+            capture=capture,
+            batches=recipe.batch // recipe.devices,
+            recorded=(1, 2),
+        )
+
+    parts = by_layers(case, sizes["layers"], FEW)
+    assert not isinstance(parts, NoCase)
+    beside: tuple[Part, ...] = ()
+    if sizes.get("shared_experts"):
+        beside = _beside(recipe, {"dp": recipe.devices}, system, accelerator)
+    if recipe.compute in GROUPED:
+        mx = partial(narrow, SCALINGS["mxfp8"], wide=(sizes["vocabulary"], sizes["experts"]))
+        only = GROUPED[recipe.compute]
+        parts = weighted(parts, 1.0, mx(grouped=only))
+        beside = weighted(beside, 1.0, None if only else mx())
+    parts += beside
+    return Expressed(parts, recipe.batch, f"{parts[0].case.expressed}; {note}", memory=False)
+
+
+def _beside(
+    recipe: Recipe, mesh: Mapping[str, int], system: str, accelerator: str
+) -> tuple[Part, ...]:
+    """What a dense network beside a mixture adds: what doubling it adds to a dense model."""
+    width = recipe.sizes["expert_ffn"]
+    run = as_run(recipe, ["compile"], 1, recipe.batch // recipe.devices)
+    found = []
+    for weight, hidden in ((1.0, 2 * width), (-1.0, width)):
+        dense = replace(recipe, sizes={**recipe.sizes, "ffn": hidden})
+        case = torch_case(run, as_recipe(run, config_of(dense)), mesh, system, accelerator)
+        assert isinstance(case, Case)
+        found.append(Part(weight, case))
+    return tuple(found)
+
+
+def _each(recipe: Recipe, mesh: Mapping[str, int], accumulated: int) -> int:
+    """Sequences of a batch per data-parallel rank."""
+    stated = re.search(r"micro batch (\d+)", recipe.microbatches)
+    return int(stated[1]) if stated else recipe.batch // (mesh.get("dp", 1) * accumulated)
+
+
+def _narrow(
+    recipe: Recipe, parts: tuple[Part, ...], name: str, config: Config, each: int,
+    mesh: Mapping[str, int],
+) -> tuple[Part, ...]:  # fmt: skip
+    """The sum with linear products in a narrow type; where some layers stay, that share stays."""
+    vocabulary = {config.vocabulary // share for share in (1, mesh.get("tp", 1))}
+    tokens = each * config.sequence // mesh.get("cp", 1)
+    wide = () if "all linears" in recipe.compute else vocabulary
+    kernels = narrow(SCALINGS[name], wide=wide, tokens=tokens)
+    some = re.search(r"in layers 0-(\d+)", recipe.compute)
+    share = (int(some[1]) + 1) / recipe.sizes["layers"] if some else 1.0
+    whole = partial(weighted, parts)
+    return whole(share, kernels) + (whole(1 - share, None) if share < 1 else ())

@@ -1,0 +1,171 @@
+"""The blind test: each row is expressed or has a reason, and only the sealed figures are joined."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "accuracy"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "accuracy" / "blind"))
+
+import predict
+import score
+from cases_of_runs import NoCase
+from narrow import SCALINGS, narrow
+from recipes import read_recipes
+
+from flint.cost.kernels import kernel_seconds
+from flint.cost.systems import load_system
+from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.tensor_types import tensor_type
+from flint.graph.work import Role, Unit, Work, WorkItem
+
+RECIPES = read_recipes()
+FOUND = {name: predict.expressed(recipe) for name, recipe in RECIPES.items()}
+H100 = load_system("dgx-h100")
+
+
+def test_every_row_is_expressed_or_has_a_reason() -> None:
+    assert len(RECIPES) == 100
+    for name, found in FOUND.items():
+        if isinstance(found, NoCase):
+            assert found.reason, name
+        else:
+            assert sum(part.weight for part in found.parts) == pytest.approx(1.0), name
+            assert found.batch == RECIPES[name].batch or not RECIPES[name].batch, name
+
+
+def test_the_table_holds_no_other_rows_than_the_recipes() -> None:
+    rows = predict.read_predictions()
+    assert rows.keys() <= RECIPES.keys()
+    for row in rows.values():
+        assert bool(row["left_out"]) != bool(row["step_seconds"])
+        assert row["date"] and row["commit"]
+        if row["step_seconds"]:
+            assert float(row["low"]) <= float(row["value"]) <= float(row["high"])
+
+
+@pytest.mark.parametrize(
+    ("name", "seconds", "value"),
+    [
+        ("iw-llama70-64-fp8", 2.0, 2.0),
+        ("ao-h100-8b-bf16", 2.0, 4096.0),  # 8192 tokens of a device in two seconds
+        ("a100-fastdit-xl2", 0.5, 256.0),  # 128 images
+        # NeMo: 8192 tokens a second and GPU; a token has 32 layers of width 4096 with
+        # 12 + 12 / 4 + 18 * 3.5 + 12 * 2 and six times the head's 128256 x 4096.
+        ("nemo-b200-llama3-8b-8k", 64.0, 8192 * (32 * 4096**2 * 102 + 6 * 128256 * 4096) / 1e12),
+    ],
+)
+def test_seconds_in_a_rows_own_metric(name, seconds, value) -> None:
+    assert RECIPES[name].figure(seconds) == pytest.approx(value)
+
+
+def test_a_share_of_the_peak_counts_the_experts_that_a_token_has() -> None:
+    """256 chips at 918 TFLOP/s and 256 sequences of 8192: three times the forward pass of a token,
+    72 layers of three products of 8192 x 24576 for two experts, four of attention, its scores."""
+    block = 2 * 8192 * (3 * 2 * 24576 + 256 * (2 * 32 + 2 * 8)) + 4 * 8192 * 32 * 256
+    token = 72 * block + 2 * 8192 * 32000
+    expected = 3 * token * 8192 / 918e12 / 30
+    assert RECIPES["v6e-moe700b-init"].figure(30.0) == pytest.approx(expected)
+
+
+def product(m: int, n: int, k: int):
+    tables = TableBuilder()
+    builder = GraphBuilder(tables)
+    result = tensor_type((m, n), "bf16")
+    value = builder.input(tables.type(result))
+    items = (WorkItem(Unit.MATMUL, "bf16", 2 * m * n * k, (1, m, n, k)),)
+    work = Work(items, 2 * (m * k + k * n), 2 * m * n)
+    builder.compute("dot_general", Role.CONTRACTION, (value,), (result,), work)
+    return with_tables(builder.finish(()), tables.finish())
+
+
+def test_a_narrow_product_takes_half_the_time_and_its_casts() -> None:
+    """On an H100, whose f8 peak is twice that of bf16; each operand's element moves 5 bytes."""
+    m, n, k = 8192, 4096, 16384
+    graph = product(m, n, k)
+    ideal = replace(
+        H100.accelerator.kernel, latency=0.0, matmul_efficiency=1.0, memory_efficiency=1.0
+    )
+    accelerator = replace(H100.accelerator, kernel=ideal, launch_overhead=0.0)
+    system = replace(H100, accelerator=accelerator)
+    casts = 5 * k * (m + n) / accelerator.memory_bandwidth
+    wide = kernel_seconds(graph, system)
+    assert narrow(SCALINGS["tensorwise"])(graph, system) == pytest.approx(
+        wide / 2 + casts, rel=1e-3
+    )
+    for stays in (
+        narrow(SCALINGS["tensorwise"], wide=(4096,)),
+        narrow(SCALINGS["rowwise_gw_hp"], tokens=k),
+    ):
+        assert stays(graph, system) == pytest.approx(wide)
+
+
+def test_windowed_attention_is_that_of_a_band() -> None:
+    import jax
+    from jax_rows import windowed
+
+    from flint.models.jax.layers import attend
+
+    keys = jax.random.split(jax.random.key(0), 3)
+    q, k, v = (
+        jax.random.normal(key, (2, 16, heads, 4))
+        for key, heads in zip(keys, (4, 2, 2), strict=True)
+    )
+    rows, columns = np.arange(16)[:, None], np.arange(16)[None]
+    band = (columns <= rows) & (columns > rows - 4)
+    # The padding before the first block is masked by nothing: its first rows see zeros too.
+    expected = attend(q, k, v, jax.numpy.asarray(band))
+    np.testing.assert_allclose(windowed(q, k, v, window=4)[:, 4:], expected[:, 4:], atol=1e-5)
+
+
+def sealed(tmp_path, rows: str) -> Path:
+    path = tmp_path / "measured.csv"
+    path.write_text(rows)
+    return path
+
+
+def prediction(name: str, value: str, low: str, high: str) -> dict[str, str]:
+    return dict.fromkeys(predict.COLUMNS, "") | {
+        "id": name, "accelerator": "X", "kind": "dense", "step_seconds": "1", "value": value,
+        "low": low, "high": high, "peak_GiB": "55", "fits": "yes",
+    }  # fmt: skip
+
+
+def test_scores_join_figures_by_id_and_tell_errors_of_seconds(tmp_path) -> None:
+    text = "id,value,peak_memory_GiB\nao-h100-8b-bf16,6000,50\niw-llama70-64-fp8,10,\n"
+    figures = list(csv.DictReader(text.splitlines()))
+    rows = {
+        "ao-h100-8b-bf16": prediction("ao-h100-8b-bf16", "5000", "4500", "5500"),
+        "iw-llama70-64-fp8": prediction("iw-llama70-64-fp8", "9", "8", "10"),
+    }
+    first, second = sorted(score.scores(rows, figures, RECIPES), key=lambda s: s.recipe.id)
+    assert first.error == pytest.approx(0.2)  # tokens per second: 6000 / 5000
+    assert second.error == pytest.approx(-0.1)  # seconds: 9 / 10
+    assert (first.within, second.within) == (False, True)
+    assert "| all | 2 | 15.0% |" in "\n".join(score.summary([first, second]))
+    assert "median error 10.0%" in score.memory_summary([first, second])
+
+
+def test_a_prediction_without_a_figure_is_no_score() -> None:
+    rows = {"ao-h100-8b-bf16": prediction("ao-h100-8b-bf16", "5000", "4500", "5500")}
+    with pytest.raises(SystemExit, match="no such row"):
+        score.scores(rows, [{"id": "another", "value": "1"}], RECIPES)
+
+
+def test_figures_whose_hash_differs_are_refused(tmp_path) -> None:
+    path = sealed(tmp_path, "id,value\nao-h100-8b-bf16,6000\n")
+    digest = tmp_path / "measured.sha256"
+    digest.write_text(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  measured.csv\n")
+    assert score.checked(path, digest).startswith("id,value")
+    path.write_text(path.read_text().replace("6000", "6001"))
+    with pytest.raises(SystemExit, match="not scored"):
+        score.checked(path, digest)
+    with pytest.raises(SystemExit, match="not scored"):
+        score.checked(path)
