@@ -137,7 +137,8 @@ def main() -> None:
                 accuracy.workloads_of(part.case, options.cache)
             print(name, flush=True)
             continue
-        rows[name] = row_of(recipe, found, options.cache)
+        row = row_of(recipe, found, options.cache)
+        rows = read_predictions() | {name: row}  # another process may have added some
         write_predictions(rows, recipes, FILE)
         print(name, rows[name]["step_seconds"], rows[name]["left_out"], flush=True)
 
