@@ -92,6 +92,7 @@ class Recipe:
         note: what differs from the published run.
         experts: ranks of expert parallelism.
         context: devices that a sequence is split over.
+        replicas: of sharded groups within a slice.
     """
 
     batch: float
@@ -100,6 +101,7 @@ class Recipe:
     note: str = ""
     experts: int = 1
     context: int = 1
+    replicas: int = 1
 
 
 _OFFLOAD = "activations offloaded to the host are kept on the device"
@@ -203,7 +205,7 @@ def dense_case(
         sequence_parallel=recipe.tensor > 1,
         mixer=attention if model.mixer is cudnn_attention else model.mixer,
     )
-    replicas = max(1, chips // slice_)
+    replicas = max(recipe.replicas, chips // slice_)
     sizes = {"replica": replicas, "data": chips // replicas // shared}
     if recipe.context > 1:
         sizes["context"] = recipe.context
@@ -250,7 +252,9 @@ def mixture_case(
         remat=recipe.remat,
         mixer=attention if model.mixer is cudnn_attention else model.mixer,
     )
-    sizes = {"data": chips // recipe.experts // recipe.tensor, "expert": recipe.experts}
+    groups = chips // recipe.experts // recipe.tensor
+    sizes = {"replica": recipe.replicas} if recipe.replicas > 1 else {}
+    sizes |= {"data": groups // recipe.replicas, "expert": recipe.experts}
     if recipe.tensor > 1:
         sizes["model"] = recipe.tensor
     split = " x ".join(f"{count} {axis}" for axis, count in sizes.items() if count > 1)

@@ -258,7 +258,16 @@ def _case(recipe: Recipe, entry: Entry, layers: Layers, hidden: int) -> Case | N
     sizes, kind = recipe.sizes, KINDS[recipe.accelerator]
     mixer = _mixer(recipe, entry, layers)
     batch = recipe.batch / recipe.devices
-    how = How(batch, entry.remat, entry.tensor, experts=entry.experts, context=entry.context)
+    # Where the sequence is split too, parameters are split over what is left.
+    replicas = recipe.parallelism.get("dp", 1) if entry.context == 1 else 1
+    how = How(
+        batch,
+        entry.remat,
+        entry.tensor,
+        experts=entry.experts,
+        context=entry.context,
+        replicas=replicas,
+    )
     if not hidden:
         model = moe.Config(
             layers=layers_in(sizes), width=sizes["hidden"], heads=layers.heads,

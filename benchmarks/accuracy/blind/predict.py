@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import functools
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -29,6 +30,8 @@ import torch_rows
 from cases_of_runs import NoCase
 from expressed import Expressed, predicted
 from recipes import HERE, RATES, Recipe, read_recipes
+
+from flint.errors import FlintError
 
 ROOT = HERE.parents[2]
 FILE = HERE / "predictions.csv"
@@ -89,8 +92,12 @@ def _yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
+@functools.cache
 def commit() -> str:
-    """The commit that predictions are made at; "+" where other files than theirs differ."""
+    """The commit that predictions are made at; "+" where other files than theirs differ.
+
+    Asked for once, when the program is read: later commits are not what it runs.
+    """
     git = ["git", "-C", str(ROOT)]
     name = subprocess.run([*git, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True)
     changed = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True)
@@ -124,6 +131,7 @@ def main() -> None:
     options = parser.parse_args()
     recipes, rows = read_recipes(), read_predictions()
     options.cache.mkdir(parents=True, exist_ok=True)
+    commit()
     for name, recipe in recipes.items():
         if not name.startswith(tuple(options.ids) or "") or rows.get(name, {}).get("step_seconds"):
             continue
@@ -132,15 +140,19 @@ def main() -> None:
             text = found.reason if isinstance(found, NoCase) else found.differs
             print(f"{name}: {'-' if isinstance(found, NoCase) else '+'} {text}")
             continue
-        if options.capture:
-            for part in () if isinstance(found, NoCase) else found.parts:
-                accuracy.workloads_of(part.case, options.cache)
-            print(name, flush=True)
+        try:
+            if options.capture:
+                for part in () if isinstance(found, NoCase) else found.parts:
+                    accuracy.workloads_of(part.case, options.cache)
+                print(name, flush=True)
+                continue
+            row = row_of(recipe, found, options.cache)
+        except FlintError as error:
+            print(f"{name}: not predicted: {error}", flush=True)
             continue
-        row = row_of(recipe, found, options.cache)
         rows = read_predictions() | {name: row}  # another process may have added some
         write_predictions(rows, recipes, FILE)
-        print(name, rows[name]["step_seconds"], rows[name]["left_out"], flush=True)
+        print(name, row["step_seconds"], row["left_out"], flush=True)
 
 
 if __name__ == "__main__":
