@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from flint.capturing.donation import donations
+from flint.graph.allocations import Allocations
 from flint.graph.graph import WorkloadGraph
 from flint.mesh.mesh import Mesh
 from flint.mesh.ranks import RankSet
@@ -127,6 +128,7 @@ def assembled(
             module=saved if number == 0 else None,
             listing=listing if number == 0 else None,
             calls=calls,
+            allocations=_allocations(module, options),
         )
         for number, split in enumerate(splits)
     )
@@ -202,6 +204,7 @@ def workload_of_parts(
             ranks=part.ranks,
             inputs=inputs[number],
             module=part.saved,
+            allocations=_allocations(part.module, options),
         )
         for number, part in enumerate(parts)
     )
@@ -219,6 +222,13 @@ def workload_of_parts(
     )
     workload.verify()
     return workload
+
+
+def _allocations(module: Module, options: WalkOptions) -> Allocations | None:
+    """What a program asks its allocator for: as recorded, or as a compiler would that opens it."""
+    if module.allocations is None or not options.fuse:
+        return module.allocations
+    return module.allocations.until_last_use()
 
 
 def _remarks(walked: Walked) -> dict[str, int]:

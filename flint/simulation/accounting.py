@@ -117,7 +117,8 @@ def program_result(
         ranks=str(program.ranks),
         rank_count=program.ranks.size,
         figures=figures,
-        memory={**memory.inputs, "temporaries": memory.peak} if traffic_known else {},
+        memory=memory.parts() if traffic_known else {},
+        host_memory_bytes=memory.host,
         classes=tuple(
             sorted(
                 (

@@ -43,15 +43,24 @@ class Memory:
     Attributes:
         inputs: the program's inputs, by role.
         peak: of results, outputs that are not donated included.
+        allocator: what the framework's allocator holds beside them, in blocks that are free.
+        host: in the host's memory, where the program keeps something there.
     """
 
     inputs: dict[str, int]
     peak: int
+    allocator: int = 0
+    host: int = 0
 
     @property
     def bytes(self) -> int:
-        """Everything."""
-        return sum(self.inputs.values()) + self.peak
+        """Everything on the device."""
+        return sum(self.inputs.values()) + self.peak + self.allocator
+
+    def parts(self) -> dict[str, int]:
+        """Bytes on the device by what they are for."""
+        held = {"free blocks of the allocator": self.allocator} if self.allocator else {}
+        return {**self.inputs, "temporaries": self.peak, **held}
 
 
 def peak_memory(
@@ -68,7 +77,12 @@ def peak_memory(
     at = placed(graph)
     for item, size in zip(inputs, _input_bytes(inputs, at), strict=True):
         by_role[item.role] = by_role.get(item.role, 0) + size
-    return Memory(by_role, _peak(graph, *_given(graph, inputs, calls), at))
+    given = _given(graph, inputs, calls)
+    peak = max(_alive(graph, *given, at), default=0)
+    if at is None:
+        return Memory(by_role, peak)
+    there = sum(item.type.bytes for item in inputs) - sum(by_role.values())
+    return Memory(by_role, peak, host=there + max(_alive(graph, *given, at, True), default=0))
 
 
 def memory_by_node(
@@ -122,13 +136,12 @@ def _donated_between(
     return reused, kept
 
 
-def _peak(graph: WorkloadGraph, reused: dict[int, int], kept: set[int], at: Placed | None) -> int:
-    """The most bytes of results alive at once; arguments of ``_alive``."""
-    return max(_alive(graph, reused, kept, at), default=0)
-
-
 def _alive(
-    graph: WorkloadGraph, reused: dict[int, int], kept: set[int], at: Placed | None
+    graph: WorkloadGraph,
+    reused: dict[int, int],
+    kept: set[int],
+    at: Placed | None,
+    on_host: bool = False,
 ) -> list[int]:
     """Bytes of results alive while each node runs.
 
@@ -138,9 +151,11 @@ def _alive(
             later.
         kept: inputs that are needed after the block, whose buffers stay.
         at: where its values lie, if any lie on the host.
+        on_host: of those that do, in place of those on the device.
     """
     last = _last_readers(graph)
-    size = (graph.value_bytes if at is None else graph.value_bytes * ~at.values).tolist()
+    there = np.zeros(graph.values, np.bool_) if at is None else at.values
+    size = (graph.value_bytes * (there == on_host)).tolist()
     buffer = _buffers(graph, last, reused, kept, size)
     dies: dict[int, int] = {}
     for value, owner in enumerate(buffer):
@@ -158,7 +173,7 @@ def _alive(
             for value in range(graph.inputs + pointer[node], graph.inputs + pointer[node + 1]):
                 if buffer[value] == value:
                     alive += size[value]
-        inside = _inside(graph, node, at) if kinds[node] >= NodeKind.LOOP else 0
+        inside = _inside(graph, node, at, on_host) if kinds[node] >= NodeKind.LOOP else 0
         found.append(alive + inside)
         for owner in ends[node]:
             if not free[int(graph.producer[owner])]:
@@ -286,7 +301,7 @@ def _in_place_pairs(
     return [(r, next((o for o in left if size[o] == size[r]), r)) for r in results]
 
 
-def _inside(graph: WorkloadGraph, node: int, at: Placed | None) -> int:
+def _inside(graph: WorkloadGraph, node: int, at: Placed | None, on_host: bool) -> int:
     """What a loop needs beyond its operands and results."""
     loop = graph.loops[int(graph.detail[node])]
     if not loop.trip_count:
@@ -294,4 +309,5 @@ def _inside(graph: WorkloadGraph, node: int, at: Placed | None) -> int:
     body = loop.body
     reused = {int(value): number for number, value in enumerate(body.outputs[: loop.carried])}
     inside = None if at is None else at.bodies[int(graph.detail[node])]
-    return _peak(body, reused, set(range(loop.carried, body.inputs)), inside)
+    kept = set(range(loop.carried, body.inputs))
+    return max(_alive(body, reused, kept, inside, on_host), default=0)

@@ -81,8 +81,10 @@ class ProgramResult:
     Attributes:
         name, ranks, rank_count: which program, and who runs it.
         figures: means over its ranks; its step ends when its own last rank is done.
-        memory: bytes of inputs by role, and "temporaries" at the peak.
+        memory: bytes of inputs by role, "temporaries" at the peak, and of PyTorch what its
+            allocator holds in free blocks.
         classes: most time first.
+        host_memory_bytes: the most that the program keeps in the host's memory.
     """
 
     name: str
@@ -91,6 +93,7 @@ class ProgramResult:
     figures: Figures
     memory: dict[str, int]
     classes: tuple[ClassRow, ...]
+    host_memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,8 @@ from flint.simulation.attention_choice import FUSED, check_attention, told
 from flint.simulation.durations import TICKS_PER_SECOND, Costs
 from flint.simulation.loop_shortening import Cut, Repeat, repeats, shorten
 from flint.simulation.machine import Run, run
-from flint.simulation.memory import peak_memory
 from flint.simulation.preparing import Prepared, order_of, prepare, program_graphs, setting
+from flint.simulation.program_memory import program_memory
 from flint.simulation.replay import NO_REPLAY, Replay, replay_of
 from flint.simulation.result import ProgramResult, SimulationResult, spread_of_step
 from flint.simulation.unlisted_types import unlisted_types
@@ -123,7 +123,8 @@ def simulate(
     _check_finished(everyone, happened, workload)
     programs = []
     for number, program in enumerate(workload.programs):
-        memory = peak_memory(found.kernels[number], program.inputs, program.calls)
+        same = not chosen and written[number] is program.graph
+        memory = program_memory(program, found.kernels[number], changed=not same)
         actors = [i for i, info in enumerate(everyone.info) if info.program == number]
         programs.append(
             program_result(number, workload, everyone, happened, repeated, actors, fitted, memory)

@@ -93,6 +93,7 @@ class ProgramOf(Struct):
     inputs: list[InputOf]
     calls: list[CallOf] = []
     times: File | None = None
+    memory: File | None = None
 
 
 class ReducedOf(Struct):

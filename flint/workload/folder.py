@@ -4,6 +4,7 @@
     out/programs/main.mlirbc       the module as captured; beside it, as text, main.mlir
     out/programs/main.graph.npz    the graph as analysed (op granularity, issue order)
     out/programs/main.times.npz    of a profile: when its nodes began and were launched
+    out/programs/main.memory.npz   of PyTorch: what it asked its allocator for
     out/et/trace.<rank>.et         Chakra execution traces;  out/et/nodes.parquet  what each node is
     out/astra-sim/*                communicator groups, system, network, remote memory
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flint.errors import FlintError
+from flint.graph.allocations import Allocations
 from flint.graph.io import graph_from_bytes
 from flint.graph.tensor_types import TensorType
 from flint.graph.timing import Timing
@@ -21,7 +22,7 @@ from flint.mesh.ranks import RankSet
 from flint.passes.in_sequence import Origin
 from flint.workload.document import CallOf, Document, InputOf, ProgramOf
 from flint.workload.folder import DOCUMENT, read_document
-from flint.workload.names import TIMES, module_suffix, program_file
+from flint.workload.names import ALLOCATIONS, TIMES, module_suffix, program_file
 from flint.workload.programs import Call, HostRead, Level, Order, Program, ProgramInput
 from flint.workload.sealing import check_file
 from flint.workload.workload import Workload
@@ -98,6 +99,7 @@ def _read_program(folder: Path, item: ProgramOf, document: Document) -> Program:
         listing=_form(item.name, item.listing, read),
         calls=tuple(_call(item, call, read) for call in item.calls),
         timing=_times(folder, item, len(graph), read),
+        allocations=_allocations(folder, item, read),
     )
 
 
@@ -109,6 +111,14 @@ def _times(
     if item.times != program_file(item.name, TIMES):
         raise ValueError(f"the times of program {item.name} are not its own")
     return Timing.from_bytes(read(item.times), nodes, str(folder / item.times))
+
+
+def _allocations(folder: Path, item: ProgramOf, read: Callable[[str], bytes]) -> Allocations | None:
+    if item.memory is None:
+        return None
+    if item.memory != program_file(item.name, ALLOCATIONS):
+        raise ValueError(f"the allocations of program {item.name} are not its own")
+    return Allocations.from_bytes(read(item.memory), str(folder / item.memory))
 
 
 def _input(item: InputOf) -> ProgramInput:

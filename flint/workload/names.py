@@ -17,8 +17,8 @@ _SUFFIXES = (
 )  # fmt: skip
 #: The end of a module file whose own says nothing.
 _OTHER = ".module"
-#: When the nodes of a recorded program began.
-TIMES = ".times.npz"
+#: When the nodes of a recorded program began; what it asked its allocator for.
+TIMES, ALLOCATIONS = ".times.npz", ".memory.npz"
 
 
 def module_suffix(filename: str) -> str:
@@ -31,7 +31,7 @@ def program_file(program: str, suffix: str) -> str:
 
     Args:
         program: the program's name, which may come from a file.
-        suffix: ``.graph.npz``, ``TIMES``, or as ``module_suffix`` gives it.
+        suffix: ``.graph.npz``, ``TIMES``, ``ALLOCATIONS``, or as ``module_suffix`` gives it.
 
     Raises:
         FlintError: a name that is none: it could lead out of the folder.

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from flint.errors import FlintError
+from flint.graph.allocations import Allocations
 from flint.graph.building import with_tables
 from flint.graph.communication import Communication
 from flint.graph.graph import WorkloadGraph
@@ -116,6 +117,8 @@ class Program:
             has joined their graphs; none where it is one compiled program.
         timing: when its nodes began in the run that it was recorded from; None where it was not, or
             where a profile does not tell.
+        allocations: the memory that it asked its framework's allocator for, in ops as captured;
+            None where the source does not say.
     """
 
     name: str
@@ -126,6 +129,7 @@ class Program:
     listing: tuple[bytes, str] | None = None
     calls: tuple[Call, ...] = ()
     timing: Timing | None = None
+    allocations: Allocations | None = None
 
     @property
     def traced(self) -> bool:

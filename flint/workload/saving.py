@@ -22,7 +22,7 @@ from flint.host.writing import replacing_folder
 from flint.mesh.ranks import chosen_ranks
 from flint.passes import apply
 from flint.workload.folder import DOCUMENT, check_replaceable
-from flint.workload.names import TIMES, module_suffix, program_file
+from flint.workload.names import ALLOCATIONS, TIMES, module_suffix, program_file
 from flint.workload.programs import Level, Program, ProgramInput
 from flint.workload.sealing import SCHEMA, files_of
 
@@ -191,6 +191,11 @@ def _document(workload: Workload) -> dict[str, Any]:
                 "inputs": [_input(item) for item in program.inputs],
                 **({"calls": _calls(program)} if program.calls else {}),
                 **({"times": program_file(program.name, TIMES)} if program.timing else {}),
+                **(
+                    {"memory": program_file(program.name, ALLOCATIONS)}
+                    if program.allocations
+                    else {}
+                ),
             }
             for program in workload.programs
         ],
@@ -258,6 +263,9 @@ def _write_programs(workload: Workload, folder: Path) -> None:
         if program.timing is not None:
             times = folder / program_file(program.name, TIMES)
             times.write_bytes(program.timing.to_bytes())
+        if program.allocations is not None:
+            memory = folder / program_file(program.name, ALLOCATIONS)
+            memory.write_bytes(program.allocations.to_bytes())
         forms = {program.name: (program.module, program.listing)}
         for call in program.calls:
             forms[f"{program.name}.{call.name}"] = (call.module, call.listing)

@@ -25,6 +25,7 @@ from flint.frontends.torch.context import Capture
 from flint.frontends.torch.failures import users_code
 from flint.frontends.torch.rank_process import fake_device, prepare
 from flint.frontends.torch.recording.finished import finished
+from flint.frontends.torch.recording.lifetimes import watching_sizes
 from flint.frontends.torch.recording.naming import names_of
 from flint.frontends.torch.recording.recorder import Recorder
 from flint.frontends.torch.recording.recording import Recording
@@ -99,8 +100,8 @@ class _Session:
             tracker.restart()
             device.restart()
             recorder = Recorder(tracker, device.NAME, attention.WHOLE)
-            waited = work.waiting(recorder.wait_work)
-            with watching(tracker), users_code("the step"), waited, recorder:
+            waited, sized = work.waiting(recorder.wait_work), watching_sizes(recorder.resized)
+            with watching(tracker), users_code("the step"), waited, sized, recorder:
                 result = self.function(*args, **kwargs)
             shards.note_all(names.modules)
             sizes = tuple(zip(self.axes, self.shape, strict=True))

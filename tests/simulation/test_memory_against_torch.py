@@ -16,14 +16,15 @@ pytest.importorskip("torch")
 
 
 def test_eager_steps_need_what_the_allocator_gave_them():
-    """Gradients stay until they are set to None, updates are made in place, and what ``foreach``
-    optimizers make for all parameters at once is there at once."""
+    """To the byte: gradients stay until they are set to None, updates are made in place, what
+    ``foreach`` optimizers make for all parameters at once is there at once, and FSDP2 frees what it
+    has gathered, and holds what it is about to reduce."""
     shown = subprocess.run(
         [sys.executable, "-m", "tests.simulation.torch_memory"],
         capture_output=True, text=True, check=True, timeout=HUNG,
     )  # fmt: skip
     rows = [json.loads(line) for line in shown.stdout.splitlines() if line.startswith("[")]
-    assert len(rows) == 4
+    assert len(rows) == 6
     for optimizer, again, allocated, ours in rows:
         # A checkpoint keeps the state of the random generator, some kilobytes.
-        assert ours == pytest.approx(allocated, rel=0.01, abs=20000), (optimizer, again)
+        assert allocated - ours in range(20000 if again else 1), (optimizer, again)

@@ -1,22 +1,26 @@
 """Bytes that eager PyTorch steps need beside what is there before: the allocator's account, ours.
 
-Run as a program; prints one JSON object per case.
+Run as a program; prints one JSON list per case: of one device, and of FSDP2 on two ranks of gloo.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import tempfile
+from pathlib import Path
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
 import flint
-from flint.passes import apply
-from flint.simulation.memory import peak_memory
+from flint.simulation.caching_allocator import usage
 
 WIDTH, TOKENS, VOCABULARY, BLOCKS = 128, 256, 512, 3
 
@@ -57,25 +61,30 @@ OPTIMIZERS = {
 
 
 def build(optimizer, again, mesh=None):
-    """Arguments of ``step``, on the mesh's device or the CPU."""
+    """Arguments of ``step``, on the mesh's device or the CPU; over more than one rank, sharded."""
     device = mesh.device_type if mesh is not None else "cpu"
     net = Net(again).to(device)
+    if mesh is not None and mesh.size() > 1:
+        options = {"mesh": mesh, "mp_policy": MixedPrecisionPolicy(torch.bfloat16, torch.float32)}
+        for block in net.blocks:
+            fully_shard(block, **options)
+        fully_shard(net, **options)
     tokens = torch.randint(0, VOCABULARY, (2, TOKENS), device=device)
     return net, OPTIMIZERS[optimizer](net.parameters()), tokens
 
 
 def step(net, optimizer, tokens):
     """One training step."""
-    loss = F.cross_entropy(net(tokens[0]), tokens[1])
+    loss = F.cross_entropy(net(tokens[0]).float(), tokens[1])
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
     return loss
 
 
-def allocated(optimizer, again):
+def allocated(optimizer, again, mesh=None):
     """The most that the CPU's allocator had given out beyond what there was before a step."""
-    arguments = build(optimizer, again)
+    arguments = build(optimizer, again, mesh)
     step(*arguments)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         step(*arguments)
@@ -88,17 +97,41 @@ def allocated(optimizer, again):
     return most
 
 
+def recorded(optimizer, again, ranks):
+    """The same of the recording."""
+    setup = functools.partial(build, optimizer, again)
+    captured = flint.capture(step, mesh=(ranks,), axes=("dp",), setup=setup, framework="torch")
+    program = captured.capture().programs[0]
+    rows = program.allocations
+    before = int(rows.bytes[(rows.born < 0) & (rows.pool >= 0)].sum())
+    return usage(rows).allocated - before
+
+
+def sharded(optimizer, again):
+    """On the first of two ranks of gloo's: what the allocator gave out."""
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.spawn(_rank, (Path(folder), optimizer, again), nprocs=2)
+        return json.loads((Path(folder) / "0").read_text())
+
+
+def _rank(rank, folder, optimizer, again):
+    store = dist.FileStore(str(folder / "store"), 2)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    found = allocated(optimizer, again, init_device_mesh("cpu", (2,)))
+    (folder / str(rank)).write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
 def main() -> None:
     """Print both accounts of every case."""
     for optimizer in OPTIMIZERS:
         for again in (False, True):
-            setup = functools.partial(build, optimizer, again)
-            captured = flint.capture(
-                step, mesh=(1,), axes=("dp",), setup=setup, framework="torch"
-            ).capture()
-            [program] = captured.programs
-            ours = peak_memory(apply(program.graph, "kernel"), program.inputs)
-            print(json.dumps([optimizer, again, allocated(optimizer, again), ours.peak]))
+            found = allocated(optimizer, again)
+            print(json.dumps([optimizer, again, found, recorded(optimizer, again, 1)]))
+    for again in (False, True):
+        name = "AdamW foreach"
+        found = sharded(name, again)
+        print(json.dumps([f"FSDP2, {name}", again, found, recorded(name, again, 2)]))
 
 
 if __name__ == "__main__":

@@ -12,12 +12,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from flint.errors import FlintError
+from flint.graph.allocations import Allocations
 from flint.stablehlo.read.bindings import ir
 from flint.stablehlo.read.locations import source_of_attribute
 from flint.stablehlo.read.records import Issue, SourceInfo
 
 #: On the module: it is recorded.
 RECORDED = "flint.recorded"
+#: On the module: what it asked the allocator for (``Allocations.rows``, i64), with segments that
+#: grow or not (bool).
+ALLOCATIONS, EXPANDABLE = "flint.allocations", "flint.expandable_segments"
 #: On an op: number of the recorded op (i64).
 ID = "flint.id"
 #: On an op: it is plumbing between kernels (unit).
@@ -28,6 +35,22 @@ STREAM, AFTER = "flint.stream", "flint.after"
 PHASE, MODULE = "flint.phase", "flint.module"
 #: On an entry parameter: role and name (strings).
 ROLE, NAME = "flint.role", "flint.name"
+
+
+def allocations_of(attributes: Any) -> Allocations | None:
+    """What a recorded module asked the allocator for; None where it does not say.
+
+    Raises:
+        FlintError: it says what cannot be.
+    """
+    if ALLOCATIONS not in attributes:
+        return None
+    rows = np.array(ir.DenseIntElementsAttr(attributes[ALLOCATIONS]), np.int64)
+    expandable = EXPANDABLE in attributes and ir.BoolAttr(attributes[EXPANDABLE]).value
+    try:
+        return Allocations.from_rows(rows, expandable)
+    except ValueError as error:
+        raise FlintError(f"{ALLOCATIONS}: {error}") from error
 
 
 def issue_of(op: Any) -> Issue | None:

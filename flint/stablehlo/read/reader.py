@@ -25,6 +25,7 @@ from flint.stablehlo.read.issue_attributes import (
     NAME,
     RECORDED,
     ROLE,
+    allocations_of,
     issue_of,
     location_of,
     recorded_source,
@@ -181,6 +182,7 @@ class _Reader:
             input_names=tuple(names),
             input_roles=tuple(roles),
             issues=self.issues,
+            allocations=allocations_of(attributes) if self.recorded else None,
             location=recorded_source if self.recorded else source_of_attribute,
             warnings=dict(self.types.warnings),
         )

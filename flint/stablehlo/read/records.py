@@ -56,6 +56,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.graph.allocations import Allocations
 from flint.graph.tensor_types import TensorType
 
 #: Where frontends attach what they know of a custom call (StableHLO's name for HLO's field), and
@@ -190,6 +191,7 @@ class Module:
         input_roles: role per entry parameter, where the source states it ("" unknown).
         issues: first result of an op of ``main`` -> how it was issued; only recorded modules have
             them, and their ops stand in the order in which a framework issued them.
+        allocations: what a framework asked its allocator for; only recorded modules say it.
     """
 
     name: str
@@ -211,6 +213,7 @@ class Module:
     optimized: bool = False
     input_roles: tuple[str, ...] = ()
     issues: dict[int, Issue] = field(default_factory=dict)
+    allocations: Allocations | None = None
 
     def type_of(self, value: int) -> TensorType:
         """The type of a value id."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,15 @@ from flint.frontends.torch.recording import effects
 from flint.frontends.torch.recording.collectives import is_communication
 from flint.frontends.torch.recording.recording import Op, Recording, View, reads, views_in
 from flint.stablehlo.read.bindings import ir, make_context
-from flint.stablehlo.read.issue_attributes import ID, NAME, RECORDED, ROLE, VIEW
+from flint.stablehlo.read.issue_attributes import (
+    ALLOCATIONS,
+    EXPANDABLE,
+    ID,
+    NAME,
+    RECORDED,
+    ROLE,
+    VIEW,
+)
 
 _ALIASING = "tf.aliasing_output"
 
@@ -84,6 +92,10 @@ class _Emission:
         attributes = self.made.operation.attributes
         attributes["sym_name"] = ir.StringAttr.get("step")
         attributes[RECORDED] = ir.UnitAttr.get()
+        rows = np.array([astuple(life) for life in self.recording.lives], np.int64)
+        if len(rows):
+            attributes[ALLOCATIONS] = ir.DenseElementsAttr.get(rows)
+            attributes[EXPANDABLE] = ir.BoolAttr.get(self.recording.expandable)
         world = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), self.recording.world_size)
         attributes["mhlo.num_partitions"] = world
         attributes["mhlo.num_replicas"] = ir.IntegerAttr.get(world.type, 1)

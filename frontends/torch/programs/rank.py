@@ -32,6 +32,7 @@ from flint.frontends.torch.programs.repeated_calls import answering
 from flint.frontends.torch.programs.steps import Kind, OptimizerRounds, Steps
 from flint.frontends.torch.rank_process import fake_device, prepare
 from flint.frontends.torch.recording.finished import finished
+from flint.frontends.torch.recording.lifetimes import watching_sizes
 from flint.frontends.torch.recording.naming import Names, names_of
 from flint.frontends.torch.recording.recorder import Recorder
 from flint.frontends.torch.recording.tracking import Tracker
@@ -90,6 +91,7 @@ class ProgramRank:
         enter(fake_device(self._known, host_tensors.host_tensors()))
         enter(watching(self._tracker))
         enter(work.waiting(self._waited))
+        enter(watching_sizes(self._resized))
         enter(dispatch_mode(self._see))
         enter(answering(lambda: self._recorder is not None))
         rounds = OptimizerRounds(self.steps)
@@ -110,6 +112,10 @@ class ProgramRank:
     def _waited(self, item: Any) -> None:
         if self._recorder is not None:
             self._recorder.wait_work(item)
+
+    def _resized(self, storage: Any) -> None:
+        if self._recorder is not None:
+            self._recorder.resized(storage)
 
     def _start(self) -> None:
         """A step may begin here: what was recorded before is not it."""

@@ -14,10 +14,12 @@ import torch
 from flint.errors import FlintError
 from flint.frontends.torch import context
 from flint.frontends.torch.cluster import device
+from flint.frontends.torch.recording.lifetimes import has_expandable_segments
 from flint.frontends.torch.recording.naming import Named, Names, local, roots
 from flint.frontends.torch.recording.recorder import Recorder
 from flint.frontends.torch.recording.recording import Input, Recording
 from flint.frontends.torch.recording.schemas import tensors_in
+from flint.graph.allocations import BEFORE, FIRST_STEP
 
 
 def finished(
@@ -48,20 +50,28 @@ def finished(
     results = tuple(
         storages.view(item) for item in _result_tensors(result) if item.device.type == device.NAME
     )
+    inputs = tuple(_inputs(recorder, names))
     return Recording(
         rank=rank,
         world_size=math.prod(size for _, size in mesh),
         ops=tuple(recorder.ops),
         storage_bytes=tuple(storages.bytes),
-        inputs=tuple(_inputs(recorder, names)),
+        inputs=inputs,
         results=results,
         groups=tuple(recorder.groups.used),
         mesh=mesh,
         constants=dict(storages.constants),
+        lives=storages.lifetimes.finished({item.view.storage: _since(item) for item in inputs}),
+        expandable=has_expandable_segments(),
         warnings=dict(recorder.warnings + known.assumed + known.not_compiled),
         evidence=known.evidence.all(),
         unseen=tuple(sorted(known.unseen)),
     )
+
+
+def _since(item: Input) -> int:
+    """Since when an input takes memory: optimizers make their state in the first step."""
+    return FIRST_STEP if item.role == "optimizer state" else BEFORE
 
 
 def _nothing_ran(recorder: Recorder) -> str:

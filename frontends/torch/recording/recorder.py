@@ -70,7 +70,7 @@ class Recorder:
             taken_apart: op -> what runs in its place, where PyTorch would take it apart otherwise.
         """
         self.ops: list[Op] = []
-        self.storages = Storages()
+        self.storages = Storages(lambda: len(self.ops))
         self.host: dict[int, str] = {}
         self.read_from_host: set[int] = set()
         self.groups = communication.Groups()
@@ -91,6 +91,10 @@ class Recorder:
 
     def __exit__(self, *error: Any) -> None:
         self._mode.__exit__(*error)
+
+    def resized(self, storage: Any) -> None:
+        """A storage may have another size now."""
+        self.storages.lifetimes.resized(storage)
 
     def see(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an op that is dispatched, and record it; a dispatch mode's handler."""
@@ -178,6 +182,8 @@ class Recorder:
                 if type(item) is torch.Tensor:
                     self.read_from_host.add(storages.number(item))
         made = [extent_of(storages.view(item), item) for item in fresh]
+        for where in (*reads, *writes, *made):
+            storages.lifetimes.used(where.storage)
         number, stream, after = self._issue(message, reads, writes, made)
         for view, where in zip(views, writes, strict=True):
             storages.cover(view, where)

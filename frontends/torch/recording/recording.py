@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flint.frontends.torch.evidence import Evidence
+from flint.graph.allocations import NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,26 @@ class Input:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class Life:
+    """Memory that a storage had for some time.
+
+    Attributes:
+        bytes: how much.
+        pool: the stream that was current when it was asked for, in whose pool PyTorch's caching
+            allocator keeps it; ``HOST`` of ``flint.graph.allocations``: in the host's memory.
+        born: how many ops had been issued; ``BEFORE`` or ``FIRST_STEP`` of the same module.
+        freed: how many had been when nobody held it any more; ``NEVER``: it outlives the step.
+        used: number of the last op that took or gave a value in it.
+    """
+
+    bytes: int
+    pool: int
+    born: int
+    freed: int = NEVER
+    used: int = -1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
     """One rank's step.
@@ -123,6 +144,8 @@ class Recording:
         groups: process groups, those that are used.
         mesh: ((axis, size), ...) of the device mesh.
         constants: storage -> bytes of small CPU tensors whose values the step made (indices, say).
+        lives: of its storages' memory, in the order in which they began.
+        expandable: the allocator has segments that grow (``expandable_segments:True``).
         warnings: what was assumed or is not known, text -> count.
         evidence: what tells ranks apart, as far as this one has seen it.
         unseen: where it may have asked what is not among them.
@@ -137,6 +160,8 @@ class Recording:
     groups: tuple[Group, ...] = ()
     mesh: tuple[tuple[str, int], ...] = ()
     constants: Mapping[int, bytes] = field(default_factory=dict)
+    lives: tuple[Life, ...] = ()
+    expandable: bool = False
     warnings: Mapping[str, int] = field(default_factory=dict)
     evidence: tuple[Evidence, ...] = ()
     unseen: tuple[str, ...] = ()

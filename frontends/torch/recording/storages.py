@@ -8,13 +8,16 @@ storages.expose(tensor)         # it was read: was its value there before the st
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 
+from flint.frontends.torch.cluster.device import current_stream
 from flint.frontends.torch.recording.hazards import Extent, extent
+from flint.frontends.torch.recording.lifetimes import Lifetimes
 from flint.frontends.torch.recording.recording import View
+from flint.graph.allocations import HOST
 
 #: Larger real tensors of the host are data.
 _MOST_BYTES = 256
@@ -29,16 +32,18 @@ class Storages:
         exposed: storage -> the view by which its value from before the step was first read.
         written: storage -> a view by which it was written.
         constants: storage -> bytes, where the host knows them.
+        lifetimes: of their memory.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], int]) -> None:
+        """``now``: how many ops have been issued."""
         self.bytes: list[int] = []
         self.made: set[int] = set()
         self.exposed: dict[int, View] = {}
         self.written: dict[int, View] = {}
         self.constants: dict[int, bytes] = {}
-        self._numbers: dict[int, int] = {}
-        self._keep: list[Any] = []  # storages, so that their addresses stay theirs
+        self.lifetimes = Lifetimes(now)
+        self._numbers = self.lifetimes.numbers
         self._covered: dict[int, list[tuple[int, int]]] = {}
 
     def number(self, tensor: torch.Tensor) -> int:
@@ -48,9 +53,9 @@ class Storages:
         number = self._numbers.get(key)
         if number is None:
             number = len(self.bytes)
-            self._numbers[key] = number
-            self._keep.append(storage)
             self.bytes.append(storage.nbytes())
+            on_host = tensor.device.type == "cpu"
+            self.lifetimes.seen(storage, number, HOST if on_host else current_stream().stream_id)
         else:
             size = storage.nbytes()
             if size > self.bytes[number]:
@@ -72,8 +77,7 @@ class Storages:
         """A tensor whose storage is really another one's."""
         storage = tensor.untyped_storage()
         if storage._cdata not in self._numbers:
-            self._keep.append(storage)
-            self._numbers[storage._cdata] = number
+            self.lifetimes.seen(storage, number, 0)
 
     def view(self, tensor: torch.Tensor) -> View:
         """A tensor as a view of its storage."""

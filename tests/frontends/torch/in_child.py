@@ -8,13 +8,13 @@ import json
 
 import flint.frontends.torch.emission  # noqa: F401  # here, not in every child
 from flint.frontends.torch.evidence import Evidence
-from flint.frontends.torch.recording.recording import Group, Input, Op, Recording, View
+from flint.frontends.torch.recording.recording import Group, Input, Life, Op, Recording, View
 from flint.host.child_processes import Limits
 from flint.host.tasks import run_all
 from flint.host.temporary import temporary_folder
 
 LIMITS = Limits(seconds=1200, memory=2**35)
-_KINDS = {kind.__name__: kind for kind in (Evidence, Group, Input, Op, Recording, View)}
+_KINDS = {kind.__name__: kind for kind in (Evidence, Group, Input, Life, Op, Recording, View)}
 
 
 def in_child(work, *args, **kwargs):

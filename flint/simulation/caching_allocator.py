@@ -1,0 +1,210 @@
+"""PyTorch's caching allocator on a program's allocations: what it reserves of the device.
+
+The idea: what ``torch.cuda.max_memory_reserved`` says, and what does not fit, is not the bytes that
+are alive but the segments that the allocator has taken from CUDA.  It rounds sizes up, keeps a pool
+for every stream (what one stream has freed is no other one's), takes the smallest free block that
+is large enough, splits it, and joins free neighbours; segments stay.  So the step is run through it
+as PyTorch would: twice, because the optimizer makes its state at the end of the first one, in
+memory that activations have used before.
+
+    usage(allocations).reserved
+
+Constants and rules: c10/cuda/CUDACachingAllocator.cpp (torch 2.13).  Left out: what
+``record_stream`` keeps until another stream is through, and what is given back to CUDA when memory
+runs out.
+"""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.graph.allocations import BEFORE, FIRST_STEP, HOST, NEVER, Allocations
+from flint.mesh.ragged import Ints
+
+_MIB: Final = 2**20
+#: kMinBlockSize: sizes are multiples of it.
+_BLOCK: Final = 512
+#: kSmallSize: blocks up to this size have pools of their own, with segments of kSmallBuffer.
+_SMALL, _SMALL_SEGMENT = _MIB, 2 * _MIB
+#: kMinLargeAlloc: smaller ones come from segments of kLargeBuffer; larger ones have segments of
+#: their own size, rounded up to kRoundLarge.
+_LARGE, _LARGE_SEGMENT, _ROUND = 10 * _MIB, 20 * _MIB, 2 * _MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a step takes of the device.
+
+    Attributes:
+        allocated: the most bytes alive at once, as asked for.
+        reserved: bytes of all segments.
+        host: the most bytes alive at once in the host's memory.
+    """
+
+    allocated: int
+    reserved: int
+    host: int
+
+
+@dataclass(slots=True)
+class _Pool:
+    """Blocks of one stream, small or large.
+
+    Attributes:
+        small: whether it holds blocks of up to ``_SMALL``.
+        expandable: it is one segment that grows, instead of many.
+        reserved: bytes of its segments.
+        top: where the next segment begins.
+        free: (size, address) of free blocks, sorted: the best fit is the first that is large
+            enough.
+        sizes: address -> size of free blocks; ``ends``: end of one -> its address.
+    """
+
+    small: bool
+    expandable: bool
+    reserved: int = 0
+    top: int = 0
+    free: list[tuple[int, int]] = field(default_factory=list)
+    sizes: dict[int, int] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+
+    def allocate(self, size: int) -> tuple[int, int]:
+        """A block of at least so many bytes: address and size."""
+        address, whole = self._best(size) or self._grown(size)
+        rest = whole - size
+        splits = rest >= _BLOCK if self.small or self.expandable else rest > _SMALL
+        if splits:
+            self._put(address + size, rest)
+            return address, size
+        return address, whole
+
+    def release(self, address: int, size: int) -> None:
+        """Give a block back; free neighbours in its segment are joined with it."""
+        following = self.sizes.get(address + size)
+        if following is not None:
+            self._take(address + size)
+            size += following
+        before = self.ends.get(address)
+        if before is not None:
+            size += self._take(before)
+            address = before
+        self._put(address, size)
+
+    def _best(self, size: int) -> tuple[int, int] | None:
+        """The smallest free block that is large enough; the end of a segment that grows counts as
+        larger than any."""
+        for whole, address in self.free[bisect.bisect_left(self.free, (size, -1)) :]:
+            last = self.expandable and address + whole == self.top
+            if not last or self.free[-1] == (whole, address):
+                return address, self._take(address)
+        return None
+
+    def _grown(self, size: int) -> tuple[int, int]:
+        """A new block at the end of the memory that is there."""
+        if self.expandable:
+            step = _SMALL_SEGMENT if self.small else _LARGE_SEGMENT
+            address = self.ends.get(self.top, self.top)
+            there = self._take(address) if address < self.top else 0
+            more = -(-(size - there) // step) * step
+        else:
+            there, more = 0, _segment(size, self.small)
+            address = self.top = self.top + _BLOCK  # no neighbour of the segment before
+        self.top += more
+        self.reserved += more
+        return address, there + more
+
+    def _put(self, address: int, size: int) -> None:
+        bisect.insort(self.free, (size, address))
+        self.sizes[address], self.ends[address + size] = size, address
+
+    def _take(self, address: int) -> int:
+        size = self.sizes.pop(address)
+        del self.ends[address + size]
+        del self.free[bisect.bisect_left(self.free, (size, address))]
+        return size
+
+
+def _segment(size: int, small: bool) -> int:
+    """Bytes that are taken from CUDA for a block."""
+    if small:
+        return _SMALL_SEGMENT
+    return _LARGE_SEGMENT if size < _LARGE else -(-size // _ROUND) * _ROUND
+
+
+class _Allocator:
+    """The pools of all streams, and the blocks that are out."""
+
+    def __init__(self, expandable: bool) -> None:
+        self.pools: dict[tuple[int, bool], _Pool] = {}
+        self._expandable = expandable
+        self._out: dict[int, tuple[_Pool, int, int]] = {}
+
+    def __contains__(self, row: int) -> bool:
+        return row in self._out
+
+    def allocate(self, row: int, size: int, stream: int) -> None:
+        """Memory for a row."""
+        size = max(_BLOCK, -(-size // _BLOCK) * _BLOCK)
+        key = stream, size <= _SMALL
+        if key not in self.pools:
+            self.pools[key] = _Pool(key[1], self._expandable)
+        pool = self.pools[key]
+        self._out[row] = (pool, *pool.allocate(size))
+
+    def release(self, row: int) -> None:
+        """A row's memory is given back."""
+        pool, address, size = self._out.pop(row)
+        pool.release(address, size)
+
+
+def usage(allocations: Allocations) -> Usage:
+    """What the steps of a program take of the device, and of the host, on one rank."""
+    on_host = allocations.pool == HOST
+    size, pool = allocations.bytes.tolist(), allocations.pool.tolist()
+    device = np.flatnonzero(~on_host)
+    allocator = _Allocator(allocations.expandable)
+    before = allocations.born == BEFORE
+    for row in device[before[device]].tolist():
+        allocator.allocate(row, size[row], pool[row])
+    events = _events(allocations, device)
+    for step in range(2):
+        for row, begins in events:
+            if not begins:
+                allocator.release(row)
+            elif row not in allocator:  # what outlives the step is the same in the next one
+                allocator.allocate(row, size[row], pool[row])
+        if step == 0:
+            for row in device[(allocations.born == FIRST_STEP)[device]].tolist():
+                allocator.allocate(row, size[row], pool[row])
+    return Usage(
+        allocated=_most(allocations, ~on_host),
+        reserved=sum(item.reserved for item in allocator.pools.values()),
+        host=_most(allocations, on_host),
+    )
+
+
+def _events(allocations: Allocations, rows: Ints) -> list[tuple[int, bool]]:
+    """(row, whether it begins) of a step, in order: what is freed before an op, then its own."""
+    rows = rows[allocations.born[rows] >= 0]
+    born, freed = allocations.born[rows], allocations.freed[rows]
+    over = freed != NEVER
+    # What no op has used is freed where it was asked for, after that.
+    moments = np.concatenate([born * 3 + 1, freed[over] * 3 + 2 * (freed == born)[over]])
+    events = [(row, True) for row in rows.tolist()] + [(row, False) for row in rows[over].tolist()]
+    return [events[at] for at in np.argsort(moments, kind="stable").tolist()]
+
+
+def _most(allocations: Allocations, chosen: NDArray[np.bool_]) -> int:
+    """The most bytes of some rows that are alive at once."""
+    size, born = allocations.bytes[chosen], allocations.born[chosen]
+    freed = allocations.freed[chosen]
+    over = freed != NEVER
+    moments = np.concatenate([freed[over] * 2, born * 2 + 1])
+    change = np.concatenate([-size[over], size])
+    order = np.argsort(moments, kind="stable")
+    return int(np.cumsum(change[order]).max(initial=0))
