@@ -66,6 +66,8 @@ def _lines(figures: Figures, result: SimulationResult) -> list[tuple[str, str]]:
     need, have = human_bytes(figures.peak_memory_bytes), human_bytes(result.memory_bytes)
     computing = sum(p.rank_count for p in result.programs if p.figures.compute_seconds > 0)
     ranks = counted(computing, "rank") if 0 < computing < result.ranks else "all ranks"
+    beside = f" beside {human_bytes(result.reserve_bytes)} of the runtime"
+    have += beside if result.reserve_bytes else ""
     verdicts = {True: f", which fits into {have}", False: f", which DOES NOT FIT into {have}"}
     verdict = verdicts[result.fits] if result.fits is not None else ""
     return [

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from flint.cost.hardware import Accelerator
+from flint.cost.reserve import reserve_of
 from flint.graph.graph import WorkloadGraph
 from flint.passes import apply
 from flint.simulation.caching_allocator import usage
@@ -42,3 +44,13 @@ def program_memory(program: Program, kernels: WorkloadGraph, *, changed: bool) -
         allocator=used.reserved - used.allocated,
         host=used.host,
     )
+
+
+def reserve_beside(program: Program, accelerator: Accelerator) -> int:
+    """Bytes of a device that the runtime takes beside a program, for its communicators too."""
+    known = {
+        item.communicator
+        for item in program.graph.tables.communications
+        if item.groups is None or item.groups.size > 1
+    }
+    return reserve_of(accelerator, len(known))

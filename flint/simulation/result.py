@@ -107,6 +107,8 @@ class SimulationResult:
         kernels, communication, host: where their times come from: "measured" in a recorded run,
             "modelled"; of the host also "none".
         memory_bytes: what a device has.
+        reserve_bytes: what the runtime takes of it beside any program: CUDA's context, NCCL's
+            buffers (``flint.cost.reserve``).
         figures: of the whole workload.
         programs: of each program.
         notes: what the reader should know.
@@ -127,6 +129,7 @@ class SimulationResult:
     communication: str = "modelled"
     host: str = "none"
     spread: Spread | None = None
+    reserve_bytes: int = 0
 
     @property
     def step_seconds(self) -> float:
@@ -165,9 +168,10 @@ class SimulationResult:
 
     @property
     def fits(self) -> bool | None:
-        """Whether every rank's peak fits into its device; None where the peak is unknown."""
+        """Whether every rank's peak fits into its device beside what the runtime takes; None where
+        the peak is unknown."""
         peak = self.figures.peak_memory_bytes
-        return None if math.isnan(peak) else peak <= self.memory_bytes
+        return None if math.isnan(peak) else peak + self.reserve_bytes <= self.memory_bytes
 
     def to_json(self) -> dict[str, Any]:
         """As plain types; the workload's figures stand at the top."""

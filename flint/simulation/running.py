@@ -9,13 +9,15 @@ become one actor, the machine runs all actors against each other, and what happe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 from flint.cost.device_names import system_of_device
-from flint.cost.hardware import System
+from flint.cost.hardware import Accelerator, System
 from flint.cost.kernels import Estimator
+from flint.cost.reserve import preallocated
 from flint.errors import FlintError, UsageError
 from flint.execution.chains import CommunicationOrder
 from flint.graph.blocks import shown
@@ -33,11 +35,11 @@ from flint.simulation.durations import TICKS_PER_SECOND, Costs
 from flint.simulation.loop_shortening import Cut, Repeat, repeats, shorten
 from flint.simulation.machine import Run, run
 from flint.simulation.preparing import Prepared, order_of, prepare, program_graphs, setting
-from flint.simulation.program_memory import program_memory
+from flint.simulation.program_memory import program_memory, reserve_beside
 from flint.simulation.replay import NO_REPLAY, Replay, replay_of
 from flint.simulation.result import ProgramResult, SimulationResult, spread_of_step
 from flint.simulation.unlisted_types import unlisted_types
-from flint.workload.programs import Level
+from flint.workload.programs import Level, Order
 from flint.workload.workload import Workload
 
 NAME: Final = "embedded"
@@ -129,6 +131,7 @@ def simulate(
         programs.append(
             program_result(number, workload, everyone, happened, repeated, actors, fitted, memory)
         )
+    reserve = max(reserve_beside(program, fitted.accelerator) for program in workload.programs)
     figures = whole_figures([program.figures for program in programs], programs)
     attention_notes = _attention(written)
     if attention is None:
@@ -163,9 +166,11 @@ def simulate(
             *unlisted_types(graphs, shares, on.costs.prices, figures.step_seconds),
             *(f"{text} ({count} of them)" for text, count in left.items()),
             *_remarks(workload),
+            *_preallocation(workload, fitted.accelerator, figures.peak_memory_bytes),
             *_without_kernels(programs),
             *(on.measured.notes() if on.measured else ()),
         ),
+        reserve_bytes=reserve,
         spread=None if replay.kernels == "measured" else spread_of_step(fitted, figures),
     )
 
@@ -197,6 +202,18 @@ def _another_device(workload: Workload, system: str) -> list[str]:
         return []
     meant = f"--system {known}" if known else "no system that is known has such devices"
     return [f"the profile is of {device}: peaks and links are those of {system} ({meant})"]
+
+
+def _preallocation(workload: Workload, accelerator: Accelerator, peak: float) -> list[str]:
+    """Where JAX must be told to take more of a GPU than it takes by itself."""
+    share = preallocated(accelerator)
+    needed = peak / accelerator.memory_bytes
+    if workload.order == Order.RECORDED or not share < needed <= 1:
+        return []
+    return [
+        f"JAX takes {share:.0%} of a GPU's memory by itself: XLA_CLIENT_MEM_FRACTION must be at "
+        f"least {math.ceil(needed * 100) / 100:.2f}"
+    ]
 
 
 def _remarks(workload: Workload) -> list[str]:

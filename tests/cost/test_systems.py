@@ -49,8 +49,11 @@ def described(tmp_path, change):
 
 
 def test_a_users_file_has_the_same_form(tmp_path):
-    assert load_system(described(tmp_path, ("80 GB", "80 GB"))) == load_system("dgx-h100")
-    without_source = ('["80 GB", "NVIDIA H100 datasheet"]', '"80 GB"')
+    assert load_system(described(tmp_path, ("84.94 GB", "84.94 GB"))) == load_system("dgx-h100")
+    without_source = (
+        '["84.94 GB", "XLA\'s GPU target descriptions (device_memory_size): what CUDA reports"]',
+        '"84.94 GB"',
+    )
     assert load_system(described(tmp_path, without_source)) == load_system("dgx-h100")
 
 

@@ -229,6 +229,7 @@ def _result(
         ranks=ours.ranks,
         behaviours=ours.ranks,
         memory_bytes=ours.memory_bytes,
+        reserve_bytes=ours.reserve_bytes,
         figures=replace(together, mfu=_mfu([programs[number] for number in busy], step)),
         programs=tuple(programs),
         notes=notes,

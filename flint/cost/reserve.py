@@ -1,0 +1,50 @@
+"""What of a device's memory no program can have: CUDA's context, NCCL's buffers, JAX's share.
+
+The idea: a step fits if what its framework takes for it and what the runtime takes beside it are
+there.  The second part is a few figures with their sources, in ``reserve.toml``, the same for all
+programs.
+
+    reserve_of(load_system("dgx-h100").accelerator, communicators=2)       # bytes
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from flint.cost.description import read_table
+from flint.cost.hardware import Accelerator
+from flint.cost.units import parse
+
+_FILE: Final = Path(__file__).with_name("reserve.toml")
+
+
+def reserve_of(accelerator: Accelerator, communicators: int) -> int:
+    """Bytes of a device that the runtime takes beside a program.
+
+    TPUs have none here: a TPU program's reserve is known for few kinds of chip, and below 4%.
+
+    Args:
+        accelerator: the device.
+        communicators: NCCL's, of more than one rank.
+    """
+    if accelerator.systolic is not None:
+        return 0
+    context, buffer = (parse(_figure(name), "bytes") for name in ("context", "buffer"))
+    return round(context + communicators * int(_figure("channels")) * buffer)
+
+
+def preallocated(accelerator: Accelerator) -> float:
+    """The share of a device that JAX takes, unless it is told otherwise."""
+    return 1.0 if accelerator.systolic is not None else float(_figure("preallocated"))
+
+
+def _figure(name: str) -> Any:
+    figure, _ = _table()[name]
+    return figure
+
+
+@cache
+def _table() -> dict[str, Any]:
+    return read_table(_FILE)
