@@ -9,6 +9,7 @@ stands in each row's note.  Runs of JAX on GPUs are in ``jax_gpus.py``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -44,7 +45,12 @@ def _torchtitan(run: Run) -> Case | NoCase:
 
         config = replace(LLAMA3_8B, sequences=2, checkpoint="selective")
         step = training(config, mesh=(ranks,), axes=("dp",))
-        return step.capture(options={"fuse": compiled})
+        # As its run_llama_train.sh has it.
+        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+        try:
+            return step.capture(options={"fuse": compiled})
+        finally:
+            del os.environ["PYTORCH_CUDA_ALLOC_CONF"]
 
     measured = run.step_seconds(2 * 8192)
     assert measured is not None
@@ -53,7 +59,7 @@ def _torchtitan(run: Run) -> Case | NoCase:
         measured=measured,
         system=GRAND_TETON,
         accelerator="h100-500w",
-        key=f"torchtitan-8b-{ranks}-{compiled}",
+        key=f"torchtitan-8b-{ranks}-{compiled}-expandable",
         expressed=f"{ranks} dp, selective checkpointing" + (", opened" if compiled else ""),
         note="",
         capture=capture,

@@ -1,0 +1,60 @@
+"""Simulated peaks of memory against published ones, and whether runs that ran are said to fit.
+
+    python benchmarks/accuracy/memory.py                     # all runs that are captured
+    python benchmarks/accuracy/memory.py --capture llama3    # and those whose key has this word
+
+The idea: whoever published a step time had room for the step, so that a verdict "does not fit" is
+wrong; of a few runs the peak itself is published (``torch.cuda.max_memory_reserved``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from accuracy import FILES, ROOT, case_of, folders_of, system_of, workloads_of
+from cases_of_runs import Case
+from published import read_runs
+
+GIB = 2**30
+PEAK = "peak_memory_GiB"
+
+
+def row(case: Case, cache: Path) -> str:
+    """A line of the table."""
+    workload = workloads_of(case, cache)[min(case.recorded)]
+    result = workload.simulate(system_of(case), attention=case.attention)
+    published = case.run.figures.get(PEAK)
+    error = "" if published is None else f"{result.peak_memory_bytes / GIB / published - 1:+.1%}"
+    verdict = "fits" if result.fits else "**too large**"
+    return (
+        f"| {case.run.model} {case.run.parallelism}; {case.run.batch_seq} "
+        f"| {case.run.gpus.split()[0]} {case.accelerator} | {case.expressed} "
+        f"| {result.peak_memory_bytes / GIB:.1f} | {result.reserve_bytes / GIB:.1f} "
+        f"| {result.memory_bytes / GIB:.1f} | {verdict} | {published or ''} | {error} |"
+    )
+
+
+def main() -> None:
+    """Print the table of the runs that are captured."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--capture", nargs="*", default=(), help="capture keys with these words")
+    parser.add_argument("--cache", type=Path, default=ROOT / "build" / "accuracy")
+    options = parser.parse_args()
+    options.cache.mkdir(parents=True, exist_ok=True)
+    print("| run | devices | expressed as | GiB | beside | of | verdict | published | error |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for run in (run for file in FILES for run in read_runs(file)):
+        case = case_of(run) if set(run.figures) != {PEAK} else None
+        if not isinstance(case, Case) or "offloaded" in case.note:
+            continue
+        first = folders_of(case, options.cache)[min(case.recorded)]
+        if first.exists() or any(word in case.key for word in options.capture):
+            print(row(case, options.cache), flush=True)
+
+
+if __name__ == "__main__":
+    main()
