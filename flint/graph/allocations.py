@@ -4,7 +4,7 @@ The idea: when values were last read follows from a graph; when a framework real
 back, and which pool it came from, only its recording knows.  Each row is memory that one buffer
 had from one moment to another; moments count the ops that had been issued.
 
-    allocations.born[7], allocations.freed[7], allocations.bytes[7]
+    allocations.born[7], allocations.freed[7], allocations.size[7]
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BEFORE, FIRST_STEP = -2, -1
 NEVER = -1
 #: The pool of what lies in the host's memory.
 HOST = -1
-_COLUMNS: Final = ("bytes", "pool", "born", "freed", "used")
+_COLUMNS: Final = ("size", "pool", "born", "freed", "used")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -34,7 +34,7 @@ class Allocations:
     """What one program's buffers took; rows stand in the order in which they began.
 
     Attributes:
-        bytes: of each, shape [rows].
+        size: bytes of each, shape [rows].
         pool: the stream whose memory it is, ``HOST`` for the host's, shape [rows].
         born: when it was asked for; ``BEFORE`` or ``FIRST_STEP``, shape [rows].
         freed: when it was given back, or ``NEVER``, shape [rows].
@@ -42,7 +42,7 @@ class Allocations:
         expandable: PyTorch's allocator had segments that grow (``expandable_segments:True``).
     """
 
-    bytes: Ints
+    size: Ints
     pool: Ints
     born: Ints
     freed: Ints
@@ -56,9 +56,10 @@ class Allocations:
         Raises:
             ValueError: rows that cannot be.
         """
-        found = cls(*rows.reshape(-1, len(_COLUMNS)).T.copy(), expandable=expandable)
+        size, pool, born, freed, used = rows.reshape(-1, len(_COLUMNS)).T.copy()
+        found = cls(size, pool, born, freed, used, expandable)
         ends = (found.freed == NEVER) | (found.freed >= np.maximum(found.born, 0))
-        sound = (found.bytes > 0) & (found.pool >= HOST) & (found.born >= BEFORE) & ends
+        sound = (found.size > 0) & (found.pool >= HOST) & (found.born >= BEFORE) & ends
         if not (sound.all() and (np.diff(found.born) >= 0).all()):
             raise ValueError("allocations that no step can have made")
         return found

@@ -165,7 +165,7 @@ class _Allocator:
 def usage(allocations: Allocations) -> Usage:
     """What the steps of a program take of the device, and of the host, on one rank."""
     on_host = allocations.pool == HOST
-    size, pool = allocations.bytes.tolist(), allocations.pool.tolist()
+    size, pool = allocations.size.tolist(), allocations.pool.tolist()
     device = np.flatnonzero(~on_host)
     allocator = _Allocator(allocations.expandable)
     before = allocations.born == BEFORE
@@ -201,7 +201,7 @@ def _events(allocations: Allocations, rows: Ints) -> list[tuple[int, bool]]:
 
 def _most(allocations: Allocations, chosen: NDArray[np.bool_]) -> int:
     """The most bytes of some rows that are alive at once."""
-    size, born = allocations.bytes[chosen], allocations.born[chosen]
+    size, born = allocations.size[chosen], allocations.born[chosen]
     freed = allocations.freed[chosen]
     over = freed != NEVER
     moments = np.concatenate([freed[over] * 2, born * 2 + 1])

@@ -136,7 +136,7 @@ def test_allocations_survive_their_file():
 )
 def test_allocations_that_cannot_be_are_refused(row):
     whole = Allocations.from_rows(np.array([[8, 0, 0, 1, 0]], np.int64), False)
-    for name, value in zip(("bytes", "pool", "born", "freed", "used"), row, strict=True):
+    for name, value in zip(("size", "pool", "born", "freed", "used"), row, strict=True):
         getattr(whole, name)[0] = value
     with pytest.raises(FlintError, match="x: not allocations that Flint has written"):
         Allocations.from_bytes(whole.to_bytes(), "x")

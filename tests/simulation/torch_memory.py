@@ -103,7 +103,7 @@ def recorded(optimizer, again, ranks):
     captured = flint.capture(step, mesh=(ranks,), axes=("dp",), setup=setup, framework="torch")
     program = captured.capture().programs[0]
     rows = program.allocations
-    before = int(rows.bytes[(rows.born < 0) & (rows.pool >= 0)].sum())
+    before = int(rows.size[(rows.born < 0) & (rows.pool >= 0)].sum())
     return usage(rows).allocated - before
 
 

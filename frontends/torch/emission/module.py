@@ -92,7 +92,7 @@ class _Emission:
         attributes = self.made.operation.attributes
         attributes["sym_name"] = ir.StringAttr.get("step")
         attributes[RECORDED] = ir.UnitAttr.get()
-        rows = np.array([astuple(life) for life in self.recording.lives], np.int64)
+        rows: Any = np.array([astuple(life) for life in self.recording.lives], np.int64)
         if len(rows):
             attributes[ALLOCATIONS] = ir.DenseElementsAttr.get(rows)
             attributes[EXPANDABLE] = ir.BoolAttr.get(self.recording.expandable)
