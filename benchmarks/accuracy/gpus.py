@@ -18,7 +18,7 @@ from typing import Any
 import jax_gpus
 from cases_of_runs import Case, NoCase
 from published import Run
-from torch_cases import MODELS, recipe, torch_case
+from torch_cases import ATTENTION, MODELS, recipe, torch_case
 
 HERE = Path(__file__).parent
 GRAND_TETON = str(HERE / "grand-teton.toml")
@@ -63,6 +63,7 @@ def _torchtitan(run: Run) -> Case | NoCase:
         expressed=f"{ranks} dp, selective checkpointing" + (", opened" if compiled else ""),
         note="",
         capture=capture,
+        attention=ATTENTION[compiled],
     )
 
 

@@ -25,6 +25,8 @@ CHECKPOINTS: Mapping[str, bool | int | str] = {
     "every 2nd block AC": 2,
     "SAC": "selective",
 }
+#: Whether a capture is opened -> how its attention is timed: PyTorch's kernel, whose name it loses.
+ATTENTION = {False: "as-written", True: "fused"}
 #: What the table says of it.
 _KEPT = {False: "", True: ", full checkpointing", 2: ", every 2nd block checkpointed"}
 
@@ -137,4 +139,5 @@ def torch_case(
         slice=slice_,
         batches=batches,
         recorded=recorded,
+        attention=ATTENTION[compiled],
     )

@@ -19,8 +19,8 @@ from cases_of_runs import Case, NoCase
 from expressed import Expressed, Part, as_run, by_layers, weighted
 from narrow import SCALINGS, narrow
 from recipes import HERE, Recipe
+from torch_cases import ATTENTION, torch_case
 from torch_cases import recipe as as_recipe
-from torch_cases import torch_case
 
 from flint.models.torch import moe
 from flint.models.torch.layers import Heads
@@ -226,6 +226,7 @@ def _mixture(recipe: Recipe) -> Expressed | NoCase:
             capture=capture,
             batches=recipe.batch // recipe.devices,
             recorded=(1, 2),
+            attention=ATTENTION[True],
         )
 
     parts = by_layers(case, sizes["layers"], FEW)
