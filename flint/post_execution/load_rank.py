@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
 from flint import registry
 from flint.errors import FlintError, UsageError
+from flint.host.side_by_side import free_memory, processors, side_by_side
 from flint.observed.columns import CUT_OFF, Observed
 from flint.observed.reading import form_of
 from flint.post_execution.across_ranks import groups_across
@@ -27,6 +30,12 @@ from flint.post_execution.storages import Access, Accesses
 from flint.post_execution.trace_files import ANY_RANK, EXECUTION, KINETO, NSYS
 from flint.post_execution.units import Units
 from flint.post_execution.untold_groups import UntoldGroups
+
+#: Bytes of traces from which on it pays to read them in processes of their own.
+_WORTHWHILE = 16 << 20
+#: A packed trace becomes about so many times as large, and reading takes so much memory for each
+#: byte (measured: 215 MB for 105 MB).
+_UNPACKED, _NEEDED = 12, 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,17 +108,44 @@ def read_linked(
     if exports:
         for trace, links in registry.converter("nsys-links")(exports, choices.groups):
             yield _linked(trace, links, choices, memory)
-    for file, form in forms.items():
-        if form == KINETO:
-            trace, links = registry.converter("kineto-links")(file, choices.groups)
-            if (
-                ANY_RANK in memory
-            ):  # the only one there is: its links tell whether it is of this run
-                memory[trace.ranks[0]] = memory.pop(ANY_RANK)
-            yield _linked(trace, links, choices, memory)
-        elif form == EXECUTION:
-            trace, accesses = registry.converter("pytorch-et-links")(file, choices.groups)
-            yield _linked(trace, None, choices, {trace.ranks[0]: (trace, accesses)})
+    alone = [(file, form) for file, form in forms.items() if form in _READERS]
+    for _, form in alone:
+        registry.converter(_READERS[form])  # forks have it, then
+    read = partial(_ranks_in, choices=choices, memory=memory)
+    # What completes a trace is taken out of ``memory``, which is this process's.
+    jobs = 1 if memory else _jobs([file for file, _ in alone])
+    for ranks in side_by_side(read, alone, jobs):
+        yield from ranks
+
+
+_READERS: Final = {KINETO: "kineto-links", EXECUTION: "pytorch-et-links"}
+
+
+def _jobs(files: Sequence[Path]) -> int:
+    """How many files to read at a time: as processors are there, and memory for what is read."""
+    sizes = [file.stat().st_size * (_UNPACKED if file.suffix == ".gz" else 1) for file in files]
+    if sum(sizes) < _WORTHWHILE:
+        return 1
+    free, needed = free_memory(), _NEEDED * max(sizes)
+    most = len(files) if free is None else free // needed
+    return max(1, min(processors(), most))
+
+
+def _ranks_in(
+    given: tuple[Path, str], choices: Choices, memory: dict[int, tuple[Observed, Accesses]]
+) -> list[Linked]:
+    """The ranks in one trace, which comes with its form; the rest is as of ``read_linked``."""
+    file, form = given
+    read = registry.converter(_READERS[form])
+    if form == EXECUTION:
+        trace, accesses = read(file, choices.groups)
+        return [_linked(trace, None, choices, {trace.ranks[0]: (trace, accesses)})]
+    found = []
+    for trace, links in read(file, choices.groups):
+        if ANY_RANK in memory:  # the only one there is: its links tell whether it is of this run
+            memory[trace.ranks[0]] = memory.pop(ANY_RANK)
+        found.append(_linked(trace, links, choices, memory))
+    return found
 
 
 def _linked(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from flint.errors import FlintError, UsageError
+from flint.host.side_by_side import processors
 from flint.host.writing import inside, replacing_in
 from flint.sweeps import commands, sources
 from flint.sweeps.description import Sweep
@@ -72,7 +72,7 @@ class Here:
     """This machine: a process for each command."""
 
     def __init__(self, sweep: Sweep, processes: Processes, jobs: int | None = None) -> None:
-        self.workers = jobs or _cores()
+        self.workers = jobs or processors()
         self._processes = processes
         named = [step.rpartition(":")[0] for step in sweep.steps]
         files = [file for file in named if Path(file).is_file()]
@@ -89,13 +89,6 @@ class Here:
     def end(self) -> None:
         """Kill what runs."""
         self._processes.end()
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def run(

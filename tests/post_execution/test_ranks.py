@@ -9,11 +9,12 @@ from flint.converters.chakra.check.checker import check
 from flint.converters.chakra.read.trace_set import load_trace_set
 from flint.errors import FlintError, UsageError
 from flint.graph.graph import NodeKind
+from flint.post_execution import load_rank
 from flint.post_execution.converting import convert_traces
 from flint.post_execution.exchanges import REDUCES
 from flint.post_execution.waits import UNAWAITED
 from tests.converters.chakra.consumer import execute
-from tests.post_execution.traces import COMMS, WORK, Profile, edges
+from tests.post_execution.traces import COMMS, WORK, Profile, described, edges
 
 
 def written(profiles, tmp_path):
@@ -311,3 +312,27 @@ def test_orders_that_contradict_each_other_are_refused(tmp_path):
         paths.append(profile.write(tmp_path / f"rank{rank}.json"))
     with pytest.raises(FlintError, match="conflicting orders"):
         convert_traces(paths)
+
+
+def test_traces_read_in_processes_of_their_own_are_the_same(tmp_path, monkeypatch):
+    """Four ranks, two at a time; a damaged one says what it says alone."""
+    paths = [step(rank, 4, (0, 1, 2, 3)).write(tmp_path / f"rank{rank}.json") for rank in range(4)]
+    one_by_one = described(convert_traces(paths))
+    monkeypatch.setattr(load_rank, "_jobs", lambda files: 2)
+    assert described(convert_traces(paths)) == one_by_one
+    paths[2].write_text('{"traceEvents": [{"ph": "X", "ts": "soon"}]}')
+    with pytest.raises(FlintError, match="an event without times"):
+        convert_traces(paths)
+
+
+def test_as_many_traces_are_read_at_a_time_as_memory_is_free_for(tmp_path, monkeypatch):
+    """Files of 20 MB, which need four times as much each."""
+    paths = [tmp_path / f"rank{rank}.json" for rank in range(8)]
+    for path in paths:
+        with path.open("wb") as file:
+            file.truncate(20_000_000)
+    monkeypatch.setattr(load_rank, "processors", lambda: 6)
+    for free, jobs in [(1_000_000_000, 6), (250_000_000, 3), (1, 1), (None, 6)]:
+        monkeypatch.setattr(load_rank, "free_memory", lambda free=free: free)
+        assert load_rank._jobs(paths) == jobs
+    assert load_rank._jobs(paths[:0]) == 1

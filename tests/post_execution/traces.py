@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -104,3 +105,21 @@ def stream_edges(graph):
     waits = np.repeat(np.arange(len(graph)), np.diff(graph.order_ptr))
     chosen = graph.order_kind == EdgeKind.STREAM
     return set(zip(graph.order_node[chosen].tolist(), waits[chosen].tolist(), strict=True))
+
+
+def described(workload):
+    """The mesh, and of each program its nodes, times and edges, in numbers that can be compared."""
+    found = []
+    for program in sorted(workload.programs, key=lambda item: item.name):
+        graph, timing = program.graph, program.timing
+        names = [] if timing is None else [field.name for field in fields(timing)]
+        found.append(
+            (
+                program.name,
+                [(node.op, node.communication) for node in graph],
+                graph.measured_by_node().tolist(),
+                sorted(edges(graph)),
+                [np.asarray(getattr(timing, name)).tolist() for name in names],
+            )
+        )
+    return workload.mesh, found

@@ -18,6 +18,7 @@ from flint.errors import FlintError
 from flint.observed.device_events import UNTOLD, DeviceEvents
 
 _STEP: Final = "ProfilerStep"
+_OP: Final = "cpu_op"
 #: Synchronisation that HolisticTraceAnalysis counts to the device although it has no stream.
 _WHOLE_DEVICE: Final = ("Event Sync", "Context Sync")
 
@@ -27,6 +28,7 @@ class _Event(msgspec.Struct, gc=False):
     name: Any = ""
     ts: Any = None
     dur: Any = None
+    pid: Any = None
     args: msgspec.Raw = msgspec.Raw(b"")
 
 
@@ -38,6 +40,8 @@ class _Arguments(msgspec.Struct, gc=False):
 def device_events(path: Path) -> DeviceEvents:
     """The device events of a Kineto JSON file, gzip allowed.
 
+    None of a merged file of several processes, whose streams have the same numbers.
+
     Raises:
         FlintError: it is not such a file, is cut off or damaged.
     """
@@ -48,12 +52,15 @@ def device_events(path: Path) -> DeviceEvents:
     calls: dict[int, int] = {}
     marks: list[int] = []
     steps: set[str] = set()
+    processes: set[str] = set()
     fractional = False
     for event in trace.records("traceEvents", _Event, "an event"):
         fractional |= isinstance(event.ts, float)
         if event.dur is None or event.cat is None or event.cat == "Trace":
             continue
         name = str(event.name)
+        if event.cat == _OP:
+            processes.add(str(event.pid))
         if _STEP in name:
             marks.append(times_of(event, path)[0])
             steps.add(name)
@@ -69,6 +76,8 @@ def device_events(path: Path) -> DeviceEvents:
             rows.append((number, start, duration, stream, kernel, correlation))
         elif correlation != UNTOLD and name not in _WHOLE_DEVICE:
             calls[correlation] = start
+    if len(processes) > 1:
+        rows.clear()
     columns = np.array([row[:4] for row in rows], np.int64).reshape(-1, 4)
     info = trace.rest("traceEvents").get("distributedInfo")
     rank = info.get("rank") if isinstance(info, dict) else None

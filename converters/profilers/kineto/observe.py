@@ -9,19 +9,21 @@ is what the file says of itself: rank, world, groups, device, steps.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from flint.converters.profilers.json_traces import JsonTrace
-from flint.converters.profilers.kineto.events import LATEST, read_events
+from flint.converters.profilers.kineto.events import LATEST, Events
 from flint.converters.profilers.kineto.facts import Groups
+from flint.converters.profilers.kineto.processes import MERGED, UNTOLD_ORDER
+from flint.converters.profilers.kineto.reading import read_events
 from flint.converters.profilers.kineto.rows import add_ops, stand_in
 from flint.converters.profilers.torch_ops import groups_of
 from flint.errors import FlintError
 from flint.observed.columns import CUT_OFF, UNTOLD_RANK, Observed, ObservedRows
-from flint.post_execution.host_device_links import Links, LinksBuilder
+from flint.post_execution.host_device_links import Links
 
 #: More characters than a device's name has.
 _LONGEST_NAME = 80
@@ -29,69 +31,151 @@ _RANK = re.compile(r"rank[-_.]?(\d{1,7})", re.IGNORECASE)
 
 
 def observe(path: Path) -> Observed:
-    """The ops of a Kineto JSON file, gzip allowed.
+    """The ops of a Kineto JSON file, gzip allowed; of all ranks that were merged into it.
 
     Raises:
         FlintError: it is not such a file, is cut off or damaged, or has no ops.
     """
-    return _read(path, None)[0]
+    file = _read(path, linked=False)
+    rows = ObservedRows(str(path))
+    steps: dict[str, int] = {}
+    for rank, events in zip(file.ranks(rows), file.events, strict=True):
+        numbers = [steps.setdefault(name, len(steps)) for name in _steps(events)]
+        _add(rows, file, rank, events, {}, numbers)
+    on_device = any(events.kernels for events in file.events)
+    return file.finished(rows, tuple(steps), on_device)
 
 
 def linked(
     path: Path, stated: Mapping[str, tuple[int, ...]] | None = None
-) -> tuple[Observed, Links]:
-    """The ops, and which calls, kernels and waits belong to which (see ``observe``).
+) -> Iterator[tuple[Observed, Links]]:
+    """The ops of each rank, and which calls, kernels and waits belong to which (see ``observe``).
 
     Args:
         path: the file.
         stated: ranks of process groups that it names and does not list.
     """
-    observed, links = _read(path, LinksBuilder(), stated)
-    assert links is not None
-    return observed, links
+    file = _read(path, linked=True)
+    for place, (events, name) in enumerate(zip(file.events, file.names, strict=True)):
+        several = f" (process {str(name)[:_LONGEST_NAME]})" if len(file.events) > 1 else ""
+        rows = ObservedRows(f"{path}{several}")
+        rank = file.ranks(rows)[place]
+        steps = _steps(events)
+        groups = _add(rows, file, rank, events, stated or {}, range(len(steps)))
+        assert events.links is not None
+        links = events.links.finish(groups, events.steps, file.base)
+        yield file.finished(rows, steps, bool(events.kernels)), links
 
 
-def _read(
-    path: Path, links: LinksBuilder | None, stated: Mapping[str, tuple[int, ...]] | None = None
-) -> tuple[Observed, Links | None]:
+class _File(NamedTuple):
+    """A trace that was read.
+
+    Attributes:
+        path: where from.
+        events: of each process in it.
+        names: what it calls these.
+        told: their ranks; None where it does not tell.
+        info: what PyTorch says of the job, as one of them knows it.
+        cut_off: whether it ends within its events.
+        base: nanoseconds from which its times count.
+        device: what the driver calls the first device; "" where it does not say.
+    """
+
+    path: Path
+    events: list[Events]
+    names: list[object]
+    told: list[int] | None
+    info: Mapping[str, Any]
+    cut_off: bool
+    base: int
+    device: str
+
+    def ranks(self, rows: ObservedRows) -> list[int]:
+        """The ranks of the processes; ``rows`` is told how they are known."""
+        if len(self.events) == 1:
+            return [_rank(self.path, self.info, rows)]
+        rows.note(MERGED)
+        if self.told is None:
+            rows.note(UNTOLD_ORDER)
+        return self.told or list(range(len(self.events)))
+
+    def finished(self, rows: ObservedRows, steps: tuple[str, ...], on_device: bool) -> Observed:
+        """The columns of ``rows``."""
+        if self.cut_off:
+            rows.note(CUT_OFF)
+        world = self.info.get("world_size")
+        observed = rows.finish(
+            form="kineto",
+            backend="gpu" if on_device else "cpu",
+            world=world if type(world) is int and world > 0 else None,
+            steps=steps,
+            base=self.base,
+        )
+        return replace(observed, device=self.device)
+
+
+def _read(path: Path, *, linked: bool) -> _File:
     trace = JsonTrace.read(path)
-    events = read_events(trace, links)
+    read = read_events(trace, linked=linked)
     rest = trace.rest("traceEvents")
-    if not events.ops and not events.kernels:
+    if not any(events.ops or events.kernels for events in read.of):
         raise FlintError(
             f"{path}: neither CPU ops nor kernels in it: export before the schedule's cycle ends"
         )
-    if not events.ops and links is None:
+    if not linked and not all(events.ops for events in read.of):
         raise FlintError(
             f"{path}: no CPU ops in it, which name what ran: profile with ProfilerActivity.CPU"
         )
     info = rest.get("distributedInfo")
-    info = info if isinstance(info, dict) else {}
-    rows = ObservedRows(str(path))
-    if trace.cut_off:
-        rows.note(CUT_OFF)
-    rank = _rank(path, info, rows)
-    groups = groups_of(info.get("pg_config"))
-    world = info.get("world_size")
+    base = rest.get("baseTimeNanoseconds")
+    return _File(
+        path=path,
+        events=read.of,
+        names=read.names,
+        told=read.ranks,
+        info=info if isinstance(info, dict) else {},
+        cut_off=bool(trace.cut_off),
+        base=base if type(base) is int and 0 <= base < LATEST else 0,
+        device=_device(rest.get("deviceProperties")),
+    )
+
+
+def _steps(events: Events) -> tuple[str, ...]:
+    return tuple(step[2] for step in events.steps) or ("whole trace",)
+
+
+def _add(
+    rows: ObservedRows,
+    file: _File,
+    rank: int,
+    events: Events,
+    stated: Mapping[str, tuple[int, ...]],
+    steps: Sequence[int],
+) -> dict[str, tuple[int, ...]]:
+    """Rows of one process.
+
+    Args:
+        rows: is given them.
+        file: which it is in.
+        rank: whose it is.
+        events: of it.
+        stated: ranks of process groups that the file names and does not list.
+        steps: numbers of its steps in ``rows``.
+
+    Returns:
+        The process groups that the file lists, by name; of several ranks, those with this one:
+        the list is that of one of them, and the others' may have other groups of these names.
+    """
+    groups = groups_of(file.info.get("pg_config"))
+    if len(file.events) > 1:
+        groups = {name: ranks for name, ranks in groups.items() if rank in ranks}
     if not events.ops:
         stand_in(events)
         rows.note("no CPU ops in the trace: its kernels are known by their names alone")
-    add_ops(rows, events, Groups(groups | dict(stated or {}), links is None), rank)
-    backend = "gpu" if events.kernels else "cpu"
-    names = tuple(step[2] for step in events.steps) or ("whole trace",)
     if not events.steps:
         rows.note("no ProfilerStep in the trace: all of it is treated as one step")
-    base = rest.get("baseTimeNanoseconds")
-    base = base if type(base) is int and 0 <= base < LATEST else 0
-    observed = rows.finish(
-        form="kineto",
-        backend=backend,
-        world=world if type(world) is int and world > 0 else None,
-        steps=names,
-        base=base,
-    )
-    observed = replace(observed, device=_device(rest.get("deviceProperties")))
-    return observed, links.finish(groups, events.steps, base) if links is not None else None
+    add_ops(rows, events, Groups(groups | dict(stated), events.links is None), rank, steps)
+    return groups
 
 
 def _device(properties: object) -> str:
@@ -101,7 +185,7 @@ def _device(properties: object) -> str:
     return name[:_LONGEST_NAME] if isinstance(name, str) else ""
 
 
-def _rank(path: Path, info: dict[str, Any], rows: ObservedRows) -> int:
+def _rank(path: Path, info: Mapping[str, Any], rows: ObservedRows) -> int:
     rank = info.get("rank")
     if type(rank) is int and 0 <= rank < 1 << 32:
         return rank

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from flint.converters.profilers.kineto.events import Events, GloosWork, Kernel, Op
 from flint.converters.profilers.kineto.facts import RECORD, Groups, facts_of, with_type
 from flint.converters.profilers.kineto.gloo_work import works_of
 from flint.converters.profilers.kineto.library_calls import LibraryCalls, completed
+from flint.errors import FlintError
 from flint.observed.classes import OpClass, c10d_class
 from flint.observed.columns import ObservedRows, OpFacts
 
@@ -27,6 +30,8 @@ _NCCL = re.compile(r"[nr]ccl(?:Dev)?Kernel_(AllReduce|AllGather|ReduceScatter|Br
 _LOOKED_BACK = 256
 #: The stream of kernels of collectives that no op launched.
 _LIBRARY_STREAM = 999
+#: So many ops may have the same number as one has.
+_REPEATED = 1.25
 DEVICES = "kernels of {} devices in one trace: treated as one rank's, which runs one at a time"
 
 
@@ -51,6 +56,7 @@ def add_ops(
     events: Events,
     groups: Groups,
     rank: int,
+    steps: Sequence[int],
 ) -> None:
     """Rows in the order of issue over all threads, and the kernels of each.
 
@@ -59,8 +65,12 @@ def add_ops(
         events: of one rank; in order afterwards.
         groups: process groups.
         rank: whose they are.
+        steps: numbers of the steps in ``rows``, one of a trace without any.
+
+    Raises:
+        FlintError: the events of several processes are mixed up.
     """
-    step_starts = [step[0] for step in events.steps]
+    step_of = partial(_step, events.steps, [step[0] for step in events.steps], steps)
     events.ops.sort(key=lambda op: (op.start, -op.duration))
     known: dict[tuple[str, int], OpFacts] = {}
 
@@ -96,7 +106,7 @@ def add_ops(
         number = rows.add(
             facts,
             rank=rank,
-            step=_step(op.start, events, step_starts),
+            step=step_of(op.start),
             start=op.start,
             duration=op.duration if work is None else work.end - work.start,
             end=_end(op, facts, work, bool(events.kernels)),
@@ -113,6 +123,8 @@ def add_ops(
         thread.ends.append(op.start + op.duration)
         thread.rows.append(number)
     by_external.pop(None, None)
+    if _REPEATED * len(by_external) < len(events.ops):
+        _check_numbers(rows.path, [op.external for op in events.ops])
     orphans = _add_kernels(rows, events, by_external, per_thread)
     devices = len({kernel.device for kernel in events.kernels})
     if devices > 1:
@@ -124,13 +136,28 @@ def add_ops(
                 rows.add(
                     OpFacts(OpClass.OTHER_COLLECTIVE, kernel.name.partition("(")[0]),
                     rank=rank,
-                    step=_step(events.runtime[kernel.correlation][1], events, step_starts),
+                    step=step_of(events.runtime[kernel.correlation][1]),
                     start=kernel.start,
                     duration=kernel.duration,
                     end=kernel.start + kernel.duration,
                     stream=_LIBRARY_STREAM,
                     launches=1,
                 )
+
+
+def _check_numbers(path: str, numbers: list[object]) -> None:
+    """Ops of one process never share a number.
+
+    Raises:
+        FlintError: many do.
+    """
+    given = [number for number in numbers if type(number) is int and number > 0]
+    if len(given) > _REPEATED * len(set(given)):
+        raise FlintError(
+            f"{path}: the ops of several processes are mixed up in it: {len(given):,} ops have "
+            f"{len(set(given)):,} numbers (External id). Convert the traces that it was merged "
+            "from, or merge them with another pid for each"
+        )
 
 
 def _with_ops_of(
@@ -155,11 +182,14 @@ def _end(op: Op, facts: OpFacts, work: GloosWork | None, on_device: bool) -> int
     return -1 if on_device or facts.kind.collective else op.start + op.duration
 
 
-def _step(start: int, events: Events, starts: list[int]) -> int:
+def _step(
+    steps: Sequence[tuple[int, int, str]], starts: list[int], numbers: Sequence[int], when: int
+) -> int:
+    """The number of the step in which a moment is, -1 outside of all."""
     if not starts:
-        return 0
-    number = bisect_right(starts, start) - 1
-    return number if number >= 0 and start < events.steps[number][1] else -1
+        return numbers[0]
+    place = bisect_right(starts, when) - 1
+    return numbers[place] if place >= 0 and when < steps[place][1] else -1
 
 
 def _add_kernels(

@@ -102,7 +102,8 @@ def _read(
     events.steps.sort()
     listed = {name: tuple(sorted(ranks)) for name, ranks in process.groups.items()}
     groups = listed | dict(stated)
-    add_ops(rows, events, Groups(groups, False), process.rank)
+    steps = tuple(step[2] for step in events.steps) or ("whole trace",)
+    add_ops(rows, events, Groups(groups, False), process.rank, range(len(steps)))
     base = next(
         (
             moment
@@ -115,7 +116,7 @@ def _read(
         form="nsys",
         backend="gpu",
         world=process.world,
-        steps=tuple(step[2] for step in events.steps) or ("whole trace",),
+        steps=steps,
         base=base,
     )
     name = next((text(name) for (name,) in data.rows("TARGET_INFO_GPU", ("name",))), "")

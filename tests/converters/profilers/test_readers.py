@@ -142,7 +142,8 @@ def test_the_number_of_ranks_is_not_taken_for_the_name_of_a_group(more, group, t
     [facts] = observe_kineto(path).facts
     assert (facts.group, facts.members) == (group, 2)
     # Conversion concludes by itself, and counts that.
-    assert kineto_linked(path)[0].facts[0].group is None
+    [(told, _)] = kineto_linked(path)
+    assert told.facts[0].group is None
 
 
 def test_what_goes_in_and_comes_out_tells_the_number_of_ranks(tmp_path):
