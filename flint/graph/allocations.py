@@ -26,6 +26,8 @@ BEFORE, FIRST_STEP = -2, -1
 NEVER = -1
 #: The pool of what lies in the host's memory.
 HOST = -1
+#: No figure is beyond this: sums of them have room in 64 bits.
+_MOST: Final = 2**44
 _COLUMNS: Final = ("size", "pool", "born", "freed", "used")
 
 
@@ -60,7 +62,7 @@ class Allocations:
         found = cls(size, pool, born, freed, used, expandable)
         ends = (found.freed == NEVER) | (found.freed >= np.maximum(found.born, 0))
         sound = (found.size > 0) & (found.pool >= HOST) & (found.born >= BEFORE) & ends
-        if not (sound.all() and (np.diff(found.born) >= 0).all()):
+        if not (sound.all() and (rows < _MOST).all() and (np.diff(found.born) >= 0).all()):
             raise ValueError("allocations that no step can have made")
         return found
 

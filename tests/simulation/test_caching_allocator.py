@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import flint
 from flint.errors import FlintError
 from flint.graph.allocations import BEFORE, FIRST_STEP, HOST, NEVER, Allocations
 from flint.simulation.caching_allocator import usage
@@ -132,7 +133,8 @@ def test_allocations_survive_their_file():
 
 
 @pytest.mark.parametrize(
-    "row", [[0, 0, 0, 1, 0], [8, -2, 0, 1, 0], [8, 0, 5, 4, 5], [8, 0, -3, 4, 5]]
+    "row",
+    [[0, 0, 0, 1, 0], [8, -2, 0, 1, 0], [8, 0, 5, 4, 5], [8, 0, -3, 4, 5], [2**50, 0, 0, 1, 0]],
 )
 def test_allocations_that_cannot_be_are_refused(row):
     whole = Allocations.from_rows(np.array([[8, 0, 0, 1, 0]], np.int64), False)
@@ -140,3 +142,24 @@ def test_allocations_that_cannot_be_are_refused(row):
         getattr(whole, name)[0] = value
     with pytest.raises(FlintError, match="x: not allocations that Flint has written"):
         Allocations.from_bytes(whole.to_bytes(), "x")
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        '"none"',
+        "dense<1> : tensor<100000000000x5xi64>",
+        "dense<[1, 2, 3]> : tensor<3xi64>",
+        "dense<[[8, 0, 0, -9, 0]]> : tensor<1x5xi64>",
+    ],
+)
+def test_a_module_that_states_allocations_that_cannot_be_is_refused(tmp_path, stated):
+    text = f"""module attributes {{flint.recorded, flint.allocations = {stated}}} {{
+      func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {{
+        return %x : tensor<4xf32>
+      }}
+    }}"""
+    path = tmp_path / "step.mlir"
+    path.write_text(text)
+    with pytest.raises(FlintError, match="allocations: "):
+        flint.convert(path)

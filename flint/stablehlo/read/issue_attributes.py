@@ -45,10 +45,12 @@ def allocations_of(attributes: Any) -> Allocations | None:
     """
     if ALLOCATIONS not in attributes:
         return None
-    rows = np.array(ir.DenseIntElementsAttr(attributes[ALLOCATIONS]), np.int64)
-    expandable = EXPANDABLE in attributes and ir.BoolAttr(attributes[EXPANDABLE]).value
     try:
-        return Allocations.from_rows(rows, expandable)
+        stated = ir.DenseIntElementsAttr(attributes[ALLOCATIONS])
+        if stated.is_splat and len(stated) > 5:  # a short text may claim any number of rows
+            raise ValueError("its rows are all alike")
+        expandable = EXPANDABLE in attributes and ir.BoolAttr(attributes[EXPANDABLE]).value
+        return Allocations.from_rows(np.array(stated, np.int64), expandable)
     except ValueError as error:
         raise FlintError(f"{ALLOCATIONS}: {error}") from error
 
