@@ -9,9 +9,10 @@ memory that activations have used before.
 
     usage(allocations).reserved
 
+Where the device is full, segments that are free as a whole go back to CUDA before it gives up.
+
 Constants and rules: c10/cuda/CUDACachingAllocator.cpp (torch 2.13).  Left out: what
-``record_stream`` keeps until another stream is through, and what is given back to CUDA when memory
-runs out.
+``record_stream`` keeps until another stream is through.
 """
 
 from __future__ import annotations
@@ -42,13 +43,15 @@ class Usage:
 
     Attributes:
         allocated: the most bytes alive at once, as asked for.
-        reserved: bytes of all segments.
+        reserved: the most bytes of all segments.
         host: the most bytes alive at once in the host's memory.
+        retries: how often in a step the device was full, so that segments went back to CUDA.
     """
 
     allocated: int
     reserved: int
     host: int
+    retries: int = 0
 
 
 @dataclass(slots=True)
@@ -63,6 +66,8 @@ class _Pool:
         free: (size, address) of free blocks, sorted: the best fit is the first that is large
             enough.
         sizes: address -> size of free blocks; ``ends``: end of one -> its address.
+        segments: address -> size of each, where there are many.
+        holes: (size, address) of what a segment that grows has given back.
     """
 
     small: bool
@@ -72,10 +77,53 @@ class _Pool:
     free: list[tuple[int, int]] = field(default_factory=list)
     sizes: dict[int, int] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
+    segments: dict[int, int] = field(default_factory=dict)
+    holes: list[tuple[int, int]] = field(default_factory=list)
 
     def allocate(self, size: int) -> tuple[int, int]:
         """A block of at least so many bytes: address and size."""
-        address, whole = self._best(size) or self._grown(size)
+        return self._split(*(self._best(size) or self._grown(size)), size)
+
+    def needs(self, size: int) -> int:
+        """Bytes that must be taken from CUDA for a block of at least so many."""
+        last = self.sizes[self.ends[self.top]] if self.expandable and self.top in self.ends else 0
+        at = bisect.bisect_left(self.free, (size, -1))
+        if at < len(self.free):
+            return 0
+        return self._step(size - last) if self.expandable else _segment(size, self.small)
+
+    def give_back(self) -> None:
+        """Give what is free as a whole back to CUDA."""
+        for size, address in list(self.free):
+            if self.segments.get(address) == size:
+                self.reserved -= self._take(address)
+                del self.segments[address]
+            elif self.expandable:
+                low = self._step(address)
+                high = (address + size) - (address + size) % self._step(1)
+                if low < high:
+                    self._unmap(address, low, high)
+
+    def _unmap(self, address: int, low: int, high: int) -> None:
+        """Give whole pages, from ``low`` to ``high``, of the free block at an address back."""
+        end = address + self._take(address)
+        self.reserved -= high - low
+        if address < low:
+            self._put(address, low - address)
+        if high < end:
+            self._put(high, end - high)
+        if end == self.top:
+            self.top = low
+        else:
+            bisect.insort(self.holes, (high - low, low))
+
+    def _step(self, size: int) -> int:
+        """Bytes in whole pages of a segment that grows."""
+        step = _SMALL_SEGMENT if self.small else _LARGE_SEGMENT
+        return -(-size // step) * step
+
+    def _split(self, address: int, whole: int, size: int) -> tuple[int, int]:
+        """The block that is taken of a free one; what is left of that is free."""
         rest = whole - size
         splits = rest >= _BLOCK if self.small or self.expandable else rest > _SMALL
         if splits:
@@ -107,16 +155,27 @@ class _Pool:
     def _grown(self, size: int) -> tuple[int, int]:
         """A new block at the end of the memory that is there."""
         if self.expandable:
-            step = _SMALL_SEGMENT if self.small else _LARGE_SEGMENT
+            at = bisect.bisect_left(self.holes, (self._step(size), -1))
+            if at < len(self.holes):
+                return self._mapped(*self.holes.pop(at), size)
             address = self.ends.get(self.top, self.top)
             there = self._take(address) if address < self.top else 0
-            more = -(-(size - there) // step) * step
+            more = self._step(size - there)
         else:
             there, more = 0, _segment(size, self.small)
             address = self.top = self.top + _BLOCK  # no neighbour of the segment before
+            self.segments[address] = more
         self.top += more
         self.reserved += more
         return address, there + more
+
+    def _mapped(self, hole: int, address: int, size: int) -> tuple[int, int]:
+        """A new block in a hole."""
+        more = self._step(size)
+        self.reserved += more
+        if more < hole:
+            bisect.insort(self.holes, (hole - more, address + more))
+        return address, more
 
     def _put(self, address: int, size: int) -> None:
         bisect.insort(self.free, (size, address))
@@ -139,9 +198,12 @@ def _segment(size: int, small: bool) -> int:
 class _Allocator:
     """The pools of all streams, and the blocks that are out."""
 
-    def __init__(self, expandable: bool) -> None:
+    def __init__(self, expandable: bool, limit: int | None) -> None:
         self.pools: dict[tuple[int, bool], _Pool] = {}
+        self.retries = 0
+        self.most = 0
         self._expandable = expandable
+        self._limit = limit
         self._out: dict[int, tuple[_Pool, int, int]] = {}
 
     def __contains__(self, row: int) -> bool:
@@ -154,7 +216,17 @@ class _Allocator:
         if key not in self.pools:
             self.pools[key] = _Pool(key[1], self._expandable)
         pool = self.pools[key]
+        more = pool.needs(size)
+        if more and self._limit is not None and self._reserved() + more > self._limit:
+            self.retries += 1
+            for item in self.pools.values():
+                item.give_back()
         self._out[row] = (pool, *pool.allocate(size))
+        if more:
+            self.most = max(self.most, self._reserved())
+
+    def _reserved(self) -> int:
+        return sum(item.reserved for item in self.pools.values())
 
     def release(self, row: int) -> None:
         """A row's memory is given back."""
@@ -162,12 +234,17 @@ class _Allocator:
         pool.release(address, size)
 
 
-def usage(allocations: Allocations) -> Usage:
-    """What the steps of a program take of the device, and of the host, on one rank."""
+def usage(allocations: Allocations, limit: int | None = None) -> Usage:
+    """What the steps of a program take of the device, and of the host, on one rank.
+
+    Args:
+        allocations: of a step.
+        limit: bytes of the device that there are for it; None: as many as it takes.
+    """
     on_host = allocations.pool == HOST
     size, pool = allocations.size.tolist(), allocations.pool.tolist()
     device = np.flatnonzero(~on_host)
-    allocator = _Allocator(allocations.expandable)
+    allocator = _Allocator(allocations.expandable, limit)
     before = allocations.born == BEFORE
     for row in device[before[device]].tolist():
         allocator.allocate(row, size[row], pool[row])
@@ -179,12 +256,14 @@ def usage(allocations: Allocations) -> Usage:
             elif row not in allocator:  # what outlives the step is the same in the next one
                 allocator.allocate(row, size[row], pool[row])
         if step == 0:
+            allocator.retries = 0
             for row in device[(allocations.born == FIRST_STEP)[device]].tolist():
                 allocator.allocate(row, size[row], pool[row])
     return Usage(
         allocated=_most(allocations, ~on_host),
-        reserved=sum(item.reserved for item in allocator.pools.values()),
+        reserved=allocator.most,
         host=_most(allocations, on_host),
+        retries=allocator.retries,
     )
 
 

@@ -45,12 +45,15 @@ class Memory:
         peak: of results, outputs that are not donated included.
         allocator: what the framework's allocator holds beside them, in blocks that are free.
         host: in the host's memory, where the program keeps something there.
+        retries: how often in a step PyTorch's allocator finds the device full, and gives free
+            segments back first.
     """
 
     inputs: dict[str, int]
     peak: int
     allocator: int = 0
     host: int = 0
+    retries: int = 0
 
     @property
     def bytes(self) -> int:

@@ -21,18 +21,22 @@ from flint.simulation.memory import Memory, peak_memory
 from flint.workload.programs import Program
 
 
-def program_memory(program: Program, kernels: WorkloadGraph, *, changed: bool) -> Memory:
+def program_memory(
+    program: Program, kernels: WorkloadGraph, accelerator: Accelerator, *, changed: bool
+) -> Memory:
     """What a program needs on one rank.
 
     Args:
         program: it.
         kernels: its graph, kernel by kernel, as it is simulated.
+        accelerator: that it runs on.
         changed: whether that is another program than what was captured.
     """
     found = peak_memory(kernels, program.inputs, program.calls)
     if program.allocations is None:
         return found
-    used = usage(program.allocations)
+    limit = accelerator.memory_bytes - reserve_beside(program, accelerator)
+    used = usage(program.allocations, limit)
     more = 0
     if changed:
         before = peak_memory(apply(program.graph, "kernel"), program.inputs, program.calls)
@@ -43,6 +47,7 @@ def program_memory(program: Program, kernels: WorkloadGraph, *, changed: bool) -
         peak=max(0, used.allocated - sum(found.inputs.values()) + more),
         allocator=used.reserved - used.allocated,
         host=used.host,
+        retries=used.retries,
     )
 
 

@@ -123,10 +123,13 @@ def simulate(
     _check_work(workload, graphs)
     everyone, happened, repeated = happens(graphs)
     _check_finished(everyone, happened, workload)
-    programs = []
+    programs, retries = [], 0
     for number, program in enumerate(workload.programs):
         same = not chosen and written[number] is program.graph
-        memory = program_memory(program, found.kernels[number], changed=not same)
+        memory = program_memory(
+            program, found.kernels[number], fitted.accelerator, changed=not same
+        )
+        retries = max(retries, memory.retries)
         actors = [i for i, info in enumerate(everyone.info) if info.program == number]
         programs.append(
             program_result(number, workload, everyone, happened, repeated, actors, fitted, memory)
@@ -166,6 +169,7 @@ def simulate(
             *unlisted_types(graphs, shares, on.costs.prices, figures.step_seconds),
             *(f"{text} ({count} of them)" for text, count in left.items()),
             *_remarks(workload),
+            *_retries(retries),
             *_preallocation(workload, fitted.accelerator, figures.peak_memory_bytes),
             *_without_kernels(programs),
             *(on.measured.notes() if on.measured else ()),
@@ -202,6 +206,17 @@ def _another_device(workload: Workload, system: str) -> list[str]:
         return []
     meant = f"--system {known}" if known else "no system that is known has such devices"
     return [f"the profile is of {device}: peaks and links are those of {system} ({meant})"]
+
+
+def _retries(count: int) -> list[str]:
+    """Where memory is so tight that PyTorch's allocator starts again."""
+    if not count:
+        return []
+    return [
+        f"the device is full {counted(count, 'time')} in a step: PyTorch's allocator then waits "
+        "for it and gives free segments back (num_alloc_retries), which takes time that is not "
+        "counted"
+    ]
 
 
 def _preallocation(workload: Workload, accelerator: Accelerator, peak: float) -> list[str]:

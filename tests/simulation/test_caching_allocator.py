@@ -20,11 +20,11 @@ from flint.simulation.caching_allocator import usage
 MIB = 2**20
 
 
-def of(*rows, expandable=False):
+def of(*rows, expandable=False, limit=None):
     """Usage of rows (bytes, born, freed[, pool])."""
     rows = sorted((row if len(row) == 4 else (*row, 0) for row in rows), key=lambda row: row[1])
     table = [(size, pool, born, freed, born) for size, born, freed, pool in rows]
-    return usage(Allocations.from_rows(np.array(table, np.int64), expandable))
+    return usage(Allocations.from_rows(np.array(table, np.int64), expandable), limit)
 
 
 @pytest.mark.parametrize(
@@ -85,6 +85,26 @@ def test_the_loss_leaves_a_hole_of_the_scores_in_half_precision():
         assert found.reserved == 28 * unit
 
 
+@pytest.mark.parametrize("expandable", [False, True])
+def test_a_full_device_gets_back_what_is_free_as_a_whole(expandable):
+    """60 MiB on one stream, then 60 on another, of 100: the first ones go back to CUDA, in each of
+    the steps that are run; beyond that nothing can."""
+    rows = (60 * MIB, 0, 1, 0), (60 * MIB, 1, 2, 1)
+    assert of(*rows, expandable=expandable).retries == 0
+    found = of(*rows, expandable=expandable, limit=100 * MIB)
+    assert (found.reserved, found.retries) == (60 * MIB, 2)
+    assert of(*rows, expandable=expandable, limit=50 * MIB).reserved > 50 * MIB
+
+
+def test_a_hole_that_was_given_back_is_used_again():
+    """40 MiB between two blocks that stay go back for 40 on another stream, and are asked for
+    again when those are free."""
+    kept = [(20 * MIB, 0, 9), (40 * MIB, 1, 3), (20 * MIB, 2, 9)]
+    rows = (*kept, (40 * MIB, 4, 5, 1), (40 * MIB, 6, 9))
+    found = of(*rows, expandable=True, limit=80 * MIB)
+    assert (found.reserved, found.allocated) == (80 * MIB, 80 * MIB)
+
+
 def test_the_best_fit_is_the_smallest_block_that_is_large_enough():
     """Of 100 and 50 MiB, 40 take the one of 50, so that 100 are found afterwards."""
     rows = (100 * MIB, 0, 1), (50 * MIB, 0, 1), (40 * MIB, 1, 3), (100 * MIB, 2, 3)
@@ -120,9 +140,12 @@ def test_a_compiler_gives_back_after_the_last_use():
     st.booleans(),
 )
 def test_segments_hold_what_is_alive(rows, expandable):
-    found = of(*((size, born, born + length) for size, born, length in rows), expandable=expandable)
+    rows = [(size, born, born + length, born % 2) for size, born, length in rows]
+    found = of(*rows, expandable=expandable)
     assert found.reserved >= found.allocated
     assert found.reserved % (2 * MIB) == 0
+    full = of(*rows, expandable=expandable, limit=found.reserved - MIB)
+    assert full.allocated == found.allocated <= full.reserved
 
 
 def test_allocations_survive_their_file():
