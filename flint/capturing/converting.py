@@ -15,6 +15,7 @@ from typing import Any
 from flint.capturing.donation import donations
 from flint.graph.allocations import Allocations
 from flint.graph.graph import WorkloadGraph
+from flint.graph.routing import routing_of
 from flint.mesh.mesh import Mesh
 from flint.mesh.ranks import RankSet
 from flint.passes.branches import split_by_rank
@@ -45,6 +46,7 @@ def walk_options(
     strict: bool = False,
     loop_lookahead: int | None = 0,
     fuse: bool = False,
+    routing: Any = None,
 ) -> WalkOptions:
     """The walk's options in the words of ``flint.convert``, which explains them."""
     return WalkOptions(
@@ -55,6 +57,7 @@ def walk_options(
         strict=strict,
         lookahead=loop_lookahead,
         fuse=fuse,
+        routing=None if routing is None else routing_of(routing),
     )
 
 

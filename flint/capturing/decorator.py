@@ -225,7 +225,8 @@ def capture(
             jitted yet (``in_shardings``, ``out_shardings``, ``donate_argnums``,
             ``static_argnums`` ...; PartitionSpecs allowed), and ``axis_types``.  PyTorch:
             ``local_world_size``, ranks per host (default 8), and ``routing``, which tokens a
-            mixture's router sends where: "balanced" (the default) or the experts' relative loads.
+            mixture's router sends where: "balanced" (the default), "zipf:1.2" or the experts'
+            relative loads (for all frameworks an option of the capture, too).
 
     Returns:
         A ``Capture``, or a decorator that makes one.

@@ -18,6 +18,7 @@ MEMORY_LIMIT = 32 * 2**30
 
 _WALK_WORDS = (
     "trip_count", "branch", "reduce_scatter", "drop_barriers", "strict", "loop_lookahead", "fuse",
+    "routing",
 )  # fmt: skip
 
 #: Positional and keyword arguments of a step.

@@ -41,6 +41,7 @@ def convert(
     strict: bool = False,
     loop_lookahead: int | None = 0,
     fuse: bool = False,
+    routing: Any = None,
     entry: str | None = None,
     replicas: bool = False,
     trusted: bool = False,
@@ -68,6 +69,9 @@ def convert(
         loop_lookahead: loop iterations that may overlap; None for no limit.
         fuse: open composites (PyTorch's kernels) as a compiler would, within the recorded order;
             False keeps each a kernel.
+        routing: what decides the sizes of ragged exchanges that are data of a router's: "balanced",
+            "zipf:1.2" (of 64 experts: "zipf:1.2/64"), a file of the experts' loads, or the loads.
+            Default: they are counted at their bounds.
         entry: function to start from, where a module has several and no ``@main``.
         replicas: the mesh may be larger than the module is for: it runs independent copies of the
             program, which do not communicate with each other.
@@ -105,6 +109,7 @@ def convert(
         strict=strict,
         loop_lookahead=loop_lookahead,
         fuse=fuse,
+        routing=routing,
     )
     taken = at_level(content, module, grid, wanted)
     walked = walk(taken.module, taken.mesh, options, replicate=replicas)

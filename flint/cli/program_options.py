@@ -70,6 +70,15 @@ class ProgramOptions:
         ),
     ] = False
 
+    routing: Annotated[
+        str | None,
+        typer.Option(
+            "--routing",
+            help="Which experts tokens go to, where sizes depend on it: balanced, zipf:1.2 (of 64 "
+            "experts: zipf:1.2/64) or a file of the experts' loads.",
+        ),
+    ] = None
+
     def decisions(self) -> dict[str, Any]:
         """Arguments of ``flint.convert`` and of a capture.
 
@@ -84,6 +93,7 @@ class ProgramOptions:
             "strict": self.strict,
             "loop_lookahead": _lookahead(self.loop_lookahead),
             "fuse": self.fuse,
+            "routing": self.routing,
         }
 
     def given(self) -> dict[str, bool]:

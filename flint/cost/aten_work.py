@@ -270,6 +270,14 @@ def _matrices(arguments: Arguments, values: Sequence[Any]) -> Items | None:
     return None
 
 
+def _grouped(arguments: Arguments, values: Sequence[Any]) -> Items | None:
+    """Rows in groups by a matrix each, or a sum in groups: each row meets one matrix."""
+    (a, dtype), (b, _) = arguments[0][0], arguments[1][0]
+    if len(a) == 3:
+        return _matrices(arguments, values)
+    return (_product((1, a[0], b[-1], a[1]), dtype or "bf16"),)
+
+
 def _bag(arguments: Arguments, values: Sequence[Any]) -> Items | None:
     """A sum of rows of a table, one per index."""
     (table, dtype), (indices, _) = arguments[0][0], arguments[1][0]
@@ -323,6 +331,7 @@ FORMULAS: Final[dict[str, Formula]] = {
     **{name: _convolution(window) for name, window in _CONVOLUTIONS.items()},
     **dict.fromkeys(_BACKWARDS, _convolution_backward),
     **{name: _attention(layout) for name, layout in _ATTENTIONS.items()},
+    **dict.fromkeys(("_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2"), _grouped),
     "_embedding_bag": _bag,
     "_embedding_bag_forward_only": _bag,
     # Norms of vLLM's and SGLang's kernels, whose result stands first or which work in place.

@@ -1,8 +1,9 @@
 """Grouped products: each group of rows meets a matrix of its own, as the experts of a mixture do.
 
 The idea: ``ragged_dot`` and PyTorch's ``_grouped_mm`` are one product to a count of FLOPs, but
-kernels compute whole tiles of each group.  Where the groups end is only known when they run; the
-last tile of a group is half full on average, whatever the distribution over groups.
+kernels compute whole tiles of each group.  Where the groups end is only known when they run.  Of
+many rows per group the last tile is half full on average, whatever the distribution over groups; of
+few, each group that has a row has a tile, and reads its own matrix for it.
 
     groups_of(graph)        # {work item: (groups, dim that is split)}
 """
@@ -13,15 +14,30 @@ from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flint.cost.classes import named
 from flint.graph.graph import WorkloadGraph
+
+Seconds = NDArray[np.float64]
 
 #: What grouped products are called, in any framework.
 _GROUPED: Final = ("ragged_dot", "grouped_mm")
 #: Dims of a product (batch, m, n, k) that groups can split.
 ROWS: Final = 1
 SUMS: Final = 3
+
+
+def with_rows(rows: float, groups: int) -> float:
+    """How many of the groups get a row, on average, if each row goes to any of them alike."""
+    return -groups * float(np.expm1(rows * np.log1p(-1 / groups))) if groups > 1 else 1.0
+
+
+def tiles_down(rows: Seconds, tile: int, groups: int) -> Seconds:
+    """Tiles of ``tile`` rows that so many groups of ``rows`` rows together take, on average."""
+    found = np.array([with_rows(float(each), groups) for each in np.atleast_1d(rows)])
+    tiles: Seconds = np.maximum(found, rows / tile + found / 2).reshape(np.shape(rows))
+    return tiles
 
 
 def groups_of(graph: WorkloadGraph) -> Mapping[int, tuple[int, int]]:

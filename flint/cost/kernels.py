@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from flint.cost.classes import is_attention, named
 from flint.cost.curves import curve_seconds
-from flint.cost.grouped import ROWS, SUMS, groups_of
+from flint.cost.grouped import ROWS, SUMS, groups_of, tiles_down
 from flint.cost.hardware import Accelerator, System
 from flint.cost.roofline import Seconds, as_measured, rate_table, slowest_unit
 from flint.errors import FlintError
@@ -197,7 +197,7 @@ def best_seconds(
     for tm, tn, share in sorted(sides):
         down = np.ceil(m / tm)
         if groups > 1:
-            down = np.maximum(down, m / tm + groups / 2)
+            down = np.maximum(down, tiles_down(m, tm, groups))
         for cut in _CUTS:
             steps = np.ceil(np.ceil(k / cut) / model.k_step) * model.k_step
             tiles = b * down * np.ceil(n / tn)

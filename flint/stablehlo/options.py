@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from flint.graph.routing import Routing
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WalkOptions:
@@ -24,6 +26,8 @@ class WalkOptions:
         fuse: open composites, as a compiler would, instead of one kernel each; streams,
             communications and waits keep the recorded order.
         lookahead: loop iterations that may overlap (0: sequential, None: no limit).
+        routing: what decides sizes that are data of a router's; None: they are counted at their
+            bounds (in a PyTorch capture, which needs numbers: as balanced).
     """
 
     trip_counts: Mapping[str, int] = field(default_factory=dict)
@@ -33,6 +37,7 @@ class WalkOptions:
     strict: bool = False
     lookahead: int | None = 0
     fuse: bool = False
+    routing: Routing | None = None
 
     @property
     def names(self) -> frozenset[str]:

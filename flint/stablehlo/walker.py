@@ -20,6 +20,7 @@ from flint.graph.building import GraphBuilder, with_tables
 from flint.graph.graph import WorkloadGraph
 from flint.host.collection import uncollected
 from flint.mesh.mesh import Mesh
+from flint.passes.routed import routed
 from flint.stablehlo.collectives.world import World, mesh_of, world_of
 from flint.stablehlo.handlers import HANDLERS
 from flint.stablehlo.handlers.simple import simple
@@ -85,6 +86,9 @@ def walk(
     state = WalkState(module, world, options or WalkOptions(), handlers)
     verify(module, state.where)
     graph = _graph(state)
+    if state.options.routing is not None and not module.issues:  # what was recorded has sizes
+        graph, remarks = routed(graph, state.options.routing)
+        state.warnings.update(remarks)
     unused = state.options.names - state.used_options
     graph, complete = with_shards_at_ends(graph)
     per_device = complete and (module.partitioned or _shards_alone(module, graph))

@@ -62,6 +62,10 @@ def capture(request: Request) -> Workload:
     mesh = Mesh(request.shape, request.axes or ())
     prepare(request.level)
 
+    settings = dict(request.settings)
+    if request.options.walk.routing is not None:
+        settings["routing"] = request.options.walk.routing
+
     def record(rank: int, folder: Path) -> None:
         """In a child: record one rank's step and leave its module and a report."""
         from flint.frontends.torch.session import record
@@ -73,7 +77,7 @@ def capture(request: Request) -> Workload:
             mesh.axes,
             rank,
             arguments=request.arguments,
-            settings=dict(request.settings),
+            settings=settings,
             compile_for=compile_for,
         )
         leave(recording, folder, request.options.walk.strict)

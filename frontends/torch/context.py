@@ -13,8 +13,8 @@ from weakref import WeakSet
 
 from flint.frontends.torch.by_tensor import ByTensor
 from flint.frontends.torch.evidence import Gathered
-from flint.frontends.torch.routing import Routing
 from flint.frontends.torch.stage_shapes import Peers
+from flint.graph.routing import Routing
 
 
 @dataclass(slots=True)

@@ -31,9 +31,9 @@ from flint.frontends.torch.recording.recorder import Recorder
 from flint.frontends.torch.recording.recording import Recording
 from flint.frontends.torch.recording.tracking import Tracker
 from flint.frontends.torch.recording.watching import watching
-from flint.frontends.torch.routing import Routing, routing_of
 from flint.frontends.torch.shims import attention, shards, work
 from flint.frontends.torch.step_arguments import Arguments, by_parameter, prepared
+from flint.graph.routing import Routing, routing_of
 
 
 def record(
@@ -57,7 +57,7 @@ def record(
         rank: of the mesh, row-major.
         arguments: the step's, when there is no setup.
         settings: ``local_world_size``: ranks per host (default 8); ``routing``: which tokens a
-            router sends where (``routing.py``; default "balanced").
+            router sends where (``flint.graph.routing``; default "balanced").
         compile_for: the accelerator that ``torch.compile`` compiles for; None: it does not.
 
     Raises:

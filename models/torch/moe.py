@@ -273,8 +273,8 @@ def training(config: Config, mesh: tuple[int, int], routing: Any = "balanced") -
     Args:
         config: the model.
         mesh: ranks along "dp" and "ep".
-        routing: "balanced", or relative loads of the experts.  Ranks whose experts together get
-            unlike loads differ in their exchanges' sizes; such a workload is refused so far.
+        routing: "balanced", "zipf:1.2", or relative loads of the experts.  Ranks whose experts
+            together get unlike loads are programs of their own.
     """
     capture: Callable[..., Any] = flint.capture(
         mesh=mesh, axes=("dp", "ep"), setup=functools.partial(build, config), routing=routing

@@ -146,6 +146,23 @@ def test_each_group_of_a_grouped_product_ends_in_a_tile_half_full():
     assert seconds(dense, system) == pytest.approx(2 * 640 * 256 * 512 / PEAK)
 
 
+def test_of_few_rows_every_group_that_has_one_takes_a_tile():
+    """16 rows in 64 groups on tiles of 128 x 128: some 64 (1 - (63/64)^16) = 14.25 of them have a
+    row, each computes a whole tile."""
+    system = plain(1, Tile(128, 128, 1.0))
+    busy = 64 * (1 - (63 / 64) ** 16)
+    tiles = math.ceil(busy * 2)  # in whole waves of the one unit
+    expected = tiles * 2 * 128 * 128 * 512 / PEAK
+    assert seconds(grouped(64, 16, 256, 512), system) == pytest.approx(expected)
+
+
+def test_a_group_with_half_a_tile_of_rows_computes_a_whole_one():
+    """512 rows in 8 groups, 64 each, on tiles of 128: 8 tiles down, not 4 + 4 / 2."""
+    system = plain(1, Tile(128, 128, 1.0))
+    expected = 8 * 2 * 2 * 128 * 128 * 512 / PEAK
+    assert seconds(grouped(8, 512, 256, 512), system) == pytest.approx(expected)
+
+
 def test_sums_in_groups_are_a_product_for_each():
     """A sum over 640 in 8 groups, in steps of 1: 8 products of 80 and half a step."""
     system = plain(1, Tile(128, 128, 1.0))

@@ -65,7 +65,8 @@ def _collective(state: WalkState, scope: Scope, op: Op) -> None:
     types = [state.module.type_of(value) for value in op.results]
     if kind == "all_reduce" and _may_scatter(state):
         item, types = _scatter(state, scope, op, item, types)
-    if not item.exact:
+    routes = state.options.routing is not None and kind == "ragged_all_to_all"
+    if not item.exact and not routes:
         state.warnings[f"{kind} of data-dependent size: counted at {UPPER_BOUND}"] += 1
     results = scope.builder.communication(
         item, operands, types, source=state.source(op.loc), order=scope.order(operands)

@@ -132,7 +132,12 @@ def ragged_dot(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) ->
     )
     m = _free(lhs, (*lhs_batching, *lhs_contracting))
     batch, k = _of(lhs, lhs_batching, op), _of(lhs, lhs_contracting, op)
-    return gemm((batch, m, _free(rhs, rhs_taken), k), ins, outs)
+    work = gemm((batch, m, _free(rhs, rhs_taken), k), ins, outs)
+    matrices = prod(rhs[dim] for dim in op.attr("rhs_group", tuple(range(groups))))
+    if m >= matrices or not matrices:
+        return work
+    unread = ins[1].bytes // matrices * (matrices - m)  # no more matrices are read than rows
+    return work._replace(read=work.read - unread)
 
 
 def convolution_item(op: Op, lhs: TensorType, rhs: TensorType, out: TensorType) -> WorkItem:

@@ -39,6 +39,7 @@ from flint.frontends.torch.recording.tracking import Tracker
 from flint.frontends.torch.recording.watching import watching
 from flint.frontends.torch.shims import attention, shards, work
 from flint.frontends.torch.stage_shapes import Peers
+from flint.graph.routing import Routing
 from flint.launching import marks
 from flint.launching.hooks import found
 from flint.launching.outside import noted
@@ -62,6 +63,7 @@ class ProgramRank:
         self._known = Capture(
             (cluster.world,),
             cluster.per_node,
+            request.options.walk.routing or Routing(),
             begins_group=True,
             rank=rank,
             peers=peers,

@@ -3,7 +3,7 @@
 The idea: which expert a token goes to depends on values, and how many rows a rank sends to another
 follows from it.  A capture has no values, but programs count the choices in few ways (a histogram,
 ``bincount``, ``scatter_add`` of ones), and everything that they do with the counts afterwards is
-arithmetic on small integers.  So the counts come from a model (``routing.py``), the same on every
+arithmetic on small integers.  So the counts come from ``flint.graph.routing``, the same on every
 rank, and what is computed from them is computed: sums per rank, what arrives from others, where
 groups end.  Reading such a value (``.tolist()``) then gives what the model implies, on every rank
 the matching part of it, and each use is reported.

@@ -3,8 +3,8 @@
 Fake tensors have none.  What is read follows a policy, and each use is reported: False for a bool
 or a flag in uint8 (a loop that waits for something ends, nothing was infinite), 1.0 for a float (a
 loss or norm, an optimizer's first step).  An integer is a count or an index on which shapes may
-depend: it must be known, or follow from a router's counts (``routing.py``), or it is an error that
-names the line; of a whole program it is 1 as long as its step is not recorded.
+depend: it must be known, or follow from a router's counts (``flint.graph.routing``), or it is an
+error that names the line; of a whole program it is 1 as long as its step is not recorded.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 
 from flint.errors import FlintError, UsageError  # noqa: E402
-from flint.frontends.torch.routing import Routing, routing_of  # noqa: E402
+from flint.graph.routing import Routing, routing_of  # noqa: E402
 from tests.frontends.torch.in_child import record_in_child  # noqa: E402
 
 TOKENS, EXPERTS, RANKS = 24, 8, 4
@@ -36,7 +36,19 @@ def test_balanced_counts_differ_by_one_at_most(choices, experts):
 
 
 @pytest.mark.parametrize(
-    "setting", ["uniform", (), (0, 0), (1, -1), 3, ("a", "b"), (float("inf"),)]
+    "setting",
+    [
+        "zipf",
+        "zipf:-1",
+        "zipf:1/0",
+        "no such file",
+        (),
+        (0, 0),
+        (1, -1),
+        3,
+        ("a", "b"),
+        (float("inf"),),
+    ],
 )
 def test_other_settings_are_refused(setting):
     with pytest.raises(UsageError, match=r'it is "balanced", or the relative loads'):

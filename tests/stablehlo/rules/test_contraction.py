@@ -226,6 +226,14 @@ def test_ragged_dot_is_the_sum_over_its_groups(ragged: str, sizes: list[int]) ->
     assert item.flops == 2 * multiply_adds
 
 
+def test_a_ragged_dot_of_few_rows_reads_no_more_matrices_than_rows() -> None:
+    """3 rows of 8 in 64 groups of 8 x 16 in f32: at most 3 matrices are read."""
+    attrs = {"lhs_contracting": (1,), "rhs_contracting": (1,), "rhs_group": (0,)}
+    types = [tensor_type(shape, "f32") for shape in ((3, 8), (64, 8, 16))]
+    op = Op("chlo.ragged_dot", (0, 1), (2,), attrs)
+    assert work_of(op, types, [tensor_type((3, 16), "f32")]).read == 4 * (3 * 8 + 3 * 8 * 16)
+
+
 @pytest.mark.parametrize(
     "order", [(0, 1, 2, 3), (0, 2, 1, 3)], ids=["scales last", "scales beside"]
 )

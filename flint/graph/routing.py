@@ -1,0 +1,161 @@
+"""How a router's choices spread over experts: the stated model of counts that are data.
+
+The idea: which expert gets which token is known when a program runs.  Before that it is assumed, in
+words that every report repeats: all experts get equally many, or the i-th most popular one a share
+that falls as 1 / i^S, or loads that were measured.
+
+    routing_of("zipf:1.2").counts(choices=80, experts=4)    # [9, 35, 15, 21]
+    routing_of((4, 2, 1, 1)).busiest(experts=4, ranks=2)    # 1.5: of 8 choices one rank gets 6
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from flint.errors import UsageError
+
+#: Which expert is how popular: a fixed order that no one would guess from their numbers.
+_MIXING: Final = 2654435761
+#: No model has more experts.
+_MOST: Final = 1 << 16
+#: No file of loads is longer, in bytes.
+_LONGEST: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """How choices spread over experts.
+
+    Attributes:
+        name: what reports call it.
+        loads: relative loads of the experts; empty: by ``exponent``.
+        exponent: S of Zipf's law: 0 gives all experts equally many.
+        experts: how many there are, where that was stated; 0: what the program says.
+    """
+
+    name: str = "balanced"
+    loads: tuple[float, ...] = ()
+    exponent: float = 0.0
+    experts: int = 0
+
+    def shares(self, experts: int) -> list[float]:
+        """Each expert's part of all choices; they add up to 1.
+
+        Raises:
+            UsageError: the routing is of another number of experts.
+        """
+        if self.experts and self.experts != experts:
+            raise UsageError(
+                f"routing gives loads of {self.experts} experts; the program counts choices of "
+                f"{experts}"
+            )
+        loads = self.loads or _zipf(experts, self.exponent)
+        whole = math.fsum(loads)
+        return [load / whole for load in loads]
+
+    def counts(self, choices: int, experts: int) -> list[int]:
+        """Choices per expert, as near to the loads as whole numbers get; they add up.
+
+        Raises:
+            UsageError: the routing is of another number of experts.
+        """
+        exact = [choices * share for share in self.shares(experts)]
+        found = [int(part) for part in exact]
+        by_rest = sorted(range(experts), key=lambda i: (found[i] - exact[i], i))
+        for expert in by_rest[: choices - sum(found)]:
+            found[expert] += 1
+        return found
+
+    def busiest(self, experts: int, ranks: int) -> float:
+        """What the rank with the most popular experts gets, over the mean of all ranks.
+
+        Args:
+            experts: of all ranks together; consecutive ones are on one rank.
+            ranks: among which they are split.
+
+        Raises:
+            UsageError: experts that do not divide among the ranks, or another number of them.
+        """
+        if experts % ranks:
+            raise UsageError(f"routing: {experts} experts do not divide among {ranks} ranks")
+        shares, each = self.shares(experts), experts // ranks
+        return ranks * max(
+            math.fsum(shares[first : first + each]) for first in range(0, experts, each)
+        )
+
+
+def _zipf(experts: int, exponent: float) -> tuple[float, ...]:
+    order = sorted(range(experts), key=lambda expert: (expert + 1) * _MIXING % 2**32)
+    loads = [0.0] * experts
+    for place, expert in enumerate(order):
+        loads[expert] = (place + 1) ** -exponent
+    return tuple(loads)
+
+
+def routing_of(setting: Any) -> Routing:
+    """The routing that a setting names.
+
+    Args:
+        setting: None, "balanced" or "uniform"; "zipf:S", with "/E" for E experts; a file of one
+            number per expert; or the relative loads of the experts themselves.
+
+    Raises:
+        UsageError: something else, or a file that holds something else.
+    """
+    if setting is None or setting in ("balanced", "uniform"):
+        return Routing()
+    if isinstance(setting, Routing):
+        return setting
+    if isinstance(setting, str):
+        law = re.fullmatch(r"zipf:(\d{1,3}(?:\.\d{1,9})?)(?:/(\d{1,5}))?", setting)
+        if law:
+            return _by_law(setting, float(law[1]), law[2])
+        if not setting.startswith("zipf") and Path(setting).is_file():
+            return _of_loads(_read(Path(setting)), f"{setting}")
+    elif isinstance(setting, Sequence):
+        text = ":".join(f"{load:g}" if _is_load(load) else "?" for load in setting[:8])
+        return _of_loads(setting, f"loads {text}" + (":..." if len(setting) > 8 else ""))
+    raise _refusal(setting)
+
+
+def _by_law(text: str, exponent: float, experts: str | None) -> Routing:
+    stated = int(experts) if experts is not None else 0
+    if exponent > 100 or (experts is not None and not 0 < stated <= _MOST):
+        raise _refusal(text)
+    return Routing(f"zipf:{exponent:g}", (), exponent, stated)
+
+
+def _of_loads(loads: Sequence[Any], name: str) -> Routing:
+    if not loads or not all(map(_is_load, loads)) or not sum(loads) > 0 or len(loads) > _MOST:
+        raise _refusal(loads if len(loads) < 16 else f"{len(loads)} loads")
+    return Routing(name, tuple(float(load) for load in loads), experts=len(loads))
+
+
+def _is_load(load: Any) -> bool:
+    return isinstance(load, int | float) and 0 <= load < 1e15
+
+
+def _read(path: Path) -> list[float]:
+    """Numbers of a file, apart by white space, commas or brackets; lines with # are remarks."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LONGEST + 1)
+        if len(content) > _LONGEST:
+            raise UsageError(f"{path}: too large for the loads of experts")
+        lines = [line.partition("#")[0] for line in content.decode("utf-8").splitlines()]
+        return [float(word) for word in re.split(r"[\s,;\[\]]+", " ".join(lines)) if word]
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: no loads of experts, one number each: {error}") from error
+
+
+def _refusal(setting: Any) -> UsageError:
+    return UsageError(
+        f'routing={setting!r}: it is "balanced", or the relative loads of the experts, one number '
+        'each, none negative and not all 0; "zipf:1.2", where the i-th most popular expert gets a '
+        'share of 1 / i^1.2 ("zipf:1.2/64": of 64 experts); or a file of such loads'
+    )
