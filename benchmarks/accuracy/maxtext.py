@@ -29,7 +29,7 @@ from flint.models.jax.llama3 import (
     Config,
     training,
 )
-from flint.models.jax.moe_dispatch import Experts
+from flint.models.jax.moe_routing import Experts
 
 LLAMA2_70B = replace(LLAMA3_70B, vocabulary=32000, sequence=4096)
 MISTRAL_7B = replace(LLAMA3_8B, vocabulary=32000)

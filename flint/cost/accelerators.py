@@ -95,6 +95,7 @@ def accelerator_of(content: Any, folder: Path) -> Accelerator:
         matmul=_rates(table.table("matmul")),
         vector=_rates(table.table("vector")),
         kernel=_kernel(table.table("kernel")),
+        efficiency=_shares(table.table("efficiency")) if "efficiency" in table.entries() else {},
         curves=tuple(map(_curve, table.tables("curves"))),
         systolic=_systolic(table.table("systolic")) if "systolic" in table.entries() else None,
         host_bandwidth=table.quantity("host_bandwidth", "bytes/s")
@@ -104,6 +105,11 @@ def accelerator_of(content: Any, folder: Path) -> Accelerator:
     )
     table.done()
     return accelerator
+
+
+def _shares(table: Description) -> dict[str, float]:
+    _check_types(table)
+    return {key: table.share(key) for key in table.entries()}
 
 
 def _kernel(table: Description) -> KernelModel:
@@ -194,12 +200,17 @@ def _is_tile(item: Any) -> bool:
 
 
 def _rates(table: Description) -> dict[str, float]:
+    _check_types(table)
+    stated = {key: table.possible(key, "operations/s") for key in table.entries()}
+    rates = {key: rate for key, rate in stated.items() if rate is not None}
+    if "f32" not in rates:
+        raise Unfit(f"{table.where}f32 is missing (it stands in for types that are not listed)")
+    return rates
+
+
+def _check_types(table: Description) -> None:
     for key in table.entries():
         if key not in RATED:
             near = get_close_matches(key, sorted(RATED), n=1)
             meant = f"; did you mean {near[0]}?" if near else ""
             raise Unfit(f"{table.where}{key} is not an element type{meant}")
-    rates = {key: table.quantity(key, "operations/s") for key in table.entries()}
-    if "f32" not in rates:
-        raise Unfit(f"{table.where}f32 is missing (it stands in for types that are not listed)")
-    return rates

@@ -20,7 +20,7 @@ from itertools import pairwise
 from math import prod
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from flint.cost.op_work import gemm_flops
+from flint.cost.op_work import block_scaled, gemm_flops
 from flint.graph.tensor_types import DTYPE_BITS
 from flint.graph.work import Unit, WorkItem
 
@@ -258,6 +258,10 @@ def _attention(layout: _Attention) -> Formula:
     return formula
 
 
+#: Element types that only the scales of blocks have.
+_BLOCK_SCALES: Final = frozenset({"f8E8M0FNU"})
+
+
 def _matrices(arguments: Arguments, values: Sequence[Any]) -> Items | None:
     """A product under a library's name: rows by a weight, which has outputs first or last."""
     tensors = [tensor for argument in arguments for tensor in argument if len(tensor[0]) >= 2]
@@ -266,7 +270,9 @@ def _matrices(arguments: Arguments, values: Sequence[Any]) -> Items | None:
         if a[-1] in b[-2:] and (len(b) == 2 or a[:-2] == b[:-2]):
             wide = b[-2] if b[-1] == a[-1] else b[-1]
             rows = prod(a[:-1]) if len(b) == 2 else a[-2]
-            return (_product((batch, rows, wide, a[-1]), dtype or "bf16"),)
+            scaled = any(kind in _BLOCK_SCALES for argument in arguments for _, kind in argument)
+            kind = block_scaled(dtype) if scaled else dtype or "bf16"
+            return (_product((batch, rows, wide, a[-1]), kind),)
     return None
 
 

@@ -14,6 +14,8 @@ from typing import Any, Final, NamedTuple
 from flint.cost.units import parse
 from flint.errors import UsageError
 
+#: What stands for a figure where there is none: ``f8 = ["none", "a source"]``.
+NONE: Final = "none"
 #: The largest whole number: ranks and sizes are counted in 64 bits.
 _MOST: Final = 10**9
 #: No description is longer, in bytes.
@@ -120,6 +122,14 @@ class Description:
             raise Unfit(f"{self.where}{key}: {error}") from None
         self._check(key, number, zero)
         return number
+
+    def possible(self, key: str, measures: str) -> float | None:
+        """A figure with a unit, above 0; None where it is stated that there is none."""
+        value = self._content.get(key)
+        if value == NONE or (isinstance(value, list) and value[:1] == [NONE]):
+            self.figure(key)
+            return None
+        return self.quantity(key, measures)
 
     def count(self, key: str, default: int | None = None, *, zero: bool = False) -> int:
         """A whole number."""

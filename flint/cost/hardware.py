@@ -129,6 +129,8 @@ class Accelerator:
         matmul: FLOP/s of matrix units by element type.
         vector: FLOP/s of vector units by element type.
         kernel: what keeps kernels from the peaks.
+        efficiency: share of ``kernel.matmul_efficiency`` that products of a type reach, by what
+            ``matmul`` calls it; those that it does not list reach all.
         systolic: its matrix units as systolic arrays, where they are stated.
         curves: of classes of kernels that were measured; they stand before ``kernel``.
         host_bandwidth: bytes per second and direction between its memory and the host's; 0: not
@@ -144,6 +146,7 @@ class Accelerator:
     matmul: Mapping[str, float]
     vector: Mapping[str, float]
     kernel: KernelModel
+    efficiency: Mapping[str, float] = field(default_factory=dict)
     systolic: SystolicArray | None = None
     curves: tuple[Curve, ...] = ()
     host_bandwidth: float = 0.0

@@ -35,7 +35,7 @@ from flint.cost.classes import is_attention, named
 from flint.cost.curves import curve_seconds
 from flint.cost.grouped import ROWS, SUMS, groups_of, tiles_down
 from flint.cost.hardware import Accelerator, System
-from flint.cost.roofline import Seconds, as_measured, rate_table, slowest_unit
+from flint.cost.roofline import Seconds, as_measured, rate_table, slowest_unit, type_efficiency
 from flint.errors import FlintError
 from flint.graph.distinct import distinct
 from flint.graph.graph import NodeKind, WorkloadGraph
@@ -101,6 +101,8 @@ def seconds_with(graph: WorkloadGraph, accelerator: Accelerator, products: Produ
     sized = matmul & (graph.work_gemm >= 0)
     if sized.any():
         stretch[sized] = products(graph, sized, rates[sized], accelerator)
+    if accelerator.efficiency:
+        stretch[matmul] /= type_efficiency(accelerator)[graph.work_dtype[matmul]]
     owner = row_of_entry(graph.work_ptr)
     attention = is_attention(graph)
     eager = attention & named(graph, (_EAGER,))

@@ -26,6 +26,11 @@ def gemm_flops(dims: tuple[int, int, int, int]) -> int:
     return 2 * prod(dims)
 
 
+def block_scaled(dtype: str) -> str:
+    """The type that products of narrow floats with a scale per block are computed in."""
+    return {"f8": "mxf8", "f6": "mxf8", "f4": "mxf4"}.get(dtype[:2], dtype)
+
+
 def gemm_dims_from_sizes(
     batch: int, lhs: int, rhs: int, result: int
 ) -> tuple[int, int, int, int] | None:

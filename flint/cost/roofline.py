@@ -70,6 +70,12 @@ def rate_table(accelerator: Accelerator) -> Seconds:
     return table
 
 
+def type_efficiency(accelerator: Accelerator) -> Seconds:
+    """Share of the attainable rate that products of each dtype code reach, shape [dtypes]."""
+    names = (computed_as(accelerator, Unit.MATMUL, dtype).dtype for dtype in DTYPES)
+    return np.array([accelerator.efficiency.get(name, 1.0) for name in names])
+
+
 @dataclass(frozen=True, slots=True)
 class Computed:
     """How operations on an element type are computed.
@@ -113,12 +119,19 @@ _FLOATS_FOR_INTEGERS: Final = {
 }
 
 
+#: What products with a scale per block are computed in where they have no unit of their own: scales
+#: are multiplied in first.  Units for narrower than 8 bits have no other products.
+_UNSCALED: Final = {"mxf8": ("bf16", "f16", "f32"), "mxf4": ("f4", "bf16", "f16", "f32")}
+
+
 def family_of(dtype: str) -> str:
     """What descriptions call narrow floats of any format (``f8`` for ``f8E4M3FN``), else itself."""
     return dtype[:2] if dtype[2:3] == "E" else dtype
 
 
 def _wider(dtype: str) -> tuple[str, ...]:
+    if dtype in _UNSCALED:
+        return _UNSCALED[dtype]
     if dtype.startswith("complex"):
         return ("f64",) if "f64" in dtype else ("f32",)
     family = family_of(dtype)

@@ -52,7 +52,8 @@ def routed(graph: WorkloadGraph, routing: Routing) -> tuple[WorkloadGraph, dict[
     if not exchanges:
         return graph, {f"{routing.name} routing: no exchange has sizes that depend on it": 1}
     local = max((g for block, _ in graph.walk() for g, _ in groups_of(block).values()), default=0)
-    table, filled, remarks = list(graph.tables.communications), {}, Counter[str]()
+    table, remarks = list(graph.tables.communications), Counter[str]()
+    filled: dict[int, int] = {}
     for node, item in exchanges:
         sent, received = node.operand_types[0].shape[0], node.result_types[0].shape[0]
         ranks = item.groups.size if item.groups is not None else 1
@@ -121,8 +122,8 @@ def _with_products(
         rows = dims[dim]
         if rows not in filled:
             continue
-        part = tuple(filled[rows] if place == dim else size for place, size in enumerate(dims))
-        gemm[item] = gemms.setdefault(part, len(gemms))
+        b, m, n, k = (filled[rows] if place == dim else size for place, size in enumerate(dims))
+        gemm[item] = gemms.setdefault((b, m, n, k), len(gemms))
         flops[item] = int(flops[item]) * filled[rows] // rows
         node = graph[int(owner[item])]
         for column, types in ((read, node.operand_types), (written, node.result_types)):

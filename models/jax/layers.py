@@ -80,10 +80,21 @@ def attention_parameters(width: int, heads: Heads) -> Tree:
     }
 
 
+#: What becomes of queries ("q") or keys ("k") before they meet.
+Turn = Callable[[jax.Array, str], jax.Array]
+
+
 def projections(
-    x: jax.Array, layer: Any, heads: Heads, positions: jax.Array
+    x: jax.Array,
+    layer: Any,
+    heads: Heads,
+    positions: jax.Array,
+    turn: Turn | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Queries (B, S, H, size), keys and values (B, S, K, size) of ``x`` (B, S, D).
+
+    Biases bq, bk and bv are added where the layer has them; ``turn`` is done with queries and keys
+    in place of the rotary embedding.
 
     On a mesh with more tensor-parallel parts than key heads, K is the number of parts: every part
     attends with a whole key head, so that several have the same one.
@@ -94,6 +105,8 @@ def projections(
 
     def project(name: str, count: int) -> jax.Array:
         made = x @ layer[name].astype(x.dtype)
+        bias = layer.get(f"b{name[1:]}")
+        made = made if bias is None else made + bias.astype(x.dtype)
         copies = split // count if split % count == 0 else 1
         if copies > 1:  # gathered while heads lie side by side: no device has a whole one
             made = constrain(made, "batch", "sequence", None)
@@ -110,6 +123,8 @@ def projections(
             ("value", "wv", heads.keys),
         )
     )
+    if turn is not None:
+        return turn(q, "q"), turn(k, "k"), v
     return rotary(q, positions, heads.theta), rotary(k, positions, heads.theta), v
 
 

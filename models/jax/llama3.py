@@ -39,6 +39,7 @@ from flint.models.jax.layers import (
     swiglu_parameters,
     vocabulary_parameters,
 )
+from flint.models.jax.low_precision import narrow
 from flint.models.jax.parameters import Parameter, Tree, stacked
 from flint.models.jax.sharding import constrain, parts
 from flint.models.jax.training import state_and_batch, training_step
@@ -64,6 +65,8 @@ class Config:
         mixer: self-attention, ``mixer(x, layer, heads, positions)``: ``layers.cudnn_attention``
             calls cuDNN's kernel, as training on GPUs does; ``layers.attention`` spells it out, for
             CPUs, TPUs, and to see what XLA makes of it.
+        precision: a key of ``low_precision.PRODUCTS``: what the blocks' products are computed in;
+            "": in ``dtype``.
         dtype: of activations, and of weights in products; parameters are float32.
     """
 
@@ -79,6 +82,7 @@ class Config:
     remat: str = "full"
     sequence_parallel: bool = False
     mixer: Callable[[jax.Array, Any, Heads, jax.Array], jax.Array] = attention
+    precision: str = ""
     dtype: Any = jnp.bfloat16
 
 
@@ -155,6 +159,7 @@ def parameters(config: Config) -> Tree:
 def block(config: Config, x: jax.Array, layer: Any) -> jax.Array:
     """One transformer block; ``x`` (B, S, D)."""
     x = checkpoint_name(x, "block_input")
+    layer = narrow(layer, config.precision)
     sequence = "sequence_tensor" if config.sequence_parallel else "sequence"
     positions = jnp.arange(x.shape[1], dtype=jnp.int32)
     mixed = config.mixer(

@@ -1,8 +1,10 @@
-"""Mixture of experts: Mixtral's training step, and a tiny one that a laptop runs.
+"""Mixture of experts: training steps of models whose sizes were published, and tiny ones.
 
-The idea: ``llama3.py`` with experts in place of the feed-forward network.  Experts are split over
-the mesh axis "expert", which elsewhere splits the batch like "data" does; how tokens get to experts
-on other devices is a config's ``dispatch`` (``moe_dispatch.py``):
+The idea: ``llama3.py`` with experts in place of feed-forward networks.  A model is a period of
+layers, repeated in one ``lax.scan``, after some dense ones; what a layer sees and whether it has
+experts is its ``Layer``.  Experts are split over the mesh axis "expert", which elsewhere splits the
+batch like "data" does; how tokens get to experts on other devices is a config's ``dispatch``
+(``moe_dispatch.py``):
 
     ("data", "expert")                       fully sharded (FSDP) over data, expert parallel
     ("data", "expert", "model")              every expert is tensor parallel too
@@ -10,8 +12,7 @@ on other devices is a config's ``dispatch`` (``moe_dispatch.py``):
 
     flint capture models/jax/moe.py:train_mixtral --mesh 64,8 -o out/
 
-Sizes: "Mixtral of Experts" (2024), table 1.  Unlike the published model, which drops no token, an
-expert has a capacity.
+Published models are in ``moe_sizes.py``.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from flint.models.jax import llama3
+from flint.models.jax import llama3, moe_attention
 from flint.models.jax.layers import (
     Heads,
     attention,
@@ -35,12 +36,33 @@ from flint.models.jax.layers import (
     embedding,
     head,
     rms_norm,
+    swiglu,
+    swiglu_parameters,
     vocabulary_parameters,
 )
-from flint.models.jax.moe_dispatch import DISPATCHES, Experts, expert_parameters, route
+from flint.models.jax.low_precision import narrow
+from flint.models.jax.moe_attention import EVERYTHING, Form, Span
+from flint.models.jax.moe_dispatch import DISPATCHES
+from flint.models.jax.moe_routing import Experts, expert_parameters, route, shared_expert
 from flint.models.jax.parameters import Parameter, Tree, stacked
 from flint.models.jax.sharding import constrain, parts
-from flint.models.jax.training import state_and_batch, training_step
+from flint.models.jax.training import accumulated, state_and_batch, training_step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One layer of a period.
+
+    Attributes:
+        span: what its attention sees.
+        sparse: it has experts, else one feed-forward network.
+    """
+
+    span: Span = EVERYTHING
+    sparse: bool = True
+
+
+_SPARSE, _DENSE = Layer(), Layer(sparse=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,17 +70,24 @@ class Config:
     """A model and how it is trained.
 
     Attributes:
-        layers: number of blocks, in one ``lax.scan``.
+        layers: number of blocks; those after the dense ones in one ``lax.scan``.
         width: elements of the residual stream.
         heads: sizes of the attention.
         experts: sizes of the mixture.
+        period: layers that repeat.
+        dense: layers before all others that have a feed-forward network and no experts.
+        hidden: width of the feed-forward network of layers without experts.
+        form: what the attention has beyond Llama's; None: nothing, and ``mixer`` is it.
         dispatch: a key of ``DISPATCHES``: how tokens get to their experts.
         balance: weight of the load-balancing loss; 0 leaves it out.
         vocabulary: number of tokens.
         sequence: tokens of a training sequence.
-        sequences: sequences of a batch per part of the batch dim.
+        sequences: sequences of a (micro)batch per part of the batch dim.
+        microbatches: whose gradients are added up before a step; 0: the batch is not cut.
         remat: a key of ``REMAT``: what the backward pass finds instead of computing it again.
         mixer: self-attention, as of ``llama3.Config``.
+        precision: as of ``llama3.Config``, of products with matrices: attention, dense and shared
+            networks; experts multiply in ``dtype``.
         dtype: of activations, and of weights in products; parameters and routing are float32.
     """
 
@@ -66,20 +95,40 @@ class Config:
     width: int
     heads: Heads
     experts: Experts
+    period: tuple[Layer, ...] = (_SPARSE,)
+    dense: int = 0
+    hidden: int = 0
+    form: Form | None = None
     dispatch: str = "all_to_all"
     balance: float = 0.02
     vocabulary: int = 32000
     sequence: int = 4096
     sequences: int = 1
+    microbatches: int = 0
     remat: str = "full"
     mixer: Callable[[jax.Array, Any, Heads, jax.Array], jax.Array] = attention
+    precision: str = ""
     dtype: Any = jnp.bfloat16
+
+    @property
+    def periods(self) -> int:
+        """How often the period repeats.
+
+        Raises:
+            ValueError: it does not come out even.
+        """
+        times, rest = divmod(self.layers - self.dense, len(self.period))
+        if rest or times < 1:
+            raise ValueError(f"{self.layers} layers: no whole periods of {len(self.period)}")
+        return times
 
 
 TINY = Config(
     layers=2, width=64, heads=Heads(queries=8, keys=4, size=8), vocabulary=256, sequence=16,
     experts=Experts(count=8, chosen=2, hidden=128),
 )  # fmt: skip
+#: "Mixtral of Experts" (2024), table 1.  Unlike the published model, which drops no token, an
+#: expert has a capacity.
 MIXTRAL_8X7B = Config(
     layers=32, width=4096, heads=Heads(queries=32, keys=8, size=128, theta=1e6),
     experts=Experts(count=8, chosen=2, hidden=14336), mixer=cudnn_attention,
@@ -94,37 +143,62 @@ REMAT: dict[str, Callable[..., Any]] = {
 }
 
 
+def block_parameters(config: Config, layer: Layer) -> Tree:
+    """One layer's."""
+    width, norm = config.width, Parameter((config.width,), (None,), scale=0.0, mean=1.0)
+    if config.form is None:
+        attends = attention_parameters(width, config.heads)
+    else:
+        attends = moe_attention.attention_parameters(width, config.heads, config.form)
+    tree = {"attention_norm": norm, "attention": attends}
+    if not layer.sparse:
+        return {**tree, "mlp_norm": norm, "mlp": swiglu_parameters(width, config.hidden)}
+    return {**tree, "moe_norm": norm, "moe": expert_parameters(width, config.experts)}
+
+
 def parameters(config: Config) -> Tree:
-    """Everything that is learned; blocks in arrays with a leading dim."""
-    width = config.width
-    block = {
-        "attention_norm": Parameter((width,), (None,), scale=0.0, mean=1.0),
-        "attention": attention_parameters(width, config.heads),
-        "moe_norm": Parameter((width,), (None,), scale=0.0, mean=1.0),
-        "moe": expert_parameters(width, config.experts),
-    }
-    blocks = stacked(block, config.layers)
-    return {"blocks": blocks, **vocabulary_parameters(width, config.vocabulary)}
+    """Everything that is learned; layers in arrays with a leading dim, of a period of several in a
+    list."""
+    made = [stacked(block_parameters(config, each), config.periods) for each in config.period]
+    tree = {"blocks": made[0] if len(made) == 1 else made}
+    if config.dense:
+        tree["dense"] = stacked(block_parameters(config, _DENSE), config.dense)
+    return {**tree, **vocabulary_parameters(config.width, config.vocabulary)}
 
 
 def mixture(config: Config, x: jax.Array, layer: Any) -> tuple[jax.Array, jax.Array]:
     """Experts' results for ``x`` (B, S, D), and how uneven their load is, (B,)."""
     with jax.named_scope("moe"):
-        routing = route(x, layer["router"], config.experts)
-        mixed = DISPATCHES[config.dispatch](x, layer, routing, config.experts)
+        experts = config.experts
+        routing = route(x, layer, experts)
+        sent = x
+        if experts.gate == "input":  # the weight is on what goes in; a token has one expert
+            sent = x * routing.weight.astype(x.dtype)
+            routing = routing._replace(weight=jnp.ones_like(routing.weight))
+        mixed = DISPATCHES[config.dispatch](sent, layer, routing, experts)
+        if experts.shared:
+            mixed = mixed + shared_expert(x, layer)
         return mixed, routing.balance
 
 
-def block(config: Config, x: jax.Array, layer: Any) -> tuple[jax.Array, jax.Array]:
+def block(
+    config: Config, x: jax.Array, layer: Any, kind: Layer = _SPARSE
+) -> tuple[jax.Array, jax.Array]:
     """One transformer block; ``x`` (B, S, D).  Also how uneven the experts' load is, (B,)."""
     x = checkpoint_name(x, "block_input")
+    layer = narrow(layer, config.precision)
     positions = jnp.arange(x.shape[1], dtype=jnp.int32)
-    mixed = config.mixer(
-        rms_norm(x, layer["attention_norm"]), layer["attention"], config.heads, positions
-    )
+    mixer: Callable[..., jax.Array] = config.mixer
+    if config.form is not None:
+        mixer = functools.partial(moe_attention.attention, form=config.form, span=kind.span)
+    mixed = mixer(rms_norm(x, layer["attention_norm"]), layer["attention"], config.heads, positions)
     mixed = checkpoint_name(mixed, "attention_out")
     x = constrain(x + mixed, "batch", "sequence", None)
-    mixed, balance = mixture(config, rms_norm(x, layer["moe_norm"]), layer["moe"])
+    if kind.sparse:
+        mixed, balance = mixture(config, rms_norm(x, layer["moe_norm"]), layer["moe"])
+    else:
+        mixed = swiglu(rms_norm(x, layer["mlp_norm"]), layer["mlp"])
+        balance = jnp.ones(x.shape[0], jnp.float32)
     mixed = checkpoint_name(mixed, "mlp_out")
     return constrain(x + mixed, "batch", "sequence", None), balance
 
@@ -132,9 +206,24 @@ def block(config: Config, x: jax.Array, layer: Any) -> tuple[jax.Array, jax.Arra
 def logits(config: Config, params: Any, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Scores of the next token, float32 (B, S, V), of ``tokens`` (B, S); loads (layers, B)."""
     x = embedding(params, tokens, config.dtype, "batch", "sequence", None)
-    apply = REMAT[config.remat](functools.partial(block, config), prevent_cse=False)
+
+    def apply(kind: Layer) -> Any:
+        return REMAT[config.remat](functools.partial(block, config, kind=kind), prevent_cse=False)
+
+    def one_period(x: jax.Array, layers: Any) -> tuple[jax.Array, Any]:
+        if len(config.period) == 1:
+            return apply(config.period[0])(x, layers)  # type: ignore[no-any-return]  # of jax
+        balances = []
+        for kind, layer in zip(config.period, layers, strict=True):
+            x, balance = apply(kind)(x, layer)
+            balances += [balance] if kind.sparse else []
+        return x, jnp.stack(balances)
+
+    if config.dense:
+        with jax.named_scope("dense"):
+            x, _ = jax.lax.scan(apply(_DENSE), x, params["dense"])
     with jax.named_scope("blocks"):
-        x, balances = jax.lax.scan(apply, x, params["blocks"])
+        x, balances = jax.lax.scan(one_period, x, params["blocks"])
     return head(params, x, "batch", "sequence", "tensor"), balances
 
 
@@ -153,8 +242,11 @@ def loss(config: Config, params: Any, batch: Any) -> jax.Array:
 
 def abstract_arguments(config: Config, mesh: Any) -> tuple[Any, Any]:
     """State and batch of a training step, abstract, split over a mesh."""
-    shape = config.sequences * parts("batch", mesh), config.sequence
-    return state_and_batch(parameters(config), shape, ("batch", "sequence"), mesh)
+    shape: tuple[int, ...] = config.sequences * parts("batch", mesh), config.sequence
+    dims: tuple[str | None, ...] = "batch", "sequence"
+    if config.microbatches:
+        shape, dims = (config.microbatches, *shape), (None, *dims)
+    return state_and_batch(parameters(config), shape, dims, mesh)
 
 
 def training(
@@ -171,9 +263,12 @@ def training(
         ``step(state, batch) -> (state, loss)``, jitted, with the state donated.
     """
     setup = functools.partial(abstract_arguments, config)
-    return training_step(functools.partial(loss, config), setup, mesh, axes)
+    objective = functools.partial(loss, config)
+    gradients = accumulated if config.microbatches else jax.value_and_grad
+    return training_step(objective, setup, mesh, axes, gradients)
 
 
 train_tiny = training(TINY, mesh=(2, 4))
 train_tiny_einsum = training(replace(TINY, dispatch="einsum"), mesh=(2, 4))
+train_tiny_ragged = training(replace(TINY, dispatch="ragged"), mesh=(2, 4))
 train_mixtral = training(MIXTRAL_8X7B, mesh=(64, 8))

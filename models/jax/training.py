@@ -40,11 +40,34 @@ def state_and_batch(
     return abstract(state, mesh), abstract({"tokens": tokens, "targets": tokens}, mesh)
 
 
+def accumulated(loss: Callable[[Any, Any], jax.Array]) -> Callable[[Any, Any], Any]:
+    """The means of ``loss`` and of its gradient over microbatches, one after another.
+
+    Args:
+        loss: of parameters and a microbatch.
+
+    Returns:
+        ``(params, batch) -> (value, gradient)``; arrays of the batch have a leading dim.
+    """
+
+    def gradients(params: Any, batch: Any) -> Any:
+        def add(total: Any, part: Any) -> tuple[Any, None]:
+            return jax.tree.map(jnp.add, total, jax.value_and_grad(loss)(params, part)), None
+
+        zeros = jnp.float32(0), jax.tree.map(jnp.zeros_like, params)
+        total, _ = jax.lax.scan(add, zeros, batch)
+        count = jax.tree.leaves(batch)[0].shape[0]
+        return jax.tree.map(lambda one: one / count, total)
+
+    return gradients
+
+
 def training_step(
     loss: Callable[[Any, Any], jax.Array],
     setup: Callable[[Any], tuple[Any, Any]],
     mesh: tuple[int, ...],
     axes: tuple[str, ...],
+    gradients: Callable[..., Any] = jax.value_and_grad,
 ) -> Any:
     """A training step.
 
@@ -53,6 +76,7 @@ def training_step(
         setup: state and batch for a mesh.
         mesh: devices per axis.
         axes: their names, of those that ``sharding.AXES`` knows.
+        gradients: of a function of parameters and batch, its value and gradient.
 
     Returns:
         ``step(state, batch) -> (state, loss)``, jitted, with the state donated.
@@ -61,10 +85,7 @@ def training_step(
     @flint.capture(mesh=mesh, axes=axes, setup=setup)
     @functools.partial(jax.jit, donate_argnums=0)
     def train_step(state: Any, batch: Any) -> tuple[Any, jax.Array]:
-        def objective(params: Any) -> jax.Array:
-            return loss(params, batch)
-
-        value, grads = jax.value_and_grad(objective)(state["params"])
+        value, grads = gradients(loss)(state["params"], batch)
         params, optimizer = adamw.update(state["params"], grads, state["opt_state"])
         return {"params": params, "opt_state": optimizer}, value
 

@@ -28,6 +28,7 @@ from torch.distributed.device_mesh import DeviceMesh
 import flint
 from flint.models.torch import parallel
 from flint.models.torch.layers import STYLES, Block, Heads, rotary_table
+from flint.models.torch.low_precision import narrow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,7 @@ class Config:
         schedule: of a pipeline: "GPipe", "1F1B", "Interleaved1F1B".
         microbatches: of a pipeline, per step.
         stages: of a pipeline, per rank; more than one with "Interleaved1F1B" only.
+        fp8: the blocks' linear layers compute in FP8 (``low_precision.py``).
     """
 
     layers: int
@@ -73,6 +75,7 @@ class Config:
     schedule: str = "1F1B"
     microbatches: int = 4
     stages: int = 1
+    fp8: bool = False
 
 
 TINY = Config(
@@ -188,6 +191,12 @@ def check(config: Config, mesh: DeviceMesh) -> None:
 def finished(model: Llama, mesh: DeviceMesh) -> Llama:
     """A model that was made on the meta device, split, on the mesh's devices, initialised."""
     config = model.config
+    if config.fp8:
+        if parallel.size(mesh, "tp") > 1:
+            raise ValueError(
+                "fp8: weights that are split over the axis tp have no FP8 product here"
+            )
+        narrow(model.layers)
     parallel.parallelise(
         model,
         mesh,

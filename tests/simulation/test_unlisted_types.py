@@ -33,7 +33,7 @@ def product(folder, dtype: str):
     [
         ("tpu-v4-pod", "f16", Unit.MATMUL, "f32"),  # listed there as bf16, XLA's default
         ("dgx-a100", "f8E4M3FN", Unit.MATMUL, "bf16"),
-        ("dgx-a100", "i4", Unit.MATMUL, "i8"),
+        ("dgx-h100", "i4", Unit.MATMUL, "i8"),
         ("tpu-v7x-pod", "i8", Unit.MATMUL, "bf16"),  # 8 bits of significand: exact
         ("dgx-h100", "i32", Unit.VECTOR, "i32"),
         ("tpu-v5e-pod", "f64", Unit.VECTOR, "f32"),

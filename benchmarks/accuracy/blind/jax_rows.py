@@ -29,7 +29,7 @@ from recipes import Recipe
 from flint.models.jax import moe
 from flint.models.jax.layers import Heads, attend, attention, plain
 from flint.models.jax.llama3 import Config
-from flint.models.jax.moe_dispatch import Experts
+from flint.models.jax.moe_routing import Experts
 from flint.models.jax.sharding import constrain
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from math import prod
 
-from flint.cost.op_work import gemm_flops, valid_positions
+from flint.cost.op_work import block_scaled, gemm_flops, valid_positions
 from flint.errors import FlintError
 from flint.graph.tensor_types import TensorType
 from flint.graph.work import Role, Unit, Work, WorkItem
@@ -75,7 +75,8 @@ def _scaled_dot(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -
     k = _of(ins[0].shape, op.attr("lhs_contracting", ()), op)
     follows = _of(ins[1].shape, op.attr("rhs_contracting", ()), op) == k
     work = dot_general(op, (ins[0], ins[1] if follows else ins[2]), outs)
-    return work._replace(read=total_bytes(ins))
+    items = tuple(item._replace(dtype=block_scaled(item.dtype)) for item in work.items)
+    return work._replace(items=items, read=total_bytes(ins))
 
 
 def _dot(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:

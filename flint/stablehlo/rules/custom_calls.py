@@ -108,7 +108,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Target], ...] = tuple(
         (r"__cublas\$triangularSolve", _library(library.triangular_items)),
         (r"__cublas\$.*|__cublas\$lt\$.*|__rocblas\$.*", _library(library.gemm_items)),
         (r"__(onednn|eigen|Eigen)\$matmul.*|Eigen.*[Mm]at[Mm]ul.*", _kernel(library.gemm_items)),
-        (r"__op\$block_scaled_dot|__cudnn\$blockScaledDot.*", _kernel(library.gemm_items)),
+        (r"__op\$block_scaled_dot|__cudnn\$blockScaledDot.*", _kernel(library.block_scaled_items)),
         (r"__(cudnn\$conv|onednn\$conv|eigen\$conv|Eigen\$conv).*|Eigen.*[Cc]onv.*",
          _library(library.convolution_items)),
         (r"__cudnn\$fmha.*|cudnn attention", _library(library.attention_items)),

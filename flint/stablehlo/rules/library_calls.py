@@ -80,6 +80,12 @@ def gemm_items(op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | None:
     return (WorkItem(Unit.MATMUL, lhs.dtype, op_work.gemm_flops(gemm), gemm),)
 
 
+def block_scaled_items(op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | None:
+    """A product of narrow floats with a scale per block, whose scales follow both operands."""
+    items = gemm_items(op, ins, outs)
+    return items and tuple(item._replace(dtype=op_work.block_scaled(item.dtype)) for item in items)
+
+
 def convolution_items(op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | None:
     """cuDNN and oneDNN convolutions, whose window and dimension numbers the reader supplies.
 

@@ -33,6 +33,8 @@ from flint.frontends.jax.platforms import PLATFORMS, on_first
 CUDNN_VERSION = 91300
 #: The op that ``custom_partitioning`` makes.
 PARTITIONED = custom_partitioning.custom_partitioning_p
+#: Ops of JAX that wrap such an op, by how their names begin.
+_WRAPPED = ("dot_product_attention", "scaled_matmul")
 #: What JAX's callbacks keep weakly; a capture's stay until the next one's.
 _kept: list[Any] = []
 
@@ -74,7 +76,7 @@ def answer_for(capability: tuple[int, int]) -> None:
 
 def has_rule(primitive: Any) -> bool:
     """Whether an op has a partitioning rule in Python."""
-    return primitive is PARTITIONED or str(primitive.name).startswith("dot_product_attention")
+    return primitive is PARTITIONED or str(primitive.name).startswith(_WRAPPED)
 
 
 def forget() -> None:

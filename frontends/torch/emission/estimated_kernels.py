@@ -14,11 +14,16 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry
 
+from flint.cost.op_work import block_scaled
 from flint.frontends.torch.emission.formulas import FORMULAS
+from flint.frontends.torch.lowerings import dtypes
 from flint.frontends.torch.lowerings import operations as build
 from flint.frontends.torch.lowerings.calls import Call, Operand
 from flint.stablehlo.read.bindings import ir
 from flint.stablehlo.read.bindings import stablehlo as hlo
+
+#: What only the scales of blocks are.
+_BLOCK_SCALE = "float8_e8m0fnu"
 
 
 def substitute(call: Call, args: list[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], str]:
@@ -29,7 +34,10 @@ def substitute(call: Call, args: list[Any], kwargs: Mapping[str, Any]) -> tuple[
     """
     operands = [item.value for item in _operands([*args, *kwargs.values()])]
     flops, unit, how = _flops(call, args, kwargs)
-    estimate = {"flops": flops, "unit": unit}
+    estimate: dict[str, Any] = {"flops": flops, "unit": unit}
+    tensors = _operands([*args, *kwargs.values()])
+    if any(item.dtype == _BLOCK_SCALE for item in tensors):
+        estimate["dtype"] = block_scaled(dtypes.mlir_name(tensors[0].dtype))
     config = json.dumps({"custom_call_config": {"cost_estimate": estimate}})
     made = hlo.CustomCallOp(
         [build.tensor(spec.shape, spec.dtype) for spec in call.targets],

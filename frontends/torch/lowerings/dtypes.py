@@ -14,7 +14,9 @@ from flint.stablehlo.read.bindings import ir
 
 #: MLIR's name of an element type -> PyTorch's.
 _NAMES = {
-    "f8E4M3FN": "float8_e4m3fn", "f8E5M2": "float8_e5m2", "f16": "float16", "bf16": "bfloat16",
+    "f8E4M3FN": "float8_e4m3fn", "f8E5M2": "float8_e5m2",
+    "f8E4M3FNUZ": "float8_e4m3fnuz", "f8E5M2FNUZ": "float8_e5m2fnuz",
+    "f8E8M0FNU": "float8_e8m0fnu", "f16": "float16", "bf16": "bfloat16",
     "f32": "float32", "f64": "float64", "i1": "bool", "i8": "int8", "i16": "int16",
     "i32": "int32", "i64": "int64", "ui8": "uint8", "ui16": "uint16", "ui32": "uint32",
     "ui64": "uint64", "complex<f32>": "complex64", "complex<f64>": "complex128",
@@ -56,10 +58,15 @@ def is_complex(dtype: str) -> bool:
     return dtype in PARTS
 
 
+def mlir_name(dtype: str) -> str:
+    """MLIR's name of an element type."""
+    size(dtype)
+    return _ELEMENTS[dtype]
+
+
 def element(dtype: str) -> Any:
     """The MLIR element type, in the current context."""
-    size(dtype)
-    return ir.Type.parse(_ELEMENTS[dtype])
+    return ir.Type.parse(mlir_name(dtype))
 
 
 def name_of(element_type: Any) -> str:

@@ -43,6 +43,23 @@ def _added(
     return _with_bias(call, self, _product(left, right), beta, alpha)
 
 
+@lowers("aten._scaled_mm")
+def _scaled_mm(
+    call: Call, self: Any, mat2: Any, scale_a: Any, scale_b: Any, bias: Any = None,
+    scale_result: Any = None, out_dtype: Any = None, use_fast_accum: Any = False,
+) -> Value:  # fmt: skip
+    """A product of narrow floats, times a scale per tensor, or per row and per column."""
+    rows, columns = (self.shape[0], 1), (1, mat2.shape[1])
+    for scale, whole in ((scale_a, rows), (scale_b, columns)):
+        if scale.spec.elements != 1 and scale.shape != whole:
+            raise Unsupported("aten._scaled_mm with a scale per block")
+    made = op.dot(self.value, mat2.value, ([1], [0]), dtype="float32")
+    for scale in (scale_a, scale_b):
+        flat = op.reshape(scale.value, (1, 1)) if scale.spec.elements == 1 else scale.value
+        made = op.multiply(made, value_at(flat, call.shape, "float32"))
+    return made if bias is None else op.add(made, value_at(bias, call.shape, "float32"))
+
+
 @lowers("aten._grouped_mm")
 def _grouped_mm(
     call: Call, self: Any, mat2: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None

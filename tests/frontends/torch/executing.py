@@ -27,6 +27,8 @@ AMONG_PARTITIONS = {
 def to_numpy(tensor):
     if tensor.dtype == torch.bfloat16:
         return tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    if tensor.dtype == torch.float8_e4m3fn:
+        return tensor.contiguous().view(torch.uint8).numpy().view(ml_dtypes.float8_e4m3fn)
     return tensor.contiguous().numpy()
 
 

@@ -44,6 +44,7 @@ ELSEWHERE = {
     "aten._scaled_dot_product_efficient_attention_backward": _BY_HAND,
     "aten._scaled_dot_product_flash_attention": _BY_HAND,
     "aten._scaled_dot_product_flash_attention_backward": _BY_HAND,
+    "aten._scaled_mm": _BY_HAND,
     "aten._unique2": _DATA,
     "aten.batch_norm_backward_elemt": _SYNCHRONISED,
     "aten.batch_norm_backward_reduce": _SYNCHRONISED,

@@ -157,3 +157,41 @@ def test_a_grouped_product_has_the_flops_of_one_product_of_all_rows():
     assert [item.flops for item in node.work.items if item.unit == Unit.MATMUL] == [
         2 * 16 * 32 * 24
     ]
+
+
+def narrow(*shape):
+    return normal(*shape).to(torch.float8_e4m3fn)
+
+
+@pytest.mark.parametrize("scales", [((), ()), ((6, 1), (1, 10))], ids=["per tensor", "per row"])
+def test_a_scaled_product_is_that_of_its_operands_times_their_scales(scales):
+    a, b, bias = narrow(6, 32), narrow(10, 32).t(), normal(10).bfloat16()
+    scale_a, scale_b = (normal(*shape).abs() for shape in scales)
+    expected = (a.float() @ b.float() * scale_a * scale_b + bias.float()).bfloat16()
+    tensors = [a, b, scale_a, scale_b, bias]
+    recording = by_hand(
+        "aten._scaled_mm.default", tensors, [expected], {0}, {1}, {2}, {3}, {4}, None,
+        torch.bfloat16,
+    )  # fmt: skip
+    data = emitted(recording, strict=True).data
+    [node] = [n for n in walk(read_mlir(data, "step")).graph if "scaled_mm" in n.op]
+    [product] = [item for item in node.work.items if item.unit == Unit.MATMUL]
+    assert (product.dtype, product.dims) == ("f8E4M3FN", (1, 6, 10, 32))
+    assert node.work.read == 6 * 32 + 32 * 10 + 4 * (scale_a.numel() + scale_b.numel()) + 2 * 10
+    (ours,), _ = execute(data, tensors)
+    assert_equal(ours, expected)
+
+
+def test_a_scaled_product_with_scales_of_blocks_is_a_block_scaled_one():
+    """A power of two for each 32 of 64 elements along the sum."""
+    a, b = narrow(128, 64), narrow(128, 64).t()
+    scales = [torch.ones(128 * 2, dtype=torch.float8_e8m0fnu) for _ in range(2)]
+    result = torch.zeros(128, 128, dtype=torch.bfloat16)
+    recording = by_hand(
+        "aten._scaled_mm.default", [a, b, *scales], [result], {0}, {1}, {2}, {3}, None, None,
+        torch.bfloat16,
+    )  # fmt: skip
+    data = emitted(recording).data
+    [node] = [n for n in walk(read_mlir(data, "step")).graph if "scaled_mm" in n.op]
+    [item] = node.work.items
+    assert (item.unit, item.dtype, item.flops) == (Unit.MATMUL, "mxf8", 2 * 128 * 128 * 64)

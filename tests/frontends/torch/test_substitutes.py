@@ -19,7 +19,7 @@ aten = torch.ops.aten
 
 def test_an_op_without_a_lowering_is_a_kernel_with_torchs_own_flops_and_a_warning():
     x, w = normal(3, 4), normal(5, 4)
-    tensors = [x, w.t(), normal(), normal()]
+    tensors = [x, w.t(), normal(3, 2), normal(2, 5)]  # scales per block
     recording = by_hand("aten._scaled_mm.default", tensors, [normal(3, 5)], {0}, {1}, {2}, {3})
     made = emitted(recording)
     assert list(made.warnings.values()) == [1]

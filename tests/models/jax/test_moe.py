@@ -18,7 +18,8 @@ from flint.graph.work import Unit
 from flint.models.jax import moe
 from flint.models.jax.layers import cudnn_attention
 from flint.models.jax.moe import MIXTRAL_8X7B, TINY, parameters, train_mixtral, training
-from flint.models.jax.moe_dispatch import Experts, by_all_to_all, route
+from flint.models.jax.moe_dispatch import by_all_to_all
+from flint.models.jax.moe_routing import Experts, route
 from flint.models.jax.parameters import count
 from tests.models.jax import names_moe
 from tests.support.children import answer_of
@@ -44,9 +45,12 @@ FORMS = [
     "einsum, 2-D", "einsum, 3-D", "einsum, 4-D", "einsum, experts only", "einsum, one device",
 ]  # fmt: skip
 CASES = [f"{form}, {capacity}" for capacity in ("nothing dropped", "dropped") for form in FORMS]
+CASES += [f"ragged, {mesh}, nothing dropped" for mesh in ("2-D", "3-D", "one device")]
 
 
-@pytest.mark.parametrize("case", quick(CASES, "all_to_all, 2-D, dropped"))
+@pytest.mark.parametrize(
+    "case", quick(CASES, "all_to_all, 2-D, dropped", "ragged, 3-D, nothing dropped")
+)
 def test_loss_and_gradients_are_those_of_each_token_going_through_its_experts(case, runs):
     found = runs[case]
     assert len(found) == 1 + 13  # the loss; embedding, head, norm and ten arrays of the blocks
@@ -69,7 +73,7 @@ def scores_of(*choices):
 
 def routing_of(scores):
     """What a router that passes the scores on makes of them."""
-    return route(scores, jnp.eye(4), Experts(count=4, chosen=2, hidden=1))
+    return route(scores, {"router": jnp.eye(4)}, Experts(count=4, chosen=2, hidden=1))
 
 
 def test_first_choices_come_before_second_choices_and_earlier_tokens_before_later_ones():

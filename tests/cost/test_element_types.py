@@ -1,0 +1,109 @@
+"""Element types: every accelerator states each, products of narrow ones run on the right unit."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import flint.cost
+from flint.cost.accelerators import accelerator_names, load_accelerator
+from flint.cost.aten_work import work_of as aten_work_of
+from flint.cost.kernels import kernel_seconds
+from flint.cost.roofline import computed_as
+from flint.cost.systems import load_system
+from flint.graph.work import Unit
+from tests.cost.test_kernels import product
+from tests.stablehlo.helpers import walked
+from tests.stablehlo.texts import main
+
+FILES = Path(flint.cost.__file__).with_name("accelerators")
+#: What training steps multiply in: with a scale per block mxf8, and f4 always.
+TYPES = {"f64", "f32", "bf16", "f16", "f8", "mxf8", "f4", "i8", "i4"}
+
+
+@pytest.mark.parametrize("name", accelerator_names())
+def test_every_accelerator_states_each_type_or_that_it_has_none(name):
+    table = tomllib.loads((FILES / f"{name}.toml").read_text())["matmul"]
+    assert not TYPES - table.keys()
+    listed = load_accelerator(name).matmul
+    none = {key for key, (figure, _) in table.items() if figure == "none"}
+    assert none == table.keys() - listed.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "computed"),
+    [
+        ("b200", "mxf8", "mxf8"), ("b200", "mxf4", "f4"), ("h100-sxm", "f8E4M3FN", "f8"),
+        ("h100-sxm", "mxf8", "bf16"), ("h100-sxm", "mxf4", "bf16"), ("a100-sxm", "f8E5M2", "bf16"),
+        ("tpu-v7x", "mxf8", "bf16"), ("tpu-v5e", "f16", "f32"),
+    ],
+)  # fmt: skip
+def test_what_a_product_is_computed_in(name, dtype, computed):
+    """Hopper has FP8 and no scales per block: they are multiplied in before a product in bf16."""
+    found = computed_as(load_accelerator(name), Unit.MATMUL, dtype)
+    assert (found.unit, found.dtype) == (Unit.MATMUL, computed)
+
+
+def test_products_of_a_type_reach_the_share_that_is_stated():
+    system = load_system("dgx-h100")
+    graph = product(1, 8192, 8192, 8192)
+    accelerator = system.accelerator
+    slower = replace(system, accelerator=replace(accelerator, efficiency={"bf16": 0.5}))
+    fixed = accelerator.kernel.latency + accelerator.launch_overhead
+    ratio = (kernel_seconds(graph, slower) - fixed) / (kernel_seconds(graph, system) - fixed)
+    assert ratio == pytest.approx([2.0])
+
+
+def scaled(element: str, scale: str, block: int, k: int) -> str:
+    """XLA's call for a product of 64 x k and 32 x k with a scale for each block of k."""
+    left, right = f"tensor<1x64x{k}x{element}>", f"tensor<1x32x{k}x{element}>"
+    scales = f"tensor<1x64x{k // block}x{scale}>, tensor<1x32x{k // block}x{scale}>"
+    arguments = ", ".join(
+        f"%{name}: {kind}"
+        for name, kind in zip("abcd", (left, right, *scales.split(", ")), strict=True)
+    )
+    return main(
+        f"""%r = stablehlo.custom_call @__op$block_scaled_dot(%a, %b, %c, %d)
+        : ({left}, {right}, {scales}) -> tensor<1x64x32xbf16>
+        return %r : tensor<1x64x32xbf16>""",
+        results="tensor<1x64x32xbf16>",
+        arguments=arguments,
+    )
+
+
+@pytest.mark.parametrize(
+    ("element", "scale", "block", "dtype", "bits"),
+    [("f8E4M3FN", "f8E8M0FNU", 32, "mxf8", 8), ("f4E2M1FN", "f8E4M3FN", 16, "mxf4", 4)],
+    ids=["MXFP8", "NVFP4"],
+)
+def test_block_scaled_products_have_their_unit_and_read_their_scales(
+    element, scale, block, dtype, bits
+):
+    """64 x 256 by 32 x 256: operands of 8 or 4 bits, a byte of scale per 32 or 16 of them."""
+    [node] = [n for n in walked(scaled(element, scale, block, 256)).graph if n.work.items]
+    [item] = node.work.items
+    assert (item.unit, item.dtype, item.flops) == (Unit.MATMUL, dtype, 2 * 64 * 32 * 256)
+    elements = (64 + 32) * 256
+    assert node.work.read == elements * bits // 8 + elements // block
+    assert node.work.written == 64 * 32 * 2
+
+
+def test_a_scaled_product_of_pytorch_with_scales_per_block_is_a_block_scaled_one():
+    operands = [[((64, 256), "f8E4M3FN")], [((256, 32), "f8E4M3FN")]]
+    scales = {
+        "f8E4M3FN": [[((1,), "f32")]] * 2,
+        "mxf8": [[((64 * 8,), "f8E8M0FNU")], [((32 * 8,), "f8E8M0FNU")]],
+    }
+    for dtype, each in scales.items():
+        [item] = aten_work_of("_scaled_mm", [*operands, *each], [None] * 4)
+        assert (item.dtype, item.flops) == (dtype, 2 * 64 * 32 * 256)
+
+
+def test_a_scaled_grouped_product_of_pytorch_multiplies_each_row_once():
+    """100 rows of 64 by 8 matrices of 64 x 48."""
+    arguments = [[((100, 64), "f8E4M3FN")], [((8, 64, 48), "f8E4M3FN")]]
+    [item] = aten_work_of("_scaled_grouped_mm", arguments, [None] * 2)
+    assert item.dims == (1, 100, 48, 64)
