@@ -104,15 +104,19 @@ def times_of(event: Any, path: Path) -> tuple[int, int]:
     Raises:
         FlintError: it has none, or one that no device can need.
     """
+    begin, took = event.ts, event.dur
     try:
-        start = _nanoseconds(event.ts)
-        duration = _nanoseconds(event.dur)
+        if type(begin) is float and type(took) is float:
+            start, duration = round(begin * 1000), round(took * 1000)
+        else:
+            start, duration = _nanoseconds(begin), _nanoseconds(took)
     except (TypeError, ValueError, OverflowError) as error:
         raise FlintError(f"{path}: an event without times: {_shown(event)}") from error
-    impossible = duration < 0 and str(event.cat) in DEVICE
-    if impossible or not 0 <= start < LATEST or duration >= LATEST:
+    if 0 <= start < LATEST and 0 <= duration < LATEST:
+        return start, duration
+    if str(event.cat) in DEVICE or not 0 <= start < LATEST or duration > 0:
         raise FlintError(f"{path}: an event with an invalid time: {_shown(event)}")
-    return start, max(0, duration)
+    return start, 0
 
 
 def _nanoseconds(microseconds: Any) -> int:

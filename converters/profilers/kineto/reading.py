@@ -105,6 +105,7 @@ _SAID: Final = {
     if field.type is msgspec.Raw
 }
 _said = attrgetter(*_SAID.values())
+_decode: Final = msgspec.json.Decoder().decode
 
 
 class _Arguments(Generic[Kind]):
@@ -348,8 +349,12 @@ def _told(name: str, known: dict[str, bool]) -> bool:
 
 def _decoded(parts: Sequence[msgspec.Raw], path: Path) -> dict[str, Any]:
     """What an op says, by the names that the file has for it."""
-    given = (pair for pair in zip(_SAID, parts, strict=True) if pair[1] is not _ABSENT)
+    given = [pair for pair in zip(_SAID, parts, strict=True) if pair[1] is not _ABSENT]
     try:
+        return {name: _decode(part) for name, part in given}
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        pass
+    try:  # by the decoder that takes any number, and explains
         return {name: json.loads(bytes(part)) for name, part in given}
     except (ValueError, RecursionError) as error:
         raise FlintError(f"{path}: damaged arguments of an op ({error})") from error
@@ -365,6 +370,8 @@ def _add_gloo(found: Events, thread: object, call: LibraryCall, record: object) 
 
 def _hashable(value: object) -> object:
     """Numbers and texts as they are, anything else that a damaged file has as its text."""
+    if type(value) is int:
+        return value
     return value if isinstance(value, _PLAIN) else str(value)
 
 
