@@ -13,8 +13,6 @@ takes a module with a version from 0.6 to 0.10 for python-flint. The version of 
 `importlib.metadata.version("flint-workload")`.
 """
 
-from __future__ import annotations
-
 import os.path as _path
 
 # What type checkers take for true; `typing` itself takes longer to import than all of this.

@@ -10,6 +10,20 @@ _UNFINISHED = frozenset(("ray", "matplotlib"))
 
 def main() -> None:
     """Run the command line and end the process."""
+    status: int | None = None
+    said = ""
+    while True:  # until it has ended: Ctrl-C may come at any moment, and once more after that
+        try:
+            if status is None:
+                status = _run()
+            _end(status, said)
+        except KeyboardInterrupt:
+            ended, why = _interrupted()
+            if status != ended:  # else it has been said
+                status, said = ended, why
+
+
+def _run() -> int:
     try:  # imports take a moment: they are in here
         from flint.host import interrupts
 
@@ -17,17 +31,19 @@ def main() -> None:
         from flint.cli import main as run
 
         run()
-        status = 0
-    except KeyboardInterrupt:  # while it was imported; later ``flint.cli`` says so
-        ending = getattr(sys.modules.get("flint.host.interrupts"), "ending", None)
-        status, why = ending() if ending is not None else (130, "interrupted")
-        sys.stderr.write(f"flint: {why}\n")
     except SystemExit as stopped:
-        status = stopped.code if isinstance(stopped.code, int) else 1
-    _end(status)
+        return stopped.code if isinstance(stopped.code, int) else 1
+    return 0
 
 
-def _end(status: int) -> None:
+def _interrupted() -> tuple[int, str]:
+    """The exit status and what to say; ``flint.cli`` says so itself while it runs."""
+    ending = getattr(sys.modules.get("flint.host.interrupts"), "ending", None)
+    status, why = ending() if ending is not None else (130, "interrupted")
+    return status, f"flint: {why}\n"
+
+
+def _end(status: int, said: str) -> None:
     import atexit
     import contextlib
     import signal
@@ -41,8 +57,9 @@ def _end(status: int) -> None:
         temporary.remove_own()
     if _UNFINISHED & sys.modules.keys():
         atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
+    for stream, text in ((sys.stderr, said), (sys.stdout, "")):
         with contextlib.suppress(OSError):
+            stream.write(text)
             stream.flush()
     # Nothing is left to be done, and taking things down in order costs every command 30 ms, and
     # minutes where a step has started thousands of host devices.

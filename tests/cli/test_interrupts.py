@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -62,7 +63,7 @@ def test_an_interrupt_that_is_lost_while_the_command_line_is_imported_is_a_line(
 def test_flint_imports_nothing_before_it_hears_ctrl_c():
     """What is imported before shows its traceback."""
     script = (
-        f"import os, sys, __future__; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+        f"import os, sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
         "old = set(sys.modules); import flint.__main__; print(sorted(set(sys.modules) - old))"
     )
     run = subprocess.run(
@@ -70,6 +71,66 @@ def test_flint_imports_nothing_before_it_hears_ctrl_c():
         capture_output=True, text=True, check=False, timeout=HUNG,
     )  # fmt: skip
     assert run.stdout == "['flint', 'flint.__main__']\n", run.stderr
+
+
+#: Ctrl-C each time that Python looks for a module, or a list of those that it looks for.
+AT_A_MODULE = """
+import os, sys
+left = [2]
+class Finder:
+    def find_spec(name, path=None, target=None):
+        if "LISTED" in os.environ:
+            with open(os.environ["LISTED"], "a") as file:
+                file.write(name + "\\n")
+        if name == os.environ.get("CTRL_C_AT") and left[0]:
+            left[0] -= 1
+            os.kill(os.getpid(), 2)
+sys.meta_path.insert(0, Finder)
+"""
+#: What the installed command is.
+ENTRY = "import sys\nfrom flint.__main__ import main\nsys.exit(main())"
+
+
+@pytest.fixture
+def started(tmp_path):
+    """Runs ``flint systems`` with these variables under ``AT_A_MODULE``."""
+    (tmp_path / "sitecustomize.py").write_text(AT_A_MODULE)
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
+
+    def run(**variables):
+        return subprocess.run(
+            [sys.executable, "-c", ENTRY, "systems"], capture_output=True, text=True, check=False,
+            timeout=HUNG, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path} | variables,
+        )  # fmt: skip
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "module", ["flint.host", "flint.host.interrupts", "signal", "flint.cli", "typer"]
+)
+def test_ctrl_c_while_a_command_starts_is_a_line(module, started):
+    """Twice where it is looked for once more: the end needs ``signal``, too."""
+    run = started(CTRL_C_AT=module)
+    assert (run.returncode, run.stdout, run.stderr) == (130, "", "flint: interrupted\n")
+
+
+def test_ctrl_c_while_a_command_ends_is_a_line(started):
+    run = started(CTRL_C_AT="atexit")
+    assert (run.returncode, run.stderr) == (130, "flint: interrupted\n")
+    assert run.stdout == started().stdout
+
+
+@pytest.mark.thorough
+def test_ctrl_c_at_any_module_of_a_command_is_a_line(started, tmp_path):
+    listed = tmp_path / "listed"
+    assert started(LISTED=str(listed)).returncode == 0
+    names = listed.read_text().splitlines()
+    names = names[names.index("flint.__main__") + 1 :]
+    assert len(names) > 50
+    for name in dict.fromkeys(names):
+        run = started(CTRL_C_AT=name)
+        assert (run.returncode, run.stderr) == (130, "flint: interrupted\n"), name
 
 
 #: Writes a folder and is told to end in the middle of it, twice, as ``timeout`` does.
