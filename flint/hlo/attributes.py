@@ -64,6 +64,39 @@ def _window(data: bytes) -> dict[str, Any]:
     }
 
 
+def _gather(data: bytes) -> dict[str, Any]:
+    numbers = pb.GatherDimensionNumbers.FromString(data)
+    return {
+        "offset_dims": tuple(numbers.offset_dims),
+        "collapsed_slice_dims": tuple(numbers.collapsed_slice_dims),
+        "operand_batching_dims": tuple(numbers.operand_batching_dims),
+        "start_indices_batching_dims": tuple(numbers.start_indices_batching_dims),
+        "start_index_map": tuple(numbers.start_index_map),
+        "index_vector_dim": numbers.index_vector_dim,
+    }
+
+
+def _scatter(data: bytes) -> dict[str, Any]:
+    numbers = pb.ScatterDimensionNumbers.FromString(data)
+    return {
+        "update_window_dims": tuple(numbers.update_window_dims),
+        "inserted_window_dims": tuple(numbers.inserted_window_dims),
+        "input_batching_dims": tuple(numbers.input_batching_dims),
+        "scatter_indices_batching_dims": tuple(numbers.scatter_indices_batching_dims),
+        "scatter_dims_to_operand_dims": tuple(numbers.scatter_dims_to_operand_dims),
+        "index_vector_dim": numbers.index_vector_dim,
+    }
+
+
+def _pad(data: bytes) -> dict[str, Any]:
+    dims = pb.PaddingConfig.FromString(data).dimensions
+    return {
+        "low": tuple([dim.edge_padding_low for dim in dims]),
+        "high": tuple([dim.edge_padding_high for dim in dims]),
+        "between": tuple([dim.interior_padding for dim in dims]),
+    }
+
+
 def _constant(data: bytes) -> dict[str, Any] | None:
     value = constant_value(data)
     return None if value is None else {"value": value}
@@ -74,8 +107,11 @@ def convolution(instruction: Any, _context: Context) -> dict[str, Any]:
     n = pb.ConvolutionDimensionNumbers.FromString(instruction.convolution_dimension_numbers)
     window = _window(instruction.window)
     return {
+        "input_batch": n.input_batch_dimension,
+        "input_feature": n.input_feature_dimension,
         "input_spatial": tuple(n.input_spatial_dimensions),
         "kernel_input_feature": n.kernel_input_feature_dimension,
+        "kernel_output_feature": n.kernel_output_feature_dimension,
         "kernel_spatial": tuple(n.kernel_spatial_dimensions),
         "output_batch": n.output_batch_dimension,
         "output_feature": n.output_feature_dimension,
@@ -89,33 +125,50 @@ def convolution(instruction: Any, _context: Context) -> dict[str, Any]:
     }
 
 
-def dimensions(instruction: Any, _context: Context) -> dict[str, Any]:
+def _shared(context: Context, **attributes: Any) -> dict[str, Any]:
+    """The one dictionary of a module with these attributes."""
+    return context.attributes.setdefault(tuple(attributes.items()), attributes) or attributes
+
+
+def dimensions(instruction: Any, context: Context) -> dict[str, Any]:
     """All ``dimensions``."""
-    return {"dimensions": tuple(instruction.dimensions)}
+    return _shared(context, dimensions=tuple(instruction.dimensions))
 
 
-def dimension(instruction: Any, _context: Context) -> dict[str, Any]:
+def dimension(instruction: Any, context: Context) -> dict[str, Any]:
     """The only one of ``dimensions``."""
     (only,) = instruction.dimensions
-    return {"dimension": only}
+    return _shared(context, dimension=only)
 
 
-def slice_limits(instruction: Any, _context: Context) -> dict[str, Any]:
+def slice_limits(instruction: Any, context: Context) -> dict[str, Any]:
     """Start, limit and stride per dim."""
     dims = instruction.slice_dimensions
-    return {
-        "start": tuple([dim.start for dim in dims]),
-        "limit": tuple([dim.limit for dim in dims]),
-        "strides": tuple([dim.stride for dim in dims]),
-    }
+    return _shared(
+        context,
+        start=tuple([dim.start for dim in dims]),
+        limit=tuple([dim.limit for dim in dims]),
+        strides=tuple([dim.stride for dim in dims]),
+    )
 
 
-def compare(instruction: Any, _context: Context) -> dict[str, Any]:
+def dynamic_slice(instruction: Any, context: Context) -> dict[str, Any]:
+    """How much is taken per dim."""
+    return _shared(context, sizes=tuple(instruction.dynamic_slice_sizes))
+
+
+def gather(instruction: Any, context: Context) -> dict[str, Any]:
+    """What the dims of the operands and the result mean, and the size of a window."""
+    numbers = _GATHER(instruction, context) or {}
+    return numbers | {"slice_sizes": tuple(instruction.gather_slice_sizes)}
+
+
+def compare(instruction: Any, context: Context) -> dict[str, Any]:
     """Direction of a comparison."""
     direction = instruction.comparison_direction
     if direction not in DIRECTIONS:
         raise FlintError(f"a comparison has no direction {direction[:20]!r}")
-    return {"direction": direction}
+    return _shared(context, direction=direction)
 
 
 def select_and_scatter(instruction: Any, context: Context) -> dict[str, Any]:
@@ -184,7 +237,10 @@ def custom_call(instruction: Any, context: Context) -> dict[str, Any]:
     return decoded
 
 
+_GATHER = _once("gather_dimension_numbers", _gather)
 CONSTANT = _once("literal", _constant)
 DOT = _once("dot_dimension_numbers", _dot)
+PAD = _once("padding_config", _pad)
 RAGGED_DOT = _once("ragged_dot_dimension_numbers", _ragged_dot)
+SCATTER = _once("scatter_dimension_numbers", _scatter)
 WINDOW = _once("window", _window)

@@ -89,6 +89,10 @@ def _convolution(op: Any, reader: Any) -> dict[str, Any]:
     return _CONVOLUTION_NUMBERS(op, reader) | _CONVOLUTION_WINDOW(op, reader)
 
 
+def _gather(op: Any, reader: Any) -> dict[str, Any]:
+    return _GATHER_NUMBERS(op, reader) | _GATHER_WINDOW(op, reader)
+
+
 def _compare(op: Any, _reader: Any) -> dict[str, Any]:
     direction = stablehlo.ComparisonDirectionAttr(op.attributes["comparison_direction"])
     return {"direction": str(direction.value)}
@@ -164,8 +168,11 @@ def _custom_call(op: Any, reader: Any) -> dict[str, Any]:
 _CONVOLUTION_NUMBERS = _numbers(
     stablehlo.ConvDimensionNumbers,
     "dimension_numbers",
+    input_batch="input_batch_dimension",
+    input_feature="input_feature_dimension",
     input_spatial="input_spatial_dimensions",
     kernel_input_feature="kernel_input_feature_dimension",
+    kernel_output_feature="kernel_output_feature_dimension",
     kernel_spatial="kernel_spatial_dimensions",
     output_batch="output_batch_dimension",
     output_feature="output_feature_dimension",
@@ -179,6 +186,17 @@ _CONVOLUTION_WINDOW = _fields(
     rhs_dilation=("rhs_dilation", _ints),
     padding=("padding", _int_pairs),
 )
+_GATHER_NUMBERS = _numbers(
+    stablehlo.GatherDimensionNumbers,
+    "dimension_numbers",
+    offset_dims="offset_dims",
+    collapsed_slice_dims="collapsed_slice_dims",
+    operand_batching_dims="operand_batching_dims",
+    start_indices_batching_dims="start_indices_batching_dims",
+    start_index_map="start_index_map",
+    index_vector_dim="index_vector_dim",
+)
+_GATHER_WINDOW = _fields(slice_sizes=("slice_sizes", _ints))
 _DOT_NUMBERS = {
     "lhs_batching": "lhs_batching_dimensions",
     "rhs_batching": "rhs_batching_dimensions",
@@ -206,10 +224,18 @@ DECODERS: dict[str, Decoder] = {
     "custom_call": _custom_call,
     "dot_general": _numbers(stablehlo.DotDimensionNumbers, "dot_dimension_numbers", **_DOT_NUMBERS),
     "dynamic_conv": _convolution,
+    "dynamic_slice": _fields(sizes=("slice_sizes", _ints)),
     "einsum": _fields(config=("einsum_config", attribute_text)),
     "fft": _fields(fft_length=("fft_length", _ints)),
+    "gather": _gather,
     "get_tuple_element": _fields(index=("index", _int)),
     "iota": _fields(dimension=("iota_dimension", _int)),
+    "pad": _fields(
+        low=("edge_padding_low", _ints),
+        high=("edge_padding_high", _ints),
+        between=("interior_padding", _ints),
+    ),
+    "reduce": _fields(dimensions=("dimensions", _ints)),
     "reduce_window": _fields(
         window_dimensions=("window_dimensions", _ints),
         strides=("window_strides", _ints),
@@ -218,6 +244,16 @@ DECODERS: dict[str, Decoder] = {
         padding=("padding", _int_pairs),
     ),
     "reverse": _fields(dimensions=("dimensions", _ints)),
+    "scatter": _numbers(
+        stablehlo.ScatterDimensionNumbers,
+        "scatter_dimension_numbers",
+        update_window_dims="update_window_dims",
+        inserted_window_dims="inserted_window_dims",
+        input_batching_dims="input_batching_dims",
+        scatter_indices_batching_dims="scatter_indices_batching_dims",
+        scatter_dims_to_operand_dims="scattered_dims_to_operand_dims",
+        index_vector_dim="index_vector_dim",
+    ),
     "select_and_scatter": _fields(window_dimensions=("window_dimensions", _ints)),
     "slice": _fields(
         start=("start_indices", _ints), limit=("limit_indices", _ints), strides=("strides", _ints)

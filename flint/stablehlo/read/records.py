@@ -12,12 +12,20 @@ Attributes by op (all plain Python; absent means the default of the StableHLO sp
 
     dot_general          lhs_batching, rhs_batching, lhs_contracting, rhs_contracting
     chlo.ragged_dot      + rhs_group
-    convolution          input_spatial, kernel_input_feature, kernel_spatial, output_batch,
-                         output_feature, output_spatial, strides, padding ((low, high), ...),
-                         lhs_dilation, rhs_dilation, feature_group_count, batch_group_count
-    transpose, broadcast_in_dim, reverse            dimensions
+    convolution          input_batch, input_feature, input_spatial, kernel_input_feature,
+                         kernel_output_feature, kernel_spatial, output_batch, output_feature,
+                         output_spatial, strides, padding ((low, high), ...), lhs_dilation,
+                         rhs_dilation, feature_group_count, batch_group_count
+    transpose, broadcast_in_dim, reverse, reduce    dimensions
     iota, concatenate                               dimension
     slice                start, limit, strides
+    dynamic_slice        sizes
+    pad                  low, high, between (edge_padding_low, ..._high, interior_padding)
+    gather               offset_dims, collapsed_slice_dims, operand_batching_dims,
+                         start_indices_batching_dims, start_index_map, index_vector_dim, slice_sizes
+    scatter              update_window_dims, inserted_window_dims, input_batching_dims,
+                         scatter_indices_batching_dims, scatter_dims_to_operand_dims,
+                         index_vector_dim
     reduce_window        window_dimensions, strides, base_dilations, window_dilations, padding
     select_and_scatter   window_dimensions
     fft                  fft_length

@@ -12,7 +12,7 @@ from flint.stablehlo.verification.kinds import (
     paired,
     require,
     same_rank,
-    same_type,
+    same_shape,
 )
 
 
@@ -20,7 +20,7 @@ def _alike(_op: Op, ins: Types, outs: Types) -> None:
     require(len(ins) > 0, "has no operand")
     paired(ins, outs)
     for one, other in zip(ins, outs, strict=True):
-        same_type(one, other)
+        same_shape(one, other)
 
 
 def _permute(op: Op, ins: Types, outs: Types) -> None:
@@ -33,7 +33,7 @@ def _all_to_all(_op: Op, ins: Types, outs: Types) -> None:
     paired(ins, outs)
     for one, other in zip(ins, outs, strict=True):
         same_rank(one, other)
-        as_much = one.elements == other.elements and one.dtype == other.dtype
+        as_much = one.elements == other.elements
         require(as_much or not fixed(one, other), f"has the operand {one} for the result {other}")
 
 
@@ -56,7 +56,6 @@ def _along_one_dim(op: Op, parts: Types, wholes: Types, larger: str) -> None:
         if not fixed(part, whole):
             continue
         text = f"has the {larger} {whole} for parts {part}"
-        require(part.dtype == whole.dtype, text)
         factors = _factors(part, whole, text)
         require(len(factors) <= 1, text)
         if members is not None and min(whole.shape):

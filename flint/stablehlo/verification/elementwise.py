@@ -1,8 +1,4 @@
-"""Checks of ops that treat each element alike.
-
-Operands and result have one shape.  Their element types are not compared: compilers for TPUs mix
-precisions in one op.
-"""
+"""Checks of ops that treat each element alike: operands and result have one shape."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ _UNARY = (
     "abs", "cbrt", "ceil", "convert", "cosine", "count_leading_zeros", "exponential",
     "exponential_minus_one", "floor", "imag", "is_finite", "log", "log_plus_one", "logistic",
     "negate", "not", "popcnt", "real", "reduce_precision", "round_nearest_afz",
-    "round_nearest_even", "rsqrt", "sign", "sine", "sqrt", "tan", "tanh", "reverse", "cholesky",
+    "round_nearest_even", "rsqrt", "sign", "sine", "sqrt", "tan", "tanh",
     "chlo.erf", "chlo.erfc", "chlo.erf_inv", "chlo.lgamma", "chlo.digamma", "chlo.square",
     "mhlo.acos", "mhlo.acosh", "mhlo.asin", "mhlo.asinh", "mhlo.atanh", "mhlo.cosh", "mhlo.erf",
     "mhlo.sinh",
@@ -60,6 +56,7 @@ def _sort(_op: Op, ins: Types, outs: Types) -> None:
     counted(ins, outs, len(ins), len(ins))
     for one, other in zip(ins, outs, strict=True):
         same_shape(one, other)
+        same_shape(one, outs[0])
 
 
 CHECKS: dict[str, Check] = {

@@ -62,3 +62,15 @@ def same_rank(one: TensorType, other: TensorType) -> None:
 def fixed(*types: TensorType) -> bool:
     """Whether all sizes are known."""
     return not any(item.dynamic for item in types)
+
+
+def sizes_of(item: TensorType, dims: Sequence[int]) -> tuple[int, ...]:
+    """The sizes of some dims of a tensor, each of which it has and which are named once."""
+    known = all(0 <= dim < len(item.shape) for dim in dims) and len(set(dims)) == len(dims)
+    require(known, f"names the dims {tuple(dims)} of {item}")
+    return tuple(item.shape[dim] for dim in dims)
+
+
+def scalar(item: TensorType) -> None:
+    """Check that a tensor has no dims."""
+    require(not item.shape, f"has the operand {item}, which is no scalar")

@@ -13,6 +13,8 @@ from flint.stablehlo.verification.kinds import (
     require,
     same_rank,
     same_shape,
+    scalar,
+    sizes_of,
 )
 
 
@@ -80,45 +82,27 @@ def _slice(op: Op, ins: Types, outs: Types) -> None:
         require(inside and kept == -(-(high - low) // max(step, 1)), _from(ins[0], outs[0]))
 
 
-def _part(whole: int, part: int) -> Check:
-    """Of as many dims, none larger.
-
-    Args:
-        whole: operand that is the larger.
-        part: operand that is the smaller; -1: the result.
-    """
-
-    def check(_op: Op, ins: Types, outs: Types) -> None:
-        require(len(ins) > max(whole, part) and len(outs) == 1, f"has {len(ins)} operands")
-        large, small = ins[whole], outs[0] if part < 0 else ins[part]
-        same_rank(large, small)
-        within = all(a <= b for a, b in zip(small.shape, large.shape, strict=True))
-        require(within or not fixed(large, small), f"has the part {small} of {large}")
-
-    return check
-
-
-def _dynamic_update_slice(op: Op, ins: Types, outs: Types) -> None:
-    _part(0, 1)(op, ins, outs)
-    same_shape(ins[0], outs[0])
-
-
-def _pad(_op: Op, ins: Types, outs: Types) -> None:
+def _pad(op: Op, ins: Types, outs: Types) -> None:
     counted(ins, outs, 2)
     same_rank(ins[0], outs[0])
-    require(not ins[1].shape, f"pads with {ins[1]}, which is no scalar")
+    scalar(ins[1])
+    if op.attr("low") is None or not fixed(ins[0], outs[0]):
+        return
+    low, high, between = (op.attr(key) for key in ("low", "high", "between"))
+    rank = len(ins[0].shape)
+    require(len(low) == len(high) == len(between) == rank, f"pads other dims than {ins[0]}")
+    require(all(gap >= 0 for gap in between), "takes away what is between elements")
+    expected = tuple(
+        size + before + behind + gap * max(size - 1, 0)
+        for size, before, behind, gap in zip(ins[0].shape, low, high, between, strict=True)
+    )
+    require(expected == outs[0].shape, _from(ins[0], outs[0]))
 
 
-def _gather(_op: Op, ins: Types, outs: Types) -> None:
-    counted(ins, outs, 2)
-    require(ins[0].dtype == outs[0].dtype, _from(ins[0], outs[0]))
-
-
-def _scatter(_op: Op, ins: Types, outs: Types) -> None:
-    inputs = len(outs)
-    require(len(ins) == 2 * inputs + 1, f"has {len(ins)} operands and {inputs} results")
-    for one, other in zip(ins[:inputs], outs, strict=True):
-        same_shape(one, other)
+def _reverse(op: Op, ins: Types, outs: Types) -> None:
+    counted(ins, outs, 1)
+    same_shape(ins[0], outs[0])
+    sizes_of(ins[0], op.attr("dimensions", ()))
 
 
 def _from(operand: TensorType, result: TensorType) -> str:
@@ -136,16 +120,13 @@ CHECKS: dict[str, Check] = {
     "broadcast_in_dim": _broadcast,
     "concatenate": _concatenate,
     "constant": _none,
-    "dynamic_slice": _part(0, -1),
-    "dynamic_update_slice": _dynamic_update_slice,
-    "gather": _gather,
     "iota": _iota,
     "mhlo.copy": _elements,
     "pad": _pad,
     "partition_id": _none,
     "replica_id": _none,
     "reshape": _elements,
-    "scatter": _scatter,
+    "reverse": _reverse,
     "slice": _slice,
     "transpose": _transpose,
 }

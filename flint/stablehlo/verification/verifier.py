@@ -16,18 +16,30 @@ from flint.stablehlo.verification import (
     collectives,
     contraction,
     control,
+    element_types,
     elementwise,
+    indexing,
     movement,
+    windows,
 )
 from flint.stablehlo.verification.kinds import Check, Unfit, counted
 
 #: Op name -> check of its types and attributes; ``control.CHECKS`` look into blocks as well.
-_BY_TYPES: dict[str, Check] = (
-    elementwise.CHECKS | movement.CHECKS | contraction.CHECKS | collectives.CHECKS
+_SHAPES: dict[str, Check] = (
+    elementwise.CHECKS
+    | movement.CHECKS
+    | indexing.CHECKS
+    | contraction.CHECKS
+    | windows.CHECKS
+    | collectives.CHECKS
 )
-
 #: In an optimised module a reshape is a bitcast, which may count padding as elements.
-_IN_OPTIMIZED: dict[str, Check] = {"reshape": lambda _op, ins, outs: counted(ins, outs, 1)}
+_SHAPES_IN_OPTIMIZED: dict[str, Check] = _SHAPES | {
+    "reshape": lambda _op, ins, outs: counted(ins, outs, 1)
+}
+#: Numbers and shapes, then what relies on them.
+_TABLES = _SHAPES, element_types.CHECKS
+_IN_OPTIMIZED = _SHAPES_IN_OPTIMIZED, element_types.IN_OPTIMIZED
 
 
 def verify(module: Module, where: Callable[[Op], str]) -> None:
@@ -40,10 +52,10 @@ def verify(module: Module, where: Callable[[Op], str]) -> None:
     Raises:
         FlintError: the first op that does not.
     """
-    checks = _BY_TYPES | _IN_OPTIMIZED if module.optimized else _BY_TYPES
+    tables = _IN_OPTIMIZED if module.optimized else _TABLES
     kind, types = module.value_type.__getitem__, module.types
     alike: set[tuple[object, ...]] = set()
-    for block in module.blocks():
+    for block in reversed(list(module.blocks())):  # what is inside first: errors are closer
         for op in block.ops:
             key = (op.name, id(op.attrs), *map(kind, op.operands), -1, *map(kind, op.results))
             if key in alike:
@@ -53,11 +65,13 @@ def verify(module: Module, where: Callable[[Op], str]) -> None:
                     control.CHECKS[op.name](module, op)
                     continue
                 alike.add(key)
-                if op.name in checks:
+                if op.name in tables[0]:
                     ins, outs = (
                         [types[kind(value)] for value in values]
                         for values in (op.operands, op.results)
                     )
-                    checks[op.name](op, ins, outs)
+                    for checks in tables:
+                        if op.name in checks:
+                            checks[op.name](op, ins, outs)
             except Unfit as error:
                 raise FlintError(f"{where(op)}: {error}") from error

@@ -56,6 +56,43 @@ ENTRY e {
 """  # noqa: E501
 
 
+#: What reads and writes at indices, and windows, in the forms that XLA's parser takes.
+INDEXED = """HloModule n
+
+add { lhs = f32[] parameter(0)
+  rhs = f32[] parameter(1)
+  ROOT sum = f32[] add(lhs, rhs) }
+
+less { one = f32[] parameter(0)
+  other = f32[] parameter(1)
+  ROOT is = pred[] compare(one, other), direction=LT }
+
+ENTRY e {
+  x = f32[8,16] parameter(0)
+  i = s32[5,1] parameter(1)
+  k = s32[] parameter(2)
+  y = bf16[8,16] convert(x)
+  z = f32[] constant(0)
+  g = f32[5,16] gather(x, i), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,16}
+  s = f32[8,16] scatter(x, i, g), update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add
+  p = f32[10,33] pad(s, z), padding=1_1x2_0_1
+  d = f32[2,16] dynamic-slice(s, k, k), dynamic_slice_sizes={2,16}
+  u = f32[8,16] dynamic-update-slice(s, d, k, k)
+  c = pred[8,16] compare(u, x), direction=LT
+  w = f32[8,16] select(c, u, x)
+  m = f32[8,16] maximum(w, u)
+  r = f32[16] reduce(m, z), dimensions={0}, to_apply=add
+  v = f32[16] reverse(r), dimensions={0}
+  a = f32[1,8,16] reshape(x)
+  f = f32[4,16,4] parameter(3)
+  h = f32[1,5,4] convolution(a, f), window={size=4}, dim_labels=b0f_0io->b0f
+  l = f32[16] reduce-window(r, z), window={size=2 pad=1_0}, to_apply=add
+  n = f32[16] select-and-scatter(r, l, z), window={size=2 pad=1_0}, select=less, scatter=add
+  ROOT o = (f32[10,33], f32[16], bf16[8,16], f32[1,5,4], f32[16]) tuple(p, v, y, h, n)
+}
+"""  # noqa: E501
+
+
 def verified(module):
     verify(module, lambda op: op.name)
 
@@ -65,9 +102,9 @@ def test_every_real_program_passes(path):
     verified(parse(path.read_bytes(), path.name))
 
 
-def changed(name, change):
-    """The module above as a proto in which one instruction is another."""
-    module = pb.HloModuleProto.FromString(proto_of_text(HLO.encode()))
+def changed(name, change, text=HLO):
+    """A module above as a proto in which one instruction is another."""
+    module = pb.HloModuleProto.FromString(proto_of_text(text.encode()))
     for computation in module.computations:
         for instruction in computation.instructions:
             if instruction.name == name and computation.id == module.entry_computation_id:
@@ -115,6 +152,95 @@ def test_what_xla_has_parsed_passes():
 def test_an_instruction_that_does_not_fit_is_refused(name, change, text):
     with pytest.raises(FlintError, match=text):
         verified(changed(name, change))
+
+
+def dims(field, kind, name, *numbers):
+    """Change dimension numbers, a message inside the instruction."""
+
+    def change(instruction):
+        message = kind.FromString(getattr(instruction, field))
+        if isinstance(getattr(message, name), int):
+            setattr(message, name, *numbers)
+        else:
+            getattr(message, name)[:] = numbers
+        setattr(instruction, field, message.SerializeToString())
+
+    return change
+
+
+def gather_dims(name, *numbers):
+    return dims("gather_dimension_numbers", pb.GatherDimensionNumbers, name, *numbers)
+
+
+def scatter_dims(name, *numbers):
+    return dims("scatter_dimension_numbers", pb.ScatterDimensionNumbers, name, *numbers)
+
+
+def convolution_dims(name, *numbers):
+    field = "convolution_dimension_numbers"
+    return dims(field, pb.ConvolutionDimensionNumbers, name, *numbers)
+
+
+def listed(field, *numbers):
+    return lambda instruction: getattr(instruction, field).__setitem__(slice(None), numbers)
+
+
+def groups(instruction):
+    instruction.feature_group_count = 3
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "text"),
+    [
+        ("g", shaped(5, 15), "gather: does not make the result 5x15xf32 of windows of \\(1, 16\\)"),
+        ("g", listed("gather_slice_sizes", 1, 17), r"gather: takes windows of \(1, 17\)"),
+        ("g", listed("gather_slice_sizes", 2, 16), "gather: drops a dim of its windows"),
+        ("g", gather_dims("start_index_map", 2), "gather: names the dims .* of 8x16xf32"),
+        ("g", gather_dims("start_index_map", 0, 1), "gather: has the indices 5x1xi32, of 1 numb"),
+        ("g", gather_dims("index_vector_dim", 3), "gather: has no dim 3 in the indices 5x1xi32"),
+        ("g", gather_dims("offset_dims", 2), "gather: has the window's dims"),
+        ("i", shaped(5, 1), "gather: has the operand 5x1xf32, which has no integers"),
+        ("s", scatter_dims("update_window_dims", 0), "scatter: has the updates 5x16xf32"),
+        ("s", scatter_dims("inserted_window_dims", 9), "scatter: names the dims"),
+        ("s", shaped(8, 17), "scatter: has the operand 8x16xf32 for the result 8x17xf32"),
+        ("p", shaped(10, 32), "pad: does not make the result 10x32xf32 of the operand 8x16xf32"),
+        ("z", shaped(dtype=4), "pad: has the operand i32 for the result 10x33xf32"),
+        ("d", listed("dynamic_slice_sizes", 2, 8), r"dynamic_slice: takes \(2, 8\) for the result"),
+        ("d", one_operand_less, "dynamic_slice: has 1 indices into 8x16xf32"),
+        ("u", one_operand_less, "dynamic_update_slice: has 1 indices into 8x16xf32"),
+        ("u", shaped(8, 16, dtype=16), "dynamic_update_slice: has the operand 8x16xf32 for"),
+        ("c", shaped(8, 16, dtype=2), "compare: has the result 8x16xi8, which is no i1"),
+        ("w", shaped(8, 16, dtype=16), "select: has the operand 8x16xf32 for the result 8x16xbf16"),
+        ("m", shaped(8, 16, dtype=16), "maximum: has the operand 8x16xf32 for the result"),
+        ("r", listed("dimensions", 1), "reduce: does not reduce the operand 8x16xf32"),
+        ("r", listed("dimensions", 5), r"reduce: names the dims \(5,\) of 8x16xf32"),
+        ("v", listed("dimensions", 1), r"reverse: names the dims \(1,\) of 16xf32"),
+        ("h", shaped(1, 5, 5), "convolution: has the operands 1x8x16xf32 and 4x16x4xf32 for"),
+        ("h", groups, "convolution: .* in 3 groups of features"),
+        ("h", convolution_dims("input_batch_dimension", 2), "convolution: names the dims"),
+        ("n", shaped(17), "select_and_scatter: has the operand 16xf32 for the result 17xf32"),
+    ],
+)  # fmt: skip
+def test_an_instruction_that_looks_elsewhere_is_refused(name, change, text):
+    with pytest.raises(FlintError, match=f"^{text}"):
+        verified(changed(name, change, INDEXED))
+
+
+def test_what_reads_at_indices_passes():
+    verified(changed("", None, INDEXED))
+
+
+def test_compilers_mix_precisions_and_nothing_else():
+    """As libtpu does: the first operand of a product is f32, the second and the result bf16."""
+    half, whole, number = (tensor_type((8,), kind) for kind in ("bf16", "f32", "i32"))
+    mixed = module(Op("multiply", (0, 1), (2,)), whole, half, half)
+    with pytest.raises(FlintError, match="multiply: has the operand 8xf32 for the result 8xbf16"):
+        verified(mixed)
+    mixed.optimized = True
+    verified(mixed)
+    mixed.types[0] = number
+    with pytest.raises(FlintError, match="multiply: has the operand 8xi32 for the result 8xbf16"):
+        verified(mixed)
 
 
 def module(op, *types, functions=None):
