@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -80,8 +81,11 @@ def explain_command(
 ) -> None:
     """Explain a step: critical path, causes, what would help, and device time."""
     from flint.explaining.explaining import explain
+    from flint.observed.pipes import from_pipes
 
-    workload, on, traces = _taken([existing(source) for source in sources], system, step)
+    with from_pipes([existing(source) for source in sources]) as read:
+        workload, on, events = _taken(read.paths, system, step)
+        traces = [replace(item, path=read.named(item.path)) for item in events]
     explanation = explain(
         workload, on, traces=traces,
         others={str(folder): loaded(existing(folder)) for folder in other or ()},

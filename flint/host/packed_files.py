@@ -108,13 +108,28 @@ def pieces(path: Path, limit: int, *, whole: bool = False) -> Iterator[bytes]:
                 yield from _unpacked_pieces(file, str(path), limit)
                 return
             _check_size(str(path), size, limit)
-            read = 0
-            while piece := file.read(max(_PIECE, size - read) if whole else _PIECE):
-                read += len(piece)
-                _check_size(str(path), read, limit)
-                yield piece
+            yield from _plain_pieces(file, path, limit, size if whole else 0)
     except OSError as error:
         raise FlintError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def packed_pieces(path: Path, limit: int) -> Iterator[bytes]:
+    """A file's content piece by piece as it is, packed or not (raises as ``pieces``)."""
+    try:
+        with path.open("rb") as file:
+            _check_size(str(path), _plain_size(file, path), limit)
+            yield from _plain_pieces(file, path, limit, 0)
+    except OSError as error:
+        raise FlintError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def _plain_pieces(file: IO[bytes], path: Path, limit: int, size: int) -> Iterator[bytes]:
+    """What is in an open file; the first piece has ``size`` bytes, if it has so many."""
+    read = 0
+    while piece := file.read(max(_PIECE, size - read)):
+        read += len(piece)
+        _check_size(str(path), read, limit)
+        yield piece
 
 
 def unpacked(data: bytes, name: str, limit: int, advice: str = "") -> bytes:

@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flint.errors import FlintError
-from flint.host.packed_files import pieces
+from flint.host.packed_files import packed_pieces
 from flint.host.temporary import temporary_folder
-from flint.observed.archives import is_archive
-from flint.observed.reading import form_of
+from flint.observed.reading import begins_archive, form_of
 
-#: More bytes than a trace from a pipe may have, unpacked.
+#: More bytes than may come through a pipe.
 _MAX_BYTES = 8 << 30
 
 
@@ -68,11 +67,12 @@ def from_pipes(sources: Sequence[Path]) -> Iterator[Traces]:
 
 
 def _copy(source: Path, path: Path) -> None:
-    """Write what comes, unpacked; what begins like no trace is refused at its beginning."""
+    """Write what comes, as it is; what begins like no trace is refused at its beginning."""
     with path.open("wb") as file:
-        for piece in pieces(source, _MAX_BYTES):
+        for piece in packed_pieces(source, _MAX_BYTES):
             begins = file.tell() == 0
             file.write(piece)
-            if begins and not is_archive(piece):
+            if begins:
                 file.flush()
-                form_of(path)
+                if not begins_archive(path):
+                    form_of(path)

@@ -73,9 +73,18 @@ def as_folders(paths: Sequence[Path]) -> Iterator[list[Path]]:
     for path in paths:
         if not path.exists():
             raise UsageError(f"{path}: no such file or folder")
-    archives = [not path.is_dir() and is_archive(_head(path)) for path in paths]
+    archives = [not path.is_dir() and begins_archive(path) for path in paths]
     with without_archives(paths, archives) as found:
         yield found
+
+
+def begins_archive(path: Path) -> bool:
+    """Whether a file is an archive, as far as its beginning tells.
+
+    Raises:
+        FlintError: it cannot be read.
+    """
+    return is_archive(_head(path))
 
 
 def expanded(paths: Sequence[Path]) -> list[Path]:

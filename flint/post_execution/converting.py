@@ -24,6 +24,7 @@ from flint.mesh.mesh import Mesh
 from flint.mesh.ragged import row_of_entry
 from flint.mesh.ranks import from_mask
 from flint.observed.columns import UNTOLD_RANK
+from flint.observed.pipes import from_pipes
 from flint.observed.reading import as_folders, is_jax_profile
 from flint.post_execution.communications import Communications
 from flint.post_execution.flows import flows_of
@@ -71,7 +72,8 @@ def convert_traces(
 
     Args:
         paths: Kineto traces or PyTorch execution traces, one per rank, or folders of such; or one
-            profile folder of JAX.  An archive (tar, zip) stands for its folder.
+            profile folder of JAX.  An archive (tar, zip) stands for its folder; a pipe is read
+            once.
         execution_traces: execution traces of the run that the Kineto traces are of, or folders.
         mesh: device grid; default: one axis of all ranks.
         axes: names of the mesh axes.
@@ -93,8 +95,10 @@ def convert_traces(
     stated = {name: tuple(sorted(ranks)) for name, ranks in (groups or {}).items()}
     choices = Choices(step, stated, strict)
     with (
-        as_folders([Path(path) for path in paths]) as given,
-        as_folders([Path(path) for path in execution_traces]) as beside,
+        from_pipes([Path(path) for path in paths]) as read,
+        from_pipes([Path(path) for path in execution_traces]) as read_beside,
+        as_folders(read.paths) as given,
+        as_folders(read_beside.paths) as beside,
     ):
         if not any(map(is_jax_profile, given)):
             files = sorted_files(given, beside)

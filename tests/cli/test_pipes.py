@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from flint.capturing.saved_files import convert
+from flint.post_execution.converting import convert_traces
 from tests.support.command_line import failed, flint_here
 from tests.validation import hand_made
 
@@ -86,6 +87,30 @@ def test_a_profile_from_a_pipe_is_converted(fifo, tmp_path: Path) -> None:
         return [path.read_bytes() for path in sorted((tmp_path / folder / "et").glob("*.et"))]
 
     assert traces("piped") == traces("plain")
+
+
+def test_python_converts_a_profile_from_a_pipe(fifo) -> None:
+    plain, piped = convert_traces([TRACE]), convert_traces([fifo(TRACE.read_bytes())])
+    assert piped.input["sha256"] == plain.input["sha256"]
+    assert piped.input["file"] == "pipe_0"
+    assert str(piped) == str(plain)
+
+
+def test_a_profile_from_a_pipe_is_explained(fifo, tmp_path: Path) -> None:
+    plain, piped = (
+        flint_here("explain", path, "--json", cwd=tmp_path)
+        for path in (TRACE, fifo(TRACE.read_bytes()))
+    )
+    assert plain.returncode == piped.returncode == 0, piped.stderr
+    assert piped.stdout == plain.stdout.replace(str(TRACE), str(tmp_path / "pipe_0"))
+
+
+@pytest.mark.parametrize("command", ["explain", "convert"])
+def test_what_is_no_trace_is_explained_to_nobody(command: str, fifo, tmp_path: Path) -> None:
+    pipe = fifo(b"nothing of the kind")
+    into = ("-o", tmp_path / "out") if command == "convert" else ()
+    text = failed(flint_here(command, pipe, *into, cwd=tmp_path), 1)
+    assert text.startswith(f"flint: {pipe}: ")
 
 
 @pytest.fixture
