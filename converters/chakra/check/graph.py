@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from flint.converters.chakra.check import cycles
 from flint.converters.chakra.check.findings import Hits, one_node
+from flint.converters.chakra.check.links import Edges
 from flint.converters.chakra.check.matching import Endpoints, Matching, sequence_numbers
 from flint.converters.chakra.check.skeleton import Skeleton, skeleton
 from flint.converters.chakra.check.trace_views import Facts
@@ -134,12 +135,47 @@ def skeleton_graph(facts: Facts, matching: Matching, bones: Sequence[Skeleton]) 
 
 
 def whole_graph(facts: Facts, matching: Matching) -> EventGraph:
-    """G with all nodes.  All communications must match."""
+    """G with all nodes and dependencies.  All communications must match."""
+    return _with_all_nodes(facts, matching, [view.links.every for view in facts.views])
+
+
+def certain_graph(facts: Facts, matching: Matching) -> EventGraph:
+    """G with all nodes and what every consumer keeps, `data_deps`; vertices as `whole_graph`."""
+    return _with_all_nodes(facts, matching, [view.links.data for view in facts.views])
+
+
+def _with_all_nodes(facts: Facts, matching: Matching, edges: Sequence[Edges]) -> EventGraph:
     nodes = []
-    for view in facts.views:
-        rows, edges = np.arange(len(view.trace)), view.links.every
-        nodes.append(Nodes(rows, rows, edges.parent, edges.child()))
+    for view, own in zip(facts.views, edges, strict=True):
+        rows = np.arange(len(view.trace))
+        nodes.append(Nodes(rows, rows, own.parent, own.child()))
     return _event_graph(facts, matching, nodes)
+
+
+class Above:
+    """What leads to a vertex along edges.
+
+    Args:
+        source, target: vertices at the ends of each edge.
+        count: number of vertices.
+    """
+
+    def __init__(self, source: Ints, target: Ints, count: int) -> None:
+        by_target = np.argsort(target, kind="stable")
+        self._before: list[int] = source[by_target].tolist()
+        starts = np.searchsorted(target[by_target], np.arange(count + 1))
+        self._start: list[int] = starts.tolist()
+
+    def reached(self, vertices: Sequence[int]) -> set[int]:
+        """The vertices and all that lead to one of them."""
+        seen, stack = set(vertices), list(vertices)
+        while stack:
+            at = stack.pop()
+            for other in self._before[self._start[at] : self._start[at + 1]]:
+                if other not in seen:
+                    seen.add(other)
+                    stack.append(other)
+        return seen
 
 
 def _nodes_of(bone: Skeleton) -> Nodes:

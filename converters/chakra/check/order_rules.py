@@ -12,9 +12,15 @@ from typing import Final
 import numpy as np
 
 from flint.converters.chakra.check.findings import ERROR, Hits, Round, one_node
-from flint.converters.chakra.check.graph import describe_cycle, union_graph, whole_graph
+from flint.converters.chakra.check.graph import (
+    certain_graph,
+    describe_cycle,
+    union_graph,
+    whole_graph,
+)
 from flint.converters.chakra.check.matching import Matching
 from flint.converters.chakra.check.order import unordered_pairs
+from flint.converters.chakra.check.order_elsewhere import Elsewhere
 from flint.converters.chakra.check.trace_views import Facts
 from flint.converters.chakra.check.unordered_holds import (
     Undecided,
@@ -30,9 +36,10 @@ ORDER_RULES: Final = Round[[Facts, Matching, Undecided]]()
 def p2p_order(facts: Facts, matching: Matching, loose: Undecided) -> Iterator[Hits]:
     """SENDs (and RECVs) of one (tag, src, dst, size) are ordered by data_deps on their rank.
 
-    Otherwise the order depends on durations, first in first out pairs the wrong ones, and what
-    waits for the right one may wait for something that waits for it.
+    Or other ranks order them.  Otherwise the order depends on durations, first in first out pairs
+    the wrong ones, and what waits for the right one may wait for something that waits for it.
     """
+    elsewhere = Elsewhere(facts, matching)
     for ends, kind in ((matching.sends, "SEND"), (matching.recvs, "RECV")):
         same = np.flatnonzero(np.all(ends.key[:, 1:] == ends.key[:, :-1], axis=0))
         pairs = np.stack([ends.view[same], ends.row[same], ends.row[same + 1]])
@@ -43,7 +50,7 @@ def p2p_order(facts: Facts, matching: Matching, loose: Undecided) -> Iterator[Hi
             rows = zip(*pairs[1:, here].tolist(), strict=True)
             where = dict(zip(rows, same[first[here]].tolist(), strict=True))
             unordered, _ = unordered_pairs(view.order, where)
-            for a, b in unordered:
+            for _, a, b in elsewhere.unordered(view, unordered):
                 src, dst, tag, size = ends.key[:, where[a, b]].tolist()
                 text = (
                     f"two {kind}s of {src} -> {dst}, tag {tag}, {size} bytes (this and node "
@@ -55,11 +62,12 @@ def p2p_order(facts: Facts, matching: Matching, loose: Undecided) -> Iterator[Hi
 
 @ORDER_RULES.rule("group-chain", ERROR)
 def group_chain(facts: Facts, matching: Matching, loose: Undecided) -> Iterator[Hits]:
-    """A group's collectives are one dependency chain on each member.
+    """A group's collectives are one dependency chain on each member, or other ranks make it one.
 
     Otherwise two of them may start in different order on two members, which pairs them wrongly
     or hangs; equal ids and equal sequences do not help.
     """
+    elsewhere = Elsewhere(facts, matching)
     for view in loose.views:
         if not len(view.order.gaps):
             continue
@@ -71,11 +79,12 @@ def group_chain(facts: Facts, matching: Matching, loose: Undecided) -> Iterator[
             if communicator in last:
                 links.append((last[communicator], row))
             last[communicator] = row
-        for first, second in unordered_pairs(view.order, links)[0]:
+        unordered = unordered_pairs(view.order, links)[0]
+        for rank, first, second in elsewhere.unordered(view, unordered):
             yield one_node(
                 view.index,
                 second,
-                int(view.ranks[0]),
+                rank,
                 f"this collective and node {view.trace.id[first]} of the same group are not "
                 "ordered by data_deps, so ranks may start them in different order, which pairs "
                 "them wrongly or hangs, whatever their ids; chain a group's collectives on all "
@@ -105,5 +114,6 @@ def slot_order(facts: Facts, matching: Matching, loose: Undecided) -> Iterator[H
     elif loose.views:
         graph = whole_graph(facts, matching)
         if not graph.cycle():  # which cross-rank-cycle reports
-            for holder, held in dangerous_holds(facts, graph, loose.holds):
+            certain = certain_graph(facts, matching)
+            for holder, held in dangerous_holds(facts, graph, certain, loose.holds):
                 yield word_hold(facts, graph, holder, held)

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from flint.converters.chakra.check.cycles import components
 from flint.converters.chakra.check.findings import Hits, one_node
-from flint.converters.chakra.check.graph import EventGraph
+from flint.converters.chakra.check.graph import Above, EventGraph
 from flint.converters.chakra.check.trace_views import Facts, View
 from flint.converters.chakra.schema import NodeType
 
@@ -140,15 +140,19 @@ def _bits(value: int) -> Iterator[int]:
 
 
 def dangerous_holds(
-    facts: Facts, graph: EventGraph, holds: dict[int, Holds]
+    facts: Facts, graph: EventGraph, certain: EventGraph, holds: dict[int, Holds]
 ) -> Iterator[tuple[int, int]]:
     """(holding vertex, held vertex): one pair for each component that may hang.
 
-    `graph` must be acyclic; `holds` are those of the undecided views.
+    Args:
+        facts: of the traces.
+        graph: G with all dependencies, acyclic.
+        certain: G with those that every consumer keeps.
+        holds: those of the undecided views.
     """
-    pairs = _possible(graph, _pairs(facts, graph, holds))
+    pairs = _possible(graph, certain, _pairs(facts, graph, holds))
     component = _components(graph, pairs)
-    above = _Above(graph, component)
+    above = _inside(graph, component)
     suspects: dict[int, list[tuple[int, int]]] = {}
     for holder, held in _within(graph, pairs, component).tolist():
         suspects.setdefault(int(component[held]), []).append((holder, held))
@@ -158,7 +162,7 @@ def dangerous_holds(
             continue
         for holder, group in groupby(found, key=itemgetter(0)):
             held_here = [held for _, held in group]
-            if not above.reached(int(graph.end[holder])).isdisjoint(held_here):
+            if not above.reached([int(graph.end[holder])]).isdisjoint(held_here):
                 yield holder, held_here[0]
                 break
 
@@ -186,31 +190,17 @@ def _within(graph: EventGraph, pairs: Ints, component: Ints) -> Ints:
     return inside
 
 
-class _Above:
-    """The edges of G inside components, from a vertex to those that come before it."""
-
-    def __init__(self, graph: EventGraph, component: Ints) -> None:
-        inside = component[graph.source] == component[graph.target]
-        source, target = graph.source[inside], graph.target[inside]
-        by_target = np.argsort(target, kind="stable")
-        self._before: list[int] = source[by_target].tolist()
-        starts = np.searchsorted(target[by_target], np.arange(graph.count + 1))
-        self._start: list[int] = starts.tolist()
-
-    def reached(self, vertex: int) -> set[int]:
-        """The vertex and all that lead to it inside its component."""
-        seen, stack = {vertex}, [vertex]
-        while stack:
-            at = stack.pop()
-            for other in self._before[self._start[at] : self._start[at + 1]]:
-                if other not in seen:
-                    seen.add(other)
-                    stack.append(other)
-        return seen
+def _inside(graph: EventGraph, component: Ints) -> Above:
+    """The edges of G inside components."""
+    inside = component[graph.source] == component[graph.target]
+    return Above(graph.source[inside], graph.target[inside], graph.count)
 
 
-def _possible(graph: EventGraph, pairs: Ints) -> Ints:
-    """Drop holds y -> x where G leads from x to y's issue: x is complete before y is issued."""
+def _possible(graph: EventGraph, certain: EventGraph, pairs: Ints) -> Ints:
+    """Drop holds y -> x where G leads from x to y's issue: x is complete before y is issued.
+
+    Of G only what every consumer keeps: another may issue y first.
+    """
     component = _components(graph, pairs)
     pairs = _within(graph, pairs, component)
     holders = np.unique(pairs[:, 0])
@@ -218,8 +208,8 @@ def _possible(graph: EventGraph, pairs: Ints) -> Ints:
         return pairs
     # Paths from x to the issue and on to the end and back to x stay inside the component, so
     # the issue may be outside of it only if no x leads to it.
-    above = _Above(graph, component)
-    earlier = {holder: above.reached(holder) for holder in holders.tolist()}
+    above = _inside(certain, component)
+    earlier = {holder: above.reached([holder]) for holder in holders.tolist()}
     possible: Ints = pairs[[held not in earlier[holder] for holder, held in pairs.tolist()]]
     return possible
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flint.converters.chakra.check.checker import check_traces
+from tests.converters.chakra.check.all_orders import outcome
 from tests.converters.chakra.check.defects import both, errors
 from tests.converters.chakra.check.traces import coll, comp, in_memory, recv, send
 
@@ -48,6 +49,44 @@ def test_collectives_mended_by_a_chain():
         [comp(0, micros=1), comp(1, micros=99), coll(2, [1]), coll(3, [0, 2], size=128)],
     ]
     assert check_traces(in_memory(ranks)).findings == ()
+
+
+def test_a_message_from_a_member_orders_two_collectives():
+    """Rank 0 has no edge from the first to the second, but hears from rank 1 in between."""
+    ranks = [
+        [coll(0), recv(1, 1), coll(2, [1])],
+        [coll(0), send(1, 0, [0]), coll(2, [1])],
+    ]
+    assert outcome(ranks, {0: [0, 1]}).sound
+    assert check_traces(in_memory(ranks)).findings == ()
+
+
+def test_a_message_that_only_ctrl_deps_hold_back_orders_nothing():
+    """A consumer that ignores them sends at once, and rank 0 starts its second collective first."""
+    ranks = [
+        [coll(0), recv(1, 1), coll(2, [1])],
+        [coll(0), send(1, 0, ctrl=[0]), coll(2, [0, 1])],
+    ]
+    assert "group-chain" in errors(check_traces(in_memory(ranks)))
+
+
+def test_a_reply_orders_two_messages():
+    ranks = [
+        [send(0, 1), recv(1, 1), send(2, 1, [1])],
+        [recv(0, 0), send(1, 0, [0]), recv(2, 0, [0])],
+    ]
+    assert outcome(ranks, {0: [0, 1]}).sound
+    assert check_traces(in_memory(ranks)).findings == ()
+
+
+def test_a_receive_is_posted_whether_its_message_comes_or_not():
+    """Rank 0 may post its second RECV first; it takes the message that the first one waits for."""
+    ranks = [
+        [recv(0, 1), send(1, 1, [0]), recv(2, 1)],
+        [send(0, 0), recv(1, 0), send(2, 0, [1])],
+    ]
+    assert not outcome(ranks, {0: [0, 1]}).sound
+    assert errors(check_traces(in_memory(ranks))) == {"p2p-order"}
 
 
 def test_groups_crossed_on_two_ranks():

@@ -25,8 +25,8 @@ class Verdict(NamedTuple):
         wrong: what happens in some order: "hangs", "leftover", "mispairs".
         rules: what the checker objects to.
         loose: whether some rank's own dependencies leave the order open among collectives of one
-            group or messages of one kind.  The checker refuses that, whether other ranks' messages
-            close it or not.
+            group or messages of one kind.  The checker may refuse that where other ranks' messages
+            close it.
     """
 
     accepted: bool
