@@ -55,6 +55,20 @@ class Content:
         return hashlib.sha256(self.data).hexdigest()
 
 
+def check_plain(path: Path, state: os.stat_result) -> None:
+    """Refuse a pipe or device that is found in a folder: nobody has asked to wait for it.
+
+    Args:
+        path: of the file, for the error.
+        state: what the system says of it.
+
+    Raises:
+        FlintError: it is one.
+    """
+    if not stat.S_ISREG(state.st_mode) and not stat.S_ISDIR(state.st_mode):
+        raise FlintError(f"{path}: a pipe or device, where a file belongs")
+
+
 def read_once(path: Path, limit: int, advice: str = "") -> Content:
     """A file, device or pipe, to its end and as it is.
 

@@ -11,13 +11,15 @@ What comes out is bounded like the content of any packed file.
 from __future__ import annotations
 
 import io
+import lzma
+import struct
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from flint.errors import FlintError
 from flint.host.packed_files import pieces
@@ -30,6 +32,12 @@ _MAX_MEMBERS = 100_000
 #: So much may come of any archive; of more, at most so many bytes of each packed one.
 _HARMLESS, _MAX_RATIO = 64 << 20, 250
 _PIECE = 1 << 20
+#: Bytes of a tar's header that has more than a name; `tarfile` takes all of it into memory.
+_MAX_HEADER = 1 << 20
+#: Types of such headers: names and attributes of the next member or of all, in pax and GNU forms.
+_NAMES = (b"x", b"g", b"X", b"L", b"K")
+#: What `zipfile` and `tarfile` raise about damaged archives, beside their own.
+_DAMAGED = (lzma.LZMAError, struct.error, zlib.error, EOFError, ValueError)
 _TRACES = (".json", ".json.gz", ".et", ".et.gz", ".xplane.pb", ".sqlite")
 _ZIP = b"PK\x03\x04"
 _TAR, _TAR_AT = b"ustar", 257
@@ -74,9 +82,7 @@ def _unpack(path: Path, folder: Path) -> None:
     left = _MAX_BYTES
     names: set[str] = set()
     try:
-        for number, (member, content) in enumerate(_members(path)):
-            if number >= _MAX_MEMBERS:
-                raise FlintError(f"{path}: more than {_MAX_MEMBERS:,} files in it")
+        for member, content in _members(path):
             name = _name(member, names)
             if not name.endswith(_TRACES) or name.startswith("."):
                 continue
@@ -87,7 +93,7 @@ def _unpack(path: Path, folder: Path) -> None:
                     if left < 0:
                         raise FlintError(f"{path}: its traces have more than {_MAX_BYTES:,} bytes")
                     file.write(piece)
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, *_DAMAGED) as error:
         raise FlintError(f"{path}: damaged archive ({error})") from error
     except (NotImplementedError, RuntimeError) as error:  # a password, an unknown compression
         raise FlintError(f"{path}: cannot be unpacked ({error})") from error
@@ -97,6 +103,22 @@ def _unpack(path: Path, folder: Path) -> None:
         raise FlintError(f"{path}: no trace in the archive ({', '.join(_TRACES)})")
 
 
+class _Header(tarfile.TarInfo):
+    """A member's header, of a bounded size."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """The header in these bytes; one that only has names says how long they are."""
+        found = super().frombuf(buf, encoding, errors)
+        if found.type in _NAMES and found.size > _MAX_HEADER:
+            raise tarfile.ReadError(f"a header of {found.size:,} bytes")
+        return found
+
+    def _proc_gnusparse_10(self, *_: object) -> None:
+        """Of a sparse file's map, read in quadratic time: such files are no traces."""
+        raise tarfile.ReadError("a sparse file in it")
+
+
 def _name(member: str, taken: set[str]) -> str:
     """A plain file name; those of another folder of the same name are preceded by the folder's."""
     parts = [part for part in PurePosixPath(member).parts if part not in ("/", "..")]
@@ -104,7 +126,9 @@ def _name(member: str, taken: set[str]) -> str:
     while name in taken and len(parts) > 1:
         del parts[-1]
         name = f"{parts[-1]}_{name}"
-    return name if name not in taken else f"{len(taken)}_{name}"
+    while name in taken:
+        name = f"{len(taken)}_{name}"
+    return name
 
 
 def _members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
@@ -114,18 +138,25 @@ def _members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
             yield from _of_zip(path)
             return
     stream = io.BufferedReader(_Pieces(pieces(path, 2 * _MAX_BYTES)), _PIECE)
-    with tarfile.open(fileobj=stream, mode="r|") as tar:
-        for member in tar:
+    with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header) as tar:
+        for number, member in enumerate(tar):
+            _count(path, number)  # all of them, as each takes memory
             if member.isfile() and not member.issparse():
                 content = tar.extractfile(member)
                 assert content is not None
                 yield member.name, content
 
 
+def _count(path: Path, before: int) -> None:
+    if before >= _MAX_MEMBERS:
+        raise FlintError(f"{path}: more than {_MAX_MEMBERS:,} files in it")
+
+
 def _of_zip(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
     with zipfile.ZipFile(path) as archive:
         packed, size = path.stat().st_size, 0
-        for member in archive.infolist():
+        for number, member in enumerate(archive.infolist()):
+            _count(path, number)
             if member.is_dir():
                 continue
             size += member.file_size  # more than this is never read of it

@@ -22,6 +22,7 @@ from flint.cost.simplified import without
 from flint.cost.systems import load_system, system_names
 from flint.errors import FlintError, UsageError
 from flint.execution.chains import CommunicationOrder
+from flint.host.packed_files import check_plain
 
 if TYPE_CHECKING:
     from flint.workload.document import Document
@@ -84,7 +85,9 @@ def read_document(folder: Path) -> Document:
 
     path = folder / DOCUMENT
     try:
-        if path.stat().st_size > _MAX_DOCUMENT:
+        state = path.stat()
+        check_plain(path, state)
+        if state.st_size > _MAX_DOCUMENT:
             raise FlintError(f"{path}: too large for a workload document")
         data = path.read_bytes()
     except FileNotFoundError:

@@ -17,6 +17,7 @@ from flint.graph.allocations import Allocations
 from flint.graph.io import graph_from_bytes
 from flint.graph.tensor_types import TensorType
 from flint.graph.timing import Timing
+from flint.host.packed_files import check_plain
 from flint.mesh.mesh import Mesh
 from flint.mesh.ranks import RankSet
 from flint.passes.in_sequence import Origin
@@ -79,7 +80,9 @@ def _compiled(document: dict[str, Any] | None) -> CompilerReport | None:
 
 def _read_program(folder: Path, item: ProgramOf, document: Document) -> Program:
     def read(name: str) -> bytes:
-        data = _inside(folder, name).read_bytes()
+        path = _inside(folder, name)
+        check_plain(path, path.stat())
+        data = path.read_bytes()
         check_file(folder, name, data, document.files)
         return data
 

@@ -11,6 +11,7 @@ What reads a file of the folder compares it (``check_file``); ``flint check`` co
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -83,6 +84,9 @@ def broken(
         path = folder / name
         try:
             found = path.stat()
+            if not stat.S_ISREG(found.st_mode):
+                yield name, "is no file"
+                continue
             key = found.st_dev, found.st_ino
             if key not in sums:
                 sums[key] = entry_of(path.read_bytes())

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -170,3 +171,36 @@ def test_a_pipe_that_never_ends_is_refused_at_the_limit(command: str, tmp_path: 
     text = failed(run, 1)
     assert text.startswith("flint: /dev/zero: larger than 2,684,354 bytes")
     assert "raise --memory-limit" in text
+
+
+FOLDER = Path(__file__).parent.parent / "data" / "folders" / "ring_attention"
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("workload.json", "inspect"),
+        ("programs/main.graph.npz", "simulate"),
+        ("programs/main.mlirbc", "inspect"),
+        ("et/trace.0.et", "check"),
+    ],
+)
+def test_a_pipe_in_a_workload_folder_is_no_file(name: str, command: str, tmp_path: Path) -> None:
+    folder = shutil.copytree(FOLDER, tmp_path / "out")
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    run = flint_here(command, folder, cwd=tmp_path)
+    assert run.returncode == 1
+    assert f"{name}: a pipe or device, where a file belongs" in run.stderr + run.stdout
+
+
+@pytest.mark.parametrize("name", ["rank0.json", "host.xplane.pb"])
+@pytest.mark.parametrize("command", ["explain", "convert"])
+def test_a_pipe_in_a_folder_of_traces_is_no_trace(name: str, command: str, tmp_path: Path) -> None:
+    (tmp_path / "profile").mkdir()
+    os.mkfifo(tmp_path / "profile" / name)
+    into = ("-o", tmp_path / "out") if command == "convert" else ()
+    text = failed(flint_here(command, tmp_path / "profile", *into, cwd=tmp_path), 1)
+    assert text.startswith("flint: ") and text.endswith(
+        f"{name}: a pipe or device, where a file belongs"
+    )

@@ -103,6 +103,76 @@ def test_a_damaged_archive_is_one_clear_line(tmp_path, name):
     assert "\n" not in str(caught.value)
 
 
+def refused(path):
+    """The error, in one line."""
+    with pytest.raises(FlintError, match=path.name) as caught, as_folders([path]):
+        pass
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_name_that_no_file_can_have_is_one_clear_line(tmp_path):
+    with tarfile.open(tmp_path / "t.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+        item = tarfile.TarInfo("rank0.json")
+        item.pax_headers = {"path": "rank\0.json"}
+        archive.addfile(item)
+    assert "damaged archive" in refused(tmp_path / "t.tar")
+    data = zipped(tmp_path / "t.zip", {"é.json": b"{}"}).read_bytes()
+    (tmp_path / "t.zip").write_bytes(data.replace("é".encode(), b"\xff\xfe"))
+    assert "damaged archive" in refused(tmp_path / "t.zip")
+
+
+def test_damage_in_any_compression_is_one_clear_line(tmp_path):
+    for number, kind in enumerate((zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)):
+        path = tmp_path / f"{number}.zip"
+        with zipfile.ZipFile(path, "w", kind) as archive:
+            archive.writestr("rank0.json", random.Random(0).randbytes(500))
+        data = bytearray(path.read_bytes())
+        data[60:90] = b"\xff" * 30
+        path.write_bytes(data)
+        refused(path)
+
+
+def test_names_are_bounded_before_they_are_read(tmp_path):
+    """A header for the next member's name says that it has a gigabyte."""
+    header = tarfile.TarInfo("x")
+    for kind in (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME):
+        header.type, header.size = kind, 1 << 30
+        path = tmp_path / "t.tar"
+        path.write_bytes(header.tobuf(tarfile.USTAR_FORMAT) + b"1" * 2048)
+        assert "damaged archive (a header of 1,073,741,824 bytes)" in refused(path)
+
+
+def test_a_map_of_holes_is_not_read(tmp_path):
+    with tarfile.open(tmp_path / "t.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+        item = tarfile.TarInfo("rank0.json")
+        item.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}
+        item.size = 4096
+        archive.addfile(item, io.BytesIO(b"1" * 4096))
+    assert "a sparse file in it" in refused(tmp_path / "t.tar")
+
+
+def test_members_that_are_no_files_count_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(archives, "_MAX_MEMBERS", 20)
+    with tarfile.open(tmp_path / "t.tar", "w") as archive:
+        for number in range(21):
+            item = tarfile.TarInfo(f"folder{number}")
+            item.type = tarfile.DIRTYPE
+            archive.addfile(item)
+    assert "more than 20 files" in refused(tmp_path / "t.tar")
+
+
+def test_no_trace_replaces_another(tmp_path):
+    members = [("t.json", b"{1"), ("2_t.json", b"{2"), ("t.json", b"{3")]
+    with tarfile.open(tmp_path / "t.tar", "w") as archive:
+        for name, data in members:
+            item = tarfile.TarInfo(name)
+            item.size = len(data)
+            archive.addfile(item, io.BytesIO(data))
+    with as_folders([tmp_path / "t.tar"]) as [folder]:
+        assert sorted(file.read_bytes() for file in folder.iterdir()) == [b"{1", b"{2", b"{3"]
+
+
 def test_an_error_about_a_trace_in_an_archive_names_the_archive(tmp_path):
     path = tar(tmp_path / "t.tar.gz", RANKS)
     with pytest.raises(FlintError) as caught, as_folders([path]) as [folder]:

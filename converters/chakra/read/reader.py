@@ -34,6 +34,7 @@ from flint.converters.chakra.read.similar import KnownFile, decode_similar, know
 from flint.converters.chakra.read.trace import INT_ATTRIBUTES, Csr, Trace
 from flint.converters.chakra.schema import FIELD_OF
 from flint.errors import FlintError
+from flint.host.packed_files import check_plain
 
 _VALUE = pb.AttributeProto.DESCRIPTOR.oneofs_by_name["value"]
 _FIELD_NUMBER = {field.name: field.number for field in _VALUE.fields}
@@ -182,6 +183,7 @@ class TraceReader:
         """The trace at `path`.  Raises as `read_trace`."""
         try:
             stat = path.stat()
+            check_plain(path, stat)
         except OSError as error:
             raise FlintError(f"{path}: cannot be read: {error.strerror or error}") from error
         inode = (stat.st_dev, stat.st_ino)

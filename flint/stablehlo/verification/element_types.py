@@ -15,7 +15,6 @@ differ in precision, as compilers for TPUs mix precisions in one op.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from flint.graph.tensor_types import DTYPE_BITS, TensorType
 from flint.stablehlo.read.records import Op
@@ -148,8 +147,12 @@ _RULES: dict[str, _Rule] = {
 }
 
 
+def _check_of(rule: _Rule, same: _Same) -> Check:
+    return lambda op, ins, outs: rule(op, ins, outs, same)
+
+
 def _checks(same: _Same) -> dict[str, Check]:
-    return {name: partial(rule, same=same) for name, rule in _RULES.items()}
+    return {name: _check_of(rule, same) for name, rule in _RULES.items()}
 
 
 #: Op name -> check; numbers of operands and results have been checked before.
