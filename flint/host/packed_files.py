@@ -18,7 +18,7 @@ import io
 import os
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -67,6 +67,15 @@ def check_plain(path: Path, state: os.stat_result) -> None:
     """
     if not stat.S_ISREG(state.st_mode) and not stat.S_ISDIR(state.st_mode):
         raise FlintError(f"{path}: a pipe or device, where a file belongs")
+
+
+def check_all_plain(paths: Iterable[Path]) -> None:
+    """``check_plain`` for files of a folder, which must be there, too."""
+    for path in paths:
+        try:
+            check_plain(path, path.stat())
+        except OSError as error:
+            raise FlintError(f"{path}: cannot be read ({error.strerror or error})") from error
 
 
 def read_once(path: Path, limit: int, advice: str = "") -> Content:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from flint import registry
 from flint.errors import FlintError, UsageError
-from flint.host.packed_files import Content, check_plain
+from flint.host.packed_files import Content, check_all_plain
 from flint.observed.archives import is_archive, without_archives
 from flint.observed.columns import Observed
 from flint.observed.program_runs import ProgramRuns
@@ -111,8 +111,7 @@ def expanded(paths: Sequence[Path]) -> list[Path]:
                 f"{path}: no trace in the folder: it has neither .xplane.pb files at any depth "
                 "(a JAX profile) nor .json or .et files (one trace per rank)"
             )
-        for file in files:
-            check_plain(file, file.stat())
+        check_all_plain(files)
         found += sorted(files, key=_by_number)
     return found
 

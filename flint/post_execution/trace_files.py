@@ -10,7 +10,7 @@ from pathlib import Path
 
 from flint import registry
 from flint.errors import UsageError
-from flint.host.packed_files import check_plain
+from flint.host.packed_files import check_all_plain
 from flint.observed.columns import UNTOLD_RANK, Observed
 from flint.observed.reading import form_of
 from flint.post_execution.storages import Accesses
@@ -34,8 +34,7 @@ def trace_files(paths: Sequence[str | Path]) -> list[Path]:
             inside = sorted(p for p in path.iterdir() if p.name.endswith(_ENDINGS))
             if not inside:
                 raise UsageError(f"{path}: no {', '.join(_ENDINGS)} file in the folder")
-            for file in inside:
-                check_plain(file, file.stat())
+            check_all_plain(inside)
             found += inside
         elif path.is_file():
             found.append(path)

@@ -204,3 +204,10 @@ def test_a_pipe_in_a_folder_of_traces_is_no_trace(name: str, command: str, tmp_p
     assert text.startswith("flint: ") and text.endswith(
         f"{name}: a pipe or device, where a file belongs"
     )
+
+
+def test_a_link_to_nothing_in_a_folder_of_traces_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "profile").mkdir()
+    (tmp_path / "profile" / "rank0.json").symlink_to("nowhere")
+    text = failed(flint_here("explain", tmp_path / "profile", cwd=tmp_path), 1)
+    assert text.endswith("rank0.json: cannot be read (No such file or directory)")

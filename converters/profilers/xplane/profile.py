@@ -22,7 +22,7 @@ from flint.converters.profilers.xplane.events import Event, events_of, modules_o
 from flint.converters.profilers.xplane.program import Program
 from flint.errors import FlintError
 from flint.hlo.messages import parse_module
-from flint.host.packed_files import check_plain
+from flint.host.packed_files import check_all_plain
 from flint.observed.columns import ObservedRows
 
 #: The number of the first device of each of several hosts' files: of files, backends and world.
@@ -137,8 +137,7 @@ def profile_files(path: Path) -> list[Path]:
     files = sorted(path.glob("**/*.xplane.pb"))
     if not files:
         raise FlintError(f"{path}: no .xplane.pb file in the folder")
-    for file in files:
-        check_plain(file, file.stat())
+    check_all_plain(files)
     runs = sorted({file.parent for file in files})
     if len(runs) > 1:
         raise FlintError(
