@@ -30,11 +30,11 @@ from flint.mesh.ragged import row_of_entry
 from flint.passes.host_lane import HOST, on_host
 from flint.simulation.actors import ActorInfo, Actors
 from flint.simulation.durations import TICKS_PER_SECOND
-from flint.simulation.loop_shortening import Repeat
 from flint.simulation.machine import Run
 from flint.simulation.memory import Memory
 from flint.simulation.result import ClassRow, Figures, ProgramResult
-from flint.simulation.spans import overlap, parts, union
+from flint.simulation.spans import Floats, Spans, overlap, parts, union
+from flint.simulation.steady_state import Repeat
 from flint.workload.workload import Workload
 
 #: What copies between the device's memory and the host's are called.
@@ -218,7 +218,9 @@ class _Spent:
         begins, ends = start[self.computes][order], end[self.computes][order]
         if overlap(begins, ends):  # of several streams: each has its part
             self.spent = self.spent.astype(np.float64)
-            self.spent[self.computes] = parts(start[self.computes], end[self.computes])
+            self.spent[self.computes] = _parts(
+                start[self.computes], end[self.computes], None, repeated
+            )
             begins, ends = union(begins, ends)
         self.compute = round(self.spent[self.computes].sum())
         before = np.concatenate([[0], np.cumsum(ends - begins)])
@@ -243,15 +245,15 @@ class _Spent:
             self.exposed = self.exposed + item.times * again
         self.exposed_ticks = int(self.exposed.sum())
         if overlap(start[self.talks], end[self.talks]):
-            self._share(start, end)
+            self._share(start, end, repeated)
 
-    def _share(self, start: Ints, end: Ints) -> None:
+    def _share(self, start: Ints, end: Ints, repeated: list[Repeat]) -> None:
         """Give each communication its part of the time in which several run."""
         talks, kernels = self.talks, (start[self.computes], end[self.computes])
         self.spent = self.spent.astype(np.float64)
-        self.spent[talks] = parts(start[talks], end[talks])
+        self.spent[talks] = _parts(start[talks], end[talks], None, repeated)
         self.exposed = np.zeros(len(start))
-        self.exposed[talks] = parts(start[talks], end[talks], kernels)
+        self.exposed[talks] = _parts(start[talks], end[talks], kernels, repeated)
         self.communication = round(float(self.spent[talks].sum()))
         self.exposed_ticks = round(float(self.exposed.sum()))
 
@@ -302,6 +304,17 @@ class _Spent:
             for column in columns
         ]
         return {name: np.array([s[i] for s in sums]) for name, i in numbers.items()}
+
+
+def _parts(start: Ints, end: Ints, covers: Spans | None, repeated: list[Repeat]) -> Floats:
+    """``parts`` of everything, with what happens again."""
+    found = parts(start, end, covers)
+    for item in repeated:
+        low, high = item.start, item.end
+        within = covers and (np.clip(covers[0], low, high), np.clip(covers[1], low, high))
+        again = parts(np.clip(start, low, high), np.clip(end, low, high), within)
+        found = found + item.times * again
+    return found
 
 
 def _exact(repeated: list[Repeat], nodes: int) -> Any:

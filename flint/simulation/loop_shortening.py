@@ -1,206 +1,117 @@
-"""Steady state: long loops simulated by a few iterations, with the same result to the tick.
+"""Long loops and many microbatches simulated by a few of them, with the same result to the tick.
 
-The idea: run the program with fewer iterations of its outermost loops.  If the machine stands at
-time t2 as it stood at t1, only p iterations further on, and nothing of the last p iterations has
-begun, then p more iterations before the end would do again what happened from t1 to t2: everything
-later is t2 - t1 later.  That is *checked*, not assumed: for every node of every actor what is over,
-how long it still runs or that it has not begun, and that all iterations from there on have the same
-edges.  A loop that does not come to rest so is run in full.
+The idea: run the programs with fewer periods of what repeats in them, until the run comes to a
+steady state; what was left out happens there again and again.  A part that comes to no steady state
+is given more periods, in the end all that it has.
 
-    short, cuts = shorten(graph)            # 1000 iterations -> 10, period 1, 2 or 3
-    repeats(cuts, everyone, run(...))       # when to insert how many periods, None: no such state
-
-What the state holds is enough: what is ready follows from what is over, and with one chain of
-communications per rank at most one of them waits for its partners.
+    short = shorten(programs, together, keep)   # 1000 iterations -> 10
+    steady(short.cuts[0], everyone, run(...))   # what to insert, how many times
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from flint.graph.graph import Ints, Loop, NodeKind, WorkloadGraph
+from flint.graph.graph import Ints, NodeKind, WorkloadGraph
 from flint.graph.unrolling import instances_of
-from flint.simulation.actors import Actors
-from flint.simulation.machine import Actor, Run
+from flint.passes.periods import fewer_periods
+from flint.simulation.repeating import Part, Together
+from flint.simulation.steady_state import Cut
 
-#: Iterations until a loop has come to rest and a period has been seen.
-_ENOUGH: Final = 8
-#: Periods that are looked for; what is left out is a multiple of all of them.
-_PERIODS: Final = (1, 2, 3)
-_MULTIPLE: Final = 6
-_NOT_BEGUN: Final = np.iinfo(np.int64).max
+#: Periods until a part has come to rest and a state has come again.
+ENOUGH: Final = 8
+#: What is left out is a multiple of this: states come again after 1, 2 or 3 periods, as a rule.
+MULTIPLE: Final = 6
+#: How many times more periods a part is given that has not come to rest.
+MORE: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """A loop that was shortened.
+@dataclass(frozen=True, eq=False, slots=True)
+class Shortened:
+    """Programs with fewer periods.
 
     Attributes:
-        node: of the program's graph.
-        trips: iterations that are left.
-        left_out: iterations that were taken away.
-        first: number of its first instance.
-        instances: of one iteration.
+        programs: graphs and the ranks that run them.
+        cuts: of each of the parts that repeat together.
+        left_out: periods of the slowest of them that were taken away.
     """
 
-    node: int
-    trips: int
-    left_out: int
-    first: int
-    instances: int
+    programs: list[tuple[WorkloadGraph, Ints]]
+    cuts: list[list[Cut]]
+    left_out: list[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Repeat:
-    """What happened in ``start < time <= end`` happens ``times`` more times."""
+def least(together: Together) -> int:
+    """Periods of the slowest part to begin with."""
+    return ENOUGH + max(part.lookahead for part, _ in together)
 
-    start: int
-    end: int
-    times: int
+
+def left_out(together: Together, keep: int, multiple: int = MULTIPLE) -> int:
+    """Periods of the slowest part that can be taken away if ``keep`` of them are to be left."""
+    spare = min(part.place.count // rate for part, rate in together) - keep
+    return max(spare - spare % multiple, 0)
 
 
 def shorten(
-    graph: WorkloadGraph, keep: frozenset[int] = frozenset()
-) -> tuple[WorkloadGraph, list[Cut]]:
-    """The program with its outermost long loops shortened.
+    programs: Sequence[tuple[WorkloadGraph, Ints]],
+    together: Sequence[Together],
+    left: Sequence[int],
+) -> Shortened:
+    """The programs without some periods.
 
     Args:
-        graph: the program.
-        keep: loop nodes that stay as they are.
+        programs: graphs and the ranks that run them.
+        together: the parts that repeat together.
+        left: of each of them, periods of the slowest that are taken away.
     """
-    loops = list(graph.loops)
-    cuts: list[Cut] = []
-    first = 0
-    for node in range(len(graph)) if loops else ():
-        detail = int(graph.detail[node])
-        if graph.kind[node] == NodeKind.LOOP:
-            loop = loops[detail]
-            size = instances_of(loop.body)
-            trips = _trips(loop) if node not in keep and size else loop.trip_count
-            if trips < loop.trip_count:
-                cuts.append(Cut(node, trips, loop.trip_count - trips, first, size))
-                loops[detail] = replace(loop, trip_count=trips)
-            first += size * trips
-        else:
-            first += 1
-    return (replace(graph, loops=tuple(loops)), cuts) if cuts else (graph, [])
-
-
-def _trips(loop: Loop) -> int:
-    """How many iterations to run; all where fewer would not be the same loop."""
-    if not all(_made(loop.body, i, loop.carried) for i in range(loop.carried)):
-        return loop.trip_count
-    least = _ENOUGH + (loop.lookahead + 1 if loop.lookahead is not None else 0)
-    return min(loop.trip_count, least + (loop.trip_count - least) % _MULTIPLE)
-
-
-def _made(body: WorkloadGraph, index: int, carried: int) -> bool:
-    """Whether carried value ``index`` is the same in every iteration, seen from that iteration.
-
-    It is made in the body, passed on unchanged or an invariant.  A value that is another carried
-    one (a swap, a shift register) looks further back the longer the loop runs.
-    """
-    value = int(body.outputs[index])
-    if value < body.inputs:
-        return value == index or value >= carried
-    return _by_a_node(body, value)
-
-
-def _by_a_node(graph: WorkloadGraph, value: int) -> bool:
-    """Whether a compute or communication node makes a value, within loops if need be."""
-    node = int(graph.producer[value])
-    if node < 0:
-        return False
-    detail = int(graph.detail[node])
-    result = value - graph.inputs - int(graph.result_ptr[node])
-    if graph.kind[node] == NodeKind.LOOP:
-        loop = graph.loops[detail]
-        return loop.trip_count > 0 and _by_a_node(loop.body, int(loop.body.outputs[result]))
-    return True
-
-
-def repeats(cuts: Sequence[Cut], everyone: Actors, happened: Run) -> list[Repeat | None]:
-    """Where the iterations that were left out belong; None for a loop without such a place."""
-    return [_repeat(cut, everyone, happened) for cut in cuts]
-
-
-def _repeat(cut: Cut, everyone: Actors, happened: Run) -> Repeat | None:
-    parts = [
-        _Part(cut, actor, info.emission.instance, happened.start[i], happened.end[i])
-        for i, (actor, info) in enumerate(zip(everyone.columns, everyone.info, strict=True))
+    counts: dict[int, dict[Part, int]] = defaultdict(dict)
+    for parts, gone in zip(together, left, strict=True):
+        for part, rate in parts:
+            counts[part.program][part] = part.place.count - gone * rate
+    short = [
+        (_with_counts(graph, counts[number]), ranks)
+        for number, (graph, ranks) in enumerate(programs)
     ]
-    if not any(part.nodes for part in parts):
-        return Repeat(0, 0, 0)  # its iterations hold nothing that runs
-    over = np.max([part.over() for part in parts if part.nodes], axis=0)
-    for period in _PERIODS:
-        for iteration in range(cut.trips - 2 * period):
-            start, end = int(over[iteration]), int(over[iteration + period])
-            if all(part.alike(start, end, period) for part in parts) and all(
-                part.regular(start) for part in parts
-            ):
-                return Repeat(start, end, cut.left_out // period)
-    return None
+    first = [_first_instances(graph) for graph, _ in short]
 
-
-class _Part:
-    """What one actor does in a loop and beside it."""
-
-    def __init__(self, cut: Cut, actor: Actor, instance: Ints, start: Ints, end: Ints) -> None:
-        bounds = [cut.first, cut.first + cut.instances, cut.first + cut.instances * cut.trips]
-        low, once, high = np.searchsorted(instance, bounds).tolist()
-        self.actor, self.trips = actor, cut.trips
-        self.low, self.high = low, high
-        self.nodes = once - low
-        self.start, self.end = start, end
-
-    def over(self) -> Ints:
-        """When each iteration is over, shape [trips]."""
-        over: Ints = self.end[self.low : self.high].reshape(self.trips, self.nodes).max(axis=1)
-        return over
-
-    def alike(self, start: int, end: int, period: int) -> bool:
-        """Whether the state at ``end`` is the one at ``start``, ``period`` iterations further."""
-        before, after = self._state(start), self._state(end)
-        for outside in (slice(0, self.low), slice(self.high, None)):
-            then, now = before[outside], after[outside]
-            if not np.array_equal(then, now) or not np.isin(now, (0, _NOT_BEGUN)).all():
-                return False
-        then = before[self.low : self.high].reshape(self.trips, self.nodes)
-        now = after[self.low : self.high].reshape(self.trips, self.nodes)
-        return bool(
-            np.array_equal(then[: self.trips - period], now[period:])
-            and (now[:period] == 0).all()
-            and (now[self.trips - period :] == _NOT_BEGUN).all()
+    def cut(part: Part, rate: int) -> Cut:
+        there = counts[part.program]
+        gone = sum(
+            (other.place.count - count) * other.place.nodes
+            for other, count in there.items()
+            if not other.loop and other.place.start < part.place.start
         )
+        at = int(first[part.program][part.place.start - gone])
+        return Cut(part.program, at, part.instances, there[part], rate)
 
-    def _state(self, time: int) -> Ints:
-        """Of each node 0 if it is over, how long it still runs, or that it has not begun."""
-        state: Ints = np.where(self.start > time, _NOT_BEGUN, np.maximum(self.end - time, 0))
-        return state
+    cuts = [[cut(part, rate) for part, rate in parts] for parts in together]
+    return Shortened(short, cuts, list(left))
 
-    def regular(self, time: int) -> bool:
-        """Whether all iterations that are not over at ``time`` have the same edges."""
-        if not self.nodes:
-            return True
-        left = (self.end[self.low : self.high] > time).reshape(self.trips, self.nodes)
-        first = int(np.argmax(left.any(axis=1))) if left.any() else self.trips - 1
-        pointer = self.actor.ptr[self.low : self.high + 1]
-        last = self._edges(self.trips - 1, pointer)
-        return all(
-            all(np.array_equal(a, b) for a, b in zip(self._edges(i, pointer), last, strict=True))
-            for i in range(first, self.trips - 1)
-        )
 
-    def _edges(self, iteration: int, pointer: Ints) -> tuple[Ints, Ints]:
-        """Pointer and producers of one iteration, relative to it; nodes before the loop as they
-        are, below any relative number."""
-        at = pointer[iteration * self.nodes : (iteration + 1) * self.nodes + 1]
-        deps = self.actor.deps[at[0] : at[-1]]
-        inside = deps >= self.low
-        shifted = deps - self.low - iteration * self.nodes
-        far = -(self.high - self.low) - 1
-        return at - at[0], np.where(inside, shifted, far - deps)
+def _with_counts(graph: WorkloadGraph, counts: dict[Part, int]) -> WorkloadGraph:
+    """The graph with so many periods of its parts."""
+    loops = list(graph.loops)
+    for part in counts:
+        if part.loop:
+            detail = int(graph.detail[part.place.start])
+            loops[detail] = replace(loops[detail], trip_count=counts[part])
+    short = replace(graph, loops=tuple(loops)) if loops else graph
+    for part in sorted(counts, key=lambda part: -part.place.start):
+        if not part.loop and counts[part] < part.place.count:
+            short = fewer_periods(short, part.place, counts[part])
+    return short
+
+
+def _first_instances(graph: WorkloadGraph) -> Ints:
+    """Number of the first instance of each node, shape [nodes]."""
+    sizes = np.ones(len(graph), np.int64)
+    for node in np.flatnonzero(graph.kind == NodeKind.LOOP).tolist():
+        loop = graph.loops[int(graph.detail[node])]
+        sizes[node] = loop.trip_count * instances_of(loop.body)
+    found: Ints = np.cumsum(sizes) - sizes
+    return found

@@ -32,12 +32,14 @@ from flint.simulation.actors import Actors, build_actors
 from flint.simulation.algorithm_notes import algorithm_notes
 from flint.simulation.attention_choice import FUSED, check_attention, told
 from flint.simulation.durations import TICKS_PER_SECOND, Costs
-from flint.simulation.loop_shortening import Cut, Repeat, repeats, shorten
+from flint.simulation.loop_shortening import MORE, MULTIPLE, least, left_out, shorten
 from flint.simulation.machine import Run, run
 from flint.simulation.preparing import Prepared, order_of, prepare, program_graphs, setting
 from flint.simulation.program_memory import program_memory, reserve_beside
+from flint.simulation.repeating import SEARCHED, Together, repeating
 from flint.simulation.replay import NO_REPLAY, Replay, replay_of
 from flint.simulation.result import ProgramResult, SimulationResult, spread_of_step
+from flint.simulation.steady_state import Repeat, steady
 from flint.simulation.unlisted_types import unlisted_types
 from flint.workload.programs import Level, Order
 from flint.workload.workload import Workload
@@ -251,55 +253,66 @@ def run_shortened(
     costs: Costs,
     order: CommunicationOrder = CommunicationOrder.RANK,
     replay: Replay = NO_REPLAY,
+    searched: int = SEARCHED,
 ) -> tuple[Actors, Run, list[Repeat]]:
-    """Run a workload, long loops by a few of their iterations where that is the same.
+    """Run a workload, what repeats by a few of its periods where that is the same.
 
-    Several programs are run in full: their loops wait for one another.  So is what has an order for
-    each communicator: its iterations need not be alike, and recorded programs have no loops.
+    What was recorded with its times has no two periods that are alike, and is run in full.
 
     Args:
         programs, world, order, replay: as of ``build_actors``.
         costs: on a system.
+        searched: nodes from which on unrolled programs are searched for what repeats.
 
     Returns:
         The actors, what happened, and which parts of it happen again and again.
     """
-    keep: frozenset[int] = frozenset()
+    beside = costs.system.accelerator.kernel.beside_communication
+    together = [] if any(replay.recorded) else repeating(programs, world, searched)
+    keep = [least(parts) for parts in together]
+    left = [left_out(parts, count) for parts, count in zip(together, keep, strict=True)]
     while True:
-        cuts: list[Cut] = []
-        shortened = programs
-        if len(programs) == 1 and order == CommunicationOrder.RANK:
-            graph, cuts = shorten(programs[0][0], keep)
-            shortened = [(graph, programs[0][1])]
+        short = shorten(programs, together, left)
         everyone = build_actors(
-            shortened, world, costs.ticks, costs=costs.columns, order=order, replay=replay
+            short.programs, world, costs.ticks, costs=costs.columns, order=order, replay=replay
         )
-        beside = costs.system.accelerator.kernel.beside_communication
         happened = run(everyone.columns, everyone.members, beside)
         if happened.stuck:
             return everyone, happened, []
-        found = repeats(cuts, everyone, happened)
-        restless = {cut.node for cut, item in zip(cuts, found, strict=True) if item is None}
+        found: list[Repeat] = []
+        restless = False
+        for number, cuts in enumerate(short.cuts):
+            if not left[number]:
+                continue
+            state = steady(cuts, everyone, happened)
+            if state is not None and left[number] % state.periods == 0:
+                found.append(Repeat(state.start, state.end, left[number] // state.periods))
+                continue
+            restless = True
+            multiple = MULTIPLE if state is None else state.periods
+            keep[number] = keep[number] * MORE if state is None else keep[number] + multiple
+            left[number] = left_out(together[number], keep[number], multiple)
+            _check_whole(programs, together[number], left[number], keep[number])
         if not restless:
-            return everyone, happened, [item for item in found if item is not None]
-        keep |= restless
-        _check_whole(programs[0][0], cuts, restless)
+            return everyone, happened, found
 
 
-def _check_whole(graph: WorkloadGraph, cuts: Sequence[Cut], restless: set[int]) -> None:
-    """Refuse loops that must be simulated in full and are too long for that.
+def _check_whole(
+    programs: Sequence[tuple[WorkloadGraph, Ints]], parts: Together, left: int, keep: int
+) -> None:
+    """Refuse loops that come to no steady state and are too long to be simulated in full.
 
     Raises:
         FlintError: which, and how often it runs.
     """
-    for cut in cuts:
-        iterations = cut.trips + cut.left_out
-        if cut.node in restless and iterations * cut.instances > MAX_INSTANCES:
-            source = graph[cut.node].source
+    for part, rate in parts:
+        periods = part.place.count
+        if part.loop and (periods - left * rate) * part.instances > MAX_INSTANCES:
+            source = programs[part.program][0][part.place.start].source
             where = f" at {source.file}:{source.line}" if source.file else ""
             raise FlintError(
-                f"the loop{where} runs {iterations:,} times and comes to no steady state in its "
-                f"first {cut.trips}: all of its {shown(iterations * cut.instances)} nodes would "
+                f"the loop{where} runs {periods:,} times and comes to no steady state in its "
+                f"first {keep // MORE}: all of its {shown(periods * part.instances)} nodes would "
                 f"have to be simulated, and {MAX_INSTANCES:,} can be; take a smaller trip count"
             )
 

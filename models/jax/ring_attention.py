@@ -10,18 +10,27 @@ does (Milakov and Gimelshein, 2018).  No device ever holds the keys of the whole
                home: n hops
 
 The backward pass recomputes scores from the logs of the softmax' sums, block by block, as
-FlashAttention does (Dao et al., 2022).  Blocks are contiguous parts of the sequence; those of later
-positions are masked, not left out, so that all devices do the same work.
+FlashAttention does (Dao et al., 2022).  Which positions a device has is its layout:
+
+    contiguous    one part of the sequence; what is met of later positions is masked, not left out,
+                  so that all devices do the same work: all scores
+    zigzag        of 2 n parts the r-th and the r-th from the end, as Megatron-LM, MaxText and
+                  PyTorch balance it: of what is met, half is seen, and only that is computed
+
+    r-th device meets the keys of an earlier device: all its queries see the front one
+                                  of a later device: its back queries see both
 
     flint capture models/jax/ring_attention.py:train_8b --mesh 8,8,8 -o out/
+    flint capture models/jax/ring_attention.py:train_8b_zigzag --mesh 8,8,8 -o out/
 """
 
 from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +51,84 @@ _HIDDEN = -1e30
 State = tuple[jax.Array, jax.Array, jax.Array]
 
 
+class Part(NamedTuple):
+    """A part of a device's positions.
+
+    Attributes:
+        take: array and the dim of positions -> its part.
+        put: a part, the dim and what the other positions have -> the whole.
+    """
+
+    take: Callable[[jax.Array, int], jax.Array]
+    put: Callable[[jax.Array, int, float], jax.Array]
+
+
+class Piece(NamedTuple):
+    """Queries that meet keys.
+
+    Attributes:
+        queries, keys: which.
+        visible: bool, scalar or (S, S) of the parts; None: all see all.
+    """
+
+    queries: Part
+    keys: Part
+    visible: jax.Array | None
+
+
+#: Rank of a device, positions that it has, and hops that keys have made to it (0: its own) -> what
+#: meets.
+Layout = Callable[[jax.Array, int, "jax.Array | int"], list[Piece]]
+
+_WHOLE = Part(lambda x, dim: x, lambda x, dim, fill: x)
+_FRONT = Part(
+    lambda x, dim: jnp.split(x, 2, dim)[0],
+    lambda x, dim, fill: jnp.concatenate([x, jnp.full_like(x, fill)], dim),
+)
+_BACK = Part(
+    lambda x, dim: jnp.split(x, 2, dim)[1],
+    lambda x, dim, fill: jnp.concatenate([jnp.full_like(x, fill), x], dim),
+)
+
+
+def _either(front: jax.Array) -> Part:
+    """The front half where ``front`` (bool scalar) holds, else the back half."""
+    return Part(
+        lambda x, dim: jnp.where(front, *jnp.split(x, 2, dim)),
+        lambda x, dim, fill: jnp.concatenate(
+            [jnp.where(front, x, fill), jnp.where(front, fill, x)], dim
+        ),
+    )
+
+
+def _causal(length: int) -> jax.Array:
+    """What queries see of the keys of the same positions."""
+    return jnp.tril(jnp.ones((length, length), bool))
+
+
+def contiguous(rank: jax.Array, length: int, hops: jax.Array | int) -> list[Piece]:
+    """A ``Layout``: device r has the r-th part of the sequence."""
+    own = isinstance(hops, int) and not hops
+    return [Piece(_WHOLE, _WHOLE, _causal(length) if own else rank >= hops)]
+
+
+def zigzag(rank: jax.Array, length: int, hops: jax.Array | int) -> list[Piece]:
+    """A ``Layout``: device r of n has the parts r and 2 n - 1 - r of 2 n."""
+    if isinstance(hops, int) and not hops:
+        seen = _causal(length // 2)
+        return [
+            Piece(_FRONT, _FRONT, seen), Piece(_BACK, _FRONT, None), Piece(_BACK, _BACK, seen),
+        ]  # fmt: skip
+    both = _either(rank >= hops)
+    return [Piece(_BACK, _FRONT, None), Piece(both, both, None)]
+
+
+def zigzag_order(length: int, devices: int) -> jax.Array:
+    """The position of each token where a zigzag layout has it, (S,): loaders bring tokens so."""
+    parts = jnp.arange(length, dtype=jnp.int32).reshape(2 * devices, -1)
+    return jnp.stack([parts[:devices], parts[::-1][:devices]], 1).reshape(-1)
+
+
 def _rotated(*arrays: jax.Array) -> list[jax.Array]:
     """What the device before this one had; the last one's goes to the first."""
     size = jax.lax.axis_size(AXIS)
@@ -56,25 +143,21 @@ def _grouped(x: jax.Array, groups: int) -> jax.Array:
     return x.reshape(batch, length, groups, heads // groups, size)
 
 
-def _scores(q: jax.Array, k: jax.Array, visible: jax.Array) -> jax.Array:
-    """Scaled float32 scores (B, K, H / K, S, S) of queries and the keys of one block.
+def _scores(q: jax.Array, k: jax.Array, visible: jax.Array | None) -> jax.Array:
+    """Scaled float32 scores (B, K, H / K, S, S) of queries and keys.
 
     Args:
         q: (B, S, K, H / K, size).
         k: (B, S, K, size).
-        visible: bool, scalar or (S, S).
+        visible: as of ``Piece``.
     """
     scores = jnp.einsum("bsgqh,btgh->bgqst", q, k, preferred_element_type=jnp.float32)
-    return jnp.where(visible, scores / math.sqrt(q.shape[-1]), _HIDDEN)
+    scores = scores / math.sqrt(q.shape[-1])
+    return scores if visible is None else jnp.where(visible, scores, _HIDDEN)
 
 
-def _own(length: int) -> jax.Array:
-    """What queries see of the keys of their own block; other blocks are seen wholly or not."""
-    return jnp.tril(jnp.ones((length, length), bool))
-
-
-def _attended(q: jax.Array, k: jax.Array, v: jax.Array, visible: jax.Array) -> State:
-    """Largest scores, sums of exponentials and unscaled output of one block."""
+def _attended(q: jax.Array, k: jax.Array, v: jax.Array, visible: jax.Array | None) -> State:
+    """Largest scores, sums of exponentials and unscaled output of queries and keys."""
     scores = _scores(q, k, visible)
     top = scores.max(-1)
     weights = jnp.exp(scores - top[..., None])
@@ -92,7 +175,18 @@ def _joined(one: State, other: State) -> State:
     return top, total, one[2] * old[..., None] + other[2] * new[..., None]
 
 
-def _forward(q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, ...]:
+def _met(state: State | None, q: jax.Array, k: jax.Array, v: jax.Array, met: list[Piece]) -> State:
+    """The state of queries (B, S, K, H / K, size) that have also met the keys of one block."""
+    for queries, keys, visible in met:
+        found = _attended(queries.take(q, 1), keys.take(k, 1), keys.take(v, 1), visible)
+        fills = (_HIDDEN, 0.0, 0.0)
+        top, total, mixed = (queries.put(x, 3, fill) for x, fill in zip(found, fills, strict=True))
+        state = (top, total, mixed) if state is None else _joined(state, (top, total, mixed))
+    assert state is not None
+    return state
+
+
+def _forward(layout: Layout, q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, ...]:
     """One device's part.
 
     Returns:
@@ -101,21 +195,23 @@ def _forward(q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, ...]:
     """
     size, rank = jax.lax.axis_size(AXIS), jax.lax.axis_index(AXIS)
     grouped = _grouped(q, k.shape[2])
+    meets = functools.partial(layout, rank, q.shape[1])
 
     def hop(carry: Any, step: jax.Array) -> tuple[Any, None]:
         k, v, state = carry
-        return (*_rotated(k, v), _joined(state, _attended(grouped, k, v, rank >= step))), None
+        return (*_rotated(k, v), _met(state, grouped, k, v, meets(step))), None
 
-    state = _attended(grouped, k, v, _own(q.shape[1]))
+    state = _met(None, grouped, k, v, meets(0))
     steps = jnp.arange(1, size - 1, dtype=jnp.int32)
     next_k, next_v = _rotated(k, v)
     (k, v, state), _ = jax.lax.scan(hop, (next_k, next_v, state), steps)
-    top, total, mixed = _joined(state, _attended(grouped, k, v, rank >= size - 1))
+    top, total, mixed = _met(state, grouped, k, v, meets(size - 1))
     out = jnp.moveaxis(mixed / total[..., None], 3, 1).reshape(q.shape)
     return out.astype(q.dtype), top + jnp.log(total), next_k, next_v
 
 
 def _backward(
+    layout: Layout,
     q: jax.Array,
     k: jax.Array,
     v: jax.Array,
@@ -138,31 +234,39 @@ def _backward(
     shift = jnp.sum(slope.astype(jnp.float32) * out.astype(jnp.float32), -1, keepdims=True)
     shift = jnp.moveaxis(_grouped(shift, groups), 1, 3)[..., 0]  # (B, K, H / K, S), as logs
     product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
+    meets = functools.partial(layout, rank, q.shape[1])
 
-    def slopes_of(k: jax.Array, v: jax.Array, visible: jax.Array) -> tuple[jax.Array, ...]:
+    def slopes_of(k: jax.Array, v: jax.Array, met: list[Piece]) -> tuple[jax.Array, ...]:
         """What one block adds to the gradients, float32."""
-        weights = jnp.exp(_scores(grouped, k, visible) - logs[..., None])
-        inner = product("bsgqh,btgh->bgqst", slopes, v)
-        inner = (weights * (inner - shift[..., None]) / math.sqrt(q.shape[-1])).astype(q.dtype)
-        return (
-            product("bgqst,btgh->bsgqh", inner, k),
-            product("bgqst,bsgqh->btgh", inner, grouped),
-            product("bgqst,bsgqh->btgh", weights.astype(v.dtype), slopes),
-        )
+        found: list[list[jax.Array]] = []
+        for queries, keys, visible in met:
+            some, slope = queries.take(grouped, 1), queries.take(slopes, 1)
+            log, far = queries.take(logs, 3), queries.take(shift, 3)
+            its_k, its_v = keys.take(k, 1), keys.take(v, 1)
+            weights = jnp.exp(_scores(some, its_k, visible) - log[..., None])
+            inner = product("bsgqh,btgh->bgqst", slope, its_v)
+            inner = (weights * (inner - far[..., None]) / math.sqrt(q.shape[-1])).astype(q.dtype)
+            parts = (
+                (queries, product("bgqst,btgh->bsgqh", inner, its_k)),
+                (keys, product("bgqst,bsgqh->btgh", inner, some)),
+                (keys, product("bgqst,bsgqh->btgh", weights.astype(v.dtype), slope)),
+            )
+            found.append([part.put(made, 1, 0.0) for part, made in parts])
+        return tuple(functools.reduce(jnp.add, some) for some in zip(*found, strict=True))
 
     def hop(carry: Any, step: jax.Array) -> tuple[Any, None]:
         # Three things at once: this block's products, its keys and values on their way to the
         # next device, and what the device before this one has made of their gradients.
         k, v, dq, dk, dv = carry
         dk, dv = _rotated(dk, dv)
-        more_q, more_k, more_v = slopes_of(k, v, rank >= step)
+        more_q, more_k, more_v = slopes_of(k, v, meets(step))
         return (*_rotated(k, v), dq + more_q, dk + more_k, dv + more_v), None
 
-    first = slopes_of(k, v, _own(q.shape[1]))
+    first = slopes_of(k, v, meets(0))
     steps = jnp.arange(1, size - 1, dtype=jnp.int32)
     (k, v, dq, dk, dv), _ = jax.lax.scan(hop, (next_k, next_v, *first), steps)
     dk, dv = _rotated(dk, dv)
-    last = slopes_of(k, v, rank >= size - 1)
+    last = slopes_of(k, v, meets(size - 1))
     dq, dk, dv = (total + more for total, more in zip((dq, dk, dv), last, strict=True))
     dk, dv = _rotated(dk, dv)
     return dq.reshape(q.shape).astype(q.dtype), dk.astype(k.dtype), dv.astype(v.dtype)
@@ -177,53 +281,72 @@ def _split() -> tuple[PartitionSpec, PartitionSpec]:
     )
 
 
-@jax.custom_vjp
-def ring(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def ring(q: jax.Array, k: jax.Array, v: jax.Array, layout: Layout = contiguous) -> jax.Array:
     """Causal attention over the axis "context", of two or more devices, of the mesh in context.
 
     Args:
         q: (B, S, H, size), global.
         k, v: (B, S, K, size), K divides H.
+        layout: the order that positions are in.
 
     Returns:
         (B, S, H, size).
     """
-    return _ring_forward(q, k, v)[0]
+    return _ring_forward(q, k, v, layout)[0]
 
 
-def _ring_forward(q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, Any]:
+def _ring_forward(
+    q: jax.Array, k: jax.Array, v: jax.Array, layout: Layout
+) -> tuple[jax.Array, Any]:
     heads, sums = _split()
     results = heads, sums, heads, heads
-    kept = jax.shard_map(_forward, in_specs=(heads, heads, heads), out_specs=results)(q, k, v)
+    run = functools.partial(_forward, layout)
+    kept = jax.shard_map(run, in_specs=(heads, heads, heads), out_specs=results)(q, k, v)
     return kept[0], (q, k, v, *kept)
 
 
-def _ring_backward(kept: Any, slope: jax.Array) -> Any:
+def _ring_backward(layout: Layout, kept: Any, slope: jax.Array) -> Any:
     heads, sums = _split()
     operands = heads, heads, heads, heads, sums, heads, heads, heads
     results = heads, heads, heads
-    return jax.shard_map(_backward, in_specs=operands, out_specs=results)(*kept, slope)
+    run = functools.partial(_backward, layout)
+    return jax.shard_map(run, in_specs=operands, out_specs=results)(*kept, slope)
 
 
 ring.defvjp(_ring_forward, _ring_backward)
 
 
-def ring_attention(x: jax.Array, layer: Any, heads: Heads, positions: jax.Array) -> jax.Array:
-    """``layers.attention`` with a ring where the mesh in context splits the sequence."""
-    if dict(jax.sharding.get_abstract_mesh().shape).get(AXIS, 1) == 1:
+def ring_attention(
+    x: jax.Array, layer: Any, heads: Heads, positions: jax.Array, layout: Layout = contiguous
+) -> jax.Array:
+    """``layers.attention`` with a ring where the mesh in context splits the sequence.
+
+    In the layout ``zigzag`` tokens stand in ``zigzag_order``, which batches must have.
+    """
+    devices = dict(jax.sharding.get_abstract_mesh().shape).get(AXIS, 1)
+    if devices == 1:
         return attention(x, layer, heads, positions)
+    if layout is zigzag:
+        positions = zigzag_order(len(positions), devices)
     with jax.named_scope("attention"):
         q, k, v = projections(x, layer, heads, positions)
-        mixed = ring(q, k, v).reshape(*x.shape[:2], -1)
+        mixed = ring(q, k, v, layout).reshape(*x.shape[:2], -1)
         out: jax.Array = constrain(mixed, "batch", "sequence", "tensor") @ layer["wo"].astype(
             x.dtype
         )
         return out
 
 
+zigzag_attention = functools.partial(ring_attention, layout=zigzag)
+
 AXES = ("data", AXIS, "model")
 RING_TINY = replace(TINY, mixer=ring_attention)
 RING_8B = replace(LLAMA3_8B, mixer=ring_attention, sequence=131072)
+ZIGZAG_TINY = replace(RING_TINY, mixer=zigzag_attention)
+ZIGZAG_8B = replace(RING_8B, mixer=zigzag_attention)
 
 train_tiny = training(RING_TINY, mesh=(2, 2, 2), axes=AXES)
 train_8b = training(RING_8B, mesh=(8, 8, 8), axes=AXES)
+train_tiny_zigzag = training(ZIGZAG_TINY, mesh=(2, 2, 2), axes=AXES)
+train_8b_zigzag = training(ZIGZAG_8B, mesh=(8, 8, 8), axes=AXES)

@@ -53,6 +53,8 @@ class Config:
         accumulation: batches that go forward and backward before the optimizer's step.
         keep: gathered parameters are kept, and gradients reduced, until the last of these batches
             (ZeRO-1: Rajbhandari et al., 2020); else FSDP gathers and reduces for each one.
+        rotate: how keys and values come to other ranks of the axis "cp": "allgather" or
+            "alltoall", as of ``parallel.split_sequence``.
         schedule: of a pipeline: "GPipe", "1F1B", "Interleaved1F1B".
         microbatches: of a pipeline, per step.
         stages: of a pipeline, per rank; more than one with "Interleaved1F1B" only.
@@ -72,6 +74,7 @@ class Config:
     style: str = "llama"
     accumulation: int = 1
     keep: bool = False
+    rotate: str = "allgather"
     schedule: str = "1F1B"
     microbatches: int = 4
     stages: int = 1
@@ -239,7 +242,9 @@ def step(
 ) -> torch.Tensor:
     """One training step; returns this rank's loss, of the last batch that was accumulated."""
     count = model.config.accumulation
-    with parallel.split_sequence(mesh, batch, tables_of([model])), parallel.parallel_loss(mesh):
+    tables, rotate = tables_of([model]), model.config.rotate
+    split = parallel.split_sequence(mesh, batch, tables, rotate)
+    with split, parallel.parallel_loss(mesh):
         parts = zip(*(item.chunk(count) for item in batch), strict=True)
         for number, (tokens, targets) in enumerate(parts):
             if model.config.keep:
@@ -275,7 +280,9 @@ def pipeline_step(
     tokens, targets = batch
     given = [tokens] if models[0].embedding is not None else []
     target = targets if models[-1].head is not None else None
-    with parallel.split_sequence(mesh, batch, tables_of(models)), parallel.parallel_loss(mesh):
+    tables, rotate = tables_of(models), models[0].config.rotate
+    split = parallel.split_sequence(mesh, batch, tables, rotate)
+    with split, parallel.parallel_loss(mesh):
         schedule.step(*given, target=target)
     parallel.clip_gradients(models.parameters(), mesh, 1.0)
     optimizer.step()

@@ -29,6 +29,7 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import get_schedule_class
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.experimental import context_parallel
+from torch.distributed.tensor.experimental._attention import set_rotate_method
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
@@ -205,19 +206,28 @@ def exchange_gradients(model: nn.Module, mesh: DeviceMesh, last: bool) -> None:
 
 @contextlib.contextmanager
 def split_sequence(
-    mesh: DeviceMesh, batch: Sequence[torch.Tensor], tables: Iterable[torch.Tensor]
+    mesh: DeviceMesh,
+    batch: Sequence[torch.Tensor],
+    tables: Iterable[torch.Tensor],
+    rotate: str = "allgather",
 ) -> Iterator[None]:
     """Within it, the sequence is split over the axis "cp", and attention attends across it.
+
+    Of 2 n parts of the sequence, rank r of n has the r-th and the r-th from the end, so that all
+    ranks compute as much; what causal attention does not see is not computed.
 
     Args:
         mesh: of the cluster.
         batch: tensors (B, S).
         tables: tensors (S, ...), as ``layers.rotary_table``'s.
+        rotate: how keys and values come in the forward pass and again in the backward pass:
+            "allgather", once for all, or "alltoall", from rank to rank.
     """
     if size(mesh, "cp") == 1:
         yield
         return
     tables = list(tables)
+    set_rotate_method(rotate)
     with context_parallel(
         mesh["cp"],
         buffers=[*batch, *tables],

@@ -21,9 +21,11 @@ from flint.mesh.mesh import Mesh
 from flint.simulation import accounting
 from flint.simulation.actors import build_actors
 from flint.simulation.durations import Costs
-from flint.simulation.loop_shortening import repeats, shorten
+from flint.simulation.loop_shortening import least, left_out, shorten
 from flint.simulation.machine import run
+from flint.simulation.repeating import repeating
 from flint.simulation.running import run_shortened
+from flint.simulation.steady_state import steady
 from tests.converters.chakra.write.cases import MESH, any_communication
 from tests.graph.unrolling.random_graphs import programs
 from tests.simulation.test_simulate import BIG, PRODUCT, product, workload_of
@@ -102,11 +104,13 @@ def test_a_training_loop_comes_to_rest(lookahead):
     """A thousand layers are run by at most 18 of them, and the figures are those of all."""
     mesh = Mesh((8, 8), ("data", "model"))
     graph = training(mesh, 1000, lookahead)
-    short, cuts = shorten(graph)
-    assert instances_of(short) <= 18 * 6 + 1
-    everyone, costs = [(short, np.arange(64))], Costs(Prices(load_system("dgx-h100")))
-    actors = build_actors(everyone, 64, costs.ticks, costs=costs.columns)
-    assert None not in repeats(cuts, actors, run(actors.columns, actors.members))
+    [loop] = repeating([(graph, np.arange(64))], 64)
+    gone = left_out(loop, least(loop))
+    short = shorten([(graph, np.arange(64))], [loop], [gone])
+    assert instances_of(short.programs[0][0]) <= 18 * 6 + 1
+    costs = Costs(Prices(load_system("dgx-h100")))
+    actors = build_actors(short.programs, 64, costs.ticks, costs=costs.columns)
+    assert steady(short.cuts[0], actors, run(actors.columns, actors.members)) is not None
     quick = workload_of(graph, mesh=mesh).simulate("dgx-h100", granularity="op")
     assert quick.programs[0].classes[0].count == 4001
     full = [(graph, np.arange(64))]
@@ -152,4 +156,4 @@ def test_values_that_swap_are_not_shortened():
     starts = outer.input(tables.type(BIG)), outer.input(tables.type(BIG))
     results = outer.loop(Loop(body.finish((b, a)), 2, 100), starts)
     graph = with_tables(outer.finish(results), tables.finish())
-    assert shorten(graph) == (graph, [])
+    assert repeating([(graph, np.arange(64))], 64) == []

@@ -204,6 +204,17 @@ def test_context_parallel_attention_is_a_ring():
     assert forward == 2 * 4  # 2 layers, one part of the sequence per rank
     lengths = {op.args[0].shape[2] for op in recording.ops if "_attention" in op.name}
     assert lengths <= {4, 2}  # 16 tokens over 4 ranks, and half of that where the mask cuts
+    # The ranks compute as much, and together what causal attention of 16 tokens sees: per layer
+    # 16 * 17 / 2 pairs of a query and a key, in each direction.
+    pairs = Counter()
+    for op in recording.ops:
+        name = op.name.split(".")[1]
+        if "_attention" in name:
+            backward = name.endswith("_backward")
+            rows, columns = (op.args[backward + place].shape[2] for place in (0, 1))
+            causal = op.args[11 if backward else 4]
+            pairs[backward] += rows * (rows + 1) // 2 if causal else rows * columns
+    assert pairs == {False: 2 * 16 * 17 // 2 // 4, True: 2 * 16 * 17 // 2 // 4}
     assert any(op.group >= 0 and op.module.endswith("attention") for op in recording.ops)
 
 

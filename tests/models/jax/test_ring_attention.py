@@ -13,7 +13,14 @@ from flint.graph.partners import partners
 from flint.graph.work import Unit
 from flint.models.jax.llama3 import LLAMA3_8B, parameters
 from flint.models.jax.parameters import count
-from flint.models.jax.ring_attention import RING_8B, RING_TINY, train_8b, train_tiny
+from flint.models.jax.ring_attention import (
+    RING_8B,
+    RING_TINY,
+    ZIGZAG_8B,
+    train_8b,
+    train_8b_zigzag,
+    train_tiny,
+)
 from tests.models.jax.names_ring_resnet import ring_of_4
 from tests.support.children import answer_of
 from tests.support.shared import chosen, quick
@@ -27,19 +34,24 @@ def distances(request):
     return answer_of(Path(__file__).with_name("ring_attention_runs.py"), *names, devices=8)
 
 
-@pytest.mark.parametrize("mesh", quick(["2x2x2", "ring of 8", "2x4", "ring of 1", "no ring"]))
+RINGS = [
+    "2x2x2", "zigzag 2x4", "ring of 8", "2x4", "zigzag 2x2x2", "zigzag ring of 8",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mesh", quick([*RINGS, "ring of 1", "no ring"], "2x2x2", "zigzag 2x4"))
 def test_loss_and_gradients_are_those_of_one_device_without_a_ring(mesh, distances):
     found = distances[mesh]
     assert len(found) == 1 + 12  # the loss; embedding, head, norm and nine arrays of the blocks
     assert max(found.values()) < 3e-5, found
 
 
-@pytest.mark.parametrize("mesh", quick(["2x2x2", "ring of 8", "2x4"]))
+@pytest.mark.parametrize("mesh", quick(RINGS, "2x2x2", "zigzag 2x4"))
 def test_attention_alone_is_exact_to_float32s_rounding(mesh, distances):
     assert max(distances[f"{mesh}, attention, float32"].values()) < 5e-6
 
 
-@pytest.mark.parametrize("mesh", quick(["2x2x2", "ring of 8", "2x4"]))
+@pytest.mark.parametrize("mesh", quick(RINGS, "2x2x2", "zigzag 2x4"))
 def test_in_bfloat16_the_ring_is_no_further_from_float32_than_plain_attention(mesh, distances):
     plain = max(distances["plain, attention, bfloat16"].values())
     assert max(distances[f"{mesh}, attention, bfloat16"].values()) < 2 * plain
@@ -53,6 +65,7 @@ STEPS = {
     "tiny 2x2x2": (train_tiny, RING_TINY),
     "tiny 2x4": (ring_of_4, RING_TINY),
     "8B 8x8x8": (train_8b, RING_8B),
+    "8B 8x8x8 zigzag": (train_8b_zigzag, ZIGZAG_8B),
 }
 
 
@@ -145,9 +158,12 @@ def test_in_a_loop_no_hop_waits_for_the_products_of_its_iteration():
 def test_matmul_flops_are_those_of_the_formula(case):
     """A product of (T, K) with (K, N) takes 2 T K N.  Weights: forward, recomputation and two in
     the backward pass, as in ``test_llama3.py``.  Attention: a device's S / n queries meet every
-    block's S / n keys, hidden or not: S^2 / n positions.  Scores and mix in the forward pass and
-    in the recomputation; in the backward pass scores again, then the gradients of weights, values,
-    queries and keys: 2 + 2 + 5 products of 2 S^2 H size."""
+    block's S / n keys, hidden or not: S^2 / n positions.  Zigzag, with parts of S / 2 n: of its own
+    keys the front part meets itself, the back part both, 3 pairs of parts; of the n - 1 other
+    blocks, half of what there is, 2 pairs.  So a device has 3 + 2 (n - 1) = 2 n + 1 pairs.
+    Scores and mix in the forward pass and in the recomputation; in the backward pass scores again,
+    then the gradients of weights, values, queries and keys: 2 + 2 + 5 products of 2 H size for each
+    query and key."""
     workload, config, ring, parts = case
     [program] = workload.programs
     found = sum(
@@ -161,7 +177,10 @@ def test_matmul_flops_are_those_of_the_formula(case):
     inner, outer = heads.queries * heads.size, heads.keys * heads.size
     projections = 2 * length * width * (2 * inner + 2 * outer)
     gate_or_up = 2 * length * width * config.hidden
-    attention = 9 * 2 * length**2 * inner
+    met = length**2
+    if config is ZIGZAG_8B:
+        met = ring * (2 * ring + 1) * (length // (2 * ring)) ** 2
+    attention = 9 * 2 * met * inner
     block = 4 * projections + attention + 4 * 2 * gate_or_up + 3 * gate_or_up
     head = 3 * 2 * length * width * config.vocabulary
     assert found * ring * parts == config.layers * block + head

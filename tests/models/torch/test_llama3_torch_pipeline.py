@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from flint.cli import main  # noqa: E402
+from flint.graph.work import Unit  # noqa: E402
 from flint.models.torch.llama3 import TINY, train_tiny, training  # noqa: E402
 from tests.models.torch.one_rank import attentions, matrix_products  # noqa: E402
 from tests.support.shared import quick  # noqa: E402
@@ -125,13 +126,37 @@ def products_of(program, workload):
 
 
 @pytest.mark.thorough
-def test_the_ring_attends_to_every_part_of_the_sequence(tmp_path):
+@pytest.mark.parametrize("rotate", ["allgather", "alltoall"])
+def test_the_ring_attends_to_every_part_of_the_sequence(rotate, tmp_path):
     """The sequence is cut into four parts, of which rank 0 has the first and the last, rank 1 the
     two in the middle, so that both compute as much.  In every layer a rank attends to its own keys,
-    and to the other rank's: one kernel each, forward and backward."""
-    workload = checked(training(TINY, mesh=(2,), axes=("cp",)), tmp_path)
+    and to the other rank's: one kernel each, forward and backward.  Together they compute what
+    causal attention sees, S (S + 1) / 2 pairs: products with keys and values in the forward pass,
+    and five in the backward pass, of 2 FLOPs for each pair and element.
+
+    Keys and values of a rank, S / 2 positions, come from the other one in the forward pass and
+    again in the backward pass: gathered, or sent.  Their gradients are sent twice: with the keys,
+    and home."""
+    config = replace(TINY, rotate=rotate)
+    workload = checked(training(config, mesh=(2,), axes=("cp",)), tmp_path)
+    heads, length = config.heads, config.sequence
+    pairs = length * (length + 1) // 2 // 2
+    block = 2 * length // 2 * heads.size * 2  # of keys and of values, bfloat16
     for program in workload.programs:
         assert attentions(program.graph) == (2 * TINY.layers, 2 * TINY.layers)
+        found = sum(
+            item.flops
+            for node in program.graph
+            for item in node.work.items
+            if "attention" in node.op and item.unit is Unit.MATMUL
+        )
+        assert found == config.layers * (2 + 5) * 2 * pairs * heads.queries * heads.size
+        moved = Counter()
+        for node in program.graph:
+            item = node.communication
+            if item is not None and "attention" in node.source.layer:
+                moved[item.kind] += sum(item.operand_bytes)
+        print(rotate, moved, block)
 
 
 @pytest.mark.thorough

@@ -1,0 +1,197 @@
+"""Steady state: where a run stands as it stood before, only some periods further on.
+
+The idea: if the machine stands at time t2 as it stood at t1, only p periods further on in every
+part that repeats, then p more periods before the end would do again what happened from t1 to t2:
+everything later is t2 - t1 later.  That is *checked*, not assumed.  Of every actor is compared
+which node is the first that is not over; of the nodes from there to the last that has begun whether
+they have, how long ago, and how long they still run; and that all nodes from there on have the same
+edges, counted in periods.  Nothing of the last p periods may have begun at t2: what would stand
+behind them could then have begun too.
+
+    steady([cut], everyone, run(...))       # Steady: from when to when, over how many periods
+
+What is compared is enough: what is ready follows from what is over, and with one chain of
+communications per slot at most one of them waits there for its partners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.graph.graph import Ints
+from flint.mesh.ragged import row_of_entry
+from flint.simulation.actors import Actors
+from flint.simulation.machine import Actor, Run
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A part of a program that was shortened.
+
+    Attributes:
+        program: its number.
+        first: number of its first instance.
+        instances: of one period.
+        periods: that are left.
+        rate: periods that go together with one of the slowest part.
+    """
+
+    program: int
+    first: int
+    instances: int
+    periods: int
+    rate: int
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """What happened in ``start < time <= end`` happens ``times`` more times."""
+
+    start: int
+    end: int
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class Steady:
+    """A state that came again.
+
+    Attributes:
+        start, end: when it was there.
+        periods: of the slowest part in between.
+    """
+
+    start: int
+    end: int
+    periods: int
+
+
+def steady(cuts: Sequence[Cut], everyone: Actors, happened: Run) -> Steady | None:
+    """When the state came again, over the fewest periods and as early as can be.
+
+    Args:
+        cuts: the parts that repeat together, at most one of a program.
+        everyone: the actors.
+        happened: what they did.
+    """
+    of_program = {cut.program: cut for cut in cuts}
+    views = [
+        _View(of_program.get(info.program), actor, info.emission.instance, start, end)
+        for actor, info, start, end in zip(
+            everyone.columns, everyone.info, happened.start, happened.end, strict=True
+        )
+    ]
+    if not all(view.even for view in views):
+        return None
+    slowest = min((view for view in views if view.step), key=lambda view: view.units, default=None)
+    if slowest is None:
+        return Steady(0, 0, 1)  # the periods hold nothing that runs
+    number = next(i for i, view in enumerate(views) if view is slowest)
+    program = everyone.info[number].program
+    alike = [v for v, i in zip(views, everyone.info, strict=True) if i.program == program]
+    times: Ints = np.max([view.over() for view in alike], axis=0)
+    states = list(zip(*(view.states(times) for view in views), strict=True))
+    last: dict[Hashable, int] = {}
+    pairs: list[tuple[int, int]] = []
+    for unit, state in enumerate(states):
+        if None not in state:
+            if state in last:
+                pairs.append((unit - last[state], last[state]))
+            last[state] = unit
+    for period, before in sorted(pairs):
+        start, end = int(times[before]), int(times[before + period])
+        if all(view.regular(start, end, period) for view in views):
+            return Steady(start, end, period)
+    return None
+
+
+class _View:
+    """What one actor does in a part that repeats, if its program has one, and beside it.
+
+    Attributes:
+        even: whether all periods have as many nodes.
+        step: nodes that go together with one period of the slowest part, 0 for none.
+        units: how many times so many nodes there are.
+    """
+
+    def __init__(
+        self, cut: Cut | None, actor: Actor, instance: Ints, start: Ints, end: Ints
+    ) -> None:
+        self.actor, self.start, self.end = actor, start, end
+        self.even, self.step, self.units = True, 0, 0
+        self.low = self.high = 0
+        # Before the first entry everything is over, from the second one on nothing has begun.
+        self.ended = np.maximum.accumulate(end)
+        self.begun = np.minimum.accumulate(start[::-1])[::-1]
+        if cut is not None:
+            bounds = cut.first + cut.instances * np.arange(cut.periods + 1, dtype=np.int64)
+            places = np.searchsorted(instance, bounds)
+            each = int(places[1] - places[0])
+            self.even = bool((np.diff(places) == each).all())
+            self.low, self.high = int(places[0]), int(places[-1])
+            self.step = each * cut.rate
+            self.units = cut.periods // cut.rate
+
+    def over(self) -> Ints:
+        """When each unit, and all before it, is over, shape [units]."""
+        ends = self.low + self.step * np.arange(1, self.units + 1, dtype=np.int64)
+        found: Ints = self.ended[ends - 1]
+        return found
+
+    def window(self, times: Ints) -> tuple[Ints, Ints]:
+        """The first node that is not over at each time, and the first from which none has begun."""
+        low = np.searchsorted(self.ended, times, side="right")
+        high = np.searchsorted(self.begun, times, side="right")
+        return low, np.maximum(low, high)
+
+    def states(self, times: Ints) -> list[Hashable]:
+        """The state at each time, one unit after another; None where it is in no part's middle."""
+        found: list[Hashable] = []
+        low, high = self.window(times)
+        for unit, (time, begin, stop) in enumerate(
+            zip(times.tolist(), low.tolist(), high.tolist(), strict=True)
+        ):
+            if begin < self.low or stop > self.high if self.step else begin < stop:
+                found.append(None)
+                continue
+            start, end = self.start[begin:stop], self.end[begin:stop]
+            waits, done = start > time, end <= time
+            age = np.where(waits | done, 0, start - time)
+            left = np.where(waits, -1, np.where(done, 0, end - time))
+            found.append((begin - unit * self.step, age.tobytes(), left.tobytes()))
+        return found
+
+    def regular(self, start: int, end: int, period: int) -> bool:
+        """Whether all nodes not over at ``start`` are as those ``period`` units further on, and
+        none of the last so many units have begun at ``end``."""
+        shift = period * self.step
+        if not shift:
+            return True
+        low, high = self.window(np.array([start, end], np.int64))
+        first, stop = int(low[0]), self.high - shift
+        if high[1] > stop:
+            return False
+        actor = self.actor
+        columns = [actor.types, actor.ticks, actor.slot, actor.delay, actor.free]
+        return all(
+            column is None or np.array_equal(column[first:stop], column[first + shift : self.high])
+            for column in columns
+        ) and all(
+            np.array_equal(one, other)
+            for one, other in zip(
+                self._edges(first, stop, first),
+                self._edges(first + shift, self.high, first + shift),
+                strict=True,
+            )
+        )
+
+    def _edges(self, first: int, stop: int, since: int) -> tuple[NDArray[np.int64], ...]:
+        """Who waits for whom of the nodes from ``since`` on, relative to it."""
+        pointer = self.actor.ptr[first : stop + 1]
+        deps = self.actor.deps[pointer[0] : pointer[-1]] - since
+        waits = row_of_entry(pointer - pointer[0])
+        return waits[deps >= 0], deps[deps >= 0]
