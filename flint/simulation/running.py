@@ -286,7 +286,7 @@ def run_shortened(
                 continue
             state = steady(cuts, everyone, happened)
             if state is not None and left[number] % state.periods == 0:
-                found.append(Repeat(state.start, state.end, left[number] // state.periods))
+                found.append(state.times(left[number]))
                 continue
             restless = True
             multiple = MULTIPLE if state is None else state.periods

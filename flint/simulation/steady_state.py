@@ -11,21 +11,28 @@ behind them could then have begun too.
     steady([cut], everyone, run(...))       # Steady: from when to when, over how many periods
 
 What is compared is enough: what is ready follows from what is over, and with one chain of
-communications per slot at most one of them waits there for its partners.
+communications per slot at most one of them waits there for its partners.  Views of what was there
+before take no time and run ahead as far as there are any; as they hold nothing up, whether they are
+over is left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.execution.node_types import NodeType
 from flint.graph.graph import Ints
 from flint.mesh.ragged import row_of_entry
 from flint.simulation.actors import Actors
 from flint.simulation.machine import Actor, Run
+
+
+_NEVER: Final = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,27 +54,38 @@ class Cut:
     rate: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Repeat:
-    """What happened in ``start < time <= end`` happens ``times`` more times."""
+    """What happened in ``start < time <= end`` happens ``times`` more times.
+
+    Attributes:
+        ahead: per actor, nodes of as many periods that take no time and were over before.
+    """
 
     start: int
     end: int
     times: int
+    ahead: tuple[Ints, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Steady:
     """A state that came again.
 
     Attributes:
         start, end: when it was there.
         periods: of the slowest part in between.
+        ahead: as of ``Repeat``.
     """
 
     start: int
     end: int
     periods: int
+    ahead: tuple[Ints, ...] = ()
+
+    def times(self, left_out: int) -> Repeat:
+        """What happens again if so many periods of the slowest part, a multiple, were left out."""
+        return Repeat(self.start, self.end, left_out // self.periods, self.ahead)
 
 
 def steady(cuts: Sequence[Cut], everyone: Actors, happened: Run) -> Steady | None:
@@ -105,8 +123,23 @@ def steady(cuts: Sequence[Cut], everyone: Actors, happened: Run) -> Steady | Non
     for period, before in sorted(pairs):
         start, end = int(times[before]), int(times[before + period])
         if all(view.regular(start, end, period) for view in views):
-            return Steady(start, end, period)
+            return Steady(start, end, period, tuple(view.ahead(period) for view in views))
     return None
+
+
+def _early(actor: Actor, low: int) -> NDArray[np.bool_]:
+    """Kernels from ``low`` on that take no time and wait for nothing but each other and for what
+    stands before ``low``, shape [nodes]."""
+    early: NDArray[np.bool_] = (actor.types == NodeType.COMP) & (actor.ticks == 0)
+    early[:low] = False
+    consumer = row_of_entry(actor.ptr)
+    waits = actor.deps >= low
+    consumer, producer = consumer[waits], actor.deps[waits]
+    while True:
+        held = consumer[early[consumer] & ~early[producer]]
+        if not len(held):
+            return early
+        early[held] = False
 
 
 class _View:
@@ -124,9 +157,6 @@ class _View:
         self.actor, self.start, self.end = actor, start, end
         self.even, self.step, self.units = True, 0, 0
         self.low = self.high = 0
-        # Before the first entry everything is over, from the second one on nothing has begun.
-        self.ended = np.maximum.accumulate(end)
-        self.begun = np.minimum.accumulate(start[::-1])[::-1]
         if cut is not None:
             bounds = cut.first + cut.instances * np.arange(cut.periods + 1, dtype=np.int64)
             places = np.searchsorted(instance, bounds)
@@ -135,6 +165,11 @@ class _View:
             self.low, self.high = int(places[0]), int(places[-1])
             self.step = each * cut.rate
             self.units = cut.periods // cut.rate
+        self.early = _early(actor, self.low)
+        # When all nodes so far are over, and when the first of those from there on begins.
+        self.ended = np.maximum.accumulate(np.where(self.early, -1, end))
+        begins = np.where(self.early, _NEVER, start)
+        self.begun = np.minimum.accumulate(begins[::-1])[::-1]
 
     def over(self) -> Ints:
         """When each unit, and all before it, is over, shape [units]."""
@@ -159,11 +194,16 @@ class _View:
                 found.append(None)
                 continue
             start, end = self.start[begin:stop], self.end[begin:stop]
-            waits, done = start > time, end <= time
+            early = self.early[begin:stop]
+            waits, done = (start > time) & ~early, (end <= time) | early
             age = np.where(waits | done, 0, start - time)
             left = np.where(waits, -1, np.where(done, 0, end - time))
             found.append((begin - unit * self.step, age.tobytes(), left.tobytes()))
         return found
+
+    def ahead(self, period: int) -> Ints:
+        """The nodes of so many units that ran ahead."""
+        return self.low + np.flatnonzero(self.early[self.low : self.low + period * self.step])
 
     def regular(self, start: int, end: int, period: int) -> bool:
         """Whether all nodes not over at ``start`` are as those ``period`` units further on, and

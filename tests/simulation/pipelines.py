@@ -18,7 +18,7 @@ from flint.graph.building import GraphBuilder, TableBuilder, with_tables
 from flint.graph.communication import Communication
 from flint.graph.graph import EdgeKind, WorkloadGraph
 from flint.graph.tensor_types import tensor_type
-from flint.graph.work import Role, Unit, Work, WorkItem
+from flint.graph.work import NO_WORK, Role, Unit, Work, WorkItem
 from flint.mesh.groups import StridedGroups
 from flint.mesh.permutation import permutation
 from flint.simulation.durations import Costs
@@ -129,7 +129,8 @@ def stage_program(
             if number:
                 sender = (number - 1) % stages
                 value = here["F", number, i] if sender == stage else message(sender, stage, batch)
-            value = kernel(f"F{chunk}", value, weight)
+            [view] = builder.compute("view", Role.ALIAS, (weight,), (TYPE,), NO_WORK)
+            value = kernel(f"F{chunk}", value, view)
             item = Communication("all_reduce", "add", own, None, size, size, ("bf16",))
             (value,) = builder.communication(item, (value,), (TYPE,))
             kept[chunk, i] = value = kernel(f"G{chunk}", value)
@@ -182,4 +183,5 @@ class CostsByName(Costs):
             key = [self.seed, int(item.ranks[0]), *op.encode()]
             spent.append(int(np.random.default_rng(key).integers(0, self.longest)))
         names = unrolled.column("op")[unrolled.template[emission.instance]]
-        return np.array(spent, np.int64)[names] + emission.type
+        views = names == (ops.index("view") if "view" in ops else -1)
+        return np.where(views, 0, np.array(spent, np.int64)[names] + emission.type)
