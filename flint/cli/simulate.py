@@ -128,6 +128,15 @@ def simulate_command(
             "as-written; both times are told where they differ by more than 10 %].",
         ),
     ] = None,
+    microbatches: Annotated[
+        str | None,
+        typer.Option(
+            "--microbatches",
+            metavar="CAPTURED:SIMULATED",
+            help="Simulate a pipeline of more microbatches than were captured, for example 24:512: "
+            "further ones do what those of the steady state did, to the picosecond.",
+        ),
+    ] = None,
     timeline: Annotated[
         Path | None,
         typer.Option(
@@ -156,13 +165,14 @@ def simulate_command(
         "--algorithm": algorithm, "--estimator": estimator, "--durations": durations,
         "--timeline": timeline, "--html": html, "--network": network,
         "--communication-order": communication_order,
-        "--communication": communication, "--host": host,
+        "--communication": communication, "--host": host, "--microbatches": microbatches,
     }  # fmt: skip
     refuse_of_others(engine, "embedded", of_embedded)
     if engine != BOTH:
         of_its_own = {"--astra-sim": astra_sim, "--time-limit": time_limit}
         refuse_of_others(engine, "astra-sim", of_its_own)
-    _refuse_one_for_two({"--timeline": timeline, "--html": html, "--network": network})
+    pictures = {"--timeline": timeline, "--html": html, "--network": network}
+    _refuse_one_for_two(pictures)
     workload = loaded(folder)
     check_attention(attention)
     if attention == FUSED:
@@ -194,7 +204,11 @@ def simulate_command(
         "attention": attention, "communication_order": communication_order,
         "communication": communication, "host": host,
     }  # fmt: skip
-    result = workload.simulate(on, engine=engine, **options)
+    if microbatches is not None:
+        drawn = next((name for name, path in pictures.items() if path is not None), None)
+        if drawn is not None:
+            raise UsageError(f"{drawn} draws the step that was captured: leave out --microbatches")
+    result = workload.simulate(on, engine=engine, microbatches=microbatches, **options)
     if granularity in ("kernel", "xla"):
         truer = truer_level(workload, on)
         result = replace(result, notes=(*result.notes, *truer))

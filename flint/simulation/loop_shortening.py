@@ -51,10 +51,17 @@ def least(together: Together) -> int:
     return ENOUGH + max(part.lookahead for part, _ in together)
 
 
-def left_out(together: Together, keep: int, multiple: int = MULTIPLE) -> int:
-    """Periods of the slowest part that can be taken away if ``keep`` of them are to be left."""
+def left_out(together: Together, keep: int, multiple: int = MULTIPLE, more: int = 0) -> int:
+    """Periods of the slowest part to take away, so that ``keep`` or a few more of them are left.
+
+    Args:
+        together: the parts.
+        keep: periods of the slowest part.
+        multiple: of which those that are taken away, with ``more``, are one.
+        more: periods beyond those that there are.
+    """
     spare = min(part.place.count // rate for part, rate in together) - keep
-    return max(spare - spare % multiple, 0)
+    return max(spare - (spare + more) % multiple, 0)
 
 
 def shorten(

@@ -34,6 +34,7 @@ from flint.simulation.attention_choice import FUSED, check_attention, told
 from flint.simulation.durations import TICKS_PER_SECOND, Costs
 from flint.simulation.loop_shortening import MORE, MULTIPLE, least, left_out, shorten
 from flint.simulation.machine import Run, run
+from flint.simulation.microbatches import Microbatches, periods_more
 from flint.simulation.preparing import Prepared, order_of, prepare, program_graphs, setting
 from flint.simulation.program_memory import program_memory, reserve_beside
 from flint.simulation.repeating import SEARCHED, Together, repeating
@@ -60,6 +61,7 @@ def simulate(
     communication_order: str | None = None,
     communication: str | None = None,
     host: str | None = None,
+    microbatches: str | None = None,
 ) -> SimulationResult:
     """How long one step takes.
 
@@ -87,6 +89,8 @@ def simulate(
         host: of a recorded step, "measured": launches and the host's gaps take as long as they did;
             "modelled": each launch takes the system's launch overhead; "none": the host is never
             waited for; by default the first.
+        microbatches: "24:512": the step that was captured with 24 microbatches has 512; each
+            further one does what the last one did in the steady state.
 
     Raises:
         UsageError: unknown system, granularity, algorithm, estimator, pass or order, a program
@@ -108,6 +112,9 @@ def simulate(
     chosen = parse_passes(passes)
     overhead = fitted.accelerator.launch_overhead
     left: dict[str, int] = {}
+    more = None if microbatches is None else Microbatches.parse(microbatches)
+    if more is not None and any(program.timing is not None for program in workload.programs):
+        raise UsageError("--microbatches is for captured programs: a profile has those of its run")
 
     def prepared(written: Sequence[WorkloadGraph]) -> Prepared:
         return prepare(
@@ -117,7 +124,8 @@ def simulate(
     def happens(graphs: Sequence[WorkloadGraph]) -> tuple[Actors, Run, list[Repeat]]:
         ranks = (program.ranks.array() for program in workload.programs)
         parts = list(zip(graphs, ranks, strict=True))
-        return run_shortened(parts, workload.mesh.size, on.costs, order, replay)
+        searched = SEARCHED if more is None else 0
+        return run_shortened(parts, workload.mesh.size, on.costs, order, replay, searched, more)
 
     written = program_graphs(workload, granularity, fused_attention=attention == FUSED, left=left)
     found = prepared(written)
@@ -168,6 +176,7 @@ def simulate(
                 for item in chosen
             ),
             *attention_notes,
+            *_more_microbatches(more),
             *unlisted_types(graphs, shares, on.costs.prices, figures.step_seconds),
             *(f"{text} ({count} of them)" for text, count in left.items()),
             *_remarks(workload),
@@ -188,6 +197,17 @@ def _attention(graphs: Sequence[WorkloadGraph]) -> list[str]:
         return []
     kernels = f"{counted(made, 'fused kernel')} (loop bodies counted once)"
     return [f"attention is timed as {kernels}, not op by op as written"]
+
+
+def _more_microbatches(asked: Microbatches | None) -> list[str]:
+    """What became of microbatches that were not captured."""
+    if asked is None:
+        return []
+    return [
+        f"the step has {asked.wanted} microbatches: the {asked.captured} that were captured, and "
+        f"{asked.wanted - asked.captured} more like those of their steady state (memory, and what "
+        f"takes all at once, such as slices of the batch, are those of {asked.captured})"
+    ]
 
 
 def _without_kernels(programs: Sequence[ProgramResult]) -> list[str]:
@@ -254,6 +274,7 @@ def run_shortened(
     order: CommunicationOrder = CommunicationOrder.RANK,
     replay: Replay = NO_REPLAY,
     searched: int = SEARCHED,
+    microbatches: Microbatches | None = None,
 ) -> tuple[Actors, Run, list[Repeat]]:
     """Run a workload, what repeats by a few of its periods where that is the same.
 
@@ -263,14 +284,24 @@ def run_shortened(
         programs, world, order, replay: as of ``build_actors``.
         costs: on a system.
         searched: nodes from which on unrolled programs are searched for what repeats.
+        microbatches: of the step, if more than were captured.
+
+    Raises:
+        FlintError: a step of more microbatches that does not come to a steady state.
 
     Returns:
         The actors, what happened, and which parts of it happen again and again.
     """
     beside = costs.system.accelerator.kernel.beside_communication
     together = [] if any(replay.recorded) else repeating(programs, world, searched)
+    more = [0] * len(together)
+    if microbatches is not None:
+        more = periods_more(programs, together, microbatches)
     keep = [least(parts) for parts in together]
-    left = [left_out(parts, count) for parts, count in zip(together, keep, strict=True)]
+    left = [
+        left_out(parts, count, more=extra)
+        for parts, count, extra in zip(together, keep, more, strict=True)
+    ]
     while True:
         short = shorten(programs, together, left)
         everyone = build_actors(
@@ -282,16 +313,22 @@ def run_shortened(
         found: list[Repeat] = []
         restless = False
         for number, cuts in enumerate(short.cuts):
-            if not left[number]:
+            again = left[number] + more[number]
+            if not again:
                 continue
             state = steady(cuts, everyone, happened)
-            if state is not None and left[number] % state.periods == 0:
-                found.append(state.times(left[number]))
+            if state is not None and again % state.periods == 0:
+                found.append(state.times(again))
                 continue
+            if not left[number]:
+                raise FlintError(
+                    f"--microbatches {microbatches}: the step comes to no steady state in the "
+                    "microbatches that were captured: capture more"
+                )
             restless = True
             multiple = MULTIPLE if state is None else state.periods
             keep[number] = keep[number] * MORE if state is None else keep[number] + multiple
-            left[number] = left_out(together[number], keep[number], multiple)
+            left[number] = left_out(together[number], keep[number], multiple, more[number])
             _check_whole(programs, together[number], left[number], keep[number])
         if not restless:
             return everyone, happened, found

@@ -31,7 +31,6 @@ from flint.mesh.ragged import row_of_entry
 from flint.simulation.actors import Actors
 from flint.simulation.machine import Actor, Run
 
-
 _NEVER: Final = np.iinfo(np.int64).max
 
 

@@ -24,7 +24,8 @@ from flint.mesh.permutation import permutation
 from flint.simulation.durations import Costs
 
 TYPE = tensor_type((1024,), "bf16")
-WORK = Work((WorkItem(Unit.VECTOR, "bf16", 1024),), 2048, 2048)
+PRODUCT = Work((WorkItem(Unit.MATMUL, "bf16", 2048, (1, 32, 32, 1)),), 2048, 2048)
+SUM = Work((WorkItem(Unit.VECTOR, "bf16", 1024),), 2048, 2048)
 #: Forward, backward, of the backward pass the gradients of the weights; chunk; microbatch.
 Action = tuple[str, int, int]
 
@@ -113,10 +114,10 @@ def stage_program(
 
     stream: list[int] = []
 
-    def kernel(name: str, *operands: int) -> int:
+    def kernel(name: str, *operands: int, work: Work = PRODUCT) -> int:
         order = [(stream[-1], EdgeKind.STREAM)] if in_order and stream else []
         stream.append(len(builder))
-        return builder.compute(name, Role.ELEMENTWISE, operands, (TYPE,), WORK, order)[0]
+        return builder.compute(name, Role.ELEMENTWISE, operands, (TYPE,), work, order)[0]
 
     kept: dict[tuple[int, int], int] = {}
     here: dict[tuple[str, int, int], int] = {}
@@ -152,7 +153,8 @@ def stage_program(
             sums[chunk] = kernel(f"W{chunk}", slopes[chunk, i], sums.get(chunk, weight))
     item = Communication("all_reduce", "add", across, None, size, size, ("bf16",))
     results = [builder.communication(item, (value,), (TYPE,))[0] for value in sums.values()]
-    results.append(kernel("losses", *(kept[chunks - 1, i] for i in range(microbatches))))
+    last_of_all = (kept[chunks - 1, i] for i in range(microbatches))
+    results.append(kernel("losses", *last_of_all, work=SUM))
     return with_tables(builder.finish(results), tables.finish())
 
 

@@ -267,6 +267,8 @@ def test_the_command_line(tmp_path, capsys):
         (["--engine", "quick"], "no engine is called 'quick'; there are: astra-sim, embedded"),
         (["--algorithm", "star"], "no algorithm is called 'star'"),
         (["--granularity", "atom"], "granularity 'atom'"),
+        (["--microbatches", "24"], "--microbatches '24': give those of the capture"),
+        (["--microbatches", "24:512", "--html", "x.html"], "leave out --microbatches"),
     ],
 )
 def test_bad_input_is_one_line(tmp_path, capsys, options, message):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from flint.errors import FlintError
 from flint.execution.chains import CommunicationOrder
+from flint.execution.node_types import NodeType
 from flint.simulation import accounting
 from flint.simulation.actors import build_actors
 from flint.simulation.machine import run
+from flint.simulation.microbatches import Microbatches
 from flint.simulation.repeating import repeating
 from flint.simulation.running import run_shortened
 from tests.simulation.pipelines import SCHEDULES, CostsByName, pipeline
@@ -43,6 +47,75 @@ def test_pipelines_take_as_long_as_all_their_microbatches(
         assert (few.compute, few.communication) == (every.compute, every.communication)
         assert few.exposed_ticks == every.exposed_ticks
         assert few.times.sum() == every.times.sum()
+
+
+@given(
+    st.sampled_from(["1F1B", "ZB-H1", "interleaved"]),
+    st.integers(1, 3),
+    st.integers(0, 9),
+    st.sampled_from([2, 100, 10_000]),
+    st.integers(0, 1 << 16),
+)
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_more_microbatches_than_were_captured_are_those_of_a_longer_capture(
+    kind, stages, more, longest, seed
+):
+    captured, costs, world = 16 * stages, CostsByName(seed, longest), 2 * stages
+    wanted = captured + more * stages
+    programs = pipeline(kind, stages, wanted)
+    actors = build_actors(programs, world, costs.ticks, costs=costs.columns)
+    full = run(actors.columns, actors.members)
+    try:
+        few_actors, few, repeated = run_shortened(
+            pipeline(kind, stages, captured), world, costs, searched=0,
+            microbatches=Microbatches(captured, wanted),
+        )  # fmt: skip
+    except FlintError as error:
+        assert "no steady state" in str(error)
+        return
+    for actor, role in enumerate(few_actors.info):
+        assert accounting.last_end(few, repeated, (actor,)) == int(full.end[actor].max(initial=0))
+        found = accounting._Spent(role, few, actor, repeated)
+        every = accounting._Spent(actors.info[actor], full, actor, [])
+        assert (found.compute, found.communication) == (every.compute, every.communication)
+        assert found.exposed_ticks == every.exposed_ticks
+        assert found.times.sum() == every.times.sum()
+
+
+class FreeMessages(CostsByName):
+    """Messages take no time, kernels NodeType.COMP ticks and collectives NodeType.COLL."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 1)
+
+    def ticks(self, item, unrolled, emission, rank):
+        found = super().ticks(item, unrolled, emission, rank)
+        return np.where(emission.type == NodeType.SEND, 0, found)
+
+
+def test_equal_stages_lose_the_bubble_of_the_formula():
+    """1F1B of P equal stages whose messages take no time: m microbatches take (m + P - 1) (f + b)
+    (Narayanan et al., 2021), so 488 more of them take 488 (f + b) more."""
+    costs, ends = FreeMessages(), []
+    for asked in (24, 512):
+        _, few, repeated = run_shortened(
+            pipeline("1F1B", 4, 24), 8, costs, searched=0, microbatches=Microbatches(24, asked)
+        )
+        ends.append(accounting.last_end(few, repeated, range(4)))
+    both = 4 * int(NodeType.COMP) + int(NodeType.COLL)  # F, its collective and G; B and S
+    assert ends[1] - ends[0] == 488 * both
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "words"),
+    [
+        ("1F1B", Microbatches(63, 100), "with the same whole number of 63 microbatches"),
+        ("interleaved", Microbatches(64, 65), "the programs repeat every 4 microbatches"),
+    ],
+)
+def test_microbatches_that_do_not_fit_are_refused(kind, asked, words):
+    with pytest.raises(FlintError, match=words):
+        run_shortened(pipeline(kind, 4, 64), 8, CostsByName(1, 9), searched=0, microbatches=asked)
 
 
 @pytest.mark.parametrize("kind", ["1F1B", "ZB-H1", "interleaved"])
