@@ -202,7 +202,7 @@ def _alike(
     before ``start``: whether these are over is then no question any more.
     """
     nodes = np.arange(start, end, dtype=np.int64)
-    alike = details[nodes] == details[nodes + lag]
+    alike: NDArray[np.bool_] = details[nodes] == details[nodes + lag]
     for name in NODE_COLUMNS:
         if name != "detail":
             column = getattr(graph, name)

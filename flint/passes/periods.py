@@ -1,17 +1,19 @@
-"""Fewer or more periods of a part that repeats, in a graph that has no loops there.
+"""Fewer periods of a part that repeats, in a graph that has no loops there.
 
 The idea: a program of fewer microbatches is the same up to the last periods, which it does not
 have; what stands behind them has the same operands as before, counted from the end.
 
     [part] = periods(graph)
-    with_periods(graph, part, 10)           # ten periods of it, however many there were
+    fewer_periods(graph, part, 10)          # ten periods of it, however many there were
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flint.graph.graph import NODE_COLUMNS, WORK_COLUMNS, Ints, WorkloadGraph
 from flint.graph.periods import Periods
@@ -36,7 +38,7 @@ def fewer_periods(graph: WorkloadGraph, part: Periods, count: int) -> WorkloadGr
     back[end:] = gone
     back = np.append(back, 0)  # of inputs, whose producer is -1
 
-    def columns(rows: Ints, moved: bool) -> dict[str, Ints]:
+    def columns(rows: Ints, moved: bool) -> dict[str, NDArray[Any]]:
         operand_ptr, operands = take_rows(graph.operand_ptr, rows)
         order_ptr, orders = take_rows(graph.order_ptr, rows)
         value, first = graph.operand[operands], graph.order_node[orders]
@@ -47,7 +49,7 @@ def fewer_periods(graph: WorkloadGraph, part: Periods, count: int) -> WorkloadGr
                 "order_node": first, "order_kind": graph.order_kind[orders]}  # fmt: skip
 
     head, tail = columns(kept[:cut], False), columns(kept[cut:], True)
-    edges = {
+    edges: dict[str, Any] = {
         name: np.concatenate([head[name], tail[name][1:] + head[name][-1]])
         if name.endswith("_ptr")
         else np.concatenate([head[name], tail[name]])

@@ -113,7 +113,7 @@ def _products(graph: WorkloadGraph, start: int, end: int) -> int:
     """FLOPs of the matrix products of some nodes, with all iterations of loops."""
     owner = row_of_entry(graph.work_ptr)
     chosen = (graph.work_unit == Unit.MATMUL) & (owner >= start) & (owner < end)
-    total = sum(graph.work_flops[chosen].tolist())
+    total: int = sum(graph.work_flops[chosen].tolist())
     for node in (np.flatnonzero(graph.kind[start:end] == NodeKind.LOOP) + start).tolist():
         loop = graph.loops[int(graph.detail[node])]
         total += loop.trip_count * _products(loop.body, 0, len(loop.body))
