@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -215,7 +215,9 @@ class _View:
         if high[1] > stop:
             return False
         actor = self.actor
-        columns = [actor.types, actor.ticks, actor.slot, actor.delay, actor.free]
+        columns: list[NDArray[Any] | None] = [
+            actor.types, actor.ticks, actor.slot, actor.delay, actor.free,
+        ]  # fmt: skip
         return all(
             column is None or np.array_equal(column[first:stop], column[first + shift : self.high])
             for column in columns
