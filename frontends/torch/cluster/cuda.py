@@ -19,7 +19,7 @@ import torch
 from torch.cuda import nvtx, profiler
 
 from flint.frontends.torch.cluster.device import NAME, Event, Stream
-from flint.frontends.torch.cluster.device_module import DeviceModule, Markers
+from flint.frontends.torch.cluster.device_module import GENERATOR, DeviceModule, Markers
 from flint.frontends.torch.modes import function_mode
 from flint.frontends.torch.patching import around, replace
 
@@ -50,8 +50,6 @@ def _see(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         return args[0].to(recording_device(), **rest)
     if func is torch.device:
         return mapped(torch.device(*args, **kwargs))
-    if func is torch.Tensor.pin_memory:
-        return args[0]  # pages of fake tensors cannot be pinned
     if func is torch.Tensor.to and len(args) > 1 and isinstance(args[1], int):
         args = (args[0], recording_device(), *args[2:])
     for item in args:
@@ -87,6 +85,8 @@ def cuda_names() -> Iterator[None]:
         for owner in (torch.cuda, profiler):
             stack.callback(replace(owner, "cudart", Markers))
             stack.callback(replace(owner, "check_error", lambda _: None))
+        # Pages of fake tensors cannot be pinned; a data loader's thread is outside of the mode.
+        stack.callback(replace(torch.Tensor, "pin_memory", lambda tensor, *_, **__: tensor))
         # It says when memory may be used again, which orders nothing.
         stack.callback(replace(torch.Tensor, "record_stream", lambda *_: None))
         for owner, name, where in _device_arguments():
@@ -111,7 +111,7 @@ def _present() -> Iterator[tuple[Any, str, Any]]:
     yield torch.version, "cuda", _CUDA
     yield torch.backends.cuda, "is_built", lambda: True
     yield torch.cuda.nccl, "version", lambda: _NCCL
-    yield torch.cuda, "default_generators", (torch.default_generator,) * _MOST_DEVICES
+    yield torch.cuda, "default_generators", (GENERATOR,) * _MOST_DEVICES
     yield torch, "Generator", _Generator
     for owner in (torch.distributed, distributed_c10d):
         yield owner, "is_nccl_available", lambda: True

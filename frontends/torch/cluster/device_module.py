@@ -27,6 +27,8 @@ _GENERATIONS = {
 }  # fmt: skip
 #: The accelerator that most public trainers know.
 _USUAL = "h100-sxm"
+#: The generator of a device, which draws nothing; programs save its state and set it.
+GENERATOR = torch.Generator()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ class DeviceModule:
         return {**sizes, "num_alloc_retries": 0, "num_ooms": 0}
 
     def get_rng_state(self, _: Any = None) -> torch.Tensor:
-        return torch.zeros(16, dtype=torch.uint8, device="cpu")
+        return GENERATOR.get_state()
 
     def get_rng_state_all(self) -> list[torch.Tensor]:
         return [self.get_rng_state() for _ in range(_Described.devices)]

@@ -103,7 +103,10 @@ def _full(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 
 def _arange(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    start, end, step = (*((0, *args) if len(args) == 1 else args), 1, 1)[:3]
+    """``arange(end)`` and ``arange(start, end, step)``, each by position or by name."""
+    names = ("end",) if len(args) == 1 and "end" not in kwargs else ("start", "end", "step")
+    given = {"start": 0, "step": 1} | dict(zip(names, args, strict=False)) | kwargs
+    start, end, step = (given[name] for name in ("start", "end", "step"))
     if _own((start, end, step)):
         note_values(-(-(everywhere(end) - everywhere(start)) // everywhere(step)), _SIZE)
 

@@ -81,6 +81,38 @@ def test_the_device_is_called_cuda(said):
     ]  # fmt: skip
 
 
+def test_the_state_of_a_devices_generator_is_its_own(said):
+    """As Megatron-Core forks random numbers: the host's numbers go on as they were."""
+    found = said("""
+        torch.manual_seed(7)
+        wanted = torch.rand(2).tolist()
+        torch.manual_seed(7)
+        state = torch.cuda.get_rng_state()
+        torch.cuda.manual_seed(3)
+        torch.cuda.default_generators[0].set_state(state)
+        say(torch.rand(2).tolist() == wanted, state.shape == torch.get_rng_state().shape)
+    """)
+    assert found == [True, True]
+
+
+def test_a_range_may_have_its_ends_by_name(said):
+    found = said("""
+        named = {"end": 5}, {"start": 2, "end": 5}, {"start": 2, "end": 5, "step": 2}
+        say(*(len(torch.arange(**names, device="cuda")) for names in named),
+            len(torch.arange(2, end=5, device="cuda")))
+    """)
+    assert found == [5, 3, 2, 3]
+
+
+def test_a_thread_of_a_data_loaders_pins_what_its_workers_made(said):
+    found = said("""
+        from torch.utils.data import DataLoader
+        loader = DataLoader(torch.arange(6), batch_size=2, num_workers=1, pin_memory=True)
+        say([batch.tolist() for batch in loader])
+    """)
+    assert found == [[[0, 1], [2, 3], [4, 5]]]
+
+
 def test_tied_parameters_stay_tied_when_a_model_is_moved(said):
     assert said("""
         model = torch.nn.Module()
