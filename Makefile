@@ -2,6 +2,7 @@
 # make test    set up with the development tools; lint, types, a test of every behaviour
 # make test-all   install all extras and a headless browser too; all tests, and a list of the skipped
 # make test-jax   whole JAX programs in other versions of jax, part of make test-all
+# make test-programs  training programs of other packages, captured and really run
 # make coverage  which lines and branches make test runs
 # make torture    commands killed at random moments, disks full: make torture TIMES=500; docs/reliability.md
 # make fuzz    damaged inputs for every reader: make fuzz INPUTS=100000; docs/reliability.md
@@ -33,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 STEP    := models/jax/llama3.py:train_8b
 OUT     := out/llama3-8b
 
-.PHONY: demo test test-all test-jax fuzz torture coverage browser lint format types imports bench validate clean
+.PHONY: demo test test-all test-jax test-programs fuzz torture coverage browser lint format types imports bench validate clean
 .DELETE_ON_ERROR:
 
 demo: $(RUN)
@@ -74,6 +75,21 @@ build/jax-%/.tested: FORCE
 	build/jax-$*/bin/python -m pip install $(PIP) -e . "jax==$*" "jaxlib==$*" \
 	    equinox flax hypothesis optax "pytest>=8.2,<9.2"
 	build/jax-$*/bin/python -m pytest $(JAX_TESTS)
+
+# Training programs of other packages, captured and really run: each environment has the packages of
+# one file of tests/programs/packages, and what Flint's own has. README's table is made of the results.
+PROGRAMS  ?= $(basename $(notdir $(wildcard tests/programs/requirements/*.txt)))
+SITE      := import sysconfig; print(sysconfig.get_path("purelib"))
+test-programs: $(PROGRAMS:%=build/programs/%/.tested)
+	$(BIN)/python -m pytest tests/programs tests/frontends/jax/programs/test_against_runs.py
+	$(BIN)/python -m tests.programs.results
+
+build/programs/%/.tested: $(DEV) FORCE
+	test -x build/programs/$*/bin/python || $(PYTHON) -m venv build/programs/$*
+	echo "import site; site.addsitedir('$$($(BIN)/python -c '$(SITE)')')" \
+	    >"$$(build/programs/$*/bin/python -c '$(SITE)')/shared.pth"
+	build/programs/$*/bin/python -m pip install $(PIP) -r tests/programs/requirements/$*.txt
+	build/programs/$*/bin/python -m pytest tests/programs -k "$* and not results"
 
 FORCE:
 

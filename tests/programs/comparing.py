@@ -1,4 +1,10 @@
-"""A program as ``flint run`` captures it, beside the same program really run on gloo processes."""
+"""A program as ``flint run`` captures it, beside the same program really run on gloo processes.
+
+The idea: either side is a list, one item per rank: collectives by kind and ranks of the group (how
+many, and the bytes that the rank gives), and FLOPs of matrix products.  The two are equal.
+
+    found, run = both(program, folder); assert found == run
+"""
 
 from __future__ import annotations
 
@@ -8,72 +14,110 @@ import socket
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from flint import load
+from flint.graph.work import Unit
 from tests.support.children import HUNG
 from tests.support.command_line import flint
 
 HERE = Path(__file__).parent
 MESSAGES = ("collective_permute", "send", "recv")
-PRODUCTS = ("aten.mm.default", "aten.addmm.default", "aten.bmm.default")
+#: What PyTorch calls a collective that is known by another name.
+KINDS = {"collective_broadcast": "broadcast"}
+PRODUCTS = {f"aten.{name}.default" for name in ("mm", "addmm", "bmm", "baddbmm", "_grouped_mm")}
+
+
+def both(program, folder):
+    """What is captured of a row of the table, and what really runs."""
+    if program.prepare:
+        prepare = [sys.executable, str(HERE / program.prepare)]
+        subprocess.run(prepare, cwd=folder, check=True, timeout=HUNG)
+    found = captured(folder, program.ranks, "python", *program.command, options=program.options)
+    return found, real(folder, program.ranks, *program.real, *program.command)
 
 
 def captured(folder, world, *program, options=()):
     """What the step of every rank has: [{"collectives": ..., "flops": ...}, ...].
 
-    Collectives by kind and group size: how many, and the bytes that a rank gives; messages that a
-    rank sends and receives are counted together.
+    Messages that a rank sends and receives are counted together, without their partner.
     """
     out = folder / "out"
-    done = flint("run", "--world", world, *options, "-o", out, "--", *program, cwd=HERE)
+    done = flint("run", "--world", world, *options, "-o", out, "--", *program, cwd=folder)
     assert done.returncode == 0, done.stderr
-    shown = flint("inspect", out, "--json", "--top", 1000)
-    programs = json.loads(shown.stdout)["programs"]
-    assert [item["name"] for item in programs] == [item.name for item in load(out).programs]
+    return of_ranks(load(out), PRODUCTS)
+
+
+def of_ranks(workload, products=None):
+    """The same of a workload; which ops are products, or all that the matrix unit does."""
     by_rank = {
-        int(rank): _of_program(found)
-        for found, item in zip(programs, load(out).programs, strict=True)
-        for rank in item.ranks.array()
+        int(rank): _of_rank(program, int(rank), products)
+        for program in workload.programs
+        for rank in program.ranks.array()
     }
-    return [by_rank[rank] for rank in range(world)]
+    return [by_rank[rank] for rank in sorted(by_rank)]
 
 
-def _of_program(found):
-    collectives = Counter()
-    for item in found["collectives"]:
-        size = item["group_size"]
-        kind = "messages" if item["kind"] in MESSAGES else f"{item['kind']} over {size}"
-        collectives[f"{kind}: calls"] += item["count"]
-        collectives[f"{kind}: bytes"] += item["operand_bytes"]
-    products = (item for item in found["ops"] if item["op"] in PRODUCTS)
-    flops = sum(
-        work["flops"] for item in products for work in item["work"] if work["unit"] == "matmul"
-    )
+def _of_rank(program, rank, products):
+    collectives, flops = Counter(), 0
+    for graph, times in program.graph.walk():
+        for node in graph:
+            sent = node.communication
+            if sent is not None:
+                members = () if sent.groups is None else sent.groups.members(rank)
+                if len(members) == 1:  # which communicates nothing
+                    continue
+                what = described(sent.kind, members)
+                collectives[f"{what}: calls"] += times
+                collectives[f"{what}: bytes"] += times * sum(sent.operand_bytes)
+            elif products is None or node.op in products:
+                work = (item for item in node.work.items if item.unit is Unit.MATMUL)
+                flops += times * sum(item.flops for item in work)
     return {"collectives": dict(collectives), "flops": flops}
 
 
+def described(kind, members):
+    """A collective's kind and the ranks that take part in it."""
+    if kind in MESSAGES:
+        return "messages"
+    return f"{KINDS.get(kind, kind)} over {', '.join(map(str, sorted(members)))}"
+
+
 def real(folder, world, *program):
-    """The same of a real run."""
+    """The same of a real run; ``program`` is what ``observe.py`` takes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     running = [
         subprocess.Popen(
             [sys.executable, str(HERE / "observe.py"), str(folder / f"{rank}.json"), *program],
-            cwd=HERE, env=os.environ | ranked(rank, world, port), text=True,
+            cwd=folder, env=os.environ | ranked(rank, world, port), text=True,
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         )
         for rank in range(world)
     ]  # fmt: skip
-    words = [process.communicate(timeout=HUNG)[1] for process in running]
-    assert not any(process.returncode for process in running), "\n".join(words)[-3000:]
+    with ThreadPoolExecutor(world) as readers:
+        ends = [readers.submit(_end_of, process) for process in running]
+        wait(ends, return_when=FIRST_EXCEPTION)
+        for process in running:  # those that wait for one that failed
+            process.kill()
+    for end in ends:
+        end.result()
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(world)]
+
+
+def _end_of(process):
+    words = process.communicate(timeout=HUNG)[1]
+    assert process.returncode == 0, words[-3000:]
 
 
 def ranked(rank, world, port):
     """The variables of a rank, and none where there is only one process."""
-    path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "GLOO_SOCKET_IFNAME": "lo"}
+    path = {
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "GLOO_SOCKET_IFNAME": "lo",
+        "TORCHDYNAMO_DISABLE": "1",  # what is compiled computes the same products
+    }  # fmt: skip
     if world == 1:
         return path
     return path | {

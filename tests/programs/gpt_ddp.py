@@ -17,6 +17,8 @@ parser.add_argument("--batch_size", type=int, default=2)
 parser.add_argument("--block_size", type=int, default=32)
 parser.add_argument("--n_layer", type=int, default=2)
 parser.add_argument("--n_embd", type=int, default=64)
+parser.add_argument("--n_head", type=int, default=4)
+parser.add_argument("--vocab_size", type=int, default=128)
 parser.add_argument("--accumulate", type=int, default=8)
 parser.add_argument("--eval_iters", type=int, default=3)
 parser.add_argument("--max_iters", type=int, default=5)
@@ -78,7 +80,7 @@ class Block(nn.Module):
     def forward(self, x):
         B, T, C = x.size()
         q, k, v = self.c_attn(self.ln_1(x)).split(C, dim=2)
-        q, k, v = (t.view(B, T, 4, C // 4).transpose(1, 2) for t in (q, k, v))
+        q, k, v = (t.view(B, T, args.n_head, C // args.n_head).transpose(1, 2) for t in (q, k, v))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.c_proj(y.transpose(1, 2).contiguous().view(B, T, C))
         return x + self.proj(F.gelu(self.fc(self.ln_2(x))))
@@ -88,12 +90,12 @@ class GPT(nn.Module):
     def __init__(self):
         super().__init__()
         self.wte, self.wpe = (
-            nn.Embedding(128, args.n_embd),
+            nn.Embedding(args.vocab_size, args.n_embd),
             nn.Embedding(args.block_size, args.n_embd),
         )
         self.h = nn.ModuleList([Block(args.n_embd) for _ in range(args.n_layer)])
         self.ln_f = nn.LayerNorm(args.n_embd)
-        self.lm_head = nn.Linear(args.n_embd, 128, bias=False)
+        self.lm_head = nn.Linear(args.n_embd, args.vocab_size, bias=False)
         self.wte.weight = self.lm_head.weight
         self.apply(self._init)
         for pn, p in self.named_parameters():

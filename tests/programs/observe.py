@@ -1,12 +1,15 @@
 """Run a program for real as one rank, and list what one of its steps dispatches.
 
     python observe.py OUT.json train.py --its arguments
+    python observe.py OUT.json --cuda-is-cpu -m package.train --its arguments
+    python observe.py OUT.json --cuda-is-cpu --gpu-attention ...     # under the GPU's name
 
 The step is the third one: from the end of the second optimizer step to the end of the third.
-Counted by a dispatch mode of its own, below autograd: collectives with the sizes of their groups
+Counted by a dispatch mode of its own, below autograd: collectives with the ranks of their groups
 and bytes, and matrix products with their FLOPs.
 """
 
+import contextlib
 import json
 import os
 import runpy
@@ -24,6 +27,9 @@ KINDS = {
     "allreduce_": ("all_reduce", 0),
     "_allgather_base_": ("all_gather", 1),
     "allgather_": ("all_gather", 1),
+    "allgather_into_tensor_coalesced_": ("all_gather", 1),
+    "reduce_scatter_tensor_coalesced_": ("reduce_scatter", 1),
+    "allreduce_coalesced_": ("all_reduce", 0),
     "_reduce_scatter_base_": ("reduce_scatter", 1),
     "reduce_scatter_": ("reduce_scatter", 1),
     "broadcast_": ("broadcast", 0),
@@ -32,33 +38,39 @@ KINDS = {
     "reduce_scatter_tensor": ("reduce_scatter", 0),
     "all_reduce": ("all_reduce", 0),
     "all_to_all_single": ("all_to_all", 0),
+    "barrier": ("all_reduce", 0),
     "send": ("messages", 0),
     "recv_": ("messages", 0),
 }
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_grouped_mm")
+#: NCCL's process group does a barrier as an all-reduce of one float.
+NCCL_BARRIER = 4
 
 
 def flops_of(name, args):
     """Of a matrix product: two per multiplication and addition."""
-    first, second = args[1:3] if name == "addmm" else args[:2]
+    first, second = args[1:3] if name in ("addmm", "baddbmm") else args[:2]
     return 2 * first.numel() * second.shape[-1]
 
 
-def size_of(args):
-    """The number of ranks of the group among the arguments."""
+def members_of(args):
+    """The ranks of the group among the arguments."""
     for item in args:
+        group = None
         if isinstance(item, str) and item.isdigit():  # the name of a group; a reduction is a word
-            return dist.distributed_c10d._resolve_process_group(item).size()
-        if isinstance(item, torch.ScriptObject):
-            try:
-                return dist.ProcessGroup.unbox(item).size()
-            except Exception:  # a reduction
-                continue
-    return 0
+            group = dist.distributed_c10d._resolve_process_group(item)
+        elif isinstance(item, torch.ScriptObject):
+            with contextlib.suppress(Exception):  # a reduction
+                group = dist.ProcessGroup.unbox(item)
+        if group is not None:
+            return sorted(dist.get_process_group_ranks(group))
+    return []
 
 
 class Observer(TorchDispatchMode):
-    def __init__(self):
+    def __init__(self, place):
         super().__init__()
+        self.place = place  # a device of a program's -> the one that is there
         self.collectives, self.flops, self.on = Counter(), 0, False
 
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
@@ -68,35 +80,69 @@ class Observer(TorchDispatchMode):
             return NotImplemented
         if self.on:
             self.see(op, args)
-        return op(*args, **(kwargs or {}))
+        kwargs = dict(kwargs or {})
+        if "device" in kwargs:  # modes of functions do not see what hooks ask for
+            kwargs["device"] = self.place(kwargs["device"])
+        return op(*args, **kwargs)
 
     def see(self, op, args):
         name = op._opname
         if op.namespace in ("c10d", "_c10d_functional") and name in KINDS:
             kind, at = KINDS[name]
+            members = members_of(args)
+            if len(members) == 1:  # which communicates nothing
+                return
             tensors = (item for item in tree_leaves(args[at]) if isinstance(item, torch.Tensor))
             sent = sum(item.numel() * item.element_size() for item in tensors)
-            what = kind if kind == "messages" else f"{kind} over {size_of(args)}"
+            sent = NCCL_BARRIER if name == "barrier" else sent
+            over = "" if kind == "messages" else f" over {', '.join(map(str, members))}"
+            what = f"{kind}{over}"
             self.collectives[f"{what}: calls"] += 1
             self.collectives[f"{what}: bytes"] += sent
-        elif op.namespace == "aten" and name in ("mm", "addmm", "bmm"):
+        elif op.namespace == "aten" and name in PRODUCTS:
             self.flops += flops_of(name, args)
 
 
+def run(program, *arguments):
+    """As Python runs a file, or a module after ``-m``."""
+    if program == "-m":
+        sys.argv = list(arguments)
+        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+        return
+    sys.argv = [program, *arguments]
+    sys.path.insert(0, os.path.dirname(os.path.abspath(program)))
+    runpy.run_path(program, run_name="__main__")
+
+
+def _same(device):
+    return device
+
+
 def main():
-    out, program, *arguments = sys.argv[1:]
-    observer, steps = Observer(), Counter()
+    out, *arguments = sys.argv[1:]
+    torch.set_num_threads(1)
+    place = _same
+    if arguments[0] == "--cuda-is-cpu":
+        del arguments[0]
+        import cuda_is_cpu
+
+        cuda_is_cpu.apply()
+        place = cuda_is_cpu.mapped
+    kernels = contextlib.nullcontext()
+    if arguments[0] == "--gpu-attention":
+        del arguments[0]
+        from tests.frontends.torch.real.kernels import accelerator_kernels
+
+        kernels = accelerator_kernels(["attention"])
+    observer, steps = Observer(place), Counter()
 
     def stepped(optimizer, *_):
         steps[id(optimizer)] += 1
         observer.on = steps[id(optimizer)] == 2
 
-    torch.set_num_threads(1)
     register_optimizer_step_post_hook(stepped)
-    sys.argv = [program, *arguments]
-    sys.path.insert(0, os.path.dirname(os.path.abspath(program)))
-    with observer:
-        runpy.run_path(program, run_name="__main__")
+    with observer, kernels:
+        run(*arguments)
     with open(out, "w") as file:
         json.dump({"collectives": observer.collectives, "flops": observer.flops}, file)
 

@@ -10,6 +10,7 @@ from flint.graph.work import Unit
 from flint.models.jax.llama3 import train_tiny
 from flint.workload.loading import load
 from tests.frontends.jax.programs.really_run import instructions, partitioned
+from tests.programs import comparing, results
 from tests.support.command_line import flint
 
 PROGRAMS = Path(__file__).parents[3] / "programs" / "jax"
@@ -27,6 +28,13 @@ STEPS = {
     "llama_from_config": ["train_step"],
     "adversaries": ["judge_step", "judge_step", "maker_step"],
     "compiled_ahead": ["gradients", "gradients", "gradients", "apply"],
+}
+#: What README's table shows of them: package, what the program is.
+SHOWN = {
+    "optax_loop": ("optax", "own loop with argparse"),
+    "nnx_model": ("flax", "nnx"),
+    "linen_state": ("flax", "linen, TrainState"),
+    "equinox_loop": ("equinox", "own loop"),
 }
 
 
@@ -58,11 +66,14 @@ def modules(workload):
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", STEPS)
 def test_the_step_is_the_module_that_a_run_compiles(name, tmp_path):
-    found = modules(captured(name, tmp_path / "out"))
+    workload = captured(name, tmp_path / "out")
+    found = modules(workload)
     assert [function for function, _ in found] == STEPS[name]
     run = partitioned(PROGRAMS / f"{name}.py", tmp_path)
     for function, module in found:
         assert instructions(module) == instructions(run[function]), function
+    if name in SHOWN:
+        results.record(*SHOWN[name], comparing.of_ranks(workload))
 
 
 @pytest.mark.thorough

@@ -1,0 +1,168 @@
+"""PyTorch programs that are captured and really run: one table.
+
+The idea: each of a package's ways to train is a row.  What it runs is a script of this folder, or a
+package's own entry point, with its arguments.  Packages are in environments, which
+``make test-programs`` makes from ``requirements/ENVIRONMENT.txt``; PyTorch itself is in Flint's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program and how it is started.
+
+    Attributes:
+        package: the distribution that it exercises.
+        environment: that has it.
+        words: which of its ways to train.
+        command: the program and its arguments.
+        ranks: how many.
+        options: of ``flint run``.
+        real: options of ``observe.py``; what names GPUs gets CPUs.
+        prepare: a script that makes what the program reads from its working folder.
+        differs: what of the capture is known to differ from the real run.
+        quick: it is short enough for ``make test``.
+    """
+
+    package: str
+    environment: str
+    words: str
+    command: tuple[str, ...]
+    ranks: int = 2
+    options: tuple[str, ...] = ()
+    real: tuple[str, ...] = ("--cuda-is-cpu",)
+    prepare: str = ""
+    differs: str = ""
+    quick: bool = False
+
+    @property
+    def name(self) -> str:
+        """What tests call it."""
+        return f"{self.environment}: {self.package}, {self.words}"
+
+
+def _rows(package, environment, script, *rows, always=(), **same):
+    """Rows that share a script, or a module: (words, arguments, anything else that is its own)."""
+    start = (str(HERE / script),) if script.endswith(".py") else ("-m", script)
+    return [
+        Program(package, environment, words, (*start, *always, *arguments.split()), **same | more)
+        for words, arguments, more in ((*row, {})[:3] for row in rows)
+    ]
+
+
+_TRAINER = (
+    "--output_dir", "out", "--max_steps", "5", "--per_device_train_batch_size", "2",
+    "--report_to", "none", "--save_strategy", "no",
+)  # fmt: skip
+_SCHEDULES = (
+    "GPipe", "1F1B", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble",
+    "DualPipeV",
+)  # fmt: skip
+
+_TORCH = [
+    *_rows(
+        "torch", "flint", "gpt_ddp.py",
+        ("GPT, DDP", ""),
+        ("GPT of one layer, DDP", "--n_layer 1 --accumulate 4 --eval_iters 1", {"quick": True}),
+        real=(),
+    ),
+    *_rows("torch", "flint", "plain.py", ("one device", ""), ranks=1, real=()),
+    *_rows("torch", "flint", "fsdp1.py", ("FSDP1", ""), ranks=4, real=()),
+    *_rows(
+        "torch", "flint", "fsdp2.py",
+        ("FSDP2 with prefetching", "--layers 3"),
+        ("FSDP2, mixed precision", "--mixed-precision"),
+        ranks=4, real=(),
+    ),
+    *_rows("torch", "flint", "fsdp_tp.py", ("FSDP2 with TP and SP", ""), ranks=4, real=()),
+    *_rows(
+        "torch", "flint", "pipeline.py",
+        *((f"pipelining, {schedule}", f"--schedule {schedule}") for schedule in _SCHEDULES),
+        always=("--stages-per-rank", "2"), real=(),
+    ),
+]  # fmt: skip
+
+_TRAINERS = [
+    *_rows(
+        "transformers", "trainers", "hf_trainer.py",
+        ("Trainer, DDP", ""),
+        ("Trainer, DDP, bf16, accumulation", "--bf16 --gradient_accumulation_steps 2"),
+        ("Trainer, FSDP2, bf16", "--bf16 --fsdp full_shard"),
+        ("Trainer, FSDP2, checkpointing", "--fsdp full_shard --gradient_checkpointing"),
+        always=_TRAINER,
+    ),
+    *_rows(
+        "accelerate", "trainers", "accelerate_loop.py",
+        ("own loop, DDP", ""),
+        ("own loop, FSDP1", "--fsdp 1"),
+        ("own loop, FSDP2", "--fsdp 2"),
+    ),
+    *_rows(
+        "lightning", "trainers", "lightning_fit.py",
+        ("Trainer, DDP", ""),
+        ("Trainer, DDP, bf16, clipping", "--precision bf16-mixed --clip 1.0"),
+        ("Trainer, FSDP1", "--strategy fsdp"),
+        options=("--gpus-per-node", "2"),
+    ),
+]  # fmt: skip
+
+_MEGATRON = _rows(
+    "megatron-core", "megatron", "megatron_gpt.py",
+    ("GPT, TP and DP", "--tp 2"),
+    ("GPT, TP with sequence parallelism", "--tp 2 --sequence-parallel"),
+    ("GPT, PP and DP", "--pp 2"),
+    ("GPT, interleaved PP", "--pp 2 --virtual 2"),
+    ("GPT, DP, distributed optimizer", "--distributed-optimizer --overlap"),
+    ranks=4,
+)  # fmt: skip
+
+_DEEPSPEED = _rows(
+    "deepspeed", "deepspeed", "deepspeed_zero.py",
+    ("engine, ZeRO-1", "--stage 1"),
+    ("engine, ZeRO-2, bf16", "--stage 2 --bf16"),
+    ("engine, ZeRO-3", "--stage 3"),
+    ("engine, ZeRO-3, bf16, accumulation", "--stage 3 --bf16 --accumulate 2"),
+)  # fmt: skip
+
+_TORCHTITAN = _rows(
+    "torchtitan", "torchtitan", "torchtitan.train",
+    ("Llama 3, FSDP2", ""),
+    ("Llama 3, FSDP2 and TP", "--parallelism.tensor_parallel_degree 2"),
+    ("Llama 3, FSDP2 and PP", "--parallelism.pipeline_parallel_degree 2"),
+    ("Llama 3, FSDP2 and CP", "--parallelism.context_parallel_degree 2"),
+    (
+        "DeepSeek v3, FSDP2 and EP",
+        "--model.name deepseek_v3 --parallelism.expert_parallel_degree 2 "
+        "--debug.moe_force_load_balance",
+    ),
+    always=("--job.config_file", str(HERE / "torchtitan" / "small.toml")), ranks=4,
+    prepare="torchtitan/prepare.py", real=("--cuda-is-cpu", "--gpu-attention"),
+)  # fmt: skip
+
+PROGRAMS = _TORCH + _TRAINERS + _DEEPSPEED + _MEGATRON + _TORCHTITAN
+
+_GPT2 = """
+    --n_layer 12 --n_head 12 --n_embd 768 --vocab_size 50304 --block_size 1024 --batch_size 12
+    --accumulate 320 --eval_iters 200
+"""
+_LLAMA_8B = """
+    --layers 32 --width 4096 --inner 14336 --heads 32 --groups 8 --vocabulary 128256
+    --length 4096 --bf16 --fsdp full_shard
+"""
+
+#: At the size at which they are used: none of them can really run here.
+FULL_SIZE = [
+    *_rows(
+        "torch", "flint", "gpt_ddp.py", ("GPT-2 of 124 million, DDP", _GPT2), ranks=64, real=()
+    ),
+    *_rows(
+        "transformers", "trainers", "hf_trainer.py",
+        ("Trainer, Llama 3 8B, FSDP2, bf16", _LLAMA_8B), always=_TRAINER, ranks=512,
+    ),
+]  # fmt: skip
