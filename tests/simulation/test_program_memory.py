@@ -1,0 +1,65 @@
+"""The memory of a recorded PyTorch step, from the capture to what is said of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+import flint
+from flint.cost.systems import load_system
+from flint.graph.allocations import Allocations
+
+MIB = 2**20
+
+
+def setup(mesh):
+    return (torch.ones(MIB, device="cuda"),)
+
+
+def step(x):
+    """Three results of 4 MiB, of which two are alive at a time; the last one is returned."""
+    return x.neg().neg().neg()
+
+
+@pytest.fixture(scope="module")
+def workload():
+    return flint.capture(step, mesh=(1,), axes=("dp",), setup=setup, framework="torch").capture()
+
+
+def test_the_peak_is_what_the_allocator_reserves(workload, tmp_path):
+    """4 MiB before the step and 8 within it are 12; all come from one segment of 20 MiB."""
+    result = workload.simulate("dgx-h100")
+    assert result.peak_memory_bytes == 20 * MIB
+    assert result.programs[0].memory == {
+        "batch": 4 * MIB, "temporaries": 8 * MIB, "free blocks of the allocator": 8 * MIB,
+    }  # fmt: skip
+    workload.save(tmp_path / "out")
+    assert flint.load(tmp_path / "out").simulate("dgx-h100").peak_memory_bytes == 20 * MIB
+
+
+def test_a_step_fits_beside_what_the_runtime_takes(workload):
+    system = load_system("dgx-h100")
+    beside = workload.simulate(system).reserve_bytes
+    for room, fits in ((beside + 20 * MIB, True), (beside + 19 * MIB, False)):
+        device = replace(system.accelerator, memory_bytes=room)
+        assert workload.simulate(replace(system, accelerator=device)).fits is fits
+
+
+def test_a_device_that_is_full_at_times_is_told(workload):
+    """60 MiB on one stream and 60 on another, never at once, and there are 100."""
+    rows = np.array([[60 * MIB, 0, 0, 1, 0], [60 * MIB, 1, 1, 2, 1]], np.int64)
+    program = replace(workload.programs[0], allocations=Allocations.from_rows(rows, False))
+    tight = replace(workload, programs=(program,))
+    system = load_system("dgx-h100")
+    device = replace(
+        system.accelerator, memory_bytes=tight.simulate(system).reserve_bytes + 100 * MIB
+    )
+    result = tight.simulate(replace(system, accelerator=device))
+    assert result.fits
+    assert any("the device is full 2 times in a step" in note for note in result.notes)
