@@ -2,10 +2,7 @@
 
 The idea: sizes and batch are read off the row; what the backward pass keeps, and how the devices of
 a recipe become chips of ours, stands in a table.  A model with two kinds of layers lies between the
-model that has only the one and the model that has only the other (``expressed.py``).  A dense
-network beside a mixture takes as long as it makes a dense model slower:
-
-    a mixture with a shared expert of width F       the mixture + dense of 2 F - dense of F
+model that has only the one and the model that has only the other (``expressed.py``).
 
     expressed(recipe)              # Expressed, or the reason why it is not
 """
@@ -14,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -30,6 +27,7 @@ from flint.models.jax import moe
 from flint.models.jax.layers import Heads, attend, attention, plain
 from flint.models.jax.llama3 import Config
 from flint.models.jax.moe_routing import Experts
+from flint.models.jax.moe_sizes import SIZES
 from flint.models.jax.sharding import constrain
 
 
@@ -130,9 +128,10 @@ class Entry:
 
 _QWIX = "casts as narrow.py says"
 _MOMENT = "first moment f32, not bf16"
-_MIXTURE = "places are filled by scatters, capacity 1.0; no norm of queries and keys"
-_SHARED = "places are filled by scatters, capacity 1.0; a shared expert as a wider dense network"
-_GEMMA = f"{_SHARED}; global heads of 256, twice as many; loss not in tiles"
+_MIXTURE = "no norm of queries and keys"
+_GPT_OSS = "no sinks, no biases"
+_SHARED = "as the row says"
+_GEMMA = "global heads of 256, twice as many; loss not in tiles"
 _WAN = "cross attention with the weights of self-attention; no modulation, f32 weights"
 #: Row -> how it is run.
 ENTRIES: Mapping[str, Entry] = {
@@ -152,11 +151,15 @@ ENTRIES: Mapping[str, Entry] = {
         "full", "embedding and head are two matrices; loss not in tiles", slice=256, memory=False,
     ),
     "v6e-gpt3-int8-256": Entry("full", f"{_QWIX}; all products int8", scaling="int8"),
-    "iw-gptoss120-64": Entry("offloaded outputs", _MIXTURE.partition(";")[0]),
-    "iw-gptoss120-256": Entry("offloaded outputs", _MIXTURE.partition(";")[0]),
+    "iw-gptoss120-64": Entry("offloaded outputs", _GPT_OSS),
+    "iw-gptoss120-256": Entry("offloaded outputs", _GPT_OSS),
     "iw-qwen235-256-bf16": Entry("offloaded", _MIXTURE),
     "iw-qwen235-256-fp8": Entry("offloaded", f"{_MIXTURE}; {_QWIX}", scaling="static"),
-    "v5p-mixtral7b-128": Entry("full", _MIXTURE.partition(";")[0], memory=False),
+    "v5p-mixtral7b-128": Entry("full", "f32 weights", memory=False),
+    "iw-dsv3-128-bf16": Entry("offloaded", _MOMENT),
+    "iw-dsv3-256-bf16": Entry("offloaded", _MOMENT),
+    "iw-dsv3-128-fp8": Entry("offloaded", f"{_MOMENT}; {_QWIX}", scaling="static"),
+    "iw-dsv3-256-fp8": Entry("offloaded", f"{_MOMENT}; {_QWIX}", scaling="static"),
     "iw-gemma4-26b-64": Entry("offloaded", _GEMMA, memory=False),
     "iw-gemma4-26b-256": Entry("full", _GEMMA, memory=False),
     "v5p-maverick-128": Entry("offloaded attention", _SHARED, tensor=4, memory=False),
@@ -174,7 +177,6 @@ ENTRIES: Mapping[str, Entry] = {
 }  # fmt: skip
 #: Why other rows are none, by how their ids begin.
 REASONS: Mapping[str, str] = {
-    "iw-dsv3": "latent attention and shared experts: no such JAX model here",
     "iw-gemma4-2b": "embeddings per layer and shared keys: no such model here",
     "iw-gemma4-4b": "embeddings per layer and shared keys: no such model here",
 }
@@ -198,23 +200,10 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
     return Expressed(parts, recipe.batch, differs, entry.memory)
 
 
-def _sum(recipe: Recipe) -> Iterator[tuple[float, Layers, int]]:
-    """Weight, layers and width of the dense network (0: a mixture) of models that add up to it."""
-    sizes = recipe.sizes
-    kinds = layers_of(recipe)
-    if "experts" not in sizes:
-        dense = sizes.get("ffn", 4 * sizes["hidden"])
-        yield from ((kind.count / layers_in(sizes), kind, dense) for kind in kinds)
-        return
-    mixed = 1 / sizes.get("moe_every", 1)
-    for kind in kinds:
-        yield mixed * kind.count / layers_in(sizes), kind, 0
-    if mixed < 1:
-        yield 1 - mixed, kinds[0], sizes["dense_ffn"]
-    if sizes.get("shared_experts"):
-        width = sizes["expert_ffn"] if mixed < 1 else sizes.get("dense_ffn", sizes["expert_ffn"])
-        yield mixed, kinds[0], 2 * width
-        yield -mixed, kinds[0], width
+def _sum(recipe: Recipe) -> Iterator[tuple[float, Layers]]:
+    """Weight and layers of models that add up to a recipe's."""
+    count = layers_in(recipe.sizes)
+    return ((kind.count / count, kind) for kind in layers_of(recipe))
 
 
 def layers_in(sizes: Mapping[str, Any]) -> int:
@@ -226,7 +215,7 @@ def layers_in(sizes: Mapping[str, Any]) -> int:
 def layers_of(recipe: Recipe) -> tuple[Layers, ...]:
     """A model's kinds of layers."""
     sizes = recipe.sizes
-    queries, size = sizes["heads"], sizes["head_dim"]
+    queries, size = sizes["heads"], sizes.get("head_dim", 128)
     heads = Heads(queries=queries, keys=sizes.get("kv_heads", queries), size=size)
     window, count = sizes.get("sliding_window", 0), layers_in(sizes)
     if not window:
@@ -254,7 +243,7 @@ def _mixer(recipe: Recipe, entry: Entry, layers: Layers) -> Any:
     return attention
 
 
-def _case(recipe: Recipe, entry: Entry, layers: Layers, hidden: int) -> Case | NoCase:
+def _case(recipe: Recipe, entry: Entry, layers: Layers) -> Case | NoCase:
     sizes, kind = recipe.sizes, KINDS[recipe.accelerator]
     mixer = _mixer(recipe, entry, layers)
     batch = recipe.batch / recipe.devices
@@ -268,21 +257,49 @@ def _case(recipe: Recipe, entry: Entry, layers: Layers, hidden: int) -> Case | N
         context=entry.context,
         replicas=replicas,
     )
-    if not hidden:
-        model = moe.Config(
-            layers=layers_in(sizes), width=sizes["hidden"], heads=layers.heads,
-            experts=Experts(
-                count=sizes["experts"], chosen=sizes["top_k"], hidden=sizes["expert_ffn"],
-                capacity_factor=sizes.get("capacity_factor", 1.0),
-            ),
-            dispatch="einsum" if "capacity_factor" in sizes else "all_to_all", balance=0.0,
-            vocabulary=sizes["vocabulary"], sequence=recipe.sequence, mixer=mixer,
-        )  # fmt: skip
+    if "experts" in sizes:
+        model = _mixture(recipe, layers, mixer)
         return mixture_case(as_run(recipe), model, how, recipe.devices, kind)
     dense = Config(
-        layers=layers_in(sizes), width=sizes["hidden"], heads=layers.heads, hidden=hidden,
+        layers=layers_in(sizes), width=sizes["hidden"], heads=layers.heads,
+        hidden=sizes.get("ffn", 4 * sizes["hidden"]),
         vocabulary=sizes.get("vocabulary", 64), sequence=recipe.sequence, mixer=mixer,
         gated="learned_positions" not in sizes and recipe.kind != "vision",
     )  # fmt: skip
     slice_ = entry.slice or recipe.devices
     return dense_case(as_run(recipe), dense, how, recipe.devices, slice_, kind)
+
+
+def _mixture(recipe: Recipe, layers: Layers, mixer: Any) -> moe.Config:
+    """A mixture of experts; dropless unless the row states a capacity."""
+    sizes = recipe.sizes
+    if sizes.get("attention") == "MLA":
+        model = SIZES["deepseek-v3"]
+        assert model.form is not None
+        form = replace(model.form, fused=False)
+        return replace(model, form=form, sequence=recipe.sequence)
+    shared = sizes.get("shared_experts", 0) * sizes["expert_ffn"]
+    every = sizes.get("moe_every", 1)
+    if shared and "dense_ffn" in sizes and every == 1:
+        shared = sizes["dense_ffn"]  # Gemma's, which every token goes through
+    dropped = "capacity_factor" in sizes
+    return moe.Config(
+        layers=sizes["layers"],
+        width=sizes["hidden"],
+        heads=layers.heads,
+        hidden=sizes.get("dense_ffn", 0),
+        period=(moe.Layer(sparse=False),) * (every - 1) + (moe.Layer(),),
+        experts=Experts(
+            count=sizes["experts"],
+            chosen=sizes["top_k"],
+            hidden=sizes["expert_ffn"],
+            capacity_factor=sizes.get("capacity_factor", 1.0),
+            shared=shared,
+            room=0.0 if dropped else 1.0,
+        ),
+        dispatch="einsum" if dropped else "ragged",
+        balance=0.0,
+        vocabulary=sizes["vocabulary"],
+        sequence=recipe.sequence,
+        mixer=mixer,
+    )
