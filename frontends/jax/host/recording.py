@@ -35,8 +35,8 @@ from flint.passes.in_sequence import Origin
 
 #: Where JAX's own jitted functions stand, which are ops to a user.
 _JAX = os.path.dirname(jax.__file__) + os.sep
-#: But for the function around what a user maps over devices.
-_OF_PMAP = f"{os.sep}pmap.py:"
+#: But for the function around what a user maps over devices; the second in jax 0.8.
+_OF_PMAP = (f"{os.sep}pmap.py:", "call_wrapped at ")
 OF_CONSTANTS = (
     "ops on constants outside of the step's jitted functions: computed in the capture and left "
     "out; in a run each is a small program"
@@ -114,7 +114,9 @@ def is_jitted(source: str) -> bool:
     Args:
         source: "function at file:line" as JAX writes it; "" for an op.
     """
-    return bool(source) and (f" at {_JAX}" not in source or _OF_PMAP in source)
+    return bool(source) and (
+        f" at {_JAX}" not in source or any(part in source for part in _OF_PMAP)
+    )
 
 
 class Recorder:

@@ -130,8 +130,10 @@ def _lowered(mesh: AbstractMesh, ctx: Any, values: Any, known: Mapping[str, Any]
 
 
 def _types(ctx: Any, avals: Any) -> Any:
-    found = [mlir.aval_to_ir_types(ctx.module_context, item) for item in avals]
-    return mlir.ir_tree_registry.flatten(found)[0]
+    if hasattr(mlir, "ir_tree_registry"):
+        found = [mlir.aval_to_ir_types(ctx.module_context, item) for item in avals]
+        return mlir.ir_tree_registry.flatten(found)[0]
+    return mlir.flatten_ir_types([mlir.aval_to_ir_type(item) for item in avals])  # jax 0.8
 
 
 def _sharding_rule(rule: Any, static: Any, mesh: Any, operands: Any, results: Any) -> Any:

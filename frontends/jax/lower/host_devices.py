@@ -12,10 +12,14 @@ code can build meshes of them and cannot run anything on them.
 from __future__ import annotations
 
 import os
+import sys
 
 from flint.host.imports import watch_imports
 
 _FLAG = "--xla_force_host_platform_device_count"
+
+#: Parts of jax's plugins, which it imports with itself.
+_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin", "jax_rocm60_plugin", "jax_rocm7_plugin")
 
 #: With more devices of its own, each with its threads, the client does not start reliably.
 MAX_DEVICES = 8192
@@ -43,10 +47,18 @@ def prepare(devices: int | None) -> None:
 
 
 def no_accelerators() -> None:
-    """Have jax look for none, before it is imported."""
+    """Have jax look for none, before it is imported: its plugins write on stderr."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    # Plugins for accelerators say on stderr that there are none.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if "jax" not in sys.modules:
+        sys.modules.update(dict.fromkeys(_PLUGINS))  # as if they were not installed
+    watch_imports({"jax": _without_plugins})
+
+
+def _without_plugins() -> None:
+    from flint.frontends.jax.internals.plugins import discover_none
+
+    discover_none()
 
 
 def _show(devices: int) -> None:

@@ -5,9 +5,12 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
-mesh = jax.make_mesh((jax.device_count() // 2, 2), ("data", "model"))
+mesh = jax.make_mesh(
+    (jax.device_count() // 2, 2), ("data", "model"), axis_types=(AxisType.Explicit,) * 2
+)
 jax.set_mesh(mesh)
 w1 = jax.random.normal(jax.random.key(0), (512, 2048), out_sharding=P(None, "model"))
 w2 = jax.random.normal(jax.random.key(1), (2048, 512), out_sharding=P("model", None))

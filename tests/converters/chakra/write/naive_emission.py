@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 
 from flint.graph.communication import Communication
 from flint.graph.graph import EdgeKind, WorkloadGraph
@@ -147,4 +148,7 @@ def expected_nodes(graph: WorkloadGraph, rank: int) -> list[Expected]:
                 chain = i
             if kind == "RECV" and before is not None:
                 found[i].deps.add(before)
+    free = [i for i, node in enumerate(found) if node.type == "COMP" and not node.deps]
+    for before, after in pairwise(free):  # one after another: ``write.starts``
+        found[after].deps.add(before)
     return found

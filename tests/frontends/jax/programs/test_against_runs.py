@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,9 @@ from tests.support.command_line import flint
 
 PROGRAMS = Path(__file__).parents[3] / "programs" / "jax"
 
+#: What pmap jits.
+MAPPED = "call_wrapped" if version("jax").startswith("0.8.") else "_fun"
+
 #: Program -> the jitted functions of its step.
 STEPS = {
     "optax_loop": ["train_step"],
@@ -24,7 +28,7 @@ STEPS = {
     "equinox_loop": ["make_step"],
     "explicit_axes": ["step"],
     "decode_loop": ["decode"],
-    "mapped_devices": ["_fun"],
+    "mapped_devices": [MAPPED],
     "llama_from_config": ["train_step"],
     "adversaries": ["judge_step", "judge_step", "maker_step"],
     "compiled_ahead": ["gradients", "gradients", "gradients", "apply"],
