@@ -100,8 +100,9 @@ fuzz: $(DEV)
 	$(BIN)/python -m tests.fuzz.orders --sets $(INPUTS)
 
 TIMES ?= 500
+STEP ?= 1
 torture: $(DEV)
-	JAX_PLATFORMS=cpu $(BIN)/python -m tests.torture --times $(TIMES) --full-disk
+	JAX_PLATFORMS=cpu $(BIN)/python -m tests.torture --times $(TIMES) --full-disk --step $(STEP)
 
 browser:
 	@command -v chromium chromium-browser google-chrome >/dev/null 2>&1 \

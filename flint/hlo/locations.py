@@ -27,7 +27,7 @@ class Locations:
         numbers: serialised metadata -> number (its place in the order of first appearance).
     """
 
-    __slots__ = ("_frames", "_known", "_payloads", "_serialised", "numbers")
+    __slots__ = ("_frames", "_known", "_lines", "_payloads", "_serialised", "numbers")
 
     def __init__(self, frames: pb.StackFrameIndexProto, payloads: tuple[bytes, ...]) -> None:
         self.numbers: dict[bytes, int] = {}
@@ -35,6 +35,7 @@ class Locations:
         self._payloads = payloads
         self._serialised: list[bytes] = []
         self._known: dict[int, SourceInfo] = {}
+        self._lines: dict[int, tuple[str, int]] = {}
 
     def __call__(self, number: object) -> SourceInfo:
         """The place that ``Op.loc`` stands for; an instruction's name stands for itself."""
@@ -57,8 +58,11 @@ class Locations:
             return _NOWHERE
         if metadata.source_file or not metadata.stack_frame_id:
             return SourceInfo(metadata.op_name, metadata.source_file, metadata.source_line)
-        file, line = self._frame(metadata.stack_frame_id)
-        return SourceInfo(metadata.op_name, file, line)
+        number = metadata.stack_frame_id
+        line = self._lines.get(number)
+        if line is None:
+            line = self._lines[number] = self._frame(number)
+        return SourceInfo(metadata.op_name, *line)
 
     def _frame(self, number: int) -> tuple[str, int]:
         """File and line of the innermost frame; references are 1-based, 0 is none."""

@@ -104,11 +104,13 @@ def _module(proto: pb.HloModuleProto, name: str) -> Module:
 
 
 def _input_names(reading: Reading, entry: Any, parameters: list[Tree]) -> tuple[str, ...]:
-    names = [""] * len(parameters)
-    for instruction in entry.instructions:
-        if instruction.opcode == "parameter":
-            place = reading.locations(reading.location(instruction))
-            names[instruction.parameter_number] = place.name
+    places = {
+        instruction.parameter_number: reading.location(instruction)
+        for instruction in entry.instructions
+        if instruction.opcode == "parameter"
+    }
+    # All have their numbers before the first is looked up, which lists them.
+    names = [reading.locations(places[number]).name for number in range(len(parameters))]
     return tuple(
         [
             name

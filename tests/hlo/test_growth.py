@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from flint.hlo import hlo_pb2 as pb
+from flint.hlo.locations import Locations
 from flint.hlo.reader import read_hlo
 from flint.hlo.text import proto_of_text
 from flint.stablehlo.packed.packing import packed, unpacked
@@ -91,3 +92,33 @@ def test_records_and_values_are_as_many_as_instructions():
     assert len(read.functions["main"].ops) == 4_998
     assert len(read.value_type) == 4_999
     assert len(read.types) == 1
+
+
+class Listed(dict):
+    """Counts how often it is gone through."""
+
+    times = 0
+
+    def __iter__(self):
+        Listed.times += 1
+        return super().__iter__()
+
+
+def test_places_are_listed_once_however_many_parameters_there_are(monkeypatch):
+    count = 50
+    lines = [
+        f'  p{n} = f32[8] parameter({n}), metadata={{op_name="p{n}" source_line={n}}}'
+        for n in range(count)
+    ]
+    text = "\n".join(["HloModule m", "ENTRY e {", *lines, "  ROOT r = f32[8] negate(p0)", "}"])
+    plain = Locations.__init__
+
+    def counted(self, *arguments):
+        plain(self, *arguments)
+        self.numbers = Listed()
+
+    monkeypatch.setattr(Locations, "__init__", counted)
+    monkeypatch.setattr(Listed, "times", 0)
+    module = read_hlo(proto_of_text(text.encode()))
+    assert module.input_names == tuple(f"p{n}" for n in range(count))
+    assert Listed.times <= 3

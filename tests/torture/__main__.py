@@ -30,13 +30,21 @@ def main() -> int:
     parser.add_argument(
         "--full-disk", action="store_true", help="then fill the disk at each write of a command"
     )
+    parser.add_argument("--job", help="only commands whose name begins so")
+    parser.add_argument(
+        "--step", type=int, default=1, help="fill the disk at every n-th place only"
+    )
     given = parser.parse_args()
+    jobs = [job for job in JOBS if job.name.startswith(given.job or "")]
     end = time.monotonic() + given.seconds
     counts: dict[tuple[str, str], Counter[str]] = {}
     place = Path(tempfile.mkdtemp(prefix="torture-"))
     bad = 0
     try:
-        takes = {job.name: duration(job, place / f"alone{i}") for i, job in enumerate(JOBS)}
+        takes = {
+            job.name: duration(job, place / f"alone{i}")
+            for i, job in enumerate(JOBS if given.times else ())
+        }
         print({name: round(seconds, 1) for name, seconds in takes.items()}, flush=True)
         for number in range(given.first, given.first + given.times):
             if time.monotonic() > end:
@@ -52,10 +60,10 @@ def main() -> int:
                 for problem in found.problems:
                     print(f"{number} {fated.job.name}, {fated.fault}: {problem}", flush=True)
             shutil.rmtree(folder, ignore_errors=True)
-        for job in JOBS[:3] if given.full_disk else ():
+        for job in jobs if given.full_disk else ():
             for mode in MODES:
                 row = counts.setdefault((job.name, f"full disk at each {mode}"), Counter())
-                for at, found in every_place(job, mode, place):
+                for at, found in every_place(job, mode, place, given.step):
                     row.update(["times", found.state])
                     row["problems"] += bool(found.problems)
                     bad += bool(found.problems)

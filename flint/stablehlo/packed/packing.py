@@ -105,11 +105,20 @@ class _Packing:
         self.names, self.attributes, self.places = _Numbers(), _Numbers(), _Numbers()
         self.writer = ValueWriter()
         self.known: dict[int, int] = {}
+        self.known_attributes: dict[int, int] = {}
         self.ops: tuple[list[int], ...] = ([], [], [], [], [], [])
         self.values: list[int] = []
         self.regions: list[int] = []
         self.blocks: tuple[list[int], ...] = ([], [], [])
         self.ends: list[int] = []
+
+    def _attributes_of(self, op: Op) -> int:
+        """The number of an op's attributes, which many ops share."""
+        number = self.known_attributes.get(id(op.attrs))
+        if number is None:
+            number = self.attributes[self.writer.text(op.attrs or {})]
+            self.known_attributes[id(op.attrs)] = number
+        return number
 
     def block(self, block: Block) -> int:
         """The number of a block, which is packed when it is first met."""
@@ -120,10 +129,7 @@ class _Packing:
         inside = [[self.block(region) for region in op.regions] for op in ops if op.regions]
         names, attributes, places, operands, results, regions = self.ops
         names += [self.names[op.name] for op in ops]
-        text = self.writer.text
-        attributes += [
-            -1 if op.attrs is None else self.attributes[text(op.attrs)] for op in ops
-        ]  # fmt: skip
+        attributes += [-1 if op.attrs is None else self._attributes_of(op) for op in ops]
         places += [self.places[op.loc] for op in ops]
         operands += [len(op.operands) for op in ops]
         results += [len(op.results) for op in ops]
