@@ -2,16 +2,19 @@
 
 The idea: the step begins when the first unit of any rank does.  Ranks on several hosts have clocks
 of their own; as all members leave a collective nearly together, the ends of shared collectives tell
-how far one clock is ahead of another.
+how far one clock is ahead of another.  Ranks that share none are taken to have one clock, unless a
+message would be received before it was sent.
 
-    timings = timings_of(recorded, meetings)
+    timings = timings_of(recorded, clocks_of(recorded, meetings))
     timings[0].start
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import median_low
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,21 +28,22 @@ from flint.post_execution.units import Units
 
 Ints = NDArray[np.int64]
 
+#: More nanoseconds than two clocks are apart.
+_LATEST = 1 << 62
 #: So many units that ended before a call did are looked at for the one that it waited for.
 _LOOKED_BACK = 16
 
 
-def timings_of(recorded: Mapping[int, Recorded], meetings: Meetings) -> dict[int, Timing]:
+def timings_of(recorded: Mapping[int, Recorded], ahead: Mapping[int, int]) -> dict[int, Timing]:
     """Times of each traced rank's units; of traces without times none.
 
     Args:
         recorded: the ranks.
-        meetings: which of their exchanges are the same.
+        ahead: how far the clock of each with times is ahead.
     """
     timed = {rank: item for rank, item in recorded.items() if item.units.timed}
     if not timed:
         return {}
-    ahead = _clocks(timed, meetings)
     origin = min(int(item.units.start.min()) - ahead[rank] for rank, item in timed.items())
     found = {}
     for rank, item in timed.items():
@@ -50,8 +54,42 @@ def timings_of(recorded: Mapping[int, Recorded], meetings: Meetings) -> dict[int
     return found
 
 
-def _clocks(timed: Mapping[int, Recorded], meetings: Meetings) -> dict[int, int]:
-    """How far each rank's clock is ahead of the lowest one's, nanoseconds."""
+def delivered(
+    recorded: Mapping[int, Recorded], meetings: Meetings, ahead: Mapping[int, int]
+) -> dict[int, Recorded]:
+    """The ranks, each message over for its sender when it is received, at the latest.
+
+    A library may record a message until its sender asks whether it is over, as gloo does.
+
+    Args:
+        recorded: the ranks.
+        meetings: which of their exchanges are the same.
+        ahead: how far the clock of each with times is ahead.
+    """
+    sides = {rank: _messages(recorded[rank], meetings.number[rank], meetings) for rank in ahead}
+    found = dict(recorded)
+    for rank, mine in sides.items():
+        units = recorded[rank].units
+        duration = units.duration.copy()
+        for number, (begin, end, unit) in mine.items():
+            source, target = meetings.exchange[number].group
+            if source != rank or number not in sides.get(target, ()):
+                continue
+            received = sides[target][number].end - ahead[target] + ahead[rank]
+            duration[unit] = max(0, min(end, received) - begin)
+        found[rank] = replace(recorded[rank], units=replace(units, duration=duration))
+    return found
+
+
+def clocks_of(recorded: Mapping[int, Recorded], meetings: Meetings) -> dict[int, int]:
+    """How far each rank's clock is ahead of the lowest one's, nanoseconds; of those with times.
+
+    Args:
+        recorded: the ranks.
+        meetings: which of their exchanges are the same.
+    """
+    timed = {rank: item for rank, item in recorded.items() if item.units.timed}
+    sides = {rank: _messages(item, meetings.number[rank], meetings) for rank, item in timed.items()}
     over: dict[int, int] = {}
     ahead: dict[int, int] = {}
     for rank, item in timed.items():
@@ -61,8 +99,12 @@ def _clocks(timed: Mapping[int, Recorded], meetings: Meetings) -> dict[int, int]
             number: end for number, end in ends.items() if not meetings.exchange[number].message
         }
         apart = [end - over[number] for number, end in ends.items() if number in over]
+        bounds = None if apart else _bounds(rank, sides, meetings, ahead)
         if apart:
             ahead[rank] = median_low(apart)
+        elif bounds is not None:
+            low, high = bounds
+            ahead[rank] = (low + high) // 2 if low > high else min(max(0, low), high)
         else:  # ranks that never meet begin together
             first = min(ahead, default=rank)
             ahead[rank] = int(item.units.start.min() - timed[first].units.start.min())
@@ -70,6 +112,53 @@ def _clocks(timed: Mapping[int, Recorded], meetings: Meetings) -> dict[int, int]
         for number, end in ends.items():
             over.setdefault(number, end - ahead[rank])
     return ahead
+
+
+def _bounds(
+    rank: int,
+    sides: Mapping[int, Mapping[int, _Message]],
+    meetings: Meetings,
+    ahead: Mapping[int, int],
+) -> tuple[int, int] | None:
+    """How far a rank's clock is ahead at least and at most, by its messages; None without any.
+
+    Args:
+        rank: whose clock.
+        sides: the messages of each rank.
+        meetings: which of their exchanges are the same.
+        ahead: clocks that are known, nanoseconds.
+    """
+    low, high = -_LATEST, _LATEST
+    for number, mine in sides[rank].items():
+        source, target = meetings.exchange[number].group
+        other = target if source == rank else source
+        theirs = sides[other].get(number) if other in ahead else None
+        if theirs is None:
+            continue
+        if source == rank:  # sent before it was received
+            low = max(low, mine.begin - theirs.end + ahead[other])
+        else:
+            high = min(high, mine.end - theirs.begin + ahead[other])
+    return None if (low, high) == (-_LATEST, _LATEST) else (low, high)
+
+
+class _Message(NamedTuple):
+    """One side of a message: nanoseconds, and the unit."""
+
+    begin: int
+    end: int
+    unit: int
+
+
+def _messages(item: Recorded, numbers: Sequence[int], meetings: Meetings) -> dict[int, _Message]:
+    """A rank's messages by their meetings; of a batch only the one that has its time."""
+    units = item.units
+    exchanges = [unit for unit, exchange in enumerate(item.exchanges) if exchange is not None]
+    return {
+        number: _Message(int(units.start[unit]), int(units.end[unit]), unit)
+        for number, unit in zip(numbers, exchanges, strict=True)
+        if meetings.exchange[number].message and units.duration[unit] > 0
+    }
 
 
 def _host_waits(units: Units, links: Links | None) -> Ints:

@@ -336,3 +336,27 @@ def test_as_many_traces_are_read_at_a_time_as_memory_is_free_for(tmp_path, monke
         monkeypatch.setattr(load_rank, "free_memory", lambda free=free: free)
         assert load_rank._jobs(paths) == jobs
     assert load_rank._jobs(paths[:0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("later", "first", "second", "sent"),
+    [(0, [7, 17], [0, 27], 5), (1000, [12, 22], [0, 27], 0)],
+    ids=["one clock", "a clock that is far ahead"],
+)
+def test_a_message_is_over_when_it_is_received(tmp_path, later, first, second, sent):
+    """Sent at 20 and recorded until 100, as gloo does until its sender asks; received from 3 to 25.
+
+    On one clock, whose zero is the begin at 3, rank 0 works from 7 and sends from 17, for 5.  A
+    thousand later by its own clock, it would send at 1020 what is received at 25: it is ahead by
+    at least 995, so that rank 1 receives from 998 and rank 0 works from 1010.
+    """
+    sender, receiver = Profile(0, 2), Profile(1, 2)
+    sender.work(later, later + 10, 5)
+    told = {"group": (0, 1)}
+    sender.collective(later + 10, later + 20, 80, name="send", **told, **{"Dst Rank": "1"})
+    receiver.collective(0, 3, 22, name="recv", **told, **{"Src Rank": "0"})
+    receiver.work(5, 30, 5)
+    workload, _ = written([sender, receiver], tmp_path)
+    starts = [program.timing.start // 1000 for program in workload.programs]
+    assert [item.tolist() for item in starts] == [first, second]
+    assert workload.programs[0].graph.measured_by_node().tolist() == [5000, 1000 * sent]
