@@ -2,6 +2,8 @@
 # make test    set up with the development tools; lint, types, a test of every behaviour
 # make test-all   install all extras and a headless browser too; all tests, and a list of the skipped
 # make test-jax   whole JAX programs in other versions of jax, part of make test-all
+# make test-torch  the PyTorch frontend in other versions of torch: 6 GB of disk each where pip finds
+#              CUDA builds only
 # make test-programs  training programs of other packages, captured and really run
 # make coverage  which lines and branches make test runs
 # make torture    commands killed at random moments, disks full: make torture TIMES=500; docs/reliability.md
@@ -34,7 +36,7 @@ unexport PYTHONDONTWRITEBYTECODE
 STEP    := models/jax/llama3.py:train_8b
 OUT     := out/llama3-8b
 
-.PHONY: demo test test-all test-jax test-programs fuzz torture coverage browser lint format types imports bench validate clean
+.PHONY: demo test test-all test-jax test-torch test-programs fuzz torture coverage browser lint format types imports bench validate clean
 .DELETE_ON_ERROR:
 
 demo: $(RUN)
@@ -90,6 +92,17 @@ build/programs/%/.tested: $(DEV) FORCE
 	    >"$$(build/programs/$*/bin/python -c '$(SITE)')/shared.pth"
 	build/programs/$*/bin/python -m pip install $(PIP) -r tests/programs/requirements/$*.txt
 	build/programs/$*/bin/python -m pytest tests/programs -k "$* and not results"
+
+# Other versions of torch, with libraries whose data sets and models Flint makes up.
+TORCH_VERSIONS ?= 2.12.1 2.14.1
+TORCH_TESTS    := tests/frontends/torch tests/programs/test_programs.py
+test-torch: $(TORCH_VERSIONS:%=build/torch-%/.tested)
+
+build/torch-%/.tested: FORCE
+	test -x build/torch-$*/bin/python || $(PYTHON) -m venv build/torch-$*
+	build/torch-$*/bin/python -m pip install $(PIP) -e . "torch==$*" torchvision accelerate \
+	    datasets hypothesis tiktoken transformers "pytest>=8.2,<9.2" pytest-xdist
+	JAX_PLATFORMS=cpu build/torch-$*/bin/python -m pytest -m "not thorough" $(PYTEST) $(TORCH_TESTS)
 
 FORCE:
 

@@ -57,6 +57,19 @@ def running_line(frame: FrameType | None = None) -> tuple[str, int]:
     return ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
 
+def own_line() -> str:
+    """``file:line`` of the innermost frame that is the program's own; "" where there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_programs(frame.f_code.co_filename):
+        frame = frame.f_back
+    return "" if frame is None else f"{short_path(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+def is_programs(file: str) -> bool:
+    """Whether a file is the program's own: not installed, not Python's, not ours."""
+    return not (file.startswith(_INSTALLED) or _is_silent(file))
+
+
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:
     """From the outermost to the innermost.
 

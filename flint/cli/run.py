@@ -97,13 +97,18 @@ def run_command(
     ] = None,
     fake_data: Annotated[
         bool,
-        typer.Option("--fake-data", help="Made-up data where data is missing: not there yet."),
+        typer.Option(
+            "--fake-data",
+            help="Make up data that is not there: data sets, files of tokens, tokenizers, "
+            "checkpoints; what was made up is said, with the program's line.",
+        ),
     ] = False,
     allow: Annotated[
         list[str] | None,
         typer.Option(
             "--allow",
-            help="What the program may do for real: network, checkpoints (JAX) (repeatable).",
+            help="What the program may do for real: network, checkpoints (of PyTorch "
+            "programs, what has no tensors of the device) (repeatable).",
         ),
     ] = None,
     level: Annotated[
@@ -134,11 +139,6 @@ def run_command(
     started = time.perf_counter()
     if output is None and not list_steps:
         raise UsageError("where to? give -o, or --list-steps to see what there is")
-    if fake_data:
-        raise UsageError(
-            "--fake-data: there are no stand-ins yet; give the program a few samples of its data, "
-            "or its own option for made-up data"
-        )
     unknown = sorted(set(allow or ()) - set(ALLOWED))
     if unknown:
         raise UsageError(f"--allow {unknown[0]}: there are {', '.join(ALLOWED)}")
@@ -156,6 +156,7 @@ def run_command(
         step=step_choice(step),
         lists_steps=list_steps,
         allow=frozenset(allow or ()),
+        fake_data=fake_data,
         options=capture_options(
             options.decisions()
             | {

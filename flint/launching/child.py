@@ -36,6 +36,7 @@ from flint.launching.levels import settled
 from flint.launching.outside import kept_inside
 from flint.launching.program import ProgramRequest
 from flint.launching.running import run
+from flint.launching.stand_ins import data_sets, files, missing, tokenizers
 
 #: Seconds that the child's parent waits longer than the child, which says where the program is.
 _LONGER = 30.0
@@ -59,6 +60,8 @@ def be_program(request: ProgramRequest, rank: int, folder: Path) -> NoReturn:
     _limit_time(request, folder)
     _name_exits(request, folder)
     processes.watch()
+    for stand_ins in (files.STAND_INS, data_sets.STAND_INS, tokenizers.STAND_INS):
+        missing.watch(stand_ins, request.fake_data)
     begun: dict[str, Hooks] = {}
 
     def begin(name: str, hook: Hooks) -> None:
@@ -99,7 +102,7 @@ def _raise(request: ProgramRequest, begun: Mapping[str, Hooks], error: BaseExcep
         raise error
     where = user_frame(error) or where or request.program.name
     kinds = (advice for kind, advice in _ADVICE.items() if isinstance(error, kind))
-    what = f"{type(error).__name__}: {one_line(error)}{next(kinds, '')}"
+    what = f"{type(error).__name__}: {one_line(error)}{missing.advice(error) or next(kinds, '')}"
     raise FlintError(f"{where}: the program failed: {what}") from error
 
 

@@ -114,6 +114,7 @@ class ProgramRequest:
         program, cluster, step: see there.
         lists_steps: say which steps there are, and capture none.
         allow: what the program may do for real, of ``ALLOWED``.
+        fake_data: data that is not there is made up.
         options: limits, and choices of the walk.
         target: what the step is compiled for where the framework has the optimized level; None:
             the partitioned level.
@@ -125,6 +126,7 @@ class ProgramRequest:
     step: StepChoice = field(default_factory=StepChoice)
     lists_steps: bool = False
     allow: frozenset[str] = frozenset()
+    fake_data: bool = False
     options: CaptureOptions = field(default_factory=CaptureOptions)
     target: str | None = None
     automatic: bool = False

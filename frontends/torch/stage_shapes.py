@@ -1,9 +1,10 @@
 """What another rank would send, from running as that rank in another process.
 
-The idea: pipeline stages send each other the shapes of their messages before the first step.  The
-rank of a capture is alone; so a copy of the process, forked before it is any rank, waits to run
-as the neighbour: it runs until the message is to be sent, and answers with it.  What is known
-already goes along, so that each message is asked for once.
+The idea: pipeline stages send each other the shapes of their messages before the first step, and
+programs broadcast numbers on which shapes depend.  The rank of a capture is alone; so a copy of the
+process, forked before it is any rank, waits to run as the other one: it runs until the message is
+to be sent, answers with it, and may wait to be asked for a later one.  What is known already goes
+along, so that each message is asked for once.
 
     with waiting(run_as_rank, rank=4) as peers:
         peers.ask(sender=0, stage=1)        # what reaches stage 1 from rank 0
@@ -11,13 +12,15 @@ already goes along, so that each message is asked for once.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import signal
 import sys
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,10 +49,13 @@ class Peers:
     known: Known = field(default_factory=dict)
     place: Path | None = None
     _wanted: str = ""
+    _askers: tuple[int, ...] = ()
     _telling: int = -1
+    _questions: Any = None
     _asking: int = -1
     _answers: Any = None
     _broadcasts: Counter[str] = field(default_factory=Counter)
+    _silent: list[int] = field(default_factory=list)
 
     @property
     def is_asked(self) -> bool:
@@ -63,44 +69,68 @@ class Peers:
             FlintError: the rank failed before it came to send it.
         """
         key = _key(sender, stage)
-        if key not in self.known:
-            question = {"rank": sender, "wanted": key, "known": self.known}
-            os.write(self._asking, (json.dumps(question) + "\n").encode())
-            line = self._answers.readline()
-            answer: dict[str, Any] = {"error": "it ended without an answer"}
-            if line:
-                answer = json.loads(line)
-            if "error" in answer:
-                raise FlintError(
-                    f"stage {stage} of the pipeline waits for rank {sender}: {answer['error']}"
-                )
-            self.known.update(answer["known"])
+        try:
+            self._learn_from(sender, key, again=False)
+        except FlintError as error:
+            raise FlintError(
+                f"stage {stage} of the pipeline waits for rank {sender}: {error}"
+            ) from None
         return self.known[key]
 
     def sent(self, stage: int, looks: Any) -> None:
         """This rank sends to a stage what looks so.  Does not return if that was asked for."""
-        key = _key(self.rank, stage)
-        self.known[key] = looks
-        if key == self._wanted:
-            _say(self._telling, {"known": self.known})
-            os._exit(0)
+        self._told(_key(self.rank, stage), looks)
 
     def broadcast(self, ranks: Sequence[int], root: int, held: list[Any] | None) -> Any:
         """What the next broadcast in a group sends; None where that is not known.
 
         Args:
             ranks: of the group.
-            root: the rank that sends; what it holds is known to those that run later.
+            root: the rank that sends: where it has not run, it is asked.
             held: what this rank holds, if that is known.
         """
         group = f"{zlib.crc32(repr(list(map(int, ranks))).encode())} of {len(ranks)}"
         self._broadcasts[group] += 1
         key = f"broadcast {self._broadcasts[group]} of {int(root)} in {group}"
-        if root != self.rank:
-            return self.known.get(key)
-        if held is not None:
-            self.known[key] = held
-        return held
+        if root == self.rank:
+            self._told(key, held)
+        elif root not in (*self._askers, *self._silent):  # of whom the first wait for this rank
+            try:
+                self._learn_from(root, key, again=True)
+            except FlintError:
+                self._silent.append(root)
+        return self.known.get(key)
+
+    def _learn_from(self, rank: int, key: str, *, again: bool) -> None:
+        """Know what a rank sends, which may be asked again or takes no more memory.
+
+        Raises:
+            FlintError: it failed, or ended, before it came to send it.
+        """
+        if key in self.known:
+            return
+        question = {
+            "rank": int(rank), "wanted": key, "known": self.known,
+            "askers": [*self._askers, self.rank], "again": again,
+        }  # fmt: skip
+        if self._asking < 0:
+            raise FlintError("nobody can be asked")
+        os.write(self._asking, _line(question))
+        answer = json.loads(self._answers.readline() or '{"error": "it ended without an answer"}')
+        if "error" in answer:
+            raise FlintError(answer["error"])
+        self.known.update(answer["known"])
+
+    def _told(self, key: str, what: Any) -> None:
+        """This rank sends that; if it was asked for, answer, and go on when asked for more."""
+        self.known[key] = what
+        if key != self._wanted:
+            return
+        os.write(self._telling, _line({"known": self.known}))
+        line = self._questions.readline()  # or it is killed
+        question = json.loads(line)
+        self._wanted = question["wanted"]
+        self.known.update(question["known"])
 
     def teach(self, folder: Path) -> None:
         """Leave what is known in a rank's folder."""
@@ -121,8 +151,8 @@ def _key(sender: int, stage: int) -> str:
     return f"{int(sender)}>{int(stage)}"
 
 
-def _say(telling: int, answer: dict[str, Any]) -> None:
-    os.write(telling, (json.dumps(answer) + "\n").encode())
+def _line(item: dict[str, Any]) -> bytes:
+    return (json.dumps(item) + "\n").encode()
 
 
 @contextmanager
@@ -134,6 +164,33 @@ def waiting(run_as_rank: RunAsRank, rank: int) -> Iterator[Peers]:
 
 @contextmanager
 def _waiting(run_as_rank: RunAsRank, peers: Peers) -> Iterator[Peers]:
+    copy = _forked(lambda questions, telling: _serve(run_as_rank, questions, telling))
+    peers._asking, peers._answers = copy.asking, copy.answers
+    try:
+        yield peers
+    finally:
+        os.close(copy.asking)
+        copy.answers.close()
+        os.waitpid(copy.process, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Child:
+    """A copy of this process: its number, where it is asked and where it answers."""
+
+    process: int
+    asking: int
+    answers: Any
+
+    def kill(self) -> None:
+        os.close(self.asking)
+        self.answers.close()
+        os.kill(self.process, signal.SIGKILL)
+        os.waitpid(self.process, 0)
+
+
+def _forked(run: Callable[[Any, int], None]) -> _Child:
+    """A copy that runs with the lines of its questions and where it answers, then ends."""
     questions, asking = os.pipe()
     answers, telling = os.pipe()
     sys.stdout.flush()
@@ -144,48 +201,44 @@ def _waiting(run_as_rank: RunAsRank, peers: Peers) -> Iterator[Peers]:
         end_with_parent(parent)
         os.close(asking)
         os.close(answers)
-        _serve(run_as_rank, questions, telling)
+        try:
+            run(os.fdopen(questions, "r", encoding="utf-8"), telling)
+        finally:
+            os._exit(0)
     os.close(questions)
     os.close(telling)
-    peers._asking, peers._answers = asking, os.fdopen(answers, "r", encoding="utf-8")
-    try:
-        yield peers
-    finally:
-        os.close(asking)
-        peers._answers.close()
-        os.waitpid(process, 0)
+    return _Child(process, asking, os.fdopen(answers, "r", encoding="utf-8"))
 
 
-def _serve(run_as_rank: RunAsRank, questions: int, telling: int) -> None:
-    """In the copy: a child for every question.  Does not return."""
-    try:
-        with os.fdopen(questions, "r", encoding="utf-8") as lines:
-            for line in lines:
-                question = json.loads(line)
-                with temporary_folder() as place:
-                    process = fork()
-                    if process == 0:
-                        asked = Peers(
-                            question["rank"], question["known"], place, question["wanted"], telling
-                        )
-                        _answer(run_as_rank, asked)
-                    _, status = os.waitpid(process, 0)
-                if status:
-                    _say(telling, {"error": "its process died"})
-    finally:
-        os._exit(0)
+def _serve(run_as_rank: RunAsRank, questions: Any, telling: int) -> None:
+    """In the copy: a child for every rank that is asked, as long as it can be asked more."""
+    asked: dict[int, _Child] = {}
+    with ExitStack() as places:
+        for line in questions:
+            rank = json.loads(line)["rank"]
+            if rank not in asked:
+                place = places.enter_context(temporary_folder())
+                asked[rank] = _forked(functools.partial(_answer, run_as_rank, place))
+            os.write(asked[rank].asking, line.encode())
+            answer = asked[rank].answers.readline() or '{"error": "its process died"}\n'
+            if "error" in json.loads(answer) or not json.loads(line)["again"]:
+                asked.pop(rank).kill()
+            os.write(telling, answer.encode())
+        for child in asked.values():
+            child.kill()
 
 
-def _answer(run_as_rank: RunAsRank, asked: Peers) -> None:
-    """In a child: run as the rank, answer, end."""
-    status = 1
+def _answer(run_as_rank: RunAsRank, place: Path, questions: Any, telling: int) -> None:
+    """In a child: run as the rank, and answer on the way."""
+    first = json.loads(questions.readline())
+    asked = Peers(
+        first["rank"], first["known"], place, first["wanted"], tuple(first["askers"]), telling,
+        questions,
+    )  # fmt: skip
     try:
         with _waiting(run_as_rank, asked):
             run_as_rank(asked)
-        _say(asked._telling, {"error": "it ran its step without sending it"})
-        status = 0
-    except FlintError as error:
-        _say(asked._telling, {"error": str(error)[:2000]})
-        status = 0
-    finally:
-        os._exit(status)
+        error = "it ran its step without sending it"
+    except FlintError as raised:
+        error = str(raised)[:2000]
+    os.write(telling, _line({"error": error}))

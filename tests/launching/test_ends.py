@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.command_line import failed, flint, flint_here
+from tests.support.command_line import failed, flint
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,7 @@ from tests.support.command_line import failed, flint, flint_here
         ("import sys\nsys.exit('give a config')", "left at train.py:2 (give a config)"),
         ("\ninput('name? ')", "train.py:2: the program failed: EOFError"),
         ("open('none.bin')", "train.py:1: the program failed: FileNotFoundError"),
+        ("import numpy\nnumpy.memmap('none.bin')", "none.bin'; with --fake-data, Flint makes up"),
         ("import not_installed_anywhere", "train.py:1: the program failed: ModuleNotFoundError"),
         pytest.param("import os\nos.abort()", "SIGABRT", marks=pytest.mark.thorough),
         ("import os\nos._exit(0)", "train.py left at train.py:2 (os._exit(0)) before its step"),
@@ -34,11 +35,3 @@ def test_a_program_that_takes_too_long_says_where_it_is(tmp_path):
     line = ("run", "--world", "8", "--time-limit", "0.5", "-o", "out", "--", "train.py")
     text = failed(flint(*line, cwd=tmp_path), 1)
     assert "train.py took more than 0.5 s and was stopped at train.py:" in text
-
-
-def test_made_up_data_is_refused_in_one_line(tmp_path):
-    (tmp_path / "train.py").write_text("")
-    run = flint_here(
-        "run", "--world", "8", "--fake-data", "-o", "out", "--", "train.py", cwd=tmp_path
-    )
-    assert "--fake-data: there are no stand-ins" in failed(run, 2)

@@ -2,9 +2,9 @@
 
 The idea: a checkpoint of a cluster's state is neither here to be read nor worth being written.
 What a program restores is what it says that it wants: types and shardings.  Where there is no
-checkpoint, the library itself says so.
+checkpoint, the library itself says so, unless data is made up.
 
-    keep_out(watcher, allowed=False)        # from then on, whenever orbax is imported
+    keep_out(watcher, allowed=False, made_up=False)    # from then on, whenever orbax is imported
 """
 
 from __future__ import annotations
@@ -22,26 +22,28 @@ from flint.capturing.user_frames import running_line, short_path
 from flint.frontends.jax.programs.watching import Watcher
 from flint.host.imports import watch_imports
 from flint.launching.outside import noted
+from flint.launching.stand_ins import missing
 
 #: Classes of ``orbax.checkpoint`` that save and restore.
 _CLASSES = ("CheckpointManager", "Checkpointer", "AsyncCheckpointer", "StandardCheckpointer")
 
 
-def keep_out(watcher: Watcher, allowed: bool) -> None:
+def keep_out(watcher: Watcher, allowed: bool, made_up: bool) -> None:
     """Replace what writes and reads checkpoints, as soon as it is imported.
 
     Args:
         watcher: makes arrays.
         allowed: checkpoints are written for real.
+        made_up: those that are not there are restored as well.
     """
     calls: dict[str, Callable[[], None]] = {}
-    calls["orbax.checkpoint"] = functools.partial(_keep_orbax_out, watcher, allowed)
+    calls["orbax.checkpoint"] = functools.partial(_keep_orbax_out, watcher, allowed, made_up)
     if not allowed:
         calls["flax.training.checkpoints"] = _keep_flax_out
     watch_imports(calls)
 
 
-def _keep_orbax_out(watcher: Watcher, allowed: bool) -> None:
+def _keep_orbax_out(watcher: Watcher, allowed: bool, made_up: bool) -> None:
     orbax: Any = sys.modules["orbax.checkpoint"]
     for name in _CLASSES:
         kind = getattr(orbax, name, None)
@@ -50,7 +52,7 @@ def _keep_orbax_out(watcher: Watcher, allowed: bool) -> None:
         if "save" in vars(kind) and not allowed:
             kind.save = _not_saved
         if "restore" in vars(kind):
-            kind.restore = _restoring(watcher, kind.restore)
+            kind.restore = _restoring(watcher, kind.restore, made_up)
 
 
 def _keep_flax_out() -> None:
@@ -67,12 +69,21 @@ def _not_saved(_self: Any, *_args: Any, **_known: Any) -> bool:
     return True
 
 
-def _restoring(watcher: Watcher, original: Callable[..., Any]) -> Callable[..., Any]:
+def _restoring(watcher: Watcher, original: Callable[..., Any], made_up: bool) -> Callable[..., Any]:
     @functools.wraps(original)
     def restore(self: Any, *args: Any, **known: Any) -> Any:
         target = _target(args, known)
-        if target is None or not _is_there(self, args, known):
-            return original(self, *args, **known)
+        there = target is not None and _is_there(self, args, known)
+        if target is None or not (there or made_up):
+            try:
+                return original(self, *args, **known)
+            except OSError as error:
+                if target is not None:
+                    missing.name_option(error)
+                raise
+        if not there:
+            missing.note("a checkpoint: arrays without values, of the types that are asked for")
+            return _like(watcher, target)
         file, line = running_line()
         noted[f"a checkpoint at {short_path(file)}:{line} is restored without its values"] += 1
         return _like(watcher, target)

@@ -36,7 +36,7 @@ def put(watcher: Watcher, request: ProgramRequest) -> None:
 
     multihost.replace_array_makers(from_callback, from_single)
     multihost.replace_processes(request.cluster.hosts, from_process)
-    keep_out(watcher, "checkpoints" in request.allow)
+    keep_out(watcher, "checkpoints" in request.allow, request.fake_data)
 
 
 def _typed(part: Any, dtype: Any) -> Any:

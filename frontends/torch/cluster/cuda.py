@@ -23,7 +23,7 @@ from flint.frontends.torch.cluster.device_module import GENERATOR, DeviceModule,
 from flint.frontends.torch.modes import function_mode
 from flint.frontends.torch.patching import around, replace
 
-#: Versions that programs compare with what they need: those that torch 2.13 is built for.
+#: Versions that programs compare with what they need, where PyTorch is built without CUDA.
 _CUDA, _NCCL = "12.8", (2, 27, 5)
 #: Generators of devices, which programs index by their number.
 _MOST_DEVICES = 64
@@ -108,7 +108,7 @@ def _present() -> Iterator[tuple[Any, str, Any]]:
     """What says that CUDA and NCCL are there: owner, name, value."""
     from torch.distributed import distributed_c10d
 
-    yield torch.version, "cuda", _CUDA
+    yield torch.version, "cuda", torch.version.cuda or _CUDA
     yield torch.backends.cuda, "is_built", lambda: True
     yield torch.cuda.nccl, "version", lambda: _NCCL
     yield torch.cuda, "default_generators", (GENERATOR,) * _MOST_DEVICES

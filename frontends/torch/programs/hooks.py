@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flint.errors import FlintError, UsageError
+from flint.errors import FlintError
 from flint.frontends.torch.stage_shapes import Peers, waiting
 from flint.launching.program import ProgramRequest, SeenStep
 from flint.workload.programs import Level
@@ -56,16 +56,7 @@ def _be_asked(request: ProgramRequest, peers: Peers) -> None:
 
 
 def begin(request: ProgramRequest, rank: int, folder: Path) -> None:
-    """Make this process a rank of the cluster, and watch for the step.
-
-    Raises:
-        UsageError: an option that PyTorch programs do not have.
-    """
-    if "checkpoints" in request.allow:
-        raise UsageError(
-            "--allow checkpoints: tensors of the device have no values to be written; leave it "
-            "out, and the program runs on without writing any"
-        )
+    """Make this process a rank of the cluster, and watch for the step."""
     from flint.frontends.torch.programs.rank import ProgramRank
 
     _ranks.append(ProgramRank(request, rank, folder, _peers[0] if _peers else Peers(rank)))

@@ -26,7 +26,14 @@ from flint.frontends.torch.capturing import compiled_for, leave
 from flint.frontends.torch.cluster import device, device_module, device_words
 from flint.frontends.torch.context import Capture
 from flint.frontends.torch.modes import dispatch_mode
-from flint.frontends.torch.programs import host_tensors, layout, spawning
+from flint.frontends.torch.programs import (
+    host_tensors,
+    layout,
+    missing_images,
+    missing_states,
+    saving,
+    spawning,
+)
 from flint.frontends.torch.programs.grid import Grid
 from flint.frontends.torch.programs.repeated_calls import answering
 from flint.frontends.torch.programs.steps import Kind, OptimizerRounds, Steps
@@ -44,6 +51,7 @@ from flint.launching import marks
 from flint.launching.hooks import found
 from flint.launching.outside import noted
 from flint.launching.program import ProgramRequest, SeenStep
+from flint.launching.stand_ins.missing import watch
 
 
 class ProgramRank:
@@ -89,6 +97,11 @@ class ProgramRank:
         host_tensors.apply()
         layout.apply(self._grid, self._known)
         spawning.apply()
+        if "checkpoints" in self.request.allow:
+            saving.apply()
+        missing_states.apply()
+        for stand_ins in (missing_states.STAND_INS, missing_images.STAND_INS):
+            watch(stand_ins, self.request.fake_data)
         enter = self._always.enter_context
         enter(fake_device(self._known, host_tensors.host_tensors()))
         enter(watching(self._tracker))

@@ -36,7 +36,7 @@ from flint.frontends.torch.recording.known_values import (
     known_of,
 )
 from flint.frontends.torch.recording.schemas import parts_of, tensors_in
-from flint.frontends.torch.user_lines import users_line
+from flint.frontends.torch.user_lines import at_user_line, users_line
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor, torch.nn.Buffer)
 
@@ -222,18 +222,23 @@ def _reduced(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
 
 
 def _broadcast(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
-    """What the root held when it ran; where it has not, it is taken to hold what this rank does."""
+    """What the root holds, if that is known there; else it is taken to hold what this rank does."""
     tensors, boxed, root = (*args, *kwargs.values())[:3]
     kind: Any = dist.ProcessGroup
     ranks = dist.get_process_group_ranks(kind.unbox(boxed))
     peers = capture().peers
     if peers is None:
         return
-    for tensor in tensors:
+    for tensor in filter(_is_few, tensors):
         known = known_of(values, tensor)
         with unset_fake_temporarily():
-            held = known.value.flatten().tolist() if known is not None and _is_few(tensor) else None
+            held = None if known is None else known.value.flatten().tolist()
         sent = peers.broadcast(ranks, ranks[root], held)
+        if sent is None and held is not None:
+            capture().assume(
+                f"whole numbers are broadcast{at_user_line()} from a rank of which they are not "
+                "known: taken to be those of the rank that was recorded"
+            )
         if sent is None or sent == held or len(sent) != tensor.numel():
             continue
         with unset_fake_temporarily():

@@ -79,16 +79,13 @@ def given(tensor: torch.Tensor) -> None:
 
 def follow(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
     """Do an op on known values where all that it takes is known; forget what it overwrites."""
-    taken = [*tensors_in(args), *tensors_in(tuple(kwargs.values()))]
-    found = [known_of(values, item) for item in taken]
-    nondeterministic = torch.Tag.nondeterministic_seeded in op.tags
     written = list(_written(op, args, kwargs))
-    apart = all(_own_elements(values, tensor) for tensor in written)
-    if op.namespace != "aten" or nondeterministic or not all(found) or not found or not apart:
+    known = _all_known(values, args, kwargs) if op.namespace == "aten" else []
+    nondeterministic = torch.Tag.nondeterministic_seeded in op.tags
+    if not known or nondeterministic or not all(_own_elements(values, item) for item in written):
         for tensor in written:
             forget(values, tensor)
         return
-    known = [item for item in found if item is not None]
     with unset_fake_temporarily():
         computed = op(*_real(values, args), **{key: _real(values, x) for key, x in kwargs.items()})
     origin = next((item.origin for item in known if item.origin), "")
@@ -96,6 +93,17 @@ def follow(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
     for tensor, value in zip(tensors_in(result), tensors_in(computed), strict=True):
         if value.numel() <= MOST:
             values[tensor] = Known(value, origin, alike)
+
+
+def _all_known(values: Any, args: Any, kwargs: Any) -> list[Known]:
+    """What is known of all tensors that an op takes; nothing where one of them is not known."""
+    found = []
+    for tensor in tensors_in((*args, *kwargs.values())):
+        known = known_of(values, tensor)
+        if known is None:
+            return []
+        found.append(known)
+    return found
 
 
 def _own_elements(values: Any, tensor: torch.Tensor) -> bool:

@@ -1,8 +1,8 @@
 """Checkpoints: none is written, and one of many ranks is restored without its values.
 
-Tensors of the device have no values to be written, and what is read from a file would be dropped.
-``torch.load`` stays as it is: it reads what the program asks for.  Each call is reported with its
-line, once.
+Tensors of the device have no values to be written, and what is read from a file would be dropped
+(``programs/saving.py`` writes the host's where that is allowed).  ``torch.load`` stays as it is: it
+reads what the program asks for.  Each call is reported with its line, once.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import _meta_registrations
 from torch._subclasses import fake_tensor
 from torch.nn.modules import _functions
 
@@ -107,6 +108,7 @@ def kernels() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.callback(around(fake_tensor, "run_fallback_kernel", _fallback))
         stack.callback(around(_functions.SyncBatchNorm, "forward", _synchronised))
+        stack.callback(around(_meta_registrations, "rnn_cell_checkSizes", _checked))
         for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
             stack.callback(around(torch._VF, name, functools.partial(_step_by_step, name)))
         yield
@@ -121,6 +123,15 @@ def _fallback(original: Any, mode: Any, func: Any, flat_args: Any, *rest: Any) -
                 "its results' shapes; torch.library.register_fake adds one for an op of your own"
             )
     return original(mode, func, flat_args, *rest)
+
+
+def _checked(
+    check: Any, input: torch.Tensor, hidden: torch.Tensor, input_bias: torch.Tensor | None,
+    *rest: Any,
+) -> None:  # fmt: skip
+    """PyTorch's own check of an LSTM cell asks biases for their device where there are none."""
+    if input_bias is not None:
+        check(input, hidden, input_bias, *rest)
 
 
 def _synchronised(original: Any, *args: Any) -> Any:

@@ -80,7 +80,11 @@ def _init_process_group(original: Any, *args: Any, **kwargs: Any) -> None:
     for word, actual in (("world_size", dist.get_world_size()), ("rank", dist.get_rank())):
         asked = kwargs.get(word, -1)
         if asked not in (-1, actual):
-            raise UsageError(f"init_process_group({word}={asked}): the mesh has {actual}")
+            advice = f" (flint run --world {asked})" if word == "world_size" else ""
+            raise UsageError(
+                f"init_process_group({word}={asked}){at_user_line()}: the cluster has {actual}"
+                f"{advice}"
+            )
 
 
 def begin_group(begin: Any = dist.init_process_group) -> None:

@@ -170,3 +170,24 @@ def test_values_that_nobody_knows_are_assumed_and_the_line_is_named(tmp_path):
     workload = captured("decode_loop", tmp_path / "out")
     assert any("an integer is read at" in text for text in workload.warnings)
     assert any("stay as they are from step to step" in text for text in workload.warnings)
+
+
+MISSING = """
+import jax, jax.numpy as jnp, orbax.checkpoint as ocp
+manager = ocp.CheckpointManager("FOLDER/none")
+state = manager.restore(7, args=ocp.args.StandardRestore({"w": jnp.ones((8, 8))}))
+step = jax.jit(lambda state, x: {"w": state["w"] + x.sum()}, donate_argnums=0)
+for _ in range(4):
+    state = step(state, jnp.ones(8))
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("option", "status"), [("--strict", 1), ("--fake-data", 0)])
+def test_a_checkpoint_that_is_not_there_is_made_up_on_request(tmp_path, option, status):
+    (tmp_path / "p.py").write_text(MISSING.replace("FOLDER", str(tmp_path)))
+    options = ("-o", tmp_path / "out", option)
+    run = command(tmp_path / "p.py", devices=1, per_node=1, options=options)
+    assert run.returncode == status, run.stderr
+    said = r"p\.py:4: a checkpoint: arrays" if status == 0 else r"p\.py:4: .*; with --fake-data"
+    assert re.search(said, run.stderr)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 import textwrap
 
 import pytest
 
 pytest.importorskip("torch")
-import flint.frontends.torch.programs.rank  # noqa: F401  # here, not in every child
-from flint import registry
+import flint.frontends.torch.programs.rank  # here, not in every child
+from flint import load, registry
 from flint.capturing.request import CaptureOptions
 from flint.errors import FlintError, UsageError
 from flint.host.child_processes import Limits
@@ -19,6 +20,7 @@ from flint.launching.capturing import steps
 from flint.launching.child import be_program
 from flint.launching.program import Cluster, Program, ProgramRequest, step_choice
 from tests.programs.comparing import captured
+from tests.support.command_line import flint
 from tests.support.shared import quick_rows
 
 LIMITS = Limits(seconds=1200, memory=2**35)
@@ -59,6 +61,15 @@ if __name__ == "__main__":
     mp.spawn(main, args=(4, 5), nprocs=4)
 """
 
+COMPILED = """
+import torch
+model = torch.compile(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU()).cuda())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(4):
+    model(torch.ones(8, 64, device="cuda")).sum().backward()
+    optimizer.step()
+"""
+
 
 @pytest.fixture
 def request_of(tmp_path, monkeypatch):
@@ -66,9 +77,9 @@ def request_of(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "PROGRAMS", {"torch": registry.PROGRAMS["torch"]})
 
-    def make(text, *, world=1, **asked):
+    def make(text, *, world=1, per_node=None, **asked):
         (tmp_path / "train.py").write_text(textwrap.dedent(text))
-        cluster = Cluster(world=world, per_node=world)
+        cluster = Cluster(world=world, per_node=per_node or world)
         return ProgramRequest(program=Program(target="train.py"), cluster=cluster, **asked)
 
     return make
@@ -103,7 +114,7 @@ ENDS = [
         "process.start()\nprocess.join()",
         "starts processes at train.py:11",
     ),
-    ("torch.load('none.pt')", "^train.py:9: .*FileNotFoundError.*none.pt"),
+    ("torch.load('none.pt')", "^train.py:9: .*none.pt'; with --fake-data, Flint makes"),
     ("from torch.nn import NotThere", "^train.py:9: .*NotThere.*install the version"),
     ("import not_installed_anywhere", "^train.py:9: .*install it beside Flint"),
     (
@@ -150,10 +161,33 @@ def test_a_step_that_there_is_not_is_refused_with_those_that_there_are(request_o
         steps(request_of(TRAIN + "train(3)", step=step_choice("epoch")))
 
 
+@pytest.mark.parametrize(
+    ("per_node", "said"),
+    quick_rows(
+        [
+            (8, r"4 processes are spawned at train.py:13, .* --gpus-per-node 4"),
+            (4, r"init_process_group\(world_size=4\) at train.py:5: the cluster has 8 .*--world 4"),
+        ],
+        (4, r"init_process_group\(world_size=4\) at train.py:5: the cluster has 8 .*--world 4"),
+    ),
+)
+def test_a_cluster_that_a_program_does_not_fill_is_named_with_its_line(request_of, per_node, said):
+    with pytest.raises(FlintError, match=said):
+        steps(request_of(SPAWN, world=8, per_node=per_node))
+
+
 @pytest.mark.thorough
-def test_checkpoints_of_tensors_without_values_are_refused(request_of):
-    with pytest.raises(UsageError, match=r"--allow checkpoints: .*no values"):
-        steps(request_of(TRAIN + "train(3)", allow=frozenset(("checkpoints",))))
+def test_what_a_program_compiles_is_captured_as_kernels(tmp_path):
+    (tmp_path / "train.py").write_text(COMPILED)
+    out = tmp_path / "out"
+    line = ("run", "--world", 2, "--level", "optimized", "--target", "h100", "-o", out, "--")
+    done = flint(*line, "train.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [program] = json.loads(flint("inspect", out, "--json", "--top", 1000).stdout)["programs"]
+    kernels = [item["op"] for item in program["ops"] if item["op"].startswith("inductor.")]
+    # gelu with the product's bias, forward and backward, at least; the optimizer is not compiled.
+    assert len(kernels) >= 2
+    assert load(out).level == "optimized"
 
 
 @pytest.mark.thorough

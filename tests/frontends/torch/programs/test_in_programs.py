@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import json
 import textwrap
 
 import pytest
@@ -12,39 +10,10 @@ import pytest
 pytest.importorskip("torch")
 import flint.frontends.torch.programs.rank  # noqa: F401  # here, not in every child
 from flint import registry
-from flint.errors import FlintError
 from flint.host.child_processes import Limits
 from flint.host.tasks import run_all
 from flint.launching.child import be_program
 from flint.launching.program import Cluster, Program, ProgramRequest
-
-LIMITS = Limits(seconds=1200, memory=2**35)
-
-
-@pytest.fixture
-def said(tmp_path, monkeypatch):
-    """What a program says about itself, as rank 5 of 16 with 4 on a host.
-
-    The tests' process may have used jax, which is no matter of these programs.
-    """
-    monkeypatch.setattr(registry, "PROGRAMS", {"torch": registry.PROGRAMS["torch"]})
-
-    def run(text):
-        answer = tmp_path / "answer.json"
-        lines = [
-            "import json, os, torch",
-            "def say(*items): json.dump(items, open(os.environ['ANSWER'], 'w'))",
-            textwrap.dedent(text),
-        ]
-        (tmp_path / "train.py").write_text("\n".join(lines))
-        program = Program(target=str(tmp_path / "train.py"), environment={"ANSWER": str(answer)})
-        cluster = Cluster(world=16, per_node=4, device="a100-sxm")
-        request = ProgramRequest(program=program, cluster=cluster)
-        with contextlib.suppress(FlintError):  # most have no step
-            run_all(functools.partial(be_program, request), [5], tmp_path, LIMITS)
-        return json.loads(answer.read_text())
-
-    return run
 
 
 def test_tensors_of_the_host_have_values_those_of_the_device_have_sizes(said):
@@ -217,4 +186,49 @@ def test_other_ranks_get_the_whole_numbers_that_rank_0_broadcasts(tmp_path, monk
     program = Program(target=str(tmp_path / "train.py"))
     request = ProgramRequest(program=program, cluster=Cluster(world=2, per_node=2))
     for rank in (0, 1):
-        run_all(functools.partial(be_program, request), [rank], tmp_path, LIMITS)
+        run_all(
+            functools.partial(be_program, request),
+            [rank],
+            tmp_path,
+            Limits(seconds=1200, memory=2**35),
+        )
+
+
+def test_numbers_that_another_rank_broadcasts_are_those_that_it_holds(said):
+    found = said("""
+        import torch.distributed as dist
+        dist.init_process_group("nccl")
+        rank, got = dist.get_rank(), []
+        fours = [dist.new_group(list(range(at, at + 4))) for at in range(0, 16, 4)]
+        for root, group in ((3, None), (0, None), (3, None), (rank // 4 * 4 + 2, fours[rank // 4])):
+            number = torch.tensor([100 * len(got) + rank], device="cuda")
+            dist.broadcast(number, src=root, group=group)
+            got.append(number.item())
+        host = torch.zeros(2, dtype=torch.int64) + rank
+        dist.broadcast(host, src=9)
+        say(got, host.tolist())
+    """)
+    assert found == [[3, 100, 203, 306], [9, 9]]
+
+
+def test_a_broadcast_of_which_nothing_is_known_is_said_with_its_line(said):
+    [found] = said("""
+        import torch.distributed as dist
+        from flint.frontends.torch.context import capture
+        dist.init_process_group("nccl")
+        if dist.get_rank() == 2:
+            raise SystemExit("the root cannot be run")
+        dist.broadcast(torch.tensor([7], device="cuda"), src=2)
+        say([text for text in capture().assumed if "train.py:9 " in text])
+    """)
+    assert len(found) == 1 and "taken to be those of the rank that was recorded" in found[0]
+
+
+def test_recurrent_networks_need_no_biases(said):
+    assert said("""
+        layers = [kind(8, 16, bias=False, num_layers=2).cuda() for kind in
+                  (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN)]
+        for layer in layers:
+            layer(torch.ones(5, 3, 8, device="cuda"))[0].sum().backward()
+        say([list(layer.weight_hh_l1.grad.shape) for layer in layers])
+    """) == [[[64, 16], [48, 16], [16, 16]]]

@@ -1,0 +1,83 @@
+"""Made-up text and rows: what a column holds, by its name.
+
+The idea: a program that reads ``row["label"]`` says by the name what it wants: the names that data
+sets give their columns mean the same nearly everywhere.  Any other column is text.  Text is a run
+of words that a made-up tokenizer knows one by one, so that a row of so many words has so many
+tokens.
+
+    value("input_ids")       # [5, 6, 7, ...], 1,024 of them
+    value("label")           # 0
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+#: Words of a row of text, and tokens of a row of tokens.
+LENGTH = 1024
+#: Different words.
+WORDS = 1000
+#: Pixels of an image in each direction.
+PIXELS = 224
+#: Samples of a sound: ten seconds.
+_RATE, _SAMPLES = 16_000, 160_000
+
+
+def text(words: int = LENGTH) -> str:
+    """So many words in a row."""
+    return " ".join(f"w{number % WORDS}" for number in range(words))
+
+
+def image(size: tuple[int, int] = (PIXELS, PIXELS), mode: str = "RGB") -> Any:
+    """A black image of Pillow's, (width, height)."""
+    from PIL import Image
+
+    return Image.new(mode, size)
+
+
+def _tokens() -> list[int]:
+    return [number % WORDS for number in range(LENGTH)]
+
+
+def _mask() -> list[int]:
+    return [1] * LENGTH
+
+
+def _messages() -> list[dict[str, str]]:
+    half = text(LENGTH // 2)
+    return [{"role": "user", "content": half}, {"role": "assistant", "content": half}]
+
+
+def _sound() -> dict[str, Any]:
+    return {"array": [0.0] * _SAMPLES, "sampling_rate": _RATE}
+
+
+#: Pattern of a column's name -> what it holds, in words, and a value.
+_BY_NAME: Mapping[str, tuple[str, Callable[[], Any]]] = {
+    r"tokens|(\w+_)?ids": (f"{LENGTH:,} tokens", _tokens),
+    r"(\w+_)?mask": (f"{LENGTH:,} ones", _mask),
+    r"labels?|targets?|class|y|idx|index|id|\w+_(label|id|idx)|length": ("0", int),
+    r"image|img|picture|jpg|png|pixel_values": (f"an image of {PIXELS} x {PIXELS} pixels", image),
+    r"audio|speech|wav": ("a sound of 10 s", _sound),
+    r"messages|conversations?|dialog(ue)?": ("a question and an answer", _messages),
+    r"score|rating|weight|value": ("0.0", float),
+}
+
+
+def value(column: str) -> Any:
+    """What a row has in a column."""
+    return _of(column)[1]()
+
+
+def described(column: str) -> str:
+    """The same in words."""
+    return _of(column)[0]
+
+
+def _of(column: str) -> tuple[str, Callable[[], Any]]:
+    for pattern, found in _BY_NAME.items():
+        if re.fullmatch(pattern, column, re.IGNORECASE):
+            return found
+    return f"text of {LENGTH:,} words", text

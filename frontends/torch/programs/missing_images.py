@@ -1,0 +1,103 @@
+"""Data sets of torchvision that are not there: black images, of the size and number that it has.
+
+CIFAR10("data", train=True, download=True)[0]        # (image of 32 x 32 pixels, 0)
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flint.launching.stand_ins.missing import Made, StandIn
+from flint.launching.stand_ins.words import PIXELS, image
+
+
+@dataclass(frozen=True, slots=True)
+class _Images:
+    """Form of a data set.
+
+    Attributes:
+        number: of images.
+        classes: number of classes.
+        size: of an image in pixels, in both directions.
+        mode: Pillow's name of the kind of pixels.
+    """
+
+    number: int
+    classes: int
+    size: int
+    mode: str = "RGB"
+
+
+#: Class of torchvision -> the training images of the data set, as its authors describe it.
+_FORMS = {
+    "CIFAR100": _Images(50_000, 100, 32),
+    "CIFAR10": _Images(50_000, 10, 32),
+    "EMNIST": _Images(697_932, 62, 28, "L"),
+    "MNIST": _Images(60_000, 10, 28, "L"),
+    "SVHN": _Images(73_257, 10, 32),
+    "STL10": _Images(5_000, 10, 96),
+    "ImageNet": _Images(1_281_167, 1000, PIXELS),
+    "Food101": _Images(75_750, 101, PIXELS),
+    "ImageFolder": _Images(1_281_167, 1000, PIXELS),  # of any images: as many as ImageNet's
+}
+
+
+def _length(self: Any) -> int:
+    form: _Images = self.made_up
+    return form.number
+
+
+def _item(self: Any, index: int) -> tuple[Any, Any]:
+    form: _Images = self.made_up
+    if not 0 <= index < form.number:
+        raise IndexError(index)
+    target: Any = index % form.classes
+    shown: Any = image((form.size, form.size), form.mode)
+    if self.transform is not None:
+        shown = self.transform(shown)
+    if self.target_transform is not None:
+        target = self.target_transform(target)
+    return shown, target
+
+
+def _made(self: Any, *args: Any, **kwargs: Any) -> Made:
+    kind: Any = next(kind for kind in type(self).__mro__ if kind.__name__ in _FORMS)
+    form = _FORMS[kind.__name__]
+    given = inspect.signature(kind.__init__).bind_partial(self, *args, **kwargs).arguments
+    classes = [f"class {number}" for number in range(form.classes)]
+    known = {name: given.get(name) for name in ("root", "transform", "target_transform")}
+    samples = _as_many([("", number) for number in range(form.classes)], form.number)
+    vars(self).update(
+        known,
+        transforms=None,
+        classes=classes,
+        made_up=form,
+        samples=samples,
+        imgs=samples,
+        class_to_idx={name: number for number, name in enumerate(classes)},
+        targets=_as_many(range(form.classes), form.number),
+    )
+    self.__class__ = type(
+        type(self).__name__, (type(self),), {"__len__": _length, "__getitem__": _item}
+    )
+    what = f"{form.number:,} images of {form.size} x {form.size} pixels, {form.classes:,} classes"
+    return None, f"{kind.__name__} in {known['root']}: {what}"
+
+
+def _as_many(items: Sequence[Any], number: int) -> list[Any]:
+    """So many items, again and again the same."""
+    return list(items) * (number // len(items)) + list(items)[: number % len(items)]
+
+
+STAND_INS = tuple(
+    StandIn(
+        "torchvision.datasets",
+        f"{name}.__init__",
+        _made,
+        says=("Dataset not found", "Error downloading", "The archive"),
+    )
+    for name in _FORMS
+)

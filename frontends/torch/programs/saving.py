@@ -1,0 +1,61 @@
+"""``torch.save`` with ``--allow checkpoints``: what the host holds is written, the rest is not.
+
+The idea: configurations, states of data loaders and random numbers are real and are written as in
+any run.  A tensor of the device, and a parameter on any, has no value: a file that held one would
+be made up.  What would be pickled decides, wherever in an object a tensor is.
+
+    torch.save({"epoch": 3, "order": torch.randperm(8)}, "state.pt")        # is written
+    torch.save(model.state_dict(), "model.pt")                              # a warning
+"""
+
+from __future__ import annotations
+
+import io
+import pickle  # noqa: TID251  # only to see what would be written
+from typing import Any
+
+import torch
+from torch import serialization
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.utils._python_dispatch import _disable_current_modes
+
+from flint.frontends.torch.context import capture
+from flint.frontends.torch.patching import replace
+from flint.frontends.torch.programs.host_tensors import is_host
+from flint.frontends.torch.user_lines import at_user_line
+
+
+def apply() -> None:
+    """Let programs write what has values."""
+    replace(torch, "save", _save)
+
+
+class _NoValue(Exception):
+    """A tensor that cannot be written."""
+
+
+class _Looking(pickle.Pickler):
+    """Looks at all that would be written, and writes nothing of tensors."""
+
+    def reducer_override(self, item: Any) -> Any:
+        if isinstance(item, torch.Tensor):
+            if not is_host(item):
+                raise _NoValue
+            return int, ()
+        return NotImplemented
+
+    def persistent_id(self, item: Any) -> Any:
+        return "storage" if isinstance(item, torch.storage.TypedStorage) else None
+
+
+def _save(item: Any, file: Any, *args: Any, **kwargs: Any) -> None:
+    try:
+        _Looking(io.BytesIO()).dump(item)
+    except _NoValue:
+        capture().assume(
+            f"torch.save{at_user_line()} writes nothing: there are parameters or tensors of the "
+            "device in it, which have no values in a capture"
+        )
+        return
+    with unset_fake_temporarily(), _disable_current_modes():
+        serialization.save(item, file, *args, **kwargs)

@@ -1,0 +1,45 @@
+"""A small program, run as one rank of a cluster until it has said what it sees."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import textwrap
+
+import pytest
+
+from flint import registry
+from flint.errors import FlintError
+from flint.host.child_processes import Limits
+from flint.host.tasks import run_all
+from flint.launching.child import be_program
+from flint.launching.program import Cluster, Program, ProgramRequest
+
+LIMITS = Limits(seconds=1200, memory=2**35)
+
+
+@pytest.fixture
+def said(tmp_path, monkeypatch):
+    """What a program says about itself, as rank 5 of 16 with 4 on a host.
+
+    The tests' process may have used jax, which is no matter of these programs.
+    """
+    monkeypatch.setattr(registry, "PROGRAMS", {"torch": registry.PROGRAMS["torch"]})
+
+    def run(text, **asked):
+        answer = tmp_path / "answer.json"
+        lines = [
+            "import json, os, torch",
+            "def say(*items): json.dump(items, open(os.environ['ANSWER'], 'w'))",
+            textwrap.dedent(text),
+        ]
+        (tmp_path / "train.py").write_text("\n".join(lines))
+        program = Program(target=str(tmp_path / "train.py"), environment={"ANSWER": str(answer)})
+        cluster = Cluster(world=16, per_node=4, device="a100-sxm")
+        request = ProgramRequest(program=program, cluster=cluster, **asked)
+        with contextlib.suppress(FlintError):  # most have no step
+            run_all(functools.partial(be_program, request), [5], tmp_path, LIMITS)
+        return json.loads(answer.read_text())
+
+    return run

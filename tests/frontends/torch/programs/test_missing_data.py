@@ -1,0 +1,146 @@
+"""Programs whose data are not there: what they get on request, and what is said about it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import flint.frontends.torch.programs.rank  # noqa: E402, F401  # here, not in every child
+
+
+@pytest.fixture
+def made_up(said):
+    """What a program says of data that are made up, its lines from 4 on."""
+    return lambda text, **asked: said(text, fake_data=True, **asked)
+
+
+def test_files_of_tokens_are_zeros_and_texts_are_words(made_up):
+    found = made_up("""
+        import numpy as np, pathlib
+        from flint.launching.outside import noted
+        data = np.memmap("train.bin", dtype=np.uint16, mode="r")
+        rows = np.memmap("rows.bin", dtype=np.int32, mode="r", shape=(7, 5))
+        few = np.fromfile("few.bin", dtype=np.uint8, count=9)
+        texts = [open("input.txt").read(), pathlib.Path("input.txt").read_text()]
+        say(len(data) > 10**8, int(data[12345:20000].max()), rows.shape, len(few),
+            [len(text.split()) for text in texts], sorted(noted)[0])
+    """)
+    assert found[:4] == [True, 0, [7, 5], 9]
+    assert found[4][0] == found[4][1] > 10**5
+    assert found[5].startswith("made-up data at ") and "train.py:" in found[5]
+
+
+def test_what_is_there_is_read(made_up, tmp_path):
+    (tmp_path / "input.txt").write_text("three real words")
+    found = made_up(f"""
+        import numpy as np
+        np.arange(6, dtype=np.uint16).tofile("{tmp_path}/train.bin")
+        torch.save(dict(epoch=3), "{tmp_path}/state.pt")
+        from flint.launching.outside import noted
+        say(np.memmap("{tmp_path}/train.bin", dtype=np.uint16, mode="r").tolist(),
+            open("{tmp_path}/input.txt").read(), torch.load("{tmp_path}/state.pt"), len(noted))
+    """, allow=frozenset(("checkpoints",)))  # fmt: skip
+    assert found == [[0, 1, 2, 3, 4, 5], "three real words", {"epoch": 3}, 0]
+
+
+def test_a_program_that_knows_what_to_do_without_its_data_does_it(said):
+    assert said("""
+        try:
+            torch.load("none.pt")
+        except FileNotFoundError:
+            say("from scratch")
+    """) == ["from scratch"]
+
+
+def test_what_is_loaded_from_a_checkpoint_that_is_not_there_stays_as_it_is(made_up):
+    found = made_up("""
+        state = torch.load("none.pt", map_location="cuda")
+        model = torch.nn.Linear(3, 4).cuda()
+        optimizer = torch.optim.AdamW(model.parameters())
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+        missing, _ = model.load_state_dict(state["model"])
+        model.load_state_dict({k.removeprefix("module."): v for k, v in state["model"].items()})
+        optimizer.load_state_dict(state["optimizer"])
+        schedule.load_state_dict(state["schedule"])
+        say(missing, state["epoch"], state["iter_num"] + 1, list(model.weight.shape))
+    """)
+    assert found == [[], 0, 1, [4, 3]]
+
+
+def test_a_size_that_only_a_missing_checkpoint_knows_is_an_error_that_says_so(made_up):
+    found = made_up("""
+        state, said = torch.load("none.pt"), []
+        for use in (range, torch.empty, lambda value: value + 1):
+            try:
+                use(state["args"]["layers"])
+            except Exception as error:
+                said.append(str(error))
+        say(said)
+    """)[0]
+    assert "['args']['layers'] is used as a number at " in found[0] and "train.py:7" in found[0]
+    assert "MissingCheckpointValue" in found[1]
+    assert "is used as a number" in found[2]
+
+
+def test_what_the_host_holds_is_saved_on_leave_and_nothing_else(said, tmp_path):
+    found = said(f"""
+        torch.save(dict(order=torch.arange(4), epoch=3), "{tmp_path}/host.pt")
+        torch.save(dict(deep=[torch.zeros(2, device="cuda")]), "{tmp_path}/device.pt")
+        torch.save(torch.nn.Linear(2, 2).state_dict(), "{tmp_path}/model.pt")
+        from flint.frontends.torch.context import capture
+        say(sorted(capture().assumed))
+    """, allow=frozenset(("checkpoints",)))  # fmt: skip
+    assert len(found[0]) == 2 and all("which have no values" in text for text in found[0])
+    assert {path.name for path in tmp_path.glob("*.pt")} == {"host.pt"}
+    held = torch.load(tmp_path / "host.pt")
+    assert (held["order"].tolist(), held["epoch"]) == ([0, 1, 2, 3], 3)
+
+
+def test_images_have_the_size_and_number_of_the_data_set(made_up):
+    pytest.importorskip("torchvision")
+    assert made_up("""
+        from torchvision import datasets, transforms
+        small = datasets.CIFAR10("none", transform=transforms.ToTensor())
+        grey = datasets.MNIST("none", train=False)
+        folder = datasets.ImageFolder("none", transforms.ToTensor())
+        say(list(small[7][0].shape), small[7][1], len(small), grey[0][0].size, len(folder.classes),
+            isinstance(folder, datasets.ImageFolder))
+    """) == [[3, 32, 32], 7, 50_000, [28, 28], 1000, True]
+
+
+def test_rows_have_the_columns_that_are_asked_for(made_up):
+    pytest.importorskip("datasets")
+    found = made_up("""
+        from datasets import load_dataset
+        from flint.launching.outside import noted
+        rows = load_dataset("no/corpus")["train"]
+        pairs = rows.map(lambda row: {"both": row["question"] + " " + row["answer"]},
+                         remove_columns=rows.column_names)
+        parts = rows.map(lambda many: {"n": [len(text.split()) for text in many["text"]] * 2},
+                         batched=True, remove_columns=["text"])
+        stream = load_dataset("no/corpus", split="train", streaming=True)
+        later = next(iter(stream.map(lambda row: {"label": row["label"]})))
+        loader = torch.utils.data.DataLoader(rows.shuffle(seed=1), batch_size=4)
+        say(pairs.column_names, len(pairs[5]["both"].split()), len(pairs) == len(rows),
+            len(parts) == 2 * len(rows), later["label"], len(next(iter(loader))["text"]),
+            any("column question" in text for text in noted))
+    """)
+    assert found == [["both"], 2048, True, True, 0, 4, True]
+
+
+def test_a_tokenizer_has_the_vocabulary_of_the_models_configuration(made_up, tmp_path):
+    pytest.importorskip("transformers")
+    sizes = {"model_type": "llama", "vocab_size": 900, "max_position_embeddings": 64}
+    sizes |= {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    (tmp_path / "config.json").write_text(json.dumps(sizes | {"intermediate_size": 8}))
+    found = made_up(f"""
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+        tokenizer = AutoTokenizer.from_pretrained("{tmp_path}")
+        taken = tokenizer("w1 w2 " * 100, truncation=True, return_tensors="pt").input_ids
+        model = AutoModelForCausalLM.from_pretrained("{tmp_path}")
+        say(len(tokenizer), list(taken.shape), int(taken.max()) < 900,
+            list(model.lm_head.weight.shape), len(AutoTokenizer.from_pretrained("no/model")))
+    """)
+    assert found == [900, [1, 64], True, [900, 32], 32_000]
