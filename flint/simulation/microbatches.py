@@ -1,7 +1,7 @@
 """Steps of more microbatches than were captured.
 
 The idea: a pipeline's program has every microbatch one after another, and recording 512 of them
-takes hours where 2 per stage tell all.  What a simulation left out of a step it can also put in:
+takes hours where 3 per stage tell all.  What a simulation left out of a step it can also put in:
 once the run has come to a steady state, each further microbatch does again what the last one did.
 How many microbatches one period has follows from its matrix products, all of which belong to some
 microbatch; where that is no whole number, or not the same in all programs, nothing is put in.
@@ -85,7 +85,7 @@ def periods_more(
     raise FlintError(
         f"--microbatches {asked}: no part of the programs repeats, in all of them, with the same "
         f"whole number of {asked.captured} microbatches: check that the capture has so many, and "
-        "capture more than twice as many as there are pipeline stages"
+        "capture more than three times as many as there are pipeline stages"
     )
 
 

@@ -203,6 +203,12 @@ def _members(groups: Groups, owner: Ints) -> Iterator[tuple[int, int]]:
     )
 
 
+def _weight(part: Part) -> tuple[int, int]:
+    """What is kept of two parts of a program that exchange the same: the one that exchanges more,
+    as the steady part of 1F1B does beside the forward passes before it, then the longer one."""
+    return len(part.exchanges), part.place.count * part.place.nodes
+
+
 def _joined(parts: list[Part], links: list[_Link]) -> list[Together]:
     """Parts that exchange, with their rates; parts without partners are left out."""
     having: dict[tuple[int, Hashable], list[Part]] = defaultdict(list)
@@ -220,7 +226,7 @@ def _joined(parts: list[Part], links: list[_Link]) -> list[Together]:
             if not all(sides):
                 chosen: list[Part] = []  # what it exchanges is outside of the other's parts
             else:
-                chosen = [max(side, key=lambda part: part.place.count) for side in sides]
+                chosen = [max(side, key=_weight) for side in sides]
             for part in (part for side in sides for part in side if part not in chosen):
                 del alive[part]
         if len(alive) == before:

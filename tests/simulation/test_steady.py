@@ -24,7 +24,7 @@ from flint.simulation.durations import Costs
 from flint.simulation.loop_shortening import least, left_out, shorten
 from flint.simulation.machine import run
 from flint.simulation.repeating import repeating
-from flint.simulation.running import run_shortened
+from flint.simulation.shortened_run import run_shortened
 from flint.simulation.steady_state import steady
 from tests.converters.chakra.write.cases import MESH, any_communication
 from tests.graph.unrolling.random_graphs import programs

@@ -15,7 +15,7 @@ from flint.simulation.actors import build_actors
 from flint.simulation.machine import run
 from flint.simulation.microbatches import Microbatches
 from flint.simulation.repeating import repeating
-from flint.simulation.running import run_shortened
+from flint.simulation.shortened_run import run_shortened
 from tests.simulation.pipelines import SCHEDULES, CostsByName, pipeline
 from tests.support.shared import examples
 

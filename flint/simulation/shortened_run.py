@@ -1,0 +1,112 @@
+"""Running a workload: what repeats by a few of its periods, the rest by how often it happens.
+
+The idea: programs are shortened, run, and the run is asked for a steady state; parts that have none
+are given more periods, until they have one or all of their own.
+
+    everyone, happened, repeated = run_shortened(programs, world, costs)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flint.errors import FlintError
+from flint.execution.chains import CommunicationOrder
+from flint.graph.blocks import shown
+from flint.graph.graph import Ints, WorkloadGraph
+from flint.graph.unrolling import MAX_INSTANCES
+from flint.simulation.actors import Actors, build_actors
+from flint.simulation.durations import Costs
+from flint.simulation.loop_shortening import MORE, MULTIPLE, least, left_out, shorten
+from flint.simulation.machine import Run, run
+from flint.simulation.microbatches import Microbatches, periods_more
+from flint.simulation.repeating import SEARCHED, Together, repeating
+from flint.simulation.replay import NO_REPLAY, Replay
+from flint.simulation.steady_state import Repeat, steady
+
+
+def run_shortened(
+    programs: list[tuple[WorkloadGraph, Ints]],
+    world: int,
+    costs: Costs,
+    order: CommunicationOrder = CommunicationOrder.RANK,
+    replay: Replay = NO_REPLAY,
+    searched: int = SEARCHED,
+    microbatches: Microbatches | None = None,
+) -> tuple[Actors, Run, list[Repeat]]:
+    """Run a workload, what repeats by a few of its periods where that is the same.
+
+    What was recorded with its times has no two periods that are alike, and is run in full.
+
+    Args:
+        programs, world, order, replay: as of ``build_actors``.
+        costs: on a system.
+        searched: nodes from which on unrolled programs are searched for what repeats.
+        microbatches: of the step, if more than were captured.
+
+    Raises:
+        FlintError: a step of more microbatches that does not come to a steady state.
+
+    Returns:
+        The actors, what happened, and which parts of it happen again and again.
+    """
+    beside = costs.system.accelerator.kernel.beside_communication
+    together = [] if any(replay.recorded) else repeating(programs, world, searched)
+    more = [0] * len(together)
+    if microbatches is not None:
+        more = periods_more(programs, together, microbatches)
+    keep = [least(parts) for parts in together]
+    left = [
+        left_out(parts, count, more=extra)
+        for parts, count, extra in zip(together, keep, more, strict=True)
+    ]
+    while True:
+        short = shorten(programs, together, left)
+        everyone = build_actors(
+            short.programs, world, costs.ticks, costs=costs.columns, order=order, replay=replay
+        )
+        happened = run(everyone.columns, everyone.members, beside)
+        if happened.stuck:
+            return everyone, happened, []
+        found: list[Repeat] = []
+        restless = False
+        for number, cuts in enumerate(short.cuts):
+            again = left[number] + more[number]
+            if not again:
+                continue
+            state = steady(cuts, everyone, happened)
+            if state is not None and again % state.periods == 0:
+                found.append(state.times(again))
+                continue
+            if not left[number]:
+                raise FlintError(
+                    f"--microbatches {microbatches}: the step comes to no steady state in the "
+                    "microbatches that were captured: capture more"
+                )
+            restless = True
+            multiple = MULTIPLE if state is None else state.periods
+            keep[number] = keep[number] * MORE if state is None else keep[number] + multiple
+            left[number] = left_out(together[number], keep[number], multiple, more[number])
+            _check_whole(programs, together[number], left[number], keep[number])
+        if not restless:
+            return everyone, happened, found
+
+
+def _check_whole(
+    programs: Sequence[tuple[WorkloadGraph, Ints]], parts: Together, left: int, keep: int
+) -> None:
+    """Refuse loops that come to no steady state and are too long to be simulated in full.
+
+    Raises:
+        FlintError: which, and how often it runs.
+    """
+    for part, rate in parts:
+        periods = part.place.count
+        if part.loop and (periods - left * rate) * part.instances > MAX_INSTANCES:
+            source = programs[part.program][0][part.place.start].source
+            where = f" at {source.file}:{source.line}" if source.file else ""
+            raise FlintError(
+                f"the loop{where} runs {periods:,} times and comes to no steady state in its "
+                f"first {keep // MORE}: all of its {shown(periods * part.instances)} nodes would "
+                f"have to be simulated, and {MAX_INSTANCES:,} can be; take a smaller trip count"
+            )
