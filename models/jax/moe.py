@@ -203,27 +203,41 @@ def block(
     return constrain(x + mixed, "batch", "sequence", None), balance
 
 
-def logits(config: Config, params: Any, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Scores of the next token, float32 (B, S, V), of ``tokens`` (B, S); loads (layers, B)."""
-    x = embedding(params, tokens, config.dtype, "batch", "sequence", None)
+def _kept(config: Config, kind: Layer) -> Any:
+    """A block that keeps for the backward pass what the config says."""
+    return REMAT[config.remat](functools.partial(block, config, kind=kind), prevent_cse=False)
 
-    def apply(kind: Layer) -> Any:
-        return REMAT[config.remat](functools.partial(block, config, kind=kind), prevent_cse=False)
+
+def periods(config: Config, x: jax.Array, blocks: Any) -> tuple[jax.Array, jax.Array]:
+    """``x`` (B, S, D) after all periods of layers; loads (periods, sparse layers of one, B).
+
+    Args:
+        config: the model.
+        x: the residual stream.
+        blocks: parameters with a leading dim, as ``parameters`` has them.
+    """
 
     def one_period(x: jax.Array, layers: Any) -> tuple[jax.Array, Any]:
         if len(config.period) == 1:
-            return apply(config.period[0])(x, layers)  # type: ignore[no-any-return]  # of jax
+            return _kept(config, config.period[0])(x, layers)  # type: ignore[no-any-return]  # of jax
         balances = []
         for kind, layer in zip(config.period, layers, strict=True):
-            x, balance = apply(kind)(x, layer)
+            x, balance = _kept(config, kind)(x, layer)
             balances += [balance] if kind.sparse else []
         return x, jnp.stack(balances)
 
+    found: tuple[jax.Array, jax.Array] = jax.lax.scan(one_period, x, blocks)
+    return found
+
+
+def logits(config: Config, params: Any, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Scores of the next token, float32 (B, S, V), of ``tokens`` (B, S); loads of ``periods``."""
+    x = embedding(params, tokens, config.dtype, "batch", "sequence", None)
     if config.dense:
         with jax.named_scope("dense"):
-            x, _ = jax.lax.scan(apply(_DENSE), x, params["dense"])
+            x, _ = jax.lax.scan(_kept(config, _DENSE), x, params["dense"])
     with jax.named_scope("blocks"):
-        x, balances = jax.lax.scan(one_period, x, params["blocks"])
+        x, balances = periods(config, x, params["blocks"])
     return head(params, x, "batch", "sequence", "tensor"), balances
 
 

@@ -1,4 +1,4 @@
-"""Pipeline-parallel Llama 3: layers split into stages, batches into microbatches.
+"""Pipeline parallelism: layers split into stages, batches into microbatches.
 
 The idea: the devices along the axis "stage" hold consecutive layers.  One SPMD program runs on all
 of them: a loop of ticks, in each of which a stage applies its layers to the microbatch that it has
@@ -20,6 +20,8 @@ results go from the last one to where they belong, one hop towards the first sta
 Only "stage" is manual; what the other axes split, XLA's partitioner does, as in ``llama3.py``.
 It gathers the weights that "data" splits in every tick: call the axis "replica" to keep them whole.
 
+The layers are those of ``llama3.py`` or ``moe.py``, by the type of the config.
+
     flint capture models/jax/pipeline.py:train_70b --mesh 8,8,8 -o out/
 """
 
@@ -33,9 +35,9 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from flint.models.jax import llama3
+from flint.models.jax import llama3, moe
 from flint.models.jax.layers import cross_entropy, embedding, head
-from flint.models.jax.llama3 import LLAMA3_70B, REMAT, TINY, Config
+from flint.models.jax.llama3 import LLAMA3_70B, REMAT, TINY
 from flint.models.jax.parameters import Tree, stacked
 from flint.models.jax.sharding import constrain, parts
 from flint.models.jax.training import state_and_batch, training_step
@@ -44,15 +46,27 @@ from flint.models.jax.training import state_and_batch, training_step
 AXIS = "stage"
 
 
+#: What is trained.
+Config = llama3.Config | moe.Config
+
+
 def parameters(config: Config, stages: int) -> Tree:
-    """``llama3.parameters`` with blocks of leading dims (stages, layers of a stage).
+    """The model's parameters with blocks of leading dims (stages, layers of a stage).
 
     Raises:
-        ValueError: the stages do not divide the layers.
+        ValueError: the stages do not divide the layers; a mixture with dense layers before the
+            others, a load-balancing loss, which stages do not hand on, or a dispatch in
+            ``shard_map``, which JAX cannot split within a stage's.
     """
     if config.layers % stages:
         raise ValueError(f"{config.layers} layers cannot be split into {stages} equal stages")
-    tree = llama3.parameters(replace(config, layers=config.layers // stages, scan=True))
+    layers = config.layers // stages
+    if isinstance(config, llama3.Config):
+        tree = llama3.parameters(replace(config, layers=layers, scan=True))
+    elif config.dense or config.balance or config.dispatch != "einsum":
+        raise ValueError('a mixture in a pipeline: give dense=0, balance=0 and dispatch="einsum"')
+    else:
+        tree = moe.parameters(replace(config, layers=layers))
     return {**tree, "blocks": stacked(tree["blocks"], stages, "stages")}
 
 
@@ -65,6 +79,8 @@ def _shifted(x: jax.Array, by: int) -> jax.Array:
 
 def _stage(config: Config, layers: Any, x: jax.Array) -> jax.Array:
     """One stage's layers, arrays with a leading dim, applied to a microbatch ``x`` (B, S, D)."""
+    if isinstance(config, moe.Config):
+        return moe.periods(config, x, layers)[0]
     apply = REMAT[config.remat](functools.partial(llama3.block, config), prevent_cse=False)
     x, _ = jax.lax.scan(lambda x, layer: (apply(x, layer), None), x, layers, unroll=not config.scan)
     return x
@@ -109,7 +125,8 @@ def _ticks(config: Config, blocks: Any, stream: jax.Array) -> jax.Array:
 
 def logits(config: Config, params: Any, tokens: jax.Array) -> jax.Array:
     """Scores of the next token, float32 (M, B, S, V), of M microbatches of ``tokens`` (M, B, S)."""
-    residual = "sequence_tensor" if config.sequence_parallel else "sequence"
+    split_more = isinstance(config, llama3.Config) and config.sequence_parallel
+    residual = "sequence_tensor" if split_more else "sequence"
     x = embedding(params, tokens, config.dtype, "stages", "batch", "sequence", None)
     with jax.named_scope("embedding"):
         x = constrain(x, "stages", "batch", residual, None)
@@ -166,7 +183,9 @@ def training(
 
 
 PIPELINE_TINY = replace(TINY, layers=4)
+PIPELINE_MIXTURE = replace(moe.TINY, layers=4, balance=0.0, dispatch="einsum")
 PIPELINE_70B = replace(LLAMA3_70B, sequence_parallel=True)
 
 train_tiny = training(PIPELINE_TINY, 4, mesh=(2, 2, 2))
+train_tiny_mixture = training(PIPELINE_MIXTURE, 4, mesh=(2, 2, 2), axes=(AXIS, "data", "expert"))
 train_70b = training(PIPELINE_70B, 32, mesh=(8, 8, 8))

@@ -1,7 +1,8 @@
-"""Prints, as JSON, how far pipelines are from plain Llama on 8 host devices.
+"""Prints, as JSON, how far pipelines are from the plain models on 8 host devices.
 
-Of the tiny Llama in float32: per pipeline, the largest difference over the largest element of every
-array; of the loss and the gradients, and of some the loss and the state after two training steps.
+Of the tiny Llama and the tiny mixture of experts in float32: per pipeline, the largest difference
+over the largest element of every array; of the loss and the gradients, and of some the loss and the
+state after two training steps.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType
 
-from flint.models.jax import adamw, llama3, pipeline
+from flint.models.jax import adamw, llama3, moe, pipeline
 from flint.models.jax.parameters import initial
-from flint.models.jax.pipeline import PIPELINE_TINY
+from flint.models.jax.pipeline import PIPELINE_MIXTURE, PIPELINE_TINY
 
 BASE = replace(PIPELINE_TINY, dtype=jnp.float32)
+MIXTURE = replace(PIPELINE_MIXTURE, dtype=jnp.float32)
 AXES = ("stage", "data", "model")
 SEQUENCES = 8
 
@@ -33,6 +35,7 @@ PIPELINES = {
     "replicas": (BASE, 2, (2, 4), ("stage", "replica")),
     "unrolled, no remat": (replace(BASE, scan=False, remat="none"), 4, (2, 2), ("stage", "model")),
     "1 stage": (BASE, 2, (1, 4, 2), AXES),
+    "mixture of experts": (MIXTURE, 2, (2, 2, 2), ("stage", "data", "expert")),
 }
 
 #: Those whose optimizer is run too.
@@ -53,9 +56,20 @@ def with_stages(tree, stages):
     return jax.tree.map_with_path(split, tree)
 
 
+def model_of(config):
+    return moe if isinstance(config, moe.Config) else llama3
+
+
+def plain_of(config):
+    """The config of the same model without a pipeline."""
+    if isinstance(config, moe.Config):
+        return config
+    return replace(config, scan=True, remat="full", sequence_parallel=False)
+
+
 def state_of(config):
-    """Of plain Llama, with weights large enough that attention is far from uniform."""
-    described = llama3.parameters(config)
+    """Of the plain model, with weights large enough that attention is far from uniform."""
+    described = model_of(config).parameters(config)
     params = jax.tree.map(lambda w: w * 4, initial(described, jax.random.key(0)))
     return {"params": params, "opt_state": initial(adamw.state(described), jax.random.key(1))}
 
@@ -82,12 +96,11 @@ def stepped(step, state, batch):
 
 def plain(config):
     """Of one device; layers in the arrays' leading dim."""
-    config = replace(config, scan=True, remat="full", sequence_parallel=False)
-    one = (1,), ("data",)
+    model, one = model_of(config), ((1,), ("data",))
     arguments = state_of(config), batch_of(config)
     with jax.set_mesh(mesh_of(*one)):
-        found = gradients(lambda *arguments: llama3.loss(config, *arguments), *arguments)
-        return found | stepped(llama3.training(config, *one), *arguments)
+        found = gradients(lambda *arguments: model.loss(config, *arguments), *arguments)
+        return found | stepped(model.training(config, *one), *arguments)
 
 
 def pipelined(config, microbatches, shape, axes, steps):
@@ -96,7 +109,7 @@ def pipelined(config, microbatches, shape, axes, steps):
         placed = jax.tree.map(
             lambda leaf: leaf.sharding, pipeline.abstract_arguments(config, microbatches, mesh)
         )
-        state = with_stages(state_of(replace(config, scan=True)), mesh.shape["stage"])
+        state = with_stages(state_of(plain_of(config)), mesh.shape["stage"])
         batch = jax.tree.map(
             lambda x: x.reshape(microbatches, -1, config.sequence), batch_of(config)
         )
@@ -118,13 +131,13 @@ def distance(ours, theirs):
 
 def main(names):
     chosen = {name: PIPELINES[name] for name in names}
-    depths = {config.layers for config, *_ in chosen.values()}
-    exact = {layers: plain(replace(BASE, layers=layers)) for layers in depths}
+    exact = {config: plain(config) for config in {plain_of(item[0]) for item in chosen.values()}}
     found = {}
     for name, (config, *rest) in chosen.items():
         stages = dict(zip(rest[2], rest[1], strict=True))["stage"]
         ours = pipelined(config, *rest, name in STEPPED)
-        whole = with_stages({key: exact[config.layers][key] for key in ours}, stages)
+        theirs = exact[plain_of(config)]
+        whole = with_stages({key: theirs[key] for key in ours}, stages)
         found[name] = distance(ours, whole)
     print(json.dumps(found))
 

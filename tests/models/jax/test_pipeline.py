@@ -14,6 +14,7 @@ from flint.converters.chakra.schema import NodeType
 from flint.errors import FlintError
 from flint.graph.graph import Phase
 from flint.graph.work import Unit
+from flint.models.jax import pipeline
 from flint.models.jax.layers import cudnn_attention
 from flint.models.jax.parameters import count
 from flint.models.jax.pipeline import (
@@ -40,7 +41,7 @@ def distances(request):
 
 RUNS = [
     "2x2x2", "one per stage", "sequence parallel", "4 stages", "4 stages, 8 microbatches",
-    "8 stages", "replicas", "unrolled, no remat", "1 stage",
+    "8 stages", "replicas", "unrolled, no remat", "1 stage", "mixture of experts",
 ]  # fmt: skip
 
 
@@ -49,9 +50,10 @@ def _of_steps(path):
 
 
 @pytest.mark.parametrize("run", quick(RUNS))
-def test_loss_and_gradients_are_those_of_plain_llama_on_one_device(run, distances):
+def test_loss_and_gradients_are_those_of_the_plain_model_on_one_device(run, distances):
     found = {path: far for path, far in distances[run].items() if not _of_steps(path)}
-    assert len(found) == 12 + 1  # embedding, head, norm and nine arrays of the blocks; the loss
+    # Embedding, head, norm and nine arrays of the blocks (with experts ten); the loss.
+    assert len(found) == 12 + 1 + (run == "mixture of experts")
     assert max(found.values()) < 1e-4, found
 
 
@@ -250,3 +252,21 @@ def test_what_stages_do_not_divide_is_refused(layers, microbatches, words):
     step = training(replace(PIPELINE_TINY, layers=layers), microbatches, (4,), ("stage",))
     with pytest.raises(FlintError, match=words):
         step.capture()
+
+
+def test_a_stage_of_a_mixture_exchanges_in_every_tick():
+    """4 microbatches on 2 stages take 5 ticks; a stage has 2 layers, which send there and back,
+    forward, again and backward; what moves on and the stream are sent forward and backward."""
+    found = collections.Counter()
+    for block, times in pipeline.train_tiny_mixture.capture().graph.walk():
+        for node in block:
+            found[node.op] += times
+    assert found["all_to_all"] == 5 * 2 * 2 * 3
+    assert found["collective_permute"] == 5 * 2 * 2
+
+
+@pytest.mark.parametrize("other", [{"balance": 0.1}, {"dense": 2}, {"dispatch": "ragged"}])
+def test_a_mixture_that_stages_cannot_have_is_refused(other):
+    config = replace(pipeline.PIPELINE_MIXTURE, **other)
+    with pytest.raises(ValueError, match="a mixture in a pipeline: give dense=0"):
+        parameters(config, 2)
