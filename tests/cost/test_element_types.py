@@ -107,3 +107,31 @@ def test_a_scaled_grouped_product_of_pytorch_multiplies_each_row_once():
     arguments = [[((100, 64), "f8E4M3FN")], [((8, 64, 48), "f8E4M3FN")]]
     [item] = aten_work_of("_scaled_grouped_mm", arguments, [None] * 2)
     assert item.dims == (1, 100, 48, 64)
+
+
+def test_a_composite_of_a_scaled_product_is_one_kernel_on_its_unit():
+    """64 x 256 by 32 x 256 with a byte of scale for 32 elements; the decomposition's product is in
+    bf16, of operands that are cast and scaled."""
+    f8, scales = "f8E4M3FN", "8xf8E8M0FNU>"
+    kinds = f"tensor<64x256x{f8}>, tensor<32x256x{f8}>, tensor<64x{scales}, tensor<32x{scales}"
+    names = [f"%{name}: {kind}" for name, kind in zip("abcd", kinds.split(", "), strict=True)]
+    result = "tensor<64x32xf32>"
+    inner = f"""func.func private @wide({", ".join(names)}) -> {result} {{
+      %l = stablehlo.convert %a : (tensor<64x256x{f8}>) -> tensor<64x256xbf16>
+      %r = stablehlo.convert %b : (tensor<32x256x{f8}>) -> tensor<32x256xbf16>
+      %p = stablehlo.dot_general %l, %r, contracting_dims = [1] x [1]
+        : (tensor<64x256xbf16>, tensor<32x256xbf16>) -> {result}
+      return %p : {result}
+    }}"""
+    text = main(
+        f"""%o = stablehlo.composite "xla.scaled_dot" %a, %b, %c, %d {{decomposition = @wide}}
+        : ({kinds}) -> {result}
+        return %o : {result}""",
+        results=result,
+        arguments=", ".join(names),
+        extra=inner,
+    )
+    [node] = [n for n in walked(text).graph if n.work.items]
+    [item] = node.work.items
+    assert (item.dtype, item.dims) == ("mxf8", (1, 64, 32, 256))
+    assert node.work.read == (64 + 32) * (256 + 8)

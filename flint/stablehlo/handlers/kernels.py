@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from flint.cost.op_work import block_scaled
 from flint.errors import FlintError
 from flint.graph.graph import NodeKind
-from flint.graph.work import Role, Work, WorkItem
+from flint.graph.work import Role, Unit, Work, WorkItem
 from flint.stablehlo.handlers.simple import check_size, measure, simple
 from flint.stablehlo.read.records import Block, Op
 from flint.stablehlo.rules.accessed_bytes import accessed_bytes, constant_bytes, copied_bytes
+from flint.stablehlo.rules.bytes import total_bytes
 from flint.stablehlo.rules.causal_masks import Share
 from flint.stablehlo.rules.control import writes_in_place
 from flint.stablehlo.rules.heroes import hero_of
@@ -32,6 +34,10 @@ from flint.stablehlo.walk.state import Handler, WalkState
 _REGIONS_RUN = frozenset(
     names("async_start case fusion if sdy.manual_computation sdy.named_computation while")
 )
+
+
+#: JAX's product with a scale per block, whose decomposition multiplies the scales in.
+_SCALED_DOT = "xla.scaled_dot"
 
 
 def _fusion(state: WalkState, scope: Scope, op: Op) -> None:
@@ -85,12 +91,25 @@ def _composite(state: WalkState, scope: Scope, op: Op) -> None:
     name = str(op.attr("name", "composite"))
     key = id(decomposition), writes_in_place(name)
     work = state.composite_work.get(key)
+    if work is None and name == _SCALED_DOT:
+        work = state.composite_work[key] = _scaled_dot(state, op, decomposition)
     if work is None:
         moved_bytes = accessed_bytes if key[1] else copied_bytes
         moved = moved_bytes(state.module, decomposition)
         work = Work(_function_work(state, decomposition, 0), *moved)
         state.composite_work[key] = work
     _kernel(state, scope, op, name, work)
+
+
+def _scaled_dot(state: WalkState, op: Op, decomposition: Block) -> Work:
+    """Its products, of narrow floats with a scale per block, for which there are units."""
+    operands, results = (
+        [state.module.type_of(value) for value in values] for values in (op.operands, op.results)
+    )
+    dtype = block_scaled(operands[0].dtype)
+    items = _function_work(state, decomposition, 0)
+    products = tuple(item._replace(dtype=dtype) for item in items if item.unit == Unit.MATMUL)
+    return Work(products, total_bytes(operands), total_bytes(results))
 
 
 def _kernel(state: WalkState, scope: Scope, op: Op, name: str, work: Work, hero: str = "") -> None:
