@@ -133,7 +133,8 @@ def _types(ctx: Any, avals: Any) -> Any:
     if hasattr(mlir, "ir_tree_registry"):
         found = [mlir.aval_to_ir_types(ctx.module_context, item) for item in avals]
         return mlir.ir_tree_registry.flatten(found)[0]
-    return mlir.flatten_ir_types([mlir.aval_to_ir_type(item) for item in avals])  # jax 0.8
+    older: Any = mlir  # jax 0.8
+    return older.flatten_ir_types([older.aval_to_ir_type(item) for item in avals])
 
 
 def _sharding_rule(rule: Any, static: Any, mesh: Any, operands: Any, results: Any) -> Any:
