@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 from flint.host.imports import watch_imports
 
@@ -51,7 +52,8 @@ def no_accelerators() -> None:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if "jax" not in sys.modules:
-        sys.modules.update(dict.fromkeys(_PLUGINS))  # as if they were not installed
+        hidden: dict[str, Any] = dict.fromkeys(_PLUGINS)  # as if they were not installed
+        sys.modules.update(hidden)
     watch_imports({"jax": _without_plugins})
 
 
