@@ -115,6 +115,7 @@ def apply():
     for name in ("memory_stats", "get_device_properties", "get_device_name", "set_device",
                  "reset_peak_memory_stats", "empty_cache", "manual_seed_all"):  # fmt: skip
         setattr(torch.cpu, name, _answering(ANSWERS[name]))
+    torch.cpu.current_device = lambda: 0
     for owner, name, at, key, change in (
         (torch.autocast, "__init__", 1, "device_type", mapped),
         (torch.amp.GradScaler, "__init__", 1, "device", mapped),
@@ -145,8 +146,8 @@ def _groups():
                  "reduce_scatter_single"):  # fmt: skip
         _everywhere(name, _summed)
     dist._make_nccl_premul_sum = lambda _: dist.ReduceOp.SUM
+    dist.is_nccl_available = lambda: True
     for owner in (dist, distributed_c10d):
-        owner.is_nccl_available = lambda: True
         owner.get_default_backend_for_device = lambda _: "gloo"
 
 

@@ -65,7 +65,6 @@ def main():
     parser.add_argument("--virtual", type=int)
     parser.add_argument("--experts", type=int)
     parser.add_argument("--microbatches", type=int, default=4)
-    parser.add_argument("--sequence-parallel", action="store_true")
     parser.add_argument("--distributed-optimizer", action="store_true")
     parser.add_argument("--overlap", action="store_true")
     parser.add_argument("--steps", type=int, default=5)
@@ -84,7 +83,7 @@ def main():
         num_layers=4, hidden_size=64, num_attention_heads=4, pipeline_dtype=torch.float32,
         tensor_model_parallel_size=args.tp, pipeline_model_parallel_size=args.pp,
         virtual_pipeline_model_parallel_size=args.virtual, expert_model_parallel_size=args.ep,
-        num_moe_experts=args.experts, sequence_parallel=args.sequence_parallel,
+        num_moe_experts=args.experts,
         moe_token_dispatcher_type="alltoall", add_bias_linear=args.experts is None,
     )  # fmt: skip
     config.finalize_model_grads_func = finalize_model_grads

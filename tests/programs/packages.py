@@ -57,7 +57,7 @@ def _rows(package, environment, script, *rows, always=(), **same):
 
 
 _TRAINER = (
-    "--output_dir", "out", "--max_steps", "5", "--per_device_train_batch_size", "2",
+    "--output_dir", "trainer", "--max_steps", "5", "--per_device_train_batch_size", "2",
     "--report_to", "none", "--save_strategy", "no",
 )  # fmt: skip
 _SCHEDULES = (
@@ -115,7 +115,6 @@ _TRAINERS = [
 _MEGATRON = _rows(
     "megatron-core", "megatron", "megatron_gpt.py",
     ("GPT, TP and DP", "--tp 2"),
-    ("GPT, TP with sequence parallelism", "--tp 2 --sequence-parallel"),
     ("GPT, PP and DP", "--pp 2"),
     ("GPT, interleaved PP", "--pp 2 --virtual 2"),
     ("GPT, DP, distributed optimizer", "--distributed-optimizer --overlap"),
@@ -146,23 +145,3 @@ _TORCHTITAN = _rows(
 )  # fmt: skip
 
 PROGRAMS = _TORCH + _TRAINERS + _DEEPSPEED + _MEGATRON + _TORCHTITAN
-
-_GPT2 = """
-    --n_layer 12 --n_head 12 --n_embd 768 --vocab_size 50304 --block_size 1024 --batch_size 12
-    --accumulate 320 --eval_iters 200
-"""
-_LLAMA_8B = """
-    --layers 32 --width 4096 --inner 14336 --heads 32 --groups 8 --vocabulary 128256
-    --length 4096 --bf16 --fsdp full_shard
-"""
-
-#: At the size at which they are used: none of them can really run here.
-FULL_SIZE = [
-    *_rows(
-        "torch", "flint", "gpt_ddp.py", ("GPT-2 of 124 million, DDP", _GPT2), ranks=64, real=()
-    ),
-    *_rows(
-        "transformers", "trainers", "hf_trainer.py",
-        ("Trainer, Llama 3 8B, FSDP2, bf16", _LLAMA_8B), always=_TRAINER, ranks=512,
-    ),
-]  # fmt: skip

@@ -11,8 +11,7 @@ from __future__ import annotations
 import pytest
 
 from tests.programs import comparing, results
-from tests.programs.packages import FULL_SIZE, PROGRAMS
-from tests.support.command_line import flint
+from tests.programs.packages import PROGRAMS
 
 CASES = [
     pytest.param(item, id=item.name, marks=() if item.quick else pytest.mark.thorough)
@@ -31,18 +30,6 @@ def test_the_captured_step_is_the_one_that_runs(tmp_path, program):
         pytest.xfail(program.differs)
     assert found == run
     results.record(program.package, program.words, found)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("program", FULL_SIZE, ids=[item.name for item in FULL_SIZE])
-def test_a_program_at_its_full_size_becomes_clean_traces(tmp_path, program):
-    if not results.is_installed(program.package):
-        pytest.skip(f"{program.package} is not in this environment: make test-programs")
-    command = ("run", "--world", program.ranks, "-o", "out", "--", "python", *program.command)
-    done = flint(*command, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    checked = flint("check", "out", "--json", cwd=tmp_path)
-    assert checked.returncode == 0, checked.stdout
 
 
 def test_the_readmes_table_is_that_of_the_results():
