@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 
 import pytest
 
 torch = pytest.importorskip("torch")
 import flint.frontends.torch.programs.rank  # noqa: E402, F401  # here, not in every child
+
+
+def needs(package):
+    """Skip without a package; it is not imported here, where it would find a network."""
+    if find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
 
 
 @pytest.fixture
@@ -99,7 +106,7 @@ def test_what_the_host_holds_is_saved_on_leave_and_nothing_else(said, tmp_path):
 
 
 def test_images_have_the_size_and_number_of_the_data_set(made_up):
-    pytest.importorskip("torchvision")
+    needs("torchvision")
     assert made_up("""
         from torchvision import datasets, transforms
         small = datasets.CIFAR10("none", transform=transforms.ToTensor())
@@ -111,7 +118,7 @@ def test_images_have_the_size_and_number_of_the_data_set(made_up):
 
 
 def test_rows_have_the_columns_that_are_asked_for(made_up):
-    pytest.importorskip("datasets")
+    needs("datasets")
     found = made_up("""
         from datasets import load_dataset
         from flint.launching.outside import noted
@@ -131,7 +138,7 @@ def test_rows_have_the_columns_that_are_asked_for(made_up):
 
 
 def test_a_tokenizer_has_the_vocabulary_of_the_models_configuration(made_up, tmp_path):
-    pytest.importorskip("transformers")
+    needs("transformers")
     sizes = {"model_type": "llama", "vocab_size": 900, "max_position_embeddings": 64}
     sizes |= {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     (tmp_path / "config.json").write_text(json.dumps(sizes | {"intermediate_size": 8}))
