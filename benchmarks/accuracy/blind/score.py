@@ -92,13 +92,15 @@ def scores(
             continue
         if name not in by_id:
             raise SystemExit(f"{name} was predicted, and the file of figures has no such row")
-        measured, predicted = float(by_id[name][value]), float(row["value"])
+        percent = by_id[name].get("unit") == "%"
+        measured = float(by_id[name][value]) / (100 if percent else 1)
+        predicted = float(row["value"])
         rate = recipe.metric in RATES
         longer = measured / predicted if rate else predicted / measured
         found.append(
             Score(
                 recipe=recipe,
-                accelerator=row["accelerator"],
+                accelerator=row["accelerator"].removesuffix(" HBM3"),
                 kind=row["kind"],
                 predicted=predicted,
                 measured=measured,
