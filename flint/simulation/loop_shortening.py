@@ -29,6 +29,8 @@ ENOUGH: Final = 8
 MULTIPLE: Final = 6
 #: How many times more periods a part is given that has not come to rest.
 MORE: Final = 4
+#: Periods in which a part comes to rest, if it ever does: what is compared grows with their square.
+MOST: Final = 512
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -54,12 +56,16 @@ def least(together: Together) -> int:
 def left_out(together: Together, keep: int, multiple: int = MULTIPLE, more: int = 0) -> int:
     """Periods of the slowest part to take away, so that ``keep`` or a few more of them are left.
 
+    None where ``keep`` is more than ``MOST`` beyond what may run ahead.
+
     Args:
         together: the parts.
         keep: periods of the slowest part.
         multiple: of which those that are taken away, with ``more``, are one.
         more: periods beyond those that there are.
     """
+    if keep > MOST + max(part.lookahead for part, _ in together):
+        return 0
     spare = min(part.place.count // rate for part, rate in together) - keep
     return max(spare - (spare + more) % multiple, 0)
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, Final
 
 import numpy as np
@@ -126,6 +127,14 @@ def steady(cuts: Sequence[Cut], everyone: Actors, happened: Run) -> Steady | Non
     return None
 
 
+def _digest(*columns: Ints) -> bytes:
+    """What stands for columns: many states are kept, and in some of them much is open."""
+    found = blake2b(digest_size=16)
+    for column in columns:
+        found.update(column.tobytes())
+    return found.digest()
+
+
 def _early(actor: Actor, low: int) -> NDArray[np.bool_]:
     """Kernels from ``low`` on that take no time and wait for nothing but each other and for what
     stands before ``low``, shape [nodes]."""
@@ -197,7 +206,7 @@ class _View:
             waits, done = (start > time) & ~early, (end <= time) | early
             age = np.where(waits | done, 0, start - time)
             left = np.where(waits, -1, np.where(done, 0, end - time))
-            found.append((begin - unit * self.step, age.tobytes(), left.tobytes()))
+            found.append((begin - unit * self.step, _digest(age, left)))
         return found
 
     def ahead(self, period: int) -> Ints:
