@@ -145,7 +145,8 @@ def test_a_row_from_end_to_end(tmp_path) -> None:
 def test_the_page_is_true_to_its_rows() -> None:
     """Errors follow from the seconds beside them, the median from the errors; a reason stands for
     every error beyond 30%."""
-    text = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    text = re.sub("<!-- blind: begin.*blind: end -->", "", page, flags=re.DOTALL)
     rows = re.findall(r"\| ([\d.]+) \| ([\d.]+) \| ([+-][\d.]+)% \|", text)
     assert len(rows) + text.count(accuracy.NOT_RECORDED) == len(CASES)
     errors = []

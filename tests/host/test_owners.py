@@ -66,7 +66,7 @@ def test_a_command_leaves_no_temporary_folder_whose_end_a_signal_has_prevented(t
     script = (
         "import sys; from pathlib import Path; from flint.__main__ import _end\n"
         "from flint.host.temporary import make_temporary_folder\n"
-        "make_temporary_folder(Path(sys.argv[1])); _end(143)"
+        "make_temporary_folder(Path(sys.argv[1])); _end(143, '')"
     )
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False, timeout=HUNG)
     assert done.returncode == 143
