@@ -212,5 +212,6 @@ def test_a_program_that_spawns_its_ranks_is_captured_on_all_of_them(tmp_path):
     # DDP reduces the gradients of 4 x 4 weights and 4 biases, 4 bytes each, in one bucket.
     (tmp_path / "train.py").write_text(SPAWN)
     found = captured(tmp_path, 4, str(tmp_path / "train.py"))
-    collectives = {"all_reduce over 4: calls": 1, "all_reduce over 4: bytes": 80}
+    over = "all_reduce over 0, 1, 2, 3"
+    collectives = {f"{over}: calls": 1, f"{over}: bytes": 80}
     assert found == [{"collectives": collectives, "flops": 2 * 2 * 8 * 4 * 4}] * 4
