@@ -208,9 +208,7 @@ class _Spent:
         self.times: NDArray[Any] = np.ones(len(types), exact)
         self.spent: NDArray[Any] = self.ticks.astype(exact)
         for item in repeated:
-            self.times[(end > item.start) & (end <= item.end)] += item.times
-            if item.ahead:
-                self.times[item.ahead[actor]] += item.times
+            self.times[item.nodes(actor, end)] += item.times
             # Not ``ticks`` by ``times``: what crosses the begin of what happens again may have run
             # more slowly before it than it does each time again.
             within = np.clip(end, item.start, item.end) - np.clip(start, item.start, item.end)

@@ -55,17 +55,43 @@ class Cut:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class Early:
+    """Nodes of an actor that take no time and wait for nothing, whenever they were over.
+
+    Attributes:
+        all: whether each node is one, shape [nodes].
+        again: those of the periods that happen again.
+    """
+
+    all: NDArray[np.bool_]
+    again: Ints
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Repeat:
     """What happened in ``start < time <= end`` happens ``times`` more times.
 
     Attributes:
-        ahead: per actor, nodes of as many periods that take no time and were over before.
+        early: per actor, what happens again whenever it was over.
     """
 
     start: int
     end: int
     times: int
-    ahead: tuple[Ints, ...] = ()
+    early: tuple[Early, ...] = ()
+
+    def nodes(self, actor: int, ends: Ints) -> NDArray[np.bool_]:
+        """Which nodes of an actor happen again.
+
+        Args:
+            actor: its number.
+            ends: when its nodes are over, shape [nodes].
+        """
+        found: NDArray[np.bool_] = (ends > self.start) & (ends <= self.end)
+        if self.early:
+            found &= ~self.early[actor].all
+            found[self.early[actor].again] = True
+        return found
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -75,17 +101,17 @@ class Steady:
     Attributes:
         start, end: when it was there.
         periods: of the slowest part in between.
-        ahead: as of ``Repeat``.
+        early: as of ``Repeat``.
     """
 
     start: int
     end: int
     periods: int
-    ahead: tuple[Ints, ...] = ()
+    early: tuple[Early, ...] = ()
 
     def times(self, left_out: int) -> Repeat:
         """What happens again if so many periods of the slowest part, a multiple, were left out."""
-        return Repeat(self.start, self.end, left_out // self.periods, self.ahead)
+        return Repeat(self.start, self.end, left_out // self.periods, self.early)
 
 
 def steady(cuts: Sequence[Cut], everyone: Actors, happened: Run) -> Steady | None:
@@ -123,7 +149,7 @@ def steady(cuts: Sequence[Cut], everyone: Actors, happened: Run) -> Steady | Non
     for period, before in sorted(pairs):
         start, end = int(times[before]), int(times[before + period])
         if all(view.regular(start, end, period) for view in views):
-            return Steady(start, end, period, tuple(view.ahead(period) for view in views))
+            return Steady(start, end, period, tuple(view.again(period) for view in views))
     return None
 
 
@@ -209,9 +235,13 @@ class _View:
             found.append((begin - unit * self.step, _digest(age, left)))
         return found
 
-    def ahead(self, period: int) -> Ints:
-        """The nodes of so many units that ran ahead."""
-        return self.low + np.flatnonzero(self.early[self.low : self.low + period * self.step])
+    def again(self, period: int) -> Early:
+        """What is early, and that of the last so many units.
+
+        The last, because what waits for the period before it is early in the first one too.
+        """
+        begin = self.high - period * self.step
+        return Early(self.early, begin + np.flatnonzero(self.early[begin : self.high]))
 
     def regular(self, start: int, end: int, period: int) -> bool:
         """Whether all nodes not over at ``start`` are as those ``period`` units further on, and
