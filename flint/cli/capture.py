@@ -62,9 +62,8 @@ def capture_command(
         str,
         typer.Option(
             "--level",
-            help="partitioned, optimized (with --target), auto (optimized where the framework's "
-            "compiler for the target of the system is here, else partitioned), or logical (no "
-            "traces).",
+            help="partitioned, optimized (with --target), auto (optimized where the compiler for "
+            "the system's device is installed, else partitioned), or logical (no traces).",
         ),
     ] = "partitioned",
     target: TargetOption = None,

@@ -148,7 +148,7 @@ WithoutOption = Annotated[
     typer.Option(
         "--without",
         metavar="PART",
-        help="What the system is taken without: launches (of kernels and communications), "
+        help="Leave out of the system's costs: launches (of kernels and communications), "
         "protocols (for small messages), in-network (reductions in switches); repeatable.",
         callback=_parts,
     ),
@@ -173,8 +173,8 @@ ReduceRanksOption = Annotated[
     int | None,
     typer.Option(
         "--reduce-ranks",
-        help="Write traces of at most so many ranks that stand for all, for simulators that "
-        "cannot run all: shorter axes, with links on which rings take as long.",
+        help="Write traces of at most this many ranks, which stand for all of them, for "
+        "simulators that cannot run all: axes are shorter, and rings take as long.",
     ),
 ]
 UnorderedStartsOption = Annotated[

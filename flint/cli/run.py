@@ -107,8 +107,8 @@ def run_command(
         list[str] | None,
         typer.Option(
             "--allow",
-            help="What the program may do for real: network, checkpoints (of PyTorch "
-            "programs, what has no tensors of the device) (repeatable).",
+            help="What the program may really do: network; checkpoints, of which PyTorch "
+            "programs write what has no device tensors (repeatable).",
         ),
     ] = None,
     level: Annotated[
@@ -116,8 +116,8 @@ def run_command(
         typer.Option(
             "--level",
             help="partitioned, optimized (with --target; of a PyTorch program what it compiles "
-            "itself), or auto (optimized where the framework's compiler for the target of the "
-            "system is here, else partitioned).",
+            "itself), or auto (optimized where the compiler for the system's device is "
+            "installed, else partitioned).",
         ),
     ] = Level.PARTITIONED,
     target: TargetOption = None,

@@ -125,7 +125,7 @@ def simulate_command(
             "--attention",
             help="How attention that a partitioned program spells out is timed: as-written (op by "
             "op, as XLA runs it) or fused (as the kernel that training runs) [default: "
-            "as-written; both times are told where they differ by more than 10 %].",
+            "as-written; both times are printed where they differ by more than 10 %].",
         ),
     ] = None,
     microbatches: Annotated[
