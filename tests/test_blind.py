@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,6 +50,16 @@ def test_the_table_holds_no_other_rows_than_the_recipes() -> None:
         assert row["date"] and row["commit"]
         if row["step_seconds"]:
             assert float(row["low"]) <= float(row["value"]) <= float(row["high"])
+
+
+def test_two_predictions_at_once_are_both_kept(tmp_path) -> None:
+    names, table = list(RECIPES)[:8], tmp_path / "predictions.csv"
+    rows = [dict.fromkeys(predict.COLUMNS, "") | {"id": n, "step_seconds": "1"} for n in names]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda row: predict.add_prediction(row, RECIPES, table), rows))
+    assert list(predict.read_predictions(table)) == names
+    predict.add_prediction(rows[0] | {"step_seconds": "2"}, RECIPES, table)
+    assert predict.read_predictions(table)[names[0]]["step_seconds"] == "1"  # made once
 
 
 @pytest.mark.parametrize(

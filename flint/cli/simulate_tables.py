@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from typing import Final
 
 from flint.cli.tables import Printer, Table
 from flint.cost.uncertainty import Spread
@@ -83,16 +84,28 @@ def _lines(figures: Figures, result: SimulationResult) -> list[tuple[str, str]]:
     ]
 
 
+#: The widest range that reads as a time and what it may be more or less; wider ones are bounds.
+_NARROW: Final = 0.3
+
+
 def _with_range(seconds: float, spread: Spread | None) -> str:
-    """``3.5 s +- 0.4 s``: a time and half its range, in two digits."""
+    """``3.5 s +- 0.4 s``, or ``3.5 s (1.9 s to 6.4 s)``, in two digits."""
     if spread is None or math.isnan(seconds):
         return human_seconds(seconds)
-    return f"{human_seconds(seconds)} +- {human_seconds(float(f'{seconds * spread.share:.2g}'))}"
+    if spread.share <= _NARROW:
+        return f"{human_seconds(seconds)} +- {_two_digits(seconds * spread.share)}"
+    low, high = spread.bounds(seconds)
+    return f"{human_seconds(seconds)} ({_two_digits(low)} to {_two_digits(high)})"
+
+
+def _two_digits(seconds: float) -> str:
+    return human_seconds(float(f"{seconds:.2g}"))
 
 
 def _rests_on(spread: Spread) -> str:
     basis = f"products {spread.basis}, network {spread.network}"
-    return f"+- {spread.share:.0%}  ({basis}; {spread.runs} blind runs)"
+    told = f"+- {spread.share:.0%}" if spread.share <= _NARROW else f"factor {1 + spread.share:.2g}"
+    return f"{told}  ({basis}; {spread.runs} blind runs like it, {spread.program})"
 
 
 def _program_table(result: SimulationResult) -> Table:

@@ -11,11 +11,13 @@ only memory is the maximum and FLOPs are the sum.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from flint.cost.hardware import System
-from flint.cost.uncertainty import Spread, spread_of
+from flint.cost.uncertainty import Spread, program_of, spread_of
+from flint.graph.graph import WorkloadGraph
 from flint.graph.stated import without_unknown
 
 
@@ -182,17 +184,18 @@ class SimulationResult:
             {**program.pop("figures"), **program} for program in document["programs"]
         ]
         if self.spread is not None:
-            document["range"]["times"] = _ranges(self.figures, self.spread.share)
+            document["range"]["times"] = _ranges(self.figures, self.spread)
             for shown, program in zip(document["programs"], self.programs, strict=True):
-                shown["range"] = {"times": _ranges(program.figures, self.spread.share)}
+                shown["range"] = {"times": _ranges(program.figures, self.spread)}
         return document
 
 
-def spread_of_step(system: System, figures: Figures) -> Spread:
+def spread_of_step(system: System, figures: Figures, graphs: Iterable[WorkloadGraph]) -> Spread:
     """How far a modelled step's times on a system can be trusted."""
     exposed = figures.exposed_communication_seconds
     known = figures.step_seconds > 0 and not math.isnan(exposed)
-    return spread_of(system, min(1.0, exposed / figures.step_seconds) if known else 0.0)
+    share = min(1.0, exposed / figures.step_seconds) if known else 0.0
+    return spread_of(system, share, program_of(graphs))
 
 
 #: Times of ``Figures`` that have a range.
@@ -202,10 +205,10 @@ _TIMES: Final = (
 )  # fmt: skip
 
 
-def _ranges(figures: Figures, share: float) -> dict[str, list[float] | None]:
+def _ranges(figures: Figures, spread: Spread) -> dict[str, list[float] | None]:
     """The bounds of each time that is known."""
     times = {name: getattr(figures, name) for name in _TIMES}
     return {
-        name: None if math.isnan(time) else [time * max(0.0, 1 - share), time * (1 + share)]
+        name: None if math.isnan(time) else list(spread.bounds(time))
         for name, time in times.items()
     }

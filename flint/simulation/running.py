@@ -183,7 +183,7 @@ def simulate(
             *(on.measured.notes() if on.measured else ()),
         ),
         reserve_bytes=reserve,
-        spread=None if replay.kernels == "measured" else spread_of_step(fitted, figures),
+        spread=None if replay.kernels == "measured" else spread_of_step(fitted, figures, graphs),
     )
 
 

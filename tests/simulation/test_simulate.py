@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from flint.cost.kernels import kernel_seconds
 from flint.cost.placement import place
 from flint.cost.prices import Prices
 from flint.cost.systems import load_system
+from flint.cost.uncertainty import spread_of
 from flint.errors import FlintError, UsageError
 from flint.graph.building import GraphBuilder, TableBuilder, with_tables
 from flint.graph.communication import Communication
@@ -376,15 +378,15 @@ def test_memory_does_not_depend_on_the_granularity_of_time():
 
 
 def test_times_have_a_range_from_blind_runs_and_the_share_of_exposed_communication():
-    """dgx-h100: products measured (0.15, blind), network assumed (0.4 of what is exposed)."""
+    """dgx-h100's network is assumed: 0.4 of what is exposed."""
     workload = overlapped(Mesh((8, 8), ("data", "model")), "data")
     result = workload.simulate("dgx-h100")
     exposed = result.exposed_communication_seconds / result.step_seconds
-    share = (0.15**2 + (0.4 * exposed) ** 2) ** 0.5
+    share = math.hypot(spread_of(load_system("dgx-h100")).share, 0.4 * exposed)
     assert result.spread is not None and result.spread.share == pytest.approx(share)
     document = result.to_json()
     low, high = document["range"]["times"]["step_seconds"]
-    assert low == pytest.approx(result.step_seconds * (1 - share))
+    assert low == pytest.approx(result.step_seconds / (1 + share))
     assert high == pytest.approx(result.step_seconds * (1 + share))
     [program] = document["programs"]
     assert program["range"]["times"]["compute_seconds"][0] < program["compute_seconds"]

@@ -21,7 +21,7 @@ from published import Run
 from recipes import Recipe
 
 from flint.cost.kernels import Estimator
-from flint.cost.uncertainty import spread_of
+from flint.cost.uncertainty import Spread, spread_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +62,13 @@ class Predicted:
 
     Attributes:
         seconds: of it.
-        share: half its range, as a share of the seconds.
+        spread: how far they can be trusted.
         peak: bytes.
         room: bytes that a device has.
     """
 
     seconds: float
-    share: float
+    spread: Spread
     peak: float
     room: float
 
@@ -124,8 +124,14 @@ def weighted(parts: Iterable[Part], share: float, kernels: Estimator | None) -> 
     return tuple(replace(part, weight=part.weight * share, kernels=kernels) for part in parts)
 
 
-def predicted(expressed: Expressed, cache: Path) -> Predicted:
-    """Simulate a recipe's step; what was not captured before is captured into ``cache``."""
+def predicted(expressed: Expressed, program: str, cache: Path) -> Predicted:
+    """Simulate a recipe's step; what was not captured before is captured into ``cache``.
+
+    Args:
+        expressed: the step.
+        program: what kind it is, for its range.
+        cache: folder of captures.
+    """
     seconds = exposed = peak = 0.0
     system = None
     for part in expressed.parts:
@@ -141,5 +147,5 @@ def predicted(expressed: Expressed, cache: Path) -> Predicted:
         exposed += part.weight * of("exposed_communication_seconds")
         peak += part.weight * of("peak_memory_bytes")
     assert system is not None
-    share = spread_of(system, min(1.0, max(0.0, exposed / seconds))).share
-    return Predicted(seconds, share, peak, float(system.accelerator.memory_bytes))
+    spread = spread_of(system, min(1.0, max(0.0, exposed / seconds)), program)
+    return Predicted(seconds, spread, peak, float(system.accelerator.memory_bytes))

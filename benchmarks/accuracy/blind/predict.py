@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import argparse
 import csv
+import fcntl
 import functools
+import os
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -69,9 +71,9 @@ def row_of(recipe: Recipe, found: Expressed | NoCase, cache: Path) -> dict[str, 
     }
     if isinstance(found, NoCase):
         return row | {"left_out": found.reason}
-    step = predicted(found, cache)
-    bounds = [step.seconds * (1 - step.share), step.seconds, step.seconds * (1 + step.share)]
-    low, middle, high = bounds
+    step = predicted(found, recipe.program, cache)
+    least, most = step.spread.bounds(step.seconds)
+    bounds = low, middle, high = least, step.seconds, most
     values = [recipe.figure(seconds, found.batch) for seconds in bounds]
     least, value, most = reversed(values) if recipe.metric in RATES else values
     row |= {
@@ -113,12 +115,27 @@ def read_predictions(path: Path = FILE) -> dict[str, dict[str, str]]:
         return {row["id"]: row for row in csv.DictReader(file)}
 
 
-def write_predictions(rows: dict[str, dict[str, str]], order: Iterable[str], path: Path) -> None:
-    """Write the table, in the order of the recipes."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows[name] for name in order if name in rows)
+def add_prediction(row: dict[str, str], order: Iterable[str], path: Path) -> None:
+    """Add a row to the table, in the order of the recipes; a row that has a prediction stays.
+
+    Others may add rows at the same time: the table is read and replaced under a lock.
+    """
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        rows = {row["id"]: row} | {
+            name: old
+            for name, old in read_predictions(path).items()
+            if old["step_seconds"] or name != row["id"]
+        }
+        whole = path.with_suffix(".part")
+        with whole.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows[name] for name in order if name in rows)
+        whole.replace(path)
+    finally:
+        os.close(folder)
 
 
 def main() -> None:
@@ -150,8 +167,7 @@ def main() -> None:
         except FlintError as error:
             print(f"{name}: not predicted: {error}", flush=True)
             continue
-        rows = read_predictions() | {name: row}  # another process may have added some
-        write_predictions(rows, recipes, FILE)
+        add_prediction(row, recipes, FILE)
         print(name, row["step_seconds"], row["left_out"], flush=True)
 
 

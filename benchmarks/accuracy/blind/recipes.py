@@ -76,6 +76,12 @@ class Recipe:
             what = "vision"
         return what if self.compute.startswith(("bf16", "fp16", "autocast")) else f"{what}, narrow"
 
+    @property
+    def program(self) -> str:
+        """What ranges tell programs apart by (``flint.cost.uncertainty``)."""
+        narrow = "narrow" if self.kind.endswith("narrow") else "dense"
+        return "mixture" if self.kind.startswith("MoE") else narrow
+
     def figure(self, seconds: float, batch: int = 0) -> float:
         """A step of so many seconds in the row's metric.
 
