@@ -61,7 +61,7 @@ def _merge(graph: WorkloadGraph, communicated: list[bool]) -> WorkloadGraph:
     if not len(graph):
         return graph
     graph = _merge_bodies(graph, communicated)
-    sources, sinks = _sources(graph, communicated), _sinks(graph)
+    sources, sinks = sources_of(graph, communicated), _sinks(graph)
     single = np.where(_apart(graph), np.arange(len(graph)), -1)
     _, region = distinct(single, sources, sinks)
     regions = int(region.max()) + 1
@@ -88,8 +88,13 @@ def _leaders(graph: WorkloadGraph, region: Ints) -> Ints:
     return order[first].astype(np.int64)
 
 
-def _sources(graph: WorkloadGraph, communicated: list[bool]) -> Ints:
-    """Number of each node's set ``A``, shape [nodes]."""
+def sources_of(graph: WorkloadGraph, communicated: list[bool]) -> Ints:
+    """Number of each node's set ``A``, shape [nodes]; equal where the sets are.
+
+    Args:
+        graph: in issue order.
+        communicated: which inputs depend on a communication, shape [inputs].
+    """
     kind, inputs = graph.kind.tolist(), graph.inputs
     apart = _apart(graph).tolist()
     operand, operand_ptr = graph.operand.tolist(), graph.operand_ptr.tolist()

@@ -60,7 +60,7 @@ def contract(graph: WorkloadGraph, cluster: Ints, columns: Columns) -> WorkloadG
     Raises:
         FlintError: clusters that wait for each other.
     """
-    rank = _issue_rank(graph, cluster, len(columns.leader))
+    rank = issue_rank(graph, cluster, len(columns.leader))
     # Of every node, the place of its cluster; a dropped node stands nowhere.
     place = np.where(cluster >= 0, rank[cluster], -1)
     size = np.bincount(place[place >= 0], minlength=len(rank))
@@ -102,7 +102,7 @@ def _home(graph: WorkloadGraph, cluster: Ints) -> Ints:
     return np.where(graph.producer >= 0, cluster[graph.producer], -2)
 
 
-def _issue_rank(graph: WorkloadGraph, cluster: Ints, clusters: int) -> Ints:
+def issue_rank(graph: WorkloadGraph, cluster: Ints, clusters: int) -> Ints:
     """Place of each cluster in issue order, shape [clusters]."""
     last = np.full(clusters, -1, dtype=np.int64)
     member = np.flatnonzero(cluster >= 0)

@@ -38,9 +38,17 @@ from flint.graph.graph import Ints, NodeKind, WorkloadGraph
 from flint.graph.work import Role
 from flint.mesh.ragged import row_of_entry, total_by_row
 from flint.passes.columns import distinct, with_bodies
-from flint.passes.contract import Columns, contract, surviving
+from flint.passes.contract import Columns, contract, issue_rank, surviving
 from flint.passes.inline import inlined
-from flint.passes.rematerialize import SeenThrough, is_view, loads, look_through
+from flint.passes.multi_output import join_outputs
+from flint.passes.rematerialize import (
+    SeenThrough,
+    is_view,
+    loads,
+    look_through,
+    transparent_nodes,
+)
+from flint.passes.xla_products import Ends, operand_loads, xla_epilogues
 
 _ROOTS = (Role.ELEMENTWISE, Role.MOVEMENT, Role.REDUCTION, Role.CONTRACTION, Role.UPDATE)
 _EPILOGUE_ROOTS = (Role.ELEMENTWISE, Role.MOVEMENT)
@@ -53,23 +61,59 @@ def fuse_kernels(graph: WorkloadGraph) -> WorkloadGraph:
     joined.  ``ops_merged`` adds up.
     """
     graph = with_bodies(graph, lambda body, _: fuse_kernels(body))
-    return _fused(look_through(graph)) if len(graph) else graph
+    if not len(graph):
+        return graph
+    seen = look_through(graph)
+    found = _assign(seen, loads(seen.graph).tolist(), lambda product, members: True)
+    return _fused(seen, found)[0]
 
 
 def fuse_as_xla(graph: WorkloadGraph) -> WorkloadGraph:
-    """The same, with producers that every reader computes again (``flint.passes.inline``)."""
-    graph = with_bodies(graph, lambda body, _: fuse_as_xla(body))
-    return _fused(look_through(graph, inlined(graph))) if len(graph) else graph
+    """The same, with producers that every reader computes again (``flint.passes.inline``) and
+    kernels of several results (``flint.passes.multi_output``)."""
+    communicates = any((block.kind == NodeKind.COMMUNICATION).any() for block, _ in graph.walk())
+    return _as_xla(graph, False, communicates)
 
 
-def _fused(seen: SeenThrough) -> WorkloadGraph:
-    root, hero = _assign(seen)
+def _as_xla(graph: WorkloadGraph, body: bool, communicates: bool) -> WorkloadGraph:
+    graph = with_bodies(graph, lambda inner, _: _as_xla(inner, True, communicates))
+    if not len(graph):
+        return graph
+    again = inlined(graph)
+    seen = look_through(graph, again)
+    rows = _with_rows(graph, again)
+    load = operand_loads(seen.graph).tolist()
+    kernels, place = _fused(seen, _assign(seen, load, xla_epilogues(seen.graph, rows)))
+    apart = np.zeros(len(kernels), dtype=bool)
+    apart[place[rows & (place >= 0)]] = True
+    # What a loop carries may have been communicated: there every input counts.
+    return join_outputs(kernels, apart, [body and communicates] * kernels.inputs)
+
+
+def _with_rows(graph: WorkloadGraph, again: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Nodes that contain a reduction of rows that is made again, shape [nodes]."""
+    found = (again & (graph.role == Role.REDUCTION)).tolist()
+    passes = (again | transparent_nodes(graph)).tolist()
+    for node, maker in zip(
+        graph.consumer.tolist(), graph.producer[graph.operand].tolist(), strict=True
+    ):
+        if maker >= 0 and found[maker] and passes[maker]:
+            found[node] = True
+    return np.array(found, dtype=bool)
+
+
+def _fused(seen: SeenThrough, found: tuple[Ints, Ints]) -> tuple[WorkloadGraph, Ints]:
+    """The kernels, and the place of each node's among them (-1: none), shape [nodes]."""
+    root, hero = found
     kept = np.flatnonzero(~seen.dropped)
     roots, numbers = np.unique(root[kept], return_inverse=True)
     kernel = np.full(len(seen.graph), -1, dtype=np.int64)
     kernel[kept] = numbers.reshape(-1)
     read, written, aliased = _boundary_bytes(seen, kernel, len(roots))
-    return contract(seen.graph, kernel, Columns(hero[roots], read, written, aliased))
+    contracted = contract(seen.graph, kernel, Columns(hero[roots], read, written, aliased))
+    place = np.full(len(seen.graph), -1, dtype=np.int64)
+    place[kept] = issue_rank(seen.graph, kernel, len(roots))[kernel[kept]]
+    return contracted, place
 
 
 def _users(seen: SeenThrough, of: NDArray[np.bool_]) -> dict[int, list[int]]:
@@ -91,15 +135,21 @@ def _users(seen: SeenThrough, of: NDArray[np.bool_]) -> dict[int, list[int]]:
     return users
 
 
-def _assign(seen: SeenThrough) -> tuple[Ints, Ints]:
-    """The root of each node's kernel, and of each root the node that its kernel is named after."""
+def _assign(seen: SeenThrough, load: list[bool], ends: Ends) -> tuple[Ints, Ints]:
+    """The root of each node's kernel, and of each root the node that its kernel is named after.
+
+    Args:
+        seen: the graph.
+        load: nodes that a contraction takes in.
+        ends: whether a contraction may end in a kernel with these members.
+    """
     graph = seen.graph
     role, elements = graph.role.tolist(), _elements(graph)
     compute = (graph.kind == NodeKind.COMPUTE).tolist()
     joins = _may_join(seen)
     users_of = _users(seen, joins)
-    load = loads(graph).tolist()
     root = list(range(len(graph)))
+    members = {node: [node] for node in root}
     hero = root[:]
     # Whether a node lies on the operand side of a contraction of its kernel.
     prologue = (graph.role == Role.CONTRACTION).tolist()
@@ -112,14 +162,15 @@ def _assign(seen: SeenThrough) -> tuple[Ints, Ints]:
             continue
         if role[node] == Role.CONTRACTION:
             free = hero[target] == target and role[target] in _EPILOGUE_ROOTS
-            if free and elements[node] == elements[target]:
-                root[node] = target
-                hero[target] = node
-        elif not any(prologue[user] for user in users):
-            root[node] = target
-        elif load[node]:
-            root[node] = target
+            if not (free and elements[node] == elements[target] and ends(node, members[target])):
+                continue
+            hero[target] = node
+        elif any(prologue[user] for user in users):
+            if not load[node]:
+                continue
             prologue[node] = True
+        root[node] = target
+        members[target] += members.pop(node)
     return np.array(root, dtype=np.int64), np.array(hero, dtype=np.int64)
 
 

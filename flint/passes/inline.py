@@ -13,10 +13,14 @@ would read too much.  What may be computed again:
 
 - elementwise ops and movement, by any kernel that computes element by element, moves, reduces or
   updates; a contraction takes nothing in here, nor does what loads its operands;
-- a reduction of rows (of the last dim), where the reader goes along the same rows: an element-wise
-  op of the rows' results or of the rows themselves, or another reduction of them.  So softmax and
-  norms are a kernel each, as XLA makes them (``SoftmaxRewriterTriton``).  Rows have at most 65,536
-  elements.  A reduction of other dims is the root of its kernel.
+- a reduction of rows (of the last dim, at most 65,536 elements), where every reader goes along the
+  same rows: an elementwise op of the rows' results or of the rows themselves, or another reduction
+  of them.  Either its result meets what it reduced in one op and has no other reader (a maximum or
+  a mean that is subtracted, ``SoftmaxRewriterTriton``), or it reduces what has such a one inside,
+  or all ends in one kernel that has.
+
+So softmax and the layer norm are kernels; the RMS norm, whose backward pass reads its mean square
+again, writes that.  Other reductions are the roots of their kernels.
 """
 
 from __future__ import annotations
@@ -27,11 +31,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.graph.graph import NodeKind, WorkloadGraph
-from flint.graph.work import Role
+from flint.graph.work import Role, Unit
+from flint.mesh.ragged import row_of_entry
 from flint.passes.rematerialize import accessed_bytes, can_make_itself, loads, transparent_nodes
 
 #: Bytes that memory moves while a kernel is launched: 1 us at 3 TB/s.
 LAUNCH_BYTES: Final = 3 << 20
+#: Clock cycles of an operation in f32 on an H100, as XLA's profiles have them: an addition; an
+#: exponential or a reciprocal root (a logarithm takes 166, tanh 467).
+_CYCLES: Final = {Unit.VECTOR: 7, Unit.TRANSCENDENTAL: 79}
+#: Bytes that memory moves in a cycle of one operation: 3.35 TB/s by 66.9 TFLOP/s.
+CYCLE_BYTES: Final = 0.05
 #: Elements of the longest row that is reduced and read again in one kernel.
 MAX_ROW: Final = 1 << 16
 #: Values that a chain may be made of.
@@ -70,6 +80,10 @@ class _Chooser:
         #: rows) of what has a reduction of rows inside.
         self.sources: dict[int, dict[int, int]] = {}
         self.rows: dict[int, tuple[int, int]] = {}
+        #: What computing a node takes, with all that is made again for it, in bytes that memory
+        #: moves meanwhile.
+        self.own: list[float] = _computing(graph).tolist()
+        self.cost: dict[int, float] = {}
         self.users = self._users(transparent)
         self.transparent = transparent.tolist()
 
@@ -172,17 +186,73 @@ class _Chooser:
             return False
         if rows is not None and not all(self._along(user, rows) for user in users):
             return False
+        if self._reduced_rows(node):
+            if self._ends_in_one(node):
+                self._note(node)
+                return True
+            if not (self._meets(node) or self._inside(node)):
+                return False
+        if self._saved(node, sources, users) < 0:
+            return False
+        self._note(node)
+        return True
+
+    def _saved(self, node: int, sources: dict[int, int], users: list[int]) -> float:
+        """Bytes that memory moves less in that time, if all users make a node again."""
         result = self.sizes[self.first[node]]
-        saved = sum(sources.values()) + result * (1 + len(users)) + LAUNCH_BYTES
+        mine = self._cost(node)
+        saved = max(sum(sources.values()) + result, mine) + LAUNCH_BYTES
         for user in users:
             known = self._known(user, node)
-            saved -= sum(size for value, size in sources.items() if value not in known)
-        if saved < 0:
-            return False
-        self.sources[node] = sources
-        if rows is not None:
-            self.rows[node] = rows
-        return True
+            theirs = sum(self.sizes[value] for value in known)
+            if not self.may[user]:
+                theirs += self.sizes[self.first[user]]
+            more = sum(size for value, size in sources.items() if value not in known)
+            cost = self._cost(user, node)
+            saved += max(theirs + result, cost) - max(theirs + more, cost + mine)
+        return saved
+
+    def _cost(self, node: int, but: int = -1) -> float:
+        """What computing a node takes, all but one of its operands made again where they are."""
+        makers = {self.maker[entry] for entry in range(self.ptr[node], self.ptr[node + 1])}
+        return self.own[node] + sum(self.cost.get(maker, 0.0) for maker in makers - {but})
+
+    def _meets(self, node: int) -> bool:
+        """Whether the result of a reduction is only read where what it reduced is read as well."""
+        last, made = node, self._made(node)
+        users = self.users.get(last, [])
+        while len(users) == 1 and self._made(users[0]) == made:
+            last = users[0]
+            users = self.users.get(last, [])
+        whole = self._made_of(node)[0].keys()
+        return bool(users) and all(
+            self.role[user] == Role.ELEMENTWISE
+            and self._made(user) != made
+            and whole & self._known(user, last)
+            for user in users
+        )
+
+    def _inside(self, node: int) -> bool:
+        """Whether a reduction is of something that has another one inside."""
+        makers = (self.maker[entry] for entry in range(self.ptr[node], self.ptr[node + 1]))
+        return any(maker in self.rows for maker in makers)
+
+    def _ends_in_one(self, node: int) -> bool:
+        """Whether all that is made of a node ends in one kernel that has reductions inside."""
+        ends, seen, ahead, inside = set(), {node}, [node], False
+        while ahead:
+            for user in self.users.get(ahead.pop(), []):
+                if user not in seen:
+                    seen.add(user)
+                    inside |= any(
+                        self.maker[entry] in self.rows
+                        for entry in range(self.ptr[user], self.ptr[user + 1])
+                    )
+                    if self.may[user]:
+                        ahead.append(user)
+                    else:
+                        ends.add(user)
+        return inside and len(ends) == 1
 
     def _note(self, node: int) -> None:
         """What something that is made again anyway is made of."""
@@ -190,6 +260,7 @@ class _Chooser:
         self.sources[node] = sources
         if rows is not None:
             self.rows[node] = rows
+        self.cost[node] = self._cost(node)
 
     def _made_of(self, node: int) -> tuple[dict[int, int], tuple[int, int] | None]:
         """What a node is made of: sources, and the rows that are reduced for it."""
@@ -240,11 +311,22 @@ class _Chooser:
     def _needed(self, found: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Without those that one kernel alone takes in, which need not be made twice."""
         chosen = found.tolist()
+        reduces = (self.graph.role == Role.REDUCTION).tolist()  # of dims of size 1 too
         for node in range(len(chosen) - 1, -1, -1):
-            if chosen[node] and self.role[node] != Role.REDUCTION:
+            if chosen[node] and not reduces[node]:
                 users = self.users[node]
                 chosen[node] = len(users) > 1 or chosen[users[0]]
         return np.array(chosen, dtype=bool)
+
+
+def _computing(graph: WorkloadGraph) -> NDArray[np.float64]:
+    """What each node's arithmetic takes, in bytes that memory moves meanwhile, shape [nodes]."""
+    cycles = np.zeros(len(_CYCLES) + 8)
+    for unit, number in _CYCLES.items():
+        cycles[unit] = number
+    owner = row_of_entry(graph.work_ptr)
+    work = graph.work_flops * cycles[graph.work_unit] * CYCLE_BYTES
+    return np.bincount(owner, work, len(graph)).astype(np.float64)
 
 
 #: Steps with one number for each row that are looked through.

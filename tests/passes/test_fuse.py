@@ -56,9 +56,9 @@ def test_a_value_with_two_kernels_as_users_is_not_fused() -> None:
 def test_xla_computes_a_value_that_two_kernels_use_in_both() -> None:
     g = Graph()
     shared = g.elementwise(g.input(), name="shared")
-    graph = fuse_as_xla(g.finish(g.reduce(shared), g.elementwise(shared)))
+    graph = fuse_as_xla(g.finish(g.reduce(shared), g.move(shared, ACTIVATION, ACTIVATION)))
     # Both read the input; the shared op counts once, with its first user.
-    assert [(node.op, node.ops_merged) for node in graph] == [("reduce", 2), ("add", 1)]
+    assert [(node.op, node.ops_merged) for node in graph] == [("reduce", 2), ("transpose", 1)]
     assert [node.work.read for node in graph] == [ACTIVATION.bytes, ACTIVATION.bytes]
 
 
@@ -67,7 +67,7 @@ def test_a_value_of_much_larger_ones_is_written_and_read() -> None:
     large = tensor_type((64, 1 << 20), "bf16")
     sources = [g.input(large) for _ in range(4)]
     shared = g.elementwise(*sources, of=large, name="shared")
-    graph = g.finish(*(g.elementwise(shared, of=large, name=f"user{n}") for n in range(3)))
+    graph = g.finish(*(g.move(shared, large, large, name=f"user{n}") for n in range(3)))
     # Of four sources and three users: 4 + 1 + 3 against 3 * 4, in units of one tensor.
     assert as_xla(graph) == [("shared", 1), ("user0", 1), ("user1", 1), ("user2", 1)]
 
@@ -82,6 +82,40 @@ def test_rows_that_are_reduced_and_read_again_are_one_kernel() -> None:
     spread = g.move(total, row, kind, "broadcast_in_dim")
     [node] = fuse_as_xla(g.finish(g.elementwise(raised, spread, of=kind, name="divide")))
     assert (node.op, node.work.read, node.work.written) == ("divide", kind.bytes, kind.bytes)
+
+
+def test_a_reduction_of_rows_whose_result_others_read_is_written():
+    """The RMS norm's mean square, which the backward pass reads without the rows."""
+    g = Graph()
+    kind, row = tensor_type((4096, 1024), "f32"), tensor_type((4096,), "f32")
+    x = g.input(kind)
+    square = g.reduce(g.elementwise(x, of=kind, name="multiply"), kind, row)
+    spread = g.move(square, row, kind, "broadcast_in_dim")
+    scaled = g.elementwise(x, spread, of=kind, name="scaled")
+    graph = g.finish(scaled, g.elementwise(square, of=row, name="cube"))
+    assert as_xla(graph) == [("reduce", 2), ("scaled", 2), ("cube", 1)]
+
+
+def test_a_batched_product_of_xla_leaves_transposes_outside_and_has_no_epilogue():
+    g = Graph()
+    kind = tensor_type((8, 64, 64), "bf16")
+    item = WorkItem(Unit.MATMUL, "bf16", 2 * 8 * 64**3, (8, 64, 64, 64))
+    work = Work((item,), 2 * kind.bytes, kind.bytes)
+    turned = g.move(g.input(kind), kind, kind)
+    made = g.op("dot_general", Role.CONTRACTION, (turned, g.input(kind)), kind, work)
+    graph = g.finish(g.elementwise(made, of=kind, name="tanh"))
+    assert kernels(graph) == [("dot_general", 3)]
+    assert as_xla(graph) == [("transpose", 1), ("dot_general", 1), ("tanh", 1)]
+
+
+def test_the_epilogue_of_a_product_of_xla_adds_but_does_not_multiply_another_tensor():
+    for name, expected in (
+        ("add", [("dot_general", 2)]),
+        ("multiply", [("dot_general", 1), ("multiply", 1)]),
+    ):
+        g = Graph()
+        made = g.dot(g.input(), g.input(WEIGHT))
+        assert as_xla(g.finish(g.elementwise(made, g.input(), name=name))) == expected
 
 
 def test_a_reduction_of_columns_that_are_read_again_is_a_kernel_of_its_own() -> None:

@@ -50,7 +50,7 @@ def test_removing_aliases_keeps_what_each_value_depends_on(graph: WorkloadGraph)
     assert after.outputs == before.outputs
 
 
-@pytest.mark.parametrize("name", ["order", "fuse", "fuse-xla"])
+@pytest.mark.parametrize("name", ["order", "fuse"])
 @given(graph=workload_graphs())
 def test_outputs_and_communications_depend_on_the_same(name: str, graph: WorkloadGraph) -> None:
     before, after = (execute(g) for g in before_and_after(graph, name))
@@ -65,16 +65,22 @@ def test_write_after_read_only_adds_dependences(graph: WorkloadGraph) -> None:
     assert all(after.needs[key] >= needed for key, needed in before.needs.items())
 
 
+@pytest.mark.parametrize("name", ["coarsen", "fuse-xla"])
 @given(graph=workload_graphs(depth=0))
-def test_regions_keep_what_reaches_communications_and_outputs(graph: WorkloadGraph) -> None:
-    before, after = (execute(g) for g in before_and_after(graph, "coarsen"))
+def test_regions_keep_what_reaches_communications_and_outputs(
+    name: str, graph: WorkloadGraph
+) -> None:
+    before, after = (execute(g) for g in before_and_after(graph, name))
     assert after.among_communications() == before.among_communications()
     assert after.communications_of_outputs() == before.communications_of_outputs()
 
 
+@pytest.mark.parametrize("name", ["coarsen", "fuse-xla"])
 @given(graph=workload_graphs())
-def test_regions_keep_what_reaches_communications_through_loops(graph: WorkloadGraph) -> None:
-    before, after = (execute(g) for g in before_and_after(graph, "coarsen"))
+def test_regions_keep_what_reaches_communications_through_loops(
+    name: str, graph: WorkloadGraph
+) -> None:
+    before, after = (execute(g) for g in before_and_after(graph, name))
     assert after.among_communications() == before.among_communications()
 
 

@@ -3,9 +3,10 @@
 The idea: a step is lowered for the CPU because that needs no device, and nearly all of it is the
 same for all.  What differs is looked up among the traced equations.  A ragged product is one op on
 GPUs and TPUs and a product with every group on CPUs; the partitioner inserts different collectives
-for the two, so it is lowered as for GPUs and TPUs.  Copies to and from the host's memory are no ops
-on CPUs: they become ops of their own.  Branches by platform are the user's: they become warnings.
-Kernels of Pallas get a statement of what they compute.
+for the two, so it is lowered as for GPUs and TPUs.  So are random bits, whose rounds are a loop on
+CPUs alone.  Copies to and from the host's memory are no ops on CPUs: they become ops of their own.
+Branches by platform are the user's: they become warnings.  Kernels of Pallas get a statement of
+what they compute.
 
     lowered, warnings = lower_for(traced, "cpu", compiled=False)
 """
@@ -21,6 +22,7 @@ from jax._src import core
 from jax._src.interpreters import mlir
 from jax._src.lax import lax
 from jax._src.lax.control_flow import conditionals
+from jax._src.random import threefry2x32
 
 from flint.frontends.jax.internals import host_memory, pallas_calls
 
@@ -31,6 +33,9 @@ RAGGED = (
 BRANCH = (
     "platform_dependent: its branch for CPUs is captured (--target captures that for GPUs or TPUs)"
 )
+
+#: How the primitives begin whose lowering may make random bits.
+_RANDOM = ("random_", "threefry2x32")
 
 #: What a platform's branch may be meant for instead.
 _ACCELERATORS = ("cuda", "tpu")
@@ -57,6 +62,9 @@ def lower_for(traced: Any, platform: str, *, compiled: bool) -> tuple[Any, dict[
         rule = functools.partial(lax._ragged_dot_general_lower, platform="tpu")
         rules = ((lax.ragged_dot_general_p, rule),)
         warnings[RAGGED] = 1
+    if any(one.primitive.name.startswith(_RANDOM) for one in found):
+        rule = threefry2x32._threefry2x32_lowering_rule
+        rules = (*(rules or ()), (threefry2x32.threefry2x32_p, rule))
     if any(_branches_apart(one) for one in found):
         warnings[BRANCH] = 1
     if any(map(host_memory.moves, every)):

@@ -18,7 +18,10 @@ from tests.support.shared import quick
 
 XLA = json.loads(GOLDEN.read_text())
 #: Programs whose bytes are XLA's within a tenth.
-NEAR = ["layer norm", "residual block", "bottleneck", "attention", "Llama block"]
+NEAR = [
+    "Llama block", "dense", "layer norm", "RMS norm", "softmax", "Adam", "clipped SGD",
+    "cross entropy", "smoothed cross entropy", "scan over layers",
+]  # fmt: skip
 
 
 def bytes_ratio(name: str) -> float:
@@ -33,8 +36,8 @@ def test_bytes_are_those_of_xlas_kernels(name: str) -> None:
 @pytest.mark.thorough
 def test_bytes_of_all_programs_are_near_xlas() -> None:
     off = {name: abs(bytes_ratio(name) - 1) for name in PROGRAMS}
-    assert statistics.median(off.values()) < 0.25
-    assert sorted(off, key=lambda name: off[name])[-1] == "dropout"
+    assert statistics.median(off.values()) < 0.13
+    assert sorted(off, key=lambda name: off[name])[-1] == "GRU"
 
 
 @pytest.mark.thorough

@@ -1,0 +1,181 @@
+"""Kernels with several results, as XLA's GPU compiler joins them (``MultiOutputFusion``).
+
+The idea: what two kernels read is read once if they are one.  Of kernels that are made already
+
+1. **siblings**, which read the same value and run over as many elements, become one kernel;
+2. **a kernel and a reader of its result** become one where the reader runs over the elements of
+   that result: it is written for its other readers, and this one has it in registers.
+
+Elementwise kernels and reductions may be joined, a reduction runs over what it sums up.  The first
+of a pair that is joined with its reader is elementwise.  Nothing is joined
+
+- with a path through a third kernel between the two: a cycle;
+- that waits for other communications: none would become dependent on another anew;
+- to more than ``MAX_VALUES`` operands and results;
+- that reduces rows and reads them again, as softmax does.
+
+A loop is a communication here.  Values of one element do not make siblings.
+
+    kernels = join_outputs(kernels)
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.graph.graph import Ints, NodeKind, WorkloadGraph
+from flint.graph.work import Role
+from flint.mesh.ragged import pointer, row_of_entry, total_by_row
+from flint.passes.coarsen import sources_of
+from flint.passes.columns import distinct
+from flint.passes.contract import Columns, contract, surviving
+from flint.passes.rematerialize import accessed_bytes
+
+#: Operands and results of one kernel.
+MAX_VALUES: Final = 64
+#: Kernels that are looked at for a path between two; beyond it they stay apart.
+_SEARCHED: Final = 256
+
+_JOINED: Final = (Role.ELEMENTWISE, Role.REDUCTION)
+
+
+def join_outputs(
+    graph: WorkloadGraph, apart: NDArray[np.bool_], communicated: list[bool]
+) -> WorkloadGraph:
+    """A graph of kernels with those joined that read or make the same; bodies stay as they are.
+
+    Args:
+        graph: in issue order.
+        apart: kernels that are not joined with others, shape [nodes].
+        communicated: which inputs may depend on communications, shape [inputs].
+    """
+    joined = _Joiner(graph, apart, communicated).joined()
+    roots, cluster = np.unique(joined, return_inverse=True)
+    if len(roots) == len(graph):
+        return graph
+    cluster = cluster.reshape(-1).astype(np.int64)
+    return contract(graph, cluster, _columns(graph, cluster, len(roots)))
+
+
+def _columns(graph: WorkloadGraph, cluster: Ints, clusters: int) -> Columns:
+    """What joined kernels say: each outside value is read once, as far as any member does."""
+    size = np.bincount(cluster, minlength=clusters)
+    reader = cluster[graph.consumer]
+    maker = graph.producer[graph.operand]
+    outside = np.flatnonzero((maker < 0) | (cluster[maker] != reader))
+    first, number = distinct(reader[outside], graph.operand[outside])
+    most = np.zeros(len(first), dtype=np.int64)
+    np.maximum.at(most, number, accessed_bytes(graph)[outside])
+    read = total_by_row(most, reader[outside][first], clusters)
+    alone = total_by_row(graph.bytes_read, cluster, clusters)
+    owner = row_of_entry(graph.result_ptr)
+    gone = np.where(surviving(graph, cluster), 0, graph.value_bytes[graph.inputs :])
+    written = graph.bytes_written - np.minimum(
+        total_by_row(gone, owner, len(graph)), graph.bytes_written
+    )
+    moved = graph.bytes_read + graph.bytes_written
+    order = np.lexsort((np.arange(len(graph)), -moved, cluster))
+    return Columns(
+        order[pointer(size)[:-1]],
+        np.where(size > 1, np.minimum(read, alone), alone),
+        total_by_row(written, cluster, clusters),
+        total_by_row(graph.bytes_aliased, cluster, clusters),
+    )
+
+
+class _Joiner:
+    """Kernels of one block, joined pair by pair."""
+
+    def __init__(
+        self, graph: WorkloadGraph, apart: NDArray[np.bool_], communicated: list[bool]
+    ) -> None:
+        self.graph = graph
+        self.into = list(range(len(graph)))
+        self.members: dict[int, list[int]] = {node: [node] for node in range(len(graph))}
+        self.waits_for = sources_of(graph, communicated).tolist()
+        self.size = np.where(apart, 0, self._sizes()).tolist()
+        self.values = (np.diff(graph.operand_ptr) + np.diff(graph.result_ptr)).tolist()
+        self.elementwise = (graph.role == Role.ELEMENTWISE).tolist()
+        maker = graph.producer[graph.operand]
+        before = np.concatenate([maker, graph.order_node])
+        after = np.concatenate([graph.consumer, row_of_entry(graph.order_ptr)])
+        self.after: dict[int, list[int]] = {}
+        for node, user in zip(before.tolist(), after.tolist(), strict=True):
+            self.after.setdefault(node, []).append(user)
+
+    def joined(self) -> Ints:
+        """The first member of each kernel's new kernel, shape [nodes]."""
+        graph = self.graph
+        of_types = np.array([t.elements for t in graph.tables.types] or [0], dtype=np.int64)
+        worth = of_types[graph.value_type[graph.operand]] > 1
+        readers: dict[int, list[int]] = {}
+        for value, node in zip(
+            graph.operand[worth].tolist(), graph.consumer[worth].tolist(), strict=True
+        ):
+            readers.setdefault(value, []).append(node)
+        maker = graph.producer.tolist()
+        for value in sorted(readers):
+            nodes = list(dict.fromkeys(node for node in readers[value] if self.size[node]))
+            for i, node in enumerate(nodes):
+                for other in nodes[i + 1 :]:
+                    self._join(node, other)
+            made = maker[value]
+            if made >= 0 and self.elementwise[made]:
+                for node in nodes:
+                    self._join(made, node)
+        return np.array([self._home(node) for node in range(len(graph))], dtype=np.int64)
+
+    def _sizes(self) -> Ints:
+        """Elements that each kernel runs over, 0 for those that stay alone, shape [nodes]."""
+        graph = self.graph
+        of_types = np.array([t.elements for t in graph.tables.types] or [0], dtype=np.int64)
+        sizes = np.zeros(len(graph), dtype=np.int64)
+        np.maximum.at(sizes, row_of_entry(graph.result_ptr), of_types[graph.result_type])
+        reduces = graph.role == Role.REDUCTION
+        summed = np.zeros(len(graph), dtype=np.int64)
+        np.maximum.at(summed, graph.consumer, of_types[graph.value_type[graph.operand]])
+        sizes = np.where(reduces, summed, sizes)
+        works: NDArray[np.bool_] = (graph.kind == NodeKind.COMPUTE) & np.isin(graph.role, _JOINED)
+        return np.where(works & (graph.bytes_aliased == 0), sizes, 0)
+
+    def _home(self, node: int) -> int:
+        while self.into[node] != node:
+            node = self.into[node]
+        return node
+
+    def _join(self, one: int, other: int) -> None:
+        """Make one kernel of two where that is allowed."""
+        first, second = sorted((self._home(one), self._home(other)))
+        if first == second or not self.size[first] or self.size[first] != self.size[second]:
+            return
+        if self.waits_for[first] != self.waits_for[second]:
+            return
+        if self.values[first] + self.values[second] > MAX_VALUES:
+            return
+        if self._between(first, second) or self._between(second, first):
+            return
+        self.into[second] = first
+        self.members[first] += self.members.pop(second)
+        self.values[first] += self.values[second]
+
+    def _between(self, start: int, end: int) -> bool:
+        """Whether a path leads from one kernel to another through a third, or a reduction."""
+        last = max(self.members[end])
+        seen = {start, end}
+        ahead = [start]
+        while ahead:
+            kernel = ahead.pop()
+            for node in self.members[kernel]:
+                for user in self.after.get(node, ()):
+                    home = self._home(user)
+                    if home == end and (kernel != start or not self.elementwise[node]):
+                        return True
+                    if home not in seen and self.members[home][0] <= last:
+                        seen.add(home)
+                        ahead.append(home)
+            if len(seen) > _SEARCHED:
+                return True
+        return False

@@ -1,0 +1,81 @@
+"""What XLA's GPU compiler puts into the kernels of products, and what it leaves outside.
+
+The idea: its products are calls of a library or Triton kernels of their own.
+
+- A batched product loads its operands as they lie: a transpose before or behind it is a kernel.
+- A batched product has no epilogue; nor has one that ends in a kernel which reduces rows.
+- The epilogue of any other product or convolution has besides the product nothing as large to
+  read (bias, activation), but what it is only added to (a residual: the library's ``beta``, cuDNN's
+  side input).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.graph.graph import WorkloadGraph
+from flint.graph.work import Role
+from flint.mesh.ragged import row_of_entry
+from flint.passes.rematerialize import loads
+
+#: Of a product and the members of a kernel, whether the product may end in it.
+Ends = Callable[[int, Sequence[int]], bool]
+#: What a sum with a residual may consist of.
+_ADDS = ("add", "convert", "reshape", "bitcast")
+
+
+def batched(graph: WorkloadGraph) -> NDArray[np.bool_]:
+    """Products of several matrices each, shape [nodes]."""
+    many = np.array([sizes[0] > 1 for sizes in graph.tables.gemms] or [False])
+    found = np.zeros(len(graph), dtype=bool)
+    items = (graph.work_gemm >= 0) & many[graph.work_gemm]
+    found[row_of_entry(graph.work_ptr)[items]] = True
+    return found & (graph.role == Role.CONTRACTION)
+
+
+def operand_loads(graph: WorkloadGraph) -> NDArray[np.bool_]:
+    """Nodes that a contraction takes in, shape [nodes]: without transposes for batched ones."""
+    load = loads(graph)
+    transposes = np.array([name == "transpose" for name in graph.tables.ops], dtype=bool)[graph.op]
+    feeds = batched(graph).tolist()
+    takes = load.tolist()
+    maker = graph.producer[graph.operand].tolist()
+    for entry in np.argsort(graph.consumer, kind="stable")[::-1].tolist():
+        made = maker[entry]
+        if made >= 0 and takes[made] and feeds[graph.consumer[entry]]:
+            feeds[made] = True
+    found: NDArray[np.bool_] = load & ~(transposes & np.array(feeds, dtype=bool))
+    return found
+
+
+def xla_epilogues(graph: WorkloadGraph, rows: NDArray[np.bool_]) -> Ends:
+    """Whether a product may end in a kernel.
+
+    Args:
+        graph: of both.
+        rows: nodes that reduce rows, shape [nodes].
+    """
+    alone = batched(graph)
+    elements = [kind.elements for kind in graph.tables.types]
+    adds = [name in _ADDS for name in graph.tables.ops]
+
+    def ends(product: int, members: Sequence[int]) -> bool:
+        if alone[product] or rows[list(members)].any():
+            return False
+        inside = {product, *members}
+        size = elements[graph.result_type[graph.result_ptr[product]]]
+        large = {
+            value
+            for node in members
+            for value in graph.operand[
+                graph.operand_ptr[node] : graph.operand_ptr[node + 1]
+            ].tolist()
+            if int(graph.producer[value]) not in inside
+            and elements[graph.value_type[value]] >= size
+        }
+        return not large or (len(large) == 1 and all(adds[graph.op[node]] for node in members))
+
+    return ends

@@ -1,0 +1,62 @@
+"""Kernels of several results: what is joined, what it saves, and what stays apart."""
+
+from __future__ import annotations
+
+from flint.graph.tensor_types import tensor_type
+from flint.graph.verification import verify
+from flint.passes.fuse import fuse_as_xla
+from tests.passes.building import ACTIVATION, SCALAR, SHARD, WEIGHT, Graph
+
+
+def fused(graph):
+    found = fuse_as_xla(graph)
+    verify(found)
+    return [(node.op, node.work.read, node.work.written) for node in found]
+
+
+def test_results_of_the_same_inputs_are_one_kernel() -> None:
+    """A momentum and a parameter of a gradient: each is read once, both are written."""
+    g = Graph()
+    gradient, momentum, parameter = g.input(), g.input(), g.input()
+    moved = g.elementwise(momentum, gradient, name="momentum")
+    graph = g.finish(moved, g.elementwise(parameter, moved, name="parameter"))
+    size = ACTIVATION.bytes
+    assert fused(graph) == [("momentum", 3 * size, 2 * size)]
+
+
+def test_a_reduction_joins_what_writes_the_tensor_that_it_sums_up() -> None:
+    g = Graph()
+    made = g.elementwise(g.input(), g.input())
+    graph = g.finish(made, g.reduce(made))
+    size = ACTIVATION.bytes
+    assert fused(graph) == [("add", 2 * size, size + SCALAR.bytes)]
+
+
+def test_nothing_is_joined_around_a_product() -> None:
+    g = Graph()
+    x, weight = g.input(), g.input(WEIGHT)
+    first = g.elementwise(x, g.input(), name="first")
+    made = g.dot(first, weight)
+    turned = g.move(made, ACTIVATION, ACTIVATION)
+    second = g.elementwise(x, turned, name="second")
+    found = fused(g.finish(first, second, turned))
+    assert [op for op, *_ in found] == ["first", "dot_general", "second"]
+
+
+def test_kernels_that_wait_for_other_communications_stay_apart() -> None:
+    g = Graph()
+    x = g.input()
+    gathered = g.all_reduce(g.input())
+    graph = g.finish(g.elementwise(x, name="soon"), g.elementwise(x, gathered, name="late"))
+    assert sorted(op for op, *_ in fused(graph)) == ["all_reduce", "late", "soon"]
+
+
+def test_tensors_of_other_sizes_stay_apart() -> None:
+    g = Graph()
+    scale = g.input(SHARD)
+    wide = tensor_type((*SHARD.shape[:-1], 8 * SHARD.shape[-1]), SHARD.dtype)
+    spread = g.move(scale, SHARD, wide, "broadcast_in_dim")
+    graph = g.finish(
+        g.elementwise(scale, of=SHARD, name="small"), g.elementwise(spread, of=wide, name="large")
+    )
+    assert [op for op, *_ in fused(graph)] == ["small", "large"]
