@@ -173,9 +173,9 @@ def case_of(run: Run) -> Case | NoCase:
 
 def _excluded(run: Run, kind: str) -> str:
     if run.model.startswith("deepseek"):
-        return "latent attention and shared experts: no such model here"
+        return "models/jax has latent attention and shared experts now; not captured for this page"
     if run.model.startswith("gemma"):
-        return "alternating attention windows: no such model here"
+        return "blind/ expresses alternating attention windows; not captured for this page"
     if run.model == "gpt3-175b" and kind == "v5p":
         return "its script quantises to int8 (quantization=int8), which the row does not say"
     if run.source.startswith("MaxText tiering") and run.model == "llama3.1-405b":

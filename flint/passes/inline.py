@@ -201,7 +201,7 @@ class _Chooser:
         """Bytes that memory moves less in that time, if all users make a node again."""
         result = self.sizes[self.first[node]]
         mine = self._cost(node)
-        saved = max(sum(sources.values()) + result, mine) + LAUNCH_BYTES
+        saved: float = max(sum(sources.values()) + result, mine) + LAUNCH_BYTES
         for user in users:
             known = self._known(user, node)
             theirs = sum(self.sizes[value] for value in known)

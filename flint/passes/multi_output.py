@@ -11,7 +11,8 @@ of a pair that is joined with its reader is elementwise.  Nothing is joined
 
 - with a path through a third kernel between the two: a cycle;
 - that waits for other communications: none would become dependent on another anew;
-- to more than ``MAX_VALUES`` operands and results;
+- to more than ``MAX_VALUES`` operands and results, or more than two reductions, as many as its
+  kernels have;
 - that reduces rows and reads them again, as softmax does.
 
 A loop is a communication here.  Values of one element do not make siblings.
@@ -36,6 +37,8 @@ from flint.passes.rematerialize import accessed_bytes
 
 #: Operands and results of one kernel.
 MAX_VALUES: Final = 64
+#: Reductions of one kernel.
+MAX_REDUCTIONS: Final = 2
 #: Kernels that are looked at for a path between two; beyond it they stay apart.
 _SEARCHED: Final = 256
 
@@ -99,6 +102,7 @@ class _Joiner:
         self.size = np.where(apart, 0, self._sizes()).tolist()
         self.values = (np.diff(graph.operand_ptr) + np.diff(graph.result_ptr)).tolist()
         self.elementwise = (graph.role == Role.ELEMENTWISE).tolist()
+        self.reductions = (graph.role == Role.REDUCTION).astype(int).tolist()
         maker = graph.producer[graph.operand]
         before = np.concatenate([maker, graph.order_node])
         after = np.concatenate([graph.consumer, row_of_entry(graph.order_ptr)])
@@ -155,11 +159,14 @@ class _Joiner:
             return
         if self.values[first] + self.values[second] > MAX_VALUES:
             return
+        if self.reductions[first] + self.reductions[second] > MAX_REDUCTIONS:
+            return
         if self._between(first, second) or self._between(second, first):
             return
         self.into[second] = first
         self.members[first] += self.members.pop(second)
         self.values[first] += self.values[second]
+        self.reductions[first] += self.reductions[second]
 
     def _between(self, start: int, end: int) -> bool:
         """Whether a path leads from one kernel to another through a third, or a reduction."""

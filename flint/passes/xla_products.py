@@ -30,10 +30,11 @@ _ADDS = ("add", "convert", "reshape", "bitcast")
 def batched(graph: WorkloadGraph) -> NDArray[np.bool_]:
     """Products of several matrices each, shape [nodes]."""
     many = np.array([sizes[0] > 1 for sizes in graph.tables.gemms] or [False])
-    found = np.zeros(len(graph), dtype=bool)
+    found: NDArray[np.bool_] = np.zeros(len(graph), dtype=bool)
     items = (graph.work_gemm >= 0) & many[graph.work_gemm]
     found[row_of_entry(graph.work_ptr)[items]] = True
-    return found & (graph.role == Role.CONTRACTION)
+    found &= graph.role == Role.CONTRACTION
+    return found
 
 
 def operand_loads(graph: WorkloadGraph) -> NDArray[np.bool_]:
