@@ -63,8 +63,8 @@ def lower_for(traced: Any, platform: str, *, compiled: bool) -> tuple[Any, dict[
         rules = ((lax.ragged_dot_general_p, rule),)
         warnings[RAGGED] = 1
     if any(one.primitive.name.startswith(_RANDOM) for one in found):
-        rule = threefry2x32._threefry2x32_lowering_rule
-        rules = (*(rules or ()), (threefry2x32.threefry2x32_p, rule))
+        bits = threefry2x32._threefry2x32_lowering_rule
+        rules = (*(rules or ()), (threefry2x32.threefry2x32_p, bits))
     if any(_branches_apart(one) for one in found):
         warnings[BRANCH] = 1
     if any(map(host_memory.moves, every)):
