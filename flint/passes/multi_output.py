@@ -42,6 +42,9 @@ MAX_REDUCTIONS: Final = 2
 #: Kernels that are looked at for a path between two; beyond it they stay apart.
 _SEARCHED: Final = 256
 
+#: Readers of a value that each is compared with: those next to it.
+_SIBLINGS: Final = 32
+
 _JOINED: Final = (Role.ELEMENTWISE, Role.REDUCTION)
 
 
@@ -124,7 +127,7 @@ class _Joiner:
         for value in sorted(readers):
             nodes = list(dict.fromkeys(node for node in readers[value] if self.size[node]))
             for i, node in enumerate(nodes):
-                for other in nodes[i + 1 :]:
+                for other in nodes[i + 1 : i + 1 + _SIBLINGS]:
                     self._join(node, other)
             made = maker[value]
             if made >= 0 and self.elementwise[made]:
