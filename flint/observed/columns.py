@@ -263,9 +263,8 @@ class ObservedRows:
             FlintError: more rows than a trace may have.
         """
         number = len(self._op)
-        if number >= MAX_ROWS:
-            raise FlintError(f"{self.path}: more than {MAX_ROWS:,} ops")
-        self._op.append(self.facts.setdefault(facts, len(self.facts)))
+        self._check(1)
+        self._op.append(self.number_of(facts))
         # One after the other: in a loop they take twice as long.
         self._rank(rank)
         self._step(step)
@@ -276,6 +275,24 @@ class ObservedRows:
         self._parent(parent)
         self._launches(launches)
         return number
+
+    def number_of(self, facts: OpFacts) -> int:
+        """The place of facts among those of all rows."""
+        return self.facts.setdefault(facts, len(self.facts))
+
+    def extend(self, **columns: Ints) -> None:
+        """Add rows by all of their columns (``COLUMNS``), shape [rows] each.
+
+        Raises:
+            FlintError: more rows than a trace may have.
+        """
+        self._check(len(columns["op"]))
+        for name in COLUMNS:
+            self.columns[name].frombytes(np.ascontiguousarray(columns[name], np.int64).tobytes())
+
+    def _check(self, added: int) -> None:
+        if len(self._op) + added > MAX_ROWS:
+            raise FlintError(f"{self.path}: more than {MAX_ROWS:,} ops")
 
     def note(self, text: str, count: int = 1) -> None:
         """Count something that the report should say."""

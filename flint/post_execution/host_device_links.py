@@ -153,7 +153,7 @@ class LinksBuilder:
 
     threads: dict[object, int] = field(default_factory=dict)
     devices: dict[int, int] = field(default_factory=dict)
-    _ops: list[tuple[int, int, int, int]] = field(default_factory=list)
+    _ops: list[tuple[Ints, ...]] = field(default_factory=list)
     _names: dict[str, int] = field(default_factory=dict)
     _kernels: list[tuple[int, int, int, int, object, int]] = field(default_factory=list)
     _calls: dict[int, _Call] = field(default_factory=dict)
@@ -161,10 +161,25 @@ class LinksBuilder:
     _spans: list[Span] = field(default_factory=list)
     _frames: list[Span] = field(default_factory=list)
 
-    def op(self, thread: object, start: int, duration: int, record: int) -> None:
-        """A row of ``Observed``, in the order of rows."""
-        number = record if 0 < record < _LARGEST else -1
-        self._ops.append((self._thread(thread), start, start + duration, number))
+    def add_ops(self, threads: Sequence[object], thread: Ints, columns: Sequence[Ints]) -> None:
+        """Rows of ``Observed``, in their order.
+
+        Args:
+            threads: what ``thread`` points into.
+            thread: of each row, shape [rows].
+            columns: begins, ends, ns on the host, and numbers of records, 0 or -1 without; shape
+                [rows] each.
+        """
+        numbers = np.array([self._thread(name) for name in threads], np.int64)
+        self._ops.append((numbers[thread], *columns))
+
+    def call(
+        self, name: str, thread: object, start: int, duration: int, correlation: object
+    ) -> None:
+        """A call of a runtime or driver."""
+        self._calls[_number(correlation)] = _Call(
+            name, self._thread(thread), start, start + duration
+        )
 
     def kernel(
         self,
@@ -193,11 +208,8 @@ class LinksBuilder:
         duration: int,
         args: Mapping[str, Any],
     ) -> None:
-        """Anything that is neither an op nor ran on the device."""
-        if category.endswith(CALLS):
-            call = _Call(name, self._thread(thread), start, start + duration)
-            self._calls[_number(args.get("correlation"))] = call
-        elif category in RESOLVED:
+        """Anything that is neither an op nor a call, nor ran on the device."""
+        if category in RESOLVED:
             self._waits.append((name, start, duration, dict(args)))
         elif category == "user_annotation":
             record = _number(args.get("Record function id"))
@@ -214,36 +226,36 @@ class LinksBuilder:
         base: int,
     ) -> Links:
         """The columns; known times count from ``base``, nanoseconds."""
-        self._calls = {
-            number: call._replace(start=call.start + base, end=call.end + base)
-            for number, call in self._calls.items()
-            if number >= 0
-        }
-        self._waits = [(name, start + base, took, a) for name, start, took, a in self._waits]
-        thread, issued, over, record = _columns(self._ops, 4)
+        self._calls.pop(-1, None)
+        nothing = np.zeros(0, np.int64)
+        thread, issued, over, record = (
+            np.concatenate(parts) for parts in zip((nothing,) * 4, *self._ops, strict=True)
+        )
         launch = [self._calls.get(_number(kernel[4])) for kernel in self._kernels]
         plain = [kernel[:4] for kernel in self._kernels]
         name, row, start, duration = _columns(plain, 4)
+        called = {call.name for call in self._calls.values()}
+        blocking = {name for name in called if _BLOCKING.match(name)}
         return Links(
             thread=thread,
             issued=issued + base,
             over=over + base,
-            record=record,
+            record=np.where((record > 0) & (record < _LARGEST), record, -1),
             names=tuple(self._names),
             kernel_name=name,
             kernel_row=row,
             kernel_start=start + base,
             kernel_duration=duration,
-            kernel_launch=np.array([c.start if c else -1 for c in launch], np.int64),
+            kernel_launch=np.array([c.start + base if c else -1 for c in launch], np.int64),
             kernel_thread=np.array([c.thread if c else -1 for c in launch], np.int64),
             kernel_stream=np.array([kernel[5] for kernel in self._kernels], np.int64),
-            stream_waits=tuple(sorted(self._stream_waits())),
-            host_waits=tuple(sorted(self._host_waits())),
+            stream_waits=tuple(sorted(self._stream_waits(base))),
+            host_waits=tuple(sorted(self._host_waits(base))),
             blocking=tuple(
                 sorted(
-                    (call.start, call.end)
+                    (call.start + base, call.end + base)
                     for call in self._calls.values()
-                    if _BLOCKING.match(call.name)
+                    if call.name in blocking
                 )
             ),
             spans=tuple(
@@ -270,7 +282,7 @@ class LinksBuilder:
         place = self.devices.setdefault(device, len(self.devices)) if device >= 0 else 0
         return number + _DEVICE * place
 
-    def _stream_waits(self) -> list[StreamWait]:
+    def _stream_waits(self, base: int) -> list[StreamWait]:
         """Those that name their streams; where there is none such, the calls as they stand."""
         found = []
         for name, start, _, args in self._waits:
@@ -282,22 +294,22 @@ class LinksBuilder:
             event = self._calls.get(_number(args.get("wait_on_cuda_event_record_corr_id")))
             found.append(
                 StreamWait(
-                    call.start if call else start,
+                    (call.start if call else start) + base,
                     self._stream(_number(args.get("stream")), device),
                     awaited,
-                    event.start if event else -1,
+                    event.start + base if event else -1,
                     call.thread if call else -1,
                 )
             )
         return found or [
-            StreamWait(call.start, -1, -1, -1, call.thread)
+            StreamWait(call.start + base, -1, -1, -1, call.thread)
             for call in self._calls.values()
             if _STREAM_WAIT.match(call.name)
         ]
 
-    def _host_waits(self) -> list[HostWait]:
+    def _host_waits(self, base: int) -> list[HostWait]:
         found = [
-            HostWait(call.start, call.end, -1)
+            HostWait(call.start + base, call.end + base, -1)
             for call in self._calls.values()
             if _HOST_WAIT.match(call.name)
         ]
@@ -305,7 +317,7 @@ class LinksBuilder:
             number = _number(args.get("wait_on_stream", args.get("stream")))
             stream = self._stream(number, device_of(args.get("device")))
             if name.startswith(("Event Sync", "Stream Sync")) and stream >= 0:
-                found.append(HostWait(start, start + duration, stream))
+                found.append(HostWait(start + base, start + duration + base, stream))
         return found
 
 

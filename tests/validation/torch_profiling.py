@@ -34,7 +34,7 @@ def step_of(place):
     return step, ("attention",) if attribute in getattr(module, "ATTENTION", ()) else ()
 
 
-def run(rank, folder, place):
+def run(rank, folder, place, observed):
     captured, kernels = step_of(place)
     shape, axes, setup = captured._flint[:3]
     torch.set_num_threads(1)
@@ -68,10 +68,10 @@ def observed(step, rank, folder):
             profiler.step()
 
 
-def main(folder, place):
+def main(folder, place, watch=observed):
     world = math.prod(step_of(place)[0]._flint[0])
     # Forked: a rank that imports PyTorch for itself costs more than the step.
-    arguments = str(Path(folder).absolute()), place
+    arguments = str(Path(folder).absolute()), place, watch
     mp.start_processes(run, args=arguments, nprocs=world, start_method="fork")
 
 

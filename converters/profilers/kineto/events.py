@@ -3,7 +3,7 @@
 The idea: one process's events as rows of numbers and names, whatever file they stood in; exports of
 other profilers are turned into the same.
 
-    Events([], [], {}, [], [], [], {}, None).ops.append(Op(0, 10, 1, "aten::mm", 7, -1, 0))
+    Events([], [], {}, [], [], [], {}, [], None).ops.append(Op(0, 10, 1, "aten::mm", 7, -1, 0))
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ class Events(NamedTuple):
         gloo: number of the record and the work, in order.
         said: arguments of ops.
         library: thread -> calls of a library that communicates, in order.
+        updates: begin and end of optimizers' steps.
         links: what ties them to each other, where that is asked for.
     """
 
@@ -93,6 +94,7 @@ class Events(NamedTuple):
     gloo: list[tuple[int, GloosWork]]
     said: list[dict[str, Any]]
     library: dict[object, list[LibraryCall]]
+    updates: list[tuple[int, int]]
     links: LinksBuilder | None
 
 

@@ -20,11 +20,13 @@ from flint.converters.profilers.kineto.facts import Groups
 from flint.converters.profilers.kineto.processes import MERGED, UNTOLD_ORDER
 from flint.converters.profilers.kineto.reading import read_events
 from flint.converters.profilers.kineto.rows import add_ops, stand_in
+from flint.converters.profilers.kineto.unmarked_steps import steps_of
 from flint.converters.profilers.torch_ops import groups_of
 from flint.errors import FlintError
 from flint.observed.columns import CUT_OFF, UNTOLD_RANK, Observed, ObservedRows
 from flint.post_execution.host_device_links import Links
 
+UNMARKED = "no ProfilerStep in the trace: its steps are told apart by those of the optimizer"
 #: More characters than a device's name has.
 _LONGEST_NAME = 80
 _RANK = re.compile(r"rank[-_.]?(\d{1,7})", re.IGNORECASE)
@@ -39,6 +41,11 @@ def observe(path: Path) -> Observed:
     file = _read(path, linked=False)
     rows = ObservedRows(str(path))
     steps: dict[str, int] = {}
+    for events in file.events:
+        if not events.steps:
+            events.steps.extend(steps_of(events))
+            if events.steps:
+                rows.note(UNMARKED)
     for rank, events in zip(file.ranks(rows), file.events, strict=True):
         numbers = [steps.setdefault(name, len(steps)) for name in _steps(events)]
         _add(rows, file, rank, events, {}, numbers)

@@ -11,20 +11,29 @@ once, because steps repeat themselves.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from enum import IntEnum
 from functools import partial
 from operator import attrgetter
-from pathlib import Path
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from flint.converters.profilers.json_traces import JsonTrace
+from flint.converters.profilers.kineto.arguments import (
+    ABSENT,
+    Arguments,
+    CallArguments,
+    Event,
+    KernelArguments,
+    OpArguments,
+    decoded,
+    said_by,
+)
 from flint.converters.profilers.kineto.events import (
     DEVICE,
+    LATEST,
     Events,
     GloosWork,
     Kernel,
@@ -33,109 +42,32 @@ from flint.converters.profilers.kineto.events import (
     times_of,
 )
 from flint.converters.profilers.kineto.processes import Processes, Track
+from flint.converters.profilers.kineto.unmarked_steps import UPDATE
 from flint.converters.profilers.torch_ops import dtype_of
-from flint.errors import FlintError
 from flint.post_execution.host_device_links import CALLS, RESOLVED, LinksBuilder, device_of
 from flint.post_execution.source_lines import is_told
 
 #: Categories of libkineto's ActivityType.cpp, and those of older versions.
 _OPS = frozenset({"cpu_op", "operator"})
-_RUNTIME = frozenset(
-    {
-        "cuda_runtime", "cuda_driver", "runtime", "hip_runtime", "hip_driver", "xpu_runtime",
-        "xpu_driver", "privateuse1_runtime", "privateuse1_driver", "mtia_runtime",
-    }
-)  # fmt: skip
 #: What says more of a process than its number.
 _LABELS = ("process_name", "process_labels")
 _PLAIN = (int, str, float, type(None))
 _STEP, _PYTHON, _ANNOTATION = "ProfilerStep", "python_function", "user_annotation"
-#: Those whose arguments say something, beside calls.
+#: Those whose arguments say something, beside ops, kernels and calls.
 _KEPT = RESOLVED | {_ANNOTATION}
 #: Annotations of PyTorch's process groups of NCCL, also where the library is RCCL.
 _LIBRARY, _GLOO = "nccl:", "gloo:"
-_ABSENT: Final = msgspec.Raw(b"")
 
 
-Kind = TypeVar("Kind")
+class _Sort(IntEnum):
+    """What is done with an event, by its category."""
 
-
-class _Event(msgspec.Struct, gc=False):
-    ph: Any = None
-    cat: Any = ""
-    name: Any = ""
-    ts: Any = None
-    dur: Any = 0
-    pid: Any = None
-    tid: Any = None
-    args: msgspec.Raw = _ABSENT
-
-
-class _OpArguments(msgspec.Struct, gc=False):
-    external: Any = msgspec.field(name="External id", default=msgspec.UNSET)
-    old_external: Any = msgspec.field(name="external id", default=None)
-    record: Any = msgspec.field(name="Record function id", default=None)
-    dims: msgspec.Raw = msgspec.field(name="Input Dims", default=_ABSENT)
-    types: msgspec.Raw = msgspec.field(name="Input type", default=_ABSENT)
-    concrete: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=_ABSENT)
-    collective: msgspec.Raw = msgspec.field(name="Collective name", default=_ABSENT)
-    dtype: msgspec.Raw = _ABSENT
-    elements: msgspec.Raw = msgspec.field(name="In msg nelems", default=_ABSENT)
-    size: msgspec.Raw = msgspec.field(name="Group size", default=_ABSENT)
-    ranks: msgspec.Raw = msgspec.field(name="Process Group Ranks", default=_ABSENT)
-    group: msgspec.Raw = msgspec.field(name="Process Group Name", default=_ABSENT)
-    start: msgspec.Raw = msgspec.field(name="Global rank start", default=_ABSENT)
-    stride: msgspec.Raw = msgspec.field(name="Global rank stride", default=_ABSENT)
-    source: msgspec.Raw = msgspec.field(name="Src Rank", default=_ABSENT)
-    target: msgspec.Raw = msgspec.field(name="Dst Rank", default=_ABSENT)
-
-
-class _KernelArguments(msgspec.Struct, gc=False):
-    external: Any = msgspec.field(name="External id", default=msgspec.UNSET)
-    old_external: Any = msgspec.field(name="external id", default=None)
-    correlation: Any = None
-    device: Any = None
-    stream: Any = None
-
-
-#: What is kept of an op's arguments, as the file calls it; most ops say what others have said.
-_SAID: Final = {
-    field.encode_name: field.name
-    for field in msgspec.structs.fields(_OpArguments)
-    if field.type is msgspec.Raw
-}
-_said = attrgetter(*_SAID.values())
-_decode: Final = msgspec.json.Decoder().decode
-
-
-class _Arguments(Generic[Kind]):
-    """Decodes the arguments of events of one kind."""
-
-    def __init__(self, path: Path, kind: Callable[[], Kind]) -> None:
-        self._path, self._nothing = path, kind
-        self._decode: Callable[[Any], Kind] = msgspec.json.Decoder(kind).decode
-
-    def of(self, event: _Event) -> Kind:
-        """The event's; those of a damaged file that are no object say nothing.
-
-        Raises:
-            FlintError: they cannot be decoded.
-        """
-        if event.args is _ABSENT:
-            return self._nothing()
-        try:
-            return self._decode(event.args)
-        except msgspec.MsgspecError:
-            return self._again(bytes(event.args))
-
-    def _again(self, text: bytes) -> Kind:
-        """By the decoder that takes any number, and explains."""
-        try:
-            found = json.loads(text)
-            return self._decode(msgspec.json.encode(found if isinstance(found, dict) else {}))
-        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-            shown = text[:80].decode(errors="replace")
-            raise FlintError(f"{self._path}: damaged arguments ({error}): {shown}") from error
+    OP = 0
+    KERNEL = 1
+    CALL = 2
+    FRAME = 3
+    KEPT = 4
+    LEFT_OUT = 5
 
 
 class ReadEvents(NamedTuple):
@@ -182,31 +114,40 @@ def read_events(trace: JsonTrace, *, linked: bool) -> ReadEvents:
             tells which of them used a device.
     """
     said: list[dict[str, Any]] = []
-    processes = Processes(
-        trace.path,
-        lambda: _Mine(Events([], [], {}, [], [], said, {}, LinksBuilder() if linked else None), []),
-    )
+
+    def new() -> _Mine:
+        links = LinksBuilder() if linked else None
+        return _Mine(Events([], [], {}, [], [], said, {}, [], links), [])
+
+    processes = Processes(trace.path, new)
     names: dict[str, str] = {}
     numbers: dict[bytes, int] = {}
     places: dict[str, bool] = {}
     held: list[tuple[Track, _Other]] = []
-    of_op = _Arguments(trace.path, _OpArguments)
-    of_kernel = _Arguments(trace.path, _KernelArguments)
-    of_other = _Arguments(trace.path, dict[str, Any])
-    process: object = _ABSENT
+    of_op = Arguments(trace.path, OpArguments)
+    of_kernel = Arguments(trace.path, KernelArguments)
+    of_call = Arguments(trace.path, CallArguments)
+    of_other = Arguments(trace.path, dict[str, Any])
+    sorts: dict[str, _Sort] = {}
+    process: object = ABSENT
     at = processes.all[0]
     found, tracks = at.mine
     in_place = True
-    for event in trace.records("traceEvents", _Event, "an event"):
+    for event in trace.records("traceEvents", Event, "an event"):
         if event.ph != "X":
             if event.ph == "M" and event.name in _LABELS:
                 processes.label(_hashable(event.pid), of_other.of(event).values())
             continue
-        category = str(event.cat).lower()
+        category = event.cat if type(event.cat) is str else str(event.cat)
+        sort = sorts.get(category)
+        if sort is None:
+            sort = sorts[category] = _sort_of(category.lower())
         start, duration = times_of(event, trace.path)
+        if sort is _Sort.LEFT_OUT:
+            continue
         name = str(event.name)
         name = names.setdefault(name, name)
-        if category in DEVICE:
+        if sort is _Sort.KERNEL:
             kernel = of_kernel.of(event)
             external = kernel.old_external if kernel.external is msgspec.UNSET else kernel.external
             found.kernels.append(
@@ -216,9 +157,9 @@ def read_events(trace: JsonTrace, *, linked: bool) -> ReadEvents:
                 )
             )  # fmt: skip
             tracks.append(event.pid)
-            in_place &= process is not _ABSENT
+            in_place &= process is not ABSENT
             continue
-        if category in _OPS:
+        if sort is _Sort.OP:
             if event.pid != process:
                 process = event.pid
                 at = processes.of(_hashable(process), partial(_rank_in, of_other, event))
@@ -227,23 +168,29 @@ def read_events(trace: JsonTrace, *, linked: bool) -> ReadEvents:
                 found.steps.append((start, start + duration, name))
                 continue
             op = of_op.of(event)
-            parts = _said(op)
+            parts = said_by(op)
             key = b"\n".join(parts)
             number = numbers.setdefault(key, len(said))
             if number == len(said):
-                said.append(_decoded(parts, trace.path))
+                said.append(decoded(parts, trace.path))
             external = op.old_external if op.external is msgspec.UNSET else op.external
-            record = op.record if type(op.record) is int else -1
+            record = op.record if type(op.record) is int and 0 <= op.record < LATEST else -1
             found.ops.append(
                 Op(start, duration, _hashable(event.tid), name, _hashable(external), record, number)
             )
             continue
         args: dict[str, Any] = {}
-        if category in _KEPT or category.endswith(CALLS):
+        if sort is _Sort.CALL:
+            call = of_call.of(event)
+            if event.pid == process:
+                _add_call(found, name, _hashable(event.tid), start, duration, call.correlation)
+                continue
+            args = {"correlation": call.correlation, "rank": call.rank}
+        elif sort is _Sort.KEPT:
             args = of_other.of(event)
-        elif not linked or category != _PYTHON or not _told(name, places):
+        elif not linked or not _told(name, places):
             continue
-        other = _Other(category, name, _hashable(event.tid), start, duration, args)
+        other = _Other(category.lower(), name, _hashable(event.tid), start, duration, args)
         if event.pid == process:
             _add(found, other)
         else:
@@ -251,7 +198,23 @@ def read_events(trace: JsonTrace, *, linked: bool) -> ReadEvents:
     return _by_process(processes, held, in_place=in_place)
 
 
-def _rank_in(of_other: _Arguments[dict[str, Any]], event: _Event) -> object:
+def _sort_of(category: str) -> _Sort:
+    """What is done with events of a category."""
+    for sort, some in _SORTS.items():
+        if category in some:
+            return sort
+    return _Sort.CALL if category.endswith(CALLS) else _Sort.LEFT_OUT
+
+
+_SORTS: Final = {
+    _Sort.OP: _OPS,
+    _Sort.KERNEL: DEVICE,
+    _Sort.FRAME: frozenset({_PYTHON}),
+    _Sort.KEPT: _KEPT,
+}
+
+
+def _rank_in(of_other: Arguments[dict[str, Any]], event: Event) -> object:
     """The rank that tools which merge files add to what an event says."""
     return of_other.of(event).get("rank")
 
@@ -311,7 +274,7 @@ def _move_kernels(
         owner = processes.named(track.name)
         if other.category in RESOLVED:
             launched.setdefault(track, []).append((call, other.start))
-        elif owner is not None and other.category in _RUNTIME:
+        elif owner is not None and other.category.endswith(CALLS):
             calls[owner.number][call] = other.start
     owners = processes.owners(launched, calls, in_place=in_place)
     for track, some in kernels.items():
@@ -322,14 +285,17 @@ def _move_kernels(
 def _add(found: Events, event: _Other) -> None:
     """Steps, calls, synchronisation, calls of Python's, with the process that they belong to."""
     category, name, thread, start, duration, args = event
+    if category.endswith(CALLS):
+        _add_call(found, name, thread, start, duration, args.get("correlation"))
+        return
     if found.links is not None and category == _PYTHON:
         found.links.frame(name, thread, start, duration)
     elif found.links is not None:
         found.links.event(category, name, thread, start, duration, args)
-    if category in _RUNTIME:
-        found.runtime[_hashable(args.get("correlation"))] = thread, start
-    elif category == _ANNOTATION and name.startswith(_STEP):
+    if category == _ANNOTATION and name.startswith(_STEP):
         found.steps.append((start, start + duration, name))
+    elif category == _ANNOTATION and name.startswith(UPDATE):
+        found.updates.append((start, start + duration))
     elif category == _ANNOTATION and name.startswith((_LIBRARY, _GLOO)):
         dims, types = args.get("Input Dims"), args.get("Input type")
         call = LibraryCall(start, start + duration, name.partition(":")[2], dims, types)
@@ -339,25 +305,21 @@ def _add(found: Events, event: _Other) -> None:
             found.library.setdefault(thread, []).append(call)
 
 
+def _add_call(
+    found: Events, name: str, thread: object, start: int, duration: int, correlation: object
+) -> None:
+    """A call of a runtime or driver, with the process that it belongs to."""
+    found.runtime[_hashable(correlation)] = thread, start
+    if found.links is not None:
+        found.links.call(name, thread, start, duration, correlation)
+
+
 def _told(name: str, known: dict[str, bool]) -> bool:
     """Whether a call of Python's names a place; names repeat themselves."""
     told = known.get(name)
     if told is None:
         told = known[name] = is_told(name)
     return told
-
-
-def _decoded(parts: Sequence[msgspec.Raw], path: Path) -> dict[str, Any]:
-    """What an op says, by the names that the file has for it."""
-    given = [pair for pair in zip(_SAID, parts, strict=True) if pair[1] is not _ABSENT]
-    try:
-        return {name: _decode(part) for name, part in given}
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        pass
-    try:  # by the decoder that takes any number, and explains
-        return {name: json.loads(bytes(part)) for name, part in given}
-    except (ValueError, RecursionError) as error:
-        raise FlintError(f"{path}: damaged arguments of an op ({error})") from error
 
 
 def _add_gloo(found: Events, thread: object, call: LibraryCall, record: object) -> None:

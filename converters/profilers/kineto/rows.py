@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
+
+import numpy as np
 
 from flint.converters.profilers.kineto.events import Events, GloosWork, Kernel, Op
 from flint.converters.profilers.kineto.facts import RECORD, Groups, facts_of, with_type
@@ -22,7 +24,7 @@ from flint.converters.profilers.kineto.gloo_work import works_of
 from flint.converters.profilers.kineto.library_calls import LibraryCalls, completed
 from flint.errors import FlintError
 from flint.observed.classes import OpClass, c10d_class
-from flint.observed.columns import ObservedRows, OpFacts
+from flint.observed.columns import Ints, ObservedRows, OpFacts
 
 #: Kernels of NCCL and RCCL: ncclKernel_AllReduce_RING_LL_Sum_float, ncclDevKernel_Generic.
 _NCCL = re.compile(r"[nr]ccl(?:Dev)?Kernel_(AllReduce|AllGather|ReduceScatter|Broadcast)?")
@@ -70,61 +72,48 @@ def add_ops(
     Raises:
         FlintError: the events of several processes are mixed up.
     """
-    step_of = partial(_step, events.steps, [step[0] for step in events.steps], steps)
-    events.ops.sort(key=lambda op: (op.start, -op.duration))
-    known: dict[tuple[str, int], OpFacts] = {}
-
-    def said(op: Op) -> OpFacts:
-        facts = known.get((op.name, op.said))
-        if facts is None:
-            facts = known[op.name, op.said] = facts_of(op.name, events.said[op.said], groups)
-        return facts
-
-    gloo, left = works_of(events, lambda op: said(op).elements)
+    order = _order(events.ops)
+    events.ops[:] = [events.ops[place] for place in order]
+    nesting = _Nesting(rows, events, groups)
+    gloo, left = works_of(events, lambda op: nesting.said(op).elements)
     if left and not events.kernels:
         gloo = _with_ops_of(events, gloo, left)
-    library = LibraryCalls(events.library)
-    stacks: dict[object, list[tuple[int, int, OpFacts]]] = {}
-    by_external: dict[object, int] = {}
-    per_thread: dict[object, _Thread] = {}
-    threads: dict[object, int] = {}
-    for place, op in enumerate(events.ops):
-        facts = known.get((op.name, op.said)) or said(op)
-        work = gloo.get(place) if gloo else None
-        if work is not None and facts.kind.collective:
-            facts = with_type(facts, work)
-        if work is not None and not facts.kind.collective:
-            facts = completed(facts, work.call)
-        if op.name == RECORD or (facts.kind.collective and facts.parts is None):
-            facts = library.completed(facts, op.thread, op.start, op.start + op.duration)
-        stack = stacks.setdefault(op.thread, [])
-        while stack and stack[-1][0] <= op.start:
-            stack.pop()
-        if facts.kind.collective and any(outer == facts for _, _, outer in stack):
-            rows.note("collectives that the profiler recorded twice: counted once")
-            facts = OpFacts(OpClass.FREE, op.name)
-        number = rows.add(
-            facts,
-            rank=rank,
-            step=step_of(op.start),
-            start=op.start,
-            duration=op.duration if work is None else work.end - work.start,
-            end=_end(op, facts, work, bool(events.kernels)),
-            stream=threads.setdefault(op.thread, len(threads)),
-            parent=stack[-1][1] if stack else -1,
-            launches=0 if events.kernels else -1,
-        )
-        stack.append((op.start + op.duration, number, facts))
-        if events.links is not None:
-            events.links.op(op.thread, op.start, op.duration, op.record)
-        by_external[op.external] = number
-        thread = per_thread.setdefault(op.thread, _Thread([], [], []))
-        thread.starts.append(op.start)
-        thread.ends.append(op.start + op.duration)
-        thread.rows.append(number)
+    of, parent = nesting.rows_of(gloo)
+    first = len(rows.columns["op"])
+    start, duration = _column(events.ops, "start"), _column(events.ops, "duration")
+    numbers: dict[object, int] = {}
+    stream = np.array([numbers.setdefault(op.thread, len(numbers)) for op in events.ops], np.int64)
+    over = start + duration
+    if events.links is not None:
+        events.links.add_ops(list(numbers), stream, (start, over, _column(events.ops, "record")))
+    # Of collectives the host does not know when they were over.
+    communicates = np.array([facts.kind.collective for facts in rows.facts], bool)
+    end = np.full(len(over), -1) if events.kernels else np.where(communicates[of], -1, over)
+    for place, work in gloo.items():
+        # On the thread of the call the annotation begins when a message is on its way already.
+        begin = start[place] if work.thread == events.ops[place].thread else work.start
+        duration[place], end[place] = work.end - begin, work.end
+    rows.extend(
+        op=of,
+        rank=np.full(len(of), rank),
+        step=_steps(start, events.steps, steps),
+        start=start,
+        duration=duration,
+        end=end,
+        stream=stream,
+        parent=np.where(parent < 0, -1, parent + first),
+        launches=np.full(len(of), 0 if events.kernels else -1),
+    )
+    external = [op.external for op in events.ops]
+    by_external = dict(zip(external, range(first, first + len(of)), strict=True))
     by_external.pop(None, None)
     if _REPEATED * len(by_external) < len(events.ops):
-        _check_numbers(rows.path, [op.external for op in events.ops])
+        _check_numbers(rows.path, external)
+    places = {name: np.flatnonzero(stream == number) for name, number in numbers.items()}
+    per_thread = {
+        name: _Thread(start[own].tolist(), over[own].tolist(), (own + first).tolist())
+        for name, own in places.items()
+    }
     orphans = _add_kernels(rows, events, by_external, per_thread)
     devices = len({kernel.device for kernel in events.kernels})
     if devices > 1:
@@ -133,16 +122,103 @@ def add_ops(
         for kernel in orphans:
             named = _NCCL.match(kernel.name)
             if named is not None and kernel.correlation in events.runtime:
+                issued = np.array([events.runtime[kernel.correlation][1]])
                 rows.add(
                     OpFacts(OpClass.OTHER_COLLECTIVE, kernel.name.partition("(")[0]),
                     rank=rank,
-                    step=step_of(events.runtime[kernel.correlation][1]),
+                    step=int(_steps(issued, events.steps, steps)[0]),
                     start=kernel.start,
                     duration=kernel.duration,
                     end=kernel.start + kernel.duration,
                     stream=_LIBRARY_STREAM,
                     launches=1,
                 )
+
+
+def _order(ops: Sequence[Op]) -> list[int]:
+    """The places of ops in the order in which they began, the outer ones first."""
+    order: list[int] = np.lexsort((-_column(ops, "duration"), _column(ops, "start"))).tolist()
+    return order
+
+
+def _column(ops: Sequence[Op], name: str) -> Ints:
+    """A number of each op, shape [ops]."""
+    return np.fromiter(map(attrgetter(name), ops), np.int64, len(ops))
+
+
+class _Nesting:
+    """Which facts each op of a process has, and which op is around it."""
+
+    def __init__(self, rows: ObservedRows, events: Events, groups: Groups) -> None:
+        self._rows, self._events, self._groups = rows, events, groups
+        self._library = LibraryCalls(events.library)
+        self._known: dict[tuple[str, int], OpFacts] = {}
+
+    def said(self, op: Op) -> OpFacts:
+        """What an op's name and arguments say."""
+        facts = self._known.get((op.name, op.said))
+        if facts is None:
+            facts = facts_of(op.name, self._events.said[op.said], self._groups)
+            self._known[op.name, op.said] = facts
+        return facts
+
+    def rows_of(self, gloo: Mapping[int, GloosWork]) -> tuple[Ints, Ints]:
+        """Per op of the process, in order, the number of its facts and the place of its parent.
+
+        Args:
+            gloo: works by the place of their ops.
+        """
+        of: list[int] = []
+        parents: list[int] = []
+        numbers: dict[tuple[str, int], int] = {}
+        stacks: dict[object, list[tuple[int, int]]] = {}
+        for place, op in enumerate(self._events.ops):
+            start, duration, thread, name, _, _, said = op
+            stack = stacks.get(thread)
+            if stack is None:
+                stack = stacks[thread] = []
+            while stack and stack[-1][0] <= start:
+                stack.pop()
+            number = numbers.get((name, said), -1)
+            if number < 0 or place in gloo:
+                facts = self.said(op)
+                if place in gloo or facts.kind.collective or name == RECORD:
+                    number = self._communication(op, facts, gloo.get(place), stack, of)
+                else:
+                    number = numbers[name, said] = self._rows.number_of(facts)
+            of.append(number)
+            parents.append(stack[-1][1] if stack else -1)
+            stack.append((start + duration, place))
+        return np.array(of, np.int64), np.array(parents, np.int64)
+
+    def _communication(
+        self,
+        op: Op,
+        facts: OpFacts,
+        work: GloosWork | None,
+        stack: Sequence[tuple[int, int]],
+        of: Sequence[int],
+    ) -> int:
+        """The number of what is known of one, by gloo's work and the library's calls, too.
+
+        Args:
+            op: it.
+            facts: what it says.
+            work: gloo's.
+            stack: ends and places of the ops around it.
+            of: numbers of the facts of the ops in front of it.
+        """
+        if work is not None and facts.kind.collective:
+            facts = with_type(facts, work)
+        elif work is not None:
+            facts = completed(facts, work.call)
+        if op.name == RECORD or (facts.kind.collective and facts.parts is None):
+            facts = self._library.completed(facts, op.thread, op.start, op.start + op.duration)
+        number = self._rows.number_of(facts)
+        if facts.kind.collective and any(of[outer] == number for _, outer in stack):
+            self._rows.note("collectives that the profiler recorded twice: counted once")
+            return self._rows.number_of(OpFacts(OpClass.FREE, op.name))
+        return number
 
 
 def _check_numbers(path: str, numbers: list[object]) -> None:
@@ -175,21 +251,14 @@ def _with_ops_of(
     return {place: work for place, (_, work) in enumerate(of_op) if work is not None}
 
 
-def _end(op: Op, facts: OpFacts, work: GloosWork | None, on_device: bool) -> int:
-    """When an op's work was over, as far as the host knows: of collectives it does not."""
-    if work is not None:
-        return work.end
-    return -1 if on_device or facts.kind.collective else op.start + op.duration
-
-
-def _step(
-    steps: Sequence[tuple[int, int, str]], starts: list[int], numbers: Sequence[int], when: int
-) -> int:
-    """The number of the step in which a moment is, -1 outside of all."""
-    if not starts:
-        return numbers[0]
-    place = bisect_right(starts, when) - 1
-    return numbers[place] if place >= 0 and when < steps[place][1] else -1
+def _steps(when: Ints, steps: Sequence[tuple[int, int, str]], numbers: Sequence[int]) -> Ints:
+    """The numbers of the steps in which moments are, -1 outside of all."""
+    if not steps:
+        return np.full(len(when), numbers[0])
+    begins, ends = (np.array([step[side] for step in steps], np.int64) for side in (0, 1))
+    place = np.searchsorted(begins, when, side="right") - 1
+    inside = (place >= 0) & (when < ends[place])
+    return np.where(inside, np.array(numbers, np.int64)[place], -1)
 
 
 def _add_kernels(

@@ -87,7 +87,7 @@ def _read(
 ) -> tuple[Observed, Links]:
     strings = dict(data.rows("StringIds", ("id", "value")))
     links = LinksBuilder()
-    events = Events([], [], {}, [], [], [], {}, links)
+    events = Events([], [], {}, [], [], [], {}, [], links)
     _add_kernels(events, data, process, strings)
     threads = _add_calls(events, data, process, strings)
     _add_ranges(events, data, process, strings, threads)
@@ -175,9 +175,7 @@ def _add_calls(
             threads.add(thread)
             events.runtime[correlation] = thread, start
         assert events.links is not None
-        args = {"correlation": correlation}
-        name = text(strings.get(number))
-        events.links.event("cuda_runtime", name, thread, *span, args)
+        events.links.call(text(strings.get(number)), thread, *span, correlation)
     return threads if process.device >= 0 else set()
 
 

@@ -1,0 +1,128 @@
+"""What is decoded of an event of a Kineto trace, and of its arguments by its sort.
+
+The idea: arguments stay text until it is known which of them are wanted.  What ops say from step to
+step stays text even then: it is compared with what others have said, and decoded once.
+
+    op = Arguments(path, OpArguments).of(event)
+    decoded(said_by(op), path)                  # {"Input Dims": [[4, 8], [8, 2]]}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from flint.errors import FlintError
+
+ABSENT: Final = msgspec.Raw(b"")
+
+Kind = TypeVar("Kind")
+
+
+class Event(msgspec.Struct, gc=False):
+    """Any event; what a damaged file has in the place of a number or a text is kept."""
+
+    ph: Any = None
+    cat: Any = ""
+    name: Any = ""
+    ts: Any = None
+    dur: Any = 0
+    pid: Any = None
+    tid: Any = None
+    args: msgspec.Raw = ABSENT
+
+
+class OpArguments(msgspec.Struct, gc=False):
+    """Those of an op on the host."""
+
+    external: Any = msgspec.field(name="External id", default=msgspec.UNSET)
+    old_external: Any = msgspec.field(name="external id", default=None)
+    record: Any = msgspec.field(name="Record function id", default=None)
+    dims: msgspec.Raw = msgspec.field(name="Input Dims", default=ABSENT)
+    types: msgspec.Raw = msgspec.field(name="Input type", default=ABSENT)
+    concrete: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=ABSENT)
+    collective: msgspec.Raw = msgspec.field(name="Collective name", default=ABSENT)
+    dtype: msgspec.Raw = ABSENT
+    elements: msgspec.Raw = msgspec.field(name="In msg nelems", default=ABSENT)
+    size: msgspec.Raw = msgspec.field(name="Group size", default=ABSENT)
+    ranks: msgspec.Raw = msgspec.field(name="Process Group Ranks", default=ABSENT)
+    group: msgspec.Raw = msgspec.field(name="Process Group Name", default=ABSENT)
+    start: msgspec.Raw = msgspec.field(name="Global rank start", default=ABSENT)
+    stride: msgspec.Raw = msgspec.field(name="Global rank stride", default=ABSENT)
+    source: msgspec.Raw = msgspec.field(name="Src Rank", default=ABSENT)
+    target: msgspec.Raw = msgspec.field(name="Dst Rank", default=ABSENT)
+
+
+class KernelArguments(msgspec.Struct, gc=False):
+    """Those of what ran on a device."""
+
+    external: Any = msgspec.field(name="External id", default=msgspec.UNSET)
+    old_external: Any = msgspec.field(name="external id", default=None)
+    correlation: Any = None
+    device: Any = None
+    stream: Any = None
+
+
+class CallArguments(msgspec.Struct, gc=False):
+    """Those of a call of a runtime or driver."""
+
+    correlation: Any = None
+    rank: Any = None
+
+
+#: What is kept of an op's arguments, as the file calls it; most ops say what others have said.
+_SAID: Final = {
+    field.encode_name: field.name
+    for field in msgspec.structs.fields(OpArguments)
+    if field.type is msgspec.Raw
+}
+said_by = attrgetter(*_SAID.values())
+_decode: Final = msgspec.json.Decoder().decode
+
+
+class Arguments(Generic[Kind]):
+    """Decodes the arguments of events of one kind."""
+
+    def __init__(self, path: Path, kind: Callable[[], Kind]) -> None:
+        self._path, self._nothing = path, kind
+        self._decode: Callable[[Any], Kind] = msgspec.json.Decoder(kind).decode
+
+    def of(self, event: Event) -> Kind:
+        """The event's; those of a damaged file that are no object say nothing.
+
+        Raises:
+            FlintError: they cannot be decoded.
+        """
+        if event.args is ABSENT:
+            return self._nothing()
+        try:
+            return self._decode(event.args)
+        except msgspec.MsgspecError:
+            return self._again(bytes(event.args))
+
+    def _again(self, text: bytes) -> Kind:
+        """By the decoder that takes any number, and explains."""
+        try:
+            found = json.loads(text)
+            return self._decode(msgspec.json.encode(found if isinstance(found, dict) else {}))
+        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+            shown = text[:80].decode(errors="replace")
+            raise FlintError(f"{self._path}: damaged arguments ({error}): {shown}") from error
+
+
+def decoded(parts: Sequence[msgspec.Raw], path: Path) -> dict[str, Any]:
+    """What an op says, by the names that the file has for it."""
+    given = [pair for pair in zip(_SAID, parts, strict=True) if pair[1] is not ABSENT]
+    try:
+        return {name: _decode(part) for name, part in given}
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        pass
+    try:  # by the decoder that takes any number, and explains
+        return {name: json.loads(bytes(part)) for name, part in given}
+    except (ValueError, RecursionError) as error:
+        raise FlintError(f"{path}: damaged arguments of an op ({error})") from error

@@ -1,0 +1,108 @@
+"""Honest pairs: models that Flint has not seen, profiled as any user does it, agree with captures.
+
+PyTorch's are under ``torch.profiler.profile(record_shapes=True)`` and nothing else, JAX's under
+``jax.profiler.trace``: no schedule, no marked steps, no option of ours.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flint.observed.reading import read_trace
+from flint.validation.validating import validate
+from tests.post_execution.traces import Profile
+from tests.support.children import run_script
+from tests.support.shared import once, quick
+from tests.validation import plain_jax
+from tests.validation.totals import totals
+from tests.validation.xla_runs import Runs, named
+
+torch = pytest.importorskip("torch")
+
+from tests.validation.plain_torch import STEPS  # noqa: E402
+
+JAX = ("cnn", "fsdp_mixer", "tp_heads", "gru", "moe", "pipeline")
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory):
+    """Files of a step's name, by rank."""
+
+    def run(name):
+        def profile(folder):
+            script = Path(__file__).parent / "plain_profiling.py"
+            run_script(script, folder, f"tests.validation.plain_torch:{name}")
+
+        return sorted(once(tmp_path_factory, f"plain-{name}", profile).glob("rank*.json"))
+
+    return run
+
+
+@pytest.mark.xdist_group("validation-plain-torch")
+@pytest.mark.parametrize("name", quick(STEPS, "ddp_depthwise"))
+def test_a_plain_profile_of_pytorch_agrees_with_the_capture(name, profiled):
+    """The steps are found, three of them, and of the first the profile warms up alone."""
+    files = profiled(name)
+    assert read_trace(files[0]).steps == ("step#0", "step#1", "step#2")
+    report = validate(STEPS[name].capture(), files)
+    assert report.ok, (report.verdict, report.differences[:4], report.contradictions[:4])
+    found = totals(report)
+    assert found["matched"] == found["captured"] > 0
+    assert found["by_name"] == 0
+    assert not report.untold
+
+
+@pytest.mark.xdist_group("validation")
+@pytest.mark.parametrize("name", quick(JAX))
+def test_a_plain_profile_of_jax_agrees_with_the_capture(name, host_runs):
+    report = Runs(host_runs, plain_jax).compare(name)
+    assert report.ok, (report.verdict, named(report))
+    assert totals(report)["captured"] > 0
+
+
+def trained(profile, begin, optimizers=1, logged=False):
+    """A step of 80 us: a product, its gradient on autograd's thread, optimizers, a loss."""
+    profile.op("aten::mm", begin, 10)
+    profile.op("autograd::engine::evaluate_function: MmBackward0", begin + 20, 10, tid=2)
+    profile.op("aten::mm", begin + 21, 5, tid=2)
+    for number in range(optimizers):
+        profile.span("Optimizer.step#SGD.step", begin + 40 + 10 * number, 8)
+        profile.op("aten::_foreach_add_", begin + 41 + 10 * number, 5)
+    if logged:
+        profile.op("aten::mean", begin + 70, 5)
+
+
+@pytest.mark.parametrize("settings", [{}, {"optimizers": 2}, {"logged": True}], ids=str)
+def test_steps_that_nothing_marks_are_told_apart_by_the_optimizers(tmp_path, settings):
+    """Each has a product forward and one backward, an update per optimizer, and what it logs."""
+    profile = Profile(0, 1)
+    for number in range(3):
+        trained(profile, 100 * number, **settings)
+    trace = read_trace(profile.write(tmp_path / "rank0.json"))
+    names = [
+        sorted(trace.facts[kind].name for kind in trace.op[trace.step == step]) for step in range(3)
+    ]
+    wanted = ["aten::mm"] * 2 + ["aten::_foreach_add_"] * settings.get("optimizers", 1)
+    wanted += ["aten::mean"] * settings.get("logged", False)
+    wanted += ["autograd::engine::evaluate_function: MmBackward0"]
+    assert names == [sorted(wanted)] * 3
+
+
+def test_what_follows_the_last_step_is_no_part_of_it(tmp_path):
+    """Two steps, after which the model is tried on two other batches."""
+    profile = Profile(0, 1)
+    for number in range(2):
+        trained(profile, 100 * number)
+    profile.op("aten::mm", 300, 10)
+    profile.op("aten::mm", 320, 10)
+    trace = read_trace(profile.write(tmp_path / "rank0.json"))
+    assert trace.steps == ("step#0", "step#1")
+    assert [int((trace.step == step).sum()) for step in (0, 1, -1)] == [4, 4, 2]
+
+
+def test_a_single_step_is_the_whole_trace(tmp_path):
+    profile = Profile(0, 1)
+    trained(profile, 0)
+    assert read_trace(profile.write(tmp_path / "rank0.json")).steps == ("whole trace",)
