@@ -23,13 +23,16 @@ from flint.mesh.ragged import Ints
 
 #: A launch that the profile does not tell.
 UNKNOWN_LAUNCH: Final = -1
+#: More nanoseconds than a step takes.
+_LATEST: Final = 1 << 62
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Timing:
     """Times of one program's nodes, nanoseconds from the begin of the step.
 
-    The step begins when the first node of any traced rank does, on one clock for all of them.
+    The step begins when the first node of any traced rank does, on one clock for all of them; of
+    programs that ran on a host, when its first mark does.
 
     Attributes:
         start: when each node began, shape [nodes].
@@ -37,16 +40,21 @@ class Timing:
             ``UNKNOWN_LAUNCH`` where the profile does not tell, shape [nodes].
         waits: (node, node launched afterwards): the host went on only when the first one was over,
             shape [waits, 2].
+        over: of a program that ran on a host, when the mark of its step ends; 0 where there is
+            none.
     """
 
     start: Ints
     launch: Ints
     waits: Ints
+    over: int = 0
 
     def to_bytes(self) -> bytes:
         """As an ``.npz`` archive."""
         buffer = io.BytesIO()
-        np.savez_compressed(buffer, start=self.start, launch=self.launch, waits=self.waits)
+        np.savez_compressed(
+            buffer, start=self.start, launch=self.launch, waits=self.waits, over=self.over
+        )
         return buffer.getvalue()
 
     @classmethod
@@ -66,13 +74,16 @@ class Timing:
                 if sum(item.file_size for item in archive.infolist()) > MAX_BYTES:
                     raise FlintError(f"{name}: unpacks to more than {MAX_BYTES} bytes")
             with np.load(io.BytesIO(data), allow_pickle=False) as loaded:
-                found = cls(*(loaded[key] for key in ("start", "launch", "waits")))
+                over = int(loaded["over"]) if "over" in loaded else 0  # not in older folders
+                start, launch, waits = (loaded[key] for key in ("start", "launch", "waits"))
+                found = cls(start, launch, waits, over)
             pairs = found.waits.reshape(-1, 2)
             fits = found.start.shape == found.launch.shape == (nodes,)
             whole = all(part.dtype == np.int64 for part in (found.start, found.launch, pairs))
             inside = ((pairs >= 0) & (pairs < nodes)).all() and (found.start >= 0).all()
+            inside &= 0 <= found.over < _LATEST
             if not (fits and whole and inside and (pairs[:, 0] < pairs[:, 1]).all()):
                 raise ValueError("its columns do not fit the graph")
-        except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+        except (ValueError, TypeError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
             raise FlintError(f"{name}: not times that Flint has written ({error})") from error
         return found

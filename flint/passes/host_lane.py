@@ -3,8 +3,9 @@
 The idea: a launch is a node of the host's lane: it follows the launch before it, and what the host
 waited for in between; its time is what the host spent from the later of them to the call.  A kernel
 follows its launch.  What is then left between the end of all that it waits for and its begin (the
-way of a launch to an idle device, the gap between two kernels of a stream) is its own delay.  Run
-without anything else, each node begins exactly when it did.
+way of a launch to an idle device, the gap between two kernels of a stream) is its own delay.  What
+a host did after the last node, when it is itself what ran, follows that node.  Run without anything
+else, each node begins exactly when it did.
 
     launches      host ---> host ------------> host
                     |         |                  |
@@ -88,7 +89,12 @@ def with_host_lane(
         spent = np.full(len(spent), launch_nanoseconds, np.int64)
     number = np.arange(len(graph)) + np.searchsorted(host.node, np.arange(len(graph)), "right")
     launches = number[host.node] - 1
+    last = int(np.argmax(end))
+    rest = timing.over - int(end[last])
+    after_all = np.arange(int(rest > 0 and launch_nanoseconds is None)) + len(graph) + len(launches)
+    launches, spent = np.append(launches, after_all), np.append(spent, after_all * 0 + rest)
     edges = [
+        _order(after_all, number[[last] * len(after_all)]),
         (number[after], number[before], kind),
         _order(launches[1:], launches[:-1]),
         _order(launches[host.waiting], number[host.awaited]),

@@ -1,9 +1,11 @@
 """When the units of the traced ranks began and were launched, on one clock.
 
-The idea: the step begins when the first unit of any rank does.  Ranks on several hosts have clocks
-of their own; as all members leave a collective nearly together, the ends of shared collectives tell
-how far one clock is ahead of another.  Ranks that share none are taken to have one clock, unless a
-message would be received before it was sent.
+The idea: the step begins when the first unit of any rank does, and is over when the last one is.
+Where units ran on a host, it reaches from the begin of its mark to the end: what the host did
+around them is part of it.  Ranks on several hosts have clocks of their own; as all members leave a
+collective nearly together, the ends of shared collectives tell how far one clock is ahead of
+another.  Ranks that share none are taken to have one clock, unless a message would be received
+before it was sent.
 
     timings = timings_of(recorded, clocks_of(recorded, meetings))
     timings[0].start
@@ -44,14 +46,29 @@ def timings_of(recorded: Mapping[int, Recorded], ahead: Mapping[int, int]) -> di
     timed = {rank: item for rank, item in recorded.items() if item.units.timed}
     if not timed:
         return {}
-    origin = min(int(item.units.start.min()) - ahead[rank] for rank, item in timed.items())
+    marks = {rank: _mark(item) for rank, item in timed.items()}
+    origin = min(
+        min(int(item.units.start.min()), marks[rank][0]) - ahead[rank]
+        for rank, item in timed.items()
+    )
     found = {}
     for rank, item in timed.items():
         units, zero = item.units, origin + ahead[rank]
+        over = max(0, marks[rank][1] - zero)
         launch = np.maximum(units.launch - zero, 0)
         launch[units.launch < 0] = UNKNOWN_LAUNCH
-        found[rank] = Timing(units.start - zero, launch, _host_waits(units, item.links))
+        found[rank] = Timing(units.start - zero, launch, _host_waits(units, item.links), over)
     return found
+
+
+def _mark(item: Recorded) -> tuple[int, int]:
+    """Begin and end of what the profiler marks as the step of units on a host, ns.
+
+    Without a mark, the latest begin and the earliest end that there are.
+    """
+    marks = item.links.steps if item.links is not None and not item.units.device else ()
+    number = int(item.trace.step[item.units.row[0]])
+    return marks[number] if 0 <= number < len(marks) else (_LATEST, -_LATEST)
 
 
 def delivered(

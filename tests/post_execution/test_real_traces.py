@@ -125,14 +125,34 @@ def test_an_execution_trace_alone_has_order_sizes_and_data(tmp_path):
     assert check(tmp_path / "out").ok
 
 
-@pytest.fixture(scope="module")
-def gloo(tmp_path_factory):
-    """Both profilers' traces of a tensor-parallel step on two gloo ranks."""
+def profiled(factory, name):
+    """The folder of both profilers' traces of a step on gloo ranks."""
     pytest.importorskip("torch")
     script = Path(__file__).parent.parent / "validation" / "torch_profiling.py"
-    place = "tests.validation.torch_steps:tp"
-    folder = once(tmp_path_factory, "torch-tp", lambda folder: run_script(script, folder, place))
-    return convert_traces([folder])
+    place = f"tests.validation.torch_steps:{name}"
+    return once(factory, f"torch-{name}", lambda folder: run_script(script, folder, place))
+
+
+@pytest.fixture(scope="module")
+def gloo(tmp_path_factory):
+    """A tensor-parallel step on two ranks."""
+    return convert_traces([profiled(tmp_path_factory, "tp")])
+
+
+@pytest.mark.xdist_group("post-execution-gloo")
+@pytest.mark.parametrize("name", ["tp", pytest.param("1f1b", marks=pytest.mark.thorough)])
+def test_a_step_on_gloo_ranks_takes_its_measured_time_again(tmp_path_factory, name):
+    """From the first begin of the last mark of a rank to its last end: the host's time around ops,
+    and while it hands over messages, is part of it.
+    """
+    marks = []
+    paths = sorted(profiled(tmp_path_factory, name).glob("kineto_rank*.json"))
+    for path in paths:
+        listed = json.loads(path.read_text())["traceEvents"]
+        steps = [e for e in listed if e["name"].startswith("ProfilerStep#")]
+        marks.append(max((e["ts"], e["ts"] + e["dur"]) for e in steps))
+    measured = max(end for _, end in marks) - min(begin for begin, _ in marks)
+    assert convert_traces(paths).simulate().step_seconds * 1e6 == pytest.approx(measured, rel=2e-2)
 
 
 @pytest.mark.xdist_group("post-execution-gloo")
