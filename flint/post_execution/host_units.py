@@ -56,6 +56,24 @@ def _of_tensors(fact: OpFacts) -> bool:
     return any(shape for shape, _ in fact.operands or ())
 
 
+def _below(rows: Ints, parent: Ints, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which rows of a trace have marked ones among some rows inside of them.
+
+    Args:
+        rows: those that are looked at.
+        parent: of each row of the trace, -1 for none.
+        marked: of each row of the trace.
+    """
+    found = np.zeros(len(parent), bool)
+    inner = rows[marked[rows]]
+    while len(inner):
+        outer = parent[inner]
+        outer = distinct(outer[outer >= 0])
+        inner = outer[~found[outer]]
+        found[inner] = True
+    return found
+
+
 def host_units(trace: Observed, links: Links | None, rows: Ints) -> Units:
     """The units of some rows of a trace; links are None for execution traces."""
     works = by_fact(trace.facts, lambda fact: fact.kind not in (OpClass.FREE, OpClass.OTHER))
@@ -65,28 +83,20 @@ def host_units(trace: Observed, links: Links | None, rows: Ints) -> Units:
     # A number that an op on tensors is given is made a tensor inside of it: no work by itself.
     numbers = works & by_fact(trace.facts, _of_numbers)
     tensors = by_fact(trace.facts, _of_tensors)
-    below_works = np.zeros(len(trace), bool)
-    below_numbers = np.zeros(len(trace), bool)
-    below_talks = np.zeros(len(trace), bool)
     has_parts = np.zeros(len(trace), bool)
-    for row in rows[::-1].tolist():
-        outer = int(parent[row])
-        if outer >= 0:
-            has_parts[outer] = True
-            kind = op[row]
-            below_works[outer] |= below_works[row] or (works[kind] and not numbers[kind])
-            below_numbers[outer] |= below_numbers[row] or numbers[kind]
-            below_talks[outer] |= below_talks[row] or talks[op[row]]
+    has_parts[parent[rows][parent[rows] >= 0]] = True
+    below_works = _below(rows, parent, (works & ~numbers)[op])
+    below_numbers = _below(rows, parent, numbers[op])
+    below_talks = _below(rows, parent, talks[op])
     below_works[rows] |= below_numbers[rows] & ~tensors[op[rows]]
     taken = np.where(
         talks[op[rows]],
         ~below_talks[rows],
         ~below_works[rows] & (works[op[rows]] | (unknown[op[rows]] & ~has_parts[rows])),
     )
-    covered = _within_library(trace, links)
+    covered = _within_library(trace, links).tolist()
     chosen = []
-    for row, take in zip(rows.tolist(), taken.tolist(), strict=True):
-        outer = int(parent[row])
+    for row, take, outer in zip(rows.tolist(), taken.tolist(), parent[rows].tolist(), strict=True):
         if covered[row] or (outer >= 0 and covered[outer]):
             covered[row] = True
         elif take:

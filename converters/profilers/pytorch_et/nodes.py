@@ -148,6 +148,7 @@ def read_nodes(
     alike: dict[tuple[str, str, bytes], _Alike] = {}
     # Kept whole until the process groups are known, which any node may list.
     untold: list[tuple[int, str, dict[str, Any], dict[str, Any]]] = []
+    by_values: dict[str, bool] = {}
     for node in trace.records("nodes", _Node, _EXPECTED):
         inputs, outputs, around, attributes = _modern(node)
         schema = attributes.get("op_schema")
@@ -156,7 +157,10 @@ def read_nodes(
             outputs.shapes, outputs.types, outputs.strides,
         )  # fmt: skip
         key = node.name, str(schema) if schema else "", b"\n".join(texts)
-        if needs_values(base_name(node.name)):
+        differs = by_values.get(key[0])
+        if differs is None:
+            differs = by_values[key[0]] = needs_values(base_name(key[0]))
+        if differs:
             key = *key[:2], key[2] + _plain(inputs.values)
         shared = alike.get(key)
         if shared is None:
