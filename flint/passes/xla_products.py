@@ -4,9 +4,9 @@ The idea: its products are calls of a library or Triton kernels of their own.
 
 - A batched product loads its operands as they lie: a transpose before or behind it is a kernel.
 - A batched product has no epilogue; nor has one that ends in a kernel which reduces rows.
-- The epilogue of any other product or convolution has besides the product nothing as large to
-  read (bias, activation), but what it is only added to (a residual: the library's ``beta``, cuDNN's
-  side input).
+- The epilogue of any other product or convolution has no exponentials and the like, and besides
+  the product nothing as large to read (bias, activation), but what it is only added to (a residual:
+  the library's ``beta``, cuDNN's side input).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.graph.graph import WorkloadGraph
-from flint.graph.work import Role
+from flint.graph.work import Role, Unit
 from flint.mesh.ragged import row_of_entry
 from flint.passes.rematerialize import loads
 
@@ -61,10 +61,12 @@ def xla_epilogues(graph: WorkloadGraph, rows: NDArray[np.bool_]) -> Ends:
     """
     alone = batched(graph)
     elements = [kind.elements for kind in graph.tables.types]
+    costly = np.zeros(len(graph), dtype=bool)
+    costly[row_of_entry(graph.work_ptr)[graph.work_unit == Unit.TRANSCENDENTAL]] = True
     adds = [name in _ADDS for name in graph.tables.ops]
 
     def ends(product: int, members: Sequence[int]) -> bool:
-        if alone[product] or rows[list(members)].any():
+        if alone[product] or (rows | costly)[list(members)].any():
             return False
         inside = {product, *members}
         size = elements[graph.result_type[graph.result_ptr[product]]]
