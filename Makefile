@@ -93,6 +93,14 @@ build/programs/%/.tested: $(DEV) FORCE
 	build/programs/$*/bin/python -m pip install $(PIP) -r tests/programs/requirements/$*.txt
 	build/programs/$*/bin/python -m pytest tests/programs -k "$* and not results"
 
+# MaxText needs a newer Python than Flint's own environment may have, and shares nothing with it.
+PYTHON_3_12 ?= python3.12
+build/programs/maxtext/.tested: FORCE
+	test -x build/programs/maxtext/bin/python || $(PYTHON_3_12) -m venv build/programs/maxtext
+	build/programs/maxtext/bin/python -m pip install $(PIP) -e . hypothesis "pytest>=8.2,<9.2" \
+	    -r tests/programs/requirements/maxtext.txt
+	build/programs/maxtext/bin/python -m pytest tests/programs -k "maxtext and not results"
+
 # Other versions of torch, with libraries whose data sets and models Flint makes up.
 TORCH_VERSIONS ?= 2.12.1 2.14.1
 TORCH_TESTS    := tests/frontends/torch tests/programs/test_programs.py

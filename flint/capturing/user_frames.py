@@ -20,7 +20,12 @@ from types import FrameType
 from flint.host.readable import counted
 
 _STDLIB = sysconfig.get_path("stdlib")
-_INSTALLED = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("purelib", "platlib"))
+#: Where packages lie: this environment's, and others' that it looks into.
+_PACKAGES = (
+    *(sysconfig.get_path(name) for name in ("purelib", "platlib")),
+    *(path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")),
+)
+_INSTALLED = tuple(f"{folder}{os.sep}" for folder in dict.fromkeys(_PACKAGES))
 #: Packages that a line never stands in for: what they were given was wrong, not they.
 _FRAMEWORKS = ("jax", "jaxlib", "numpy", "scipy", "torch")
 _HERE = Path(__file__).parents[1]

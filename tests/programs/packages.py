@@ -1,4 +1,4 @@
-"""PyTorch programs that are captured and really run: one table.
+"""Programs of packages that are captured and really run: one table of each framework.
 
 The idea: each of a package's ways to train is a row.  What it runs is a script of this folder, or a
 package's own entry point, with its arguments.  Packages are in environments, which
@@ -7,7 +7,8 @@ package's own entry point, with its arguments.  Packages are in environments, wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -26,6 +27,7 @@ class Program:
         options: of ``flint run``.
         real: options of ``observe.py``; what names GPUs gets CPUs.
         prepare: a script that makes what the program reads from its working folder.
+        variables: of its environment.
         differs: what of the capture is known to differ from the real run.
         quick: it is short enough for ``make test``.
     """
@@ -38,6 +40,7 @@ class Program:
     options: tuple[str, ...] = ()
     real: tuple[str, ...] = ("--cuda-is-cpu",)
     prepare: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
     differs: str = ""
     quick: bool = False
 
@@ -145,3 +148,29 @@ _TORCHTITAN = _rows(
 )  # fmt: skip
 
 PROGRAMS = _TORCH + _TRAINERS + _DEEPSPEED + _MEGATRON + _TORCHTITAN
+
+_MAXTEXT = _rows(
+    "maxtext", "maxtext", "maxtext.trainers.pre_train.train",
+    ("dense, FSDP", ""),
+    ("dense, FSDP and TP", "ici_tensor_parallelism=2"),
+    ("mixture of experts, FSDP and EP", "decoder_block=mixtral num_experts=4 num_experts_per_tok=2 "
+     "ici_expert_parallelism=2 megablox=false sparse_matmul=false capacity_factor=2.0"),
+    always=(
+        "run_name=small", "base_output_directory=runs", "dataset_type=synthetic",
+        "enable_checkpointing=false", "hardware=cpu", "attention=dot_product", "steps=5",
+        "skip_jax_distributed_system=true",
+        "vocab_size=256", "max_target_length=64", "per_device_batch_size=1",
+        "base_emb_dim=64", "base_mlp_dim=128", "base_moe_mlp_dim=128", "head_dim=16",
+        "base_num_query_heads=4", "base_num_kv_heads=2", "base_num_decoder_layers=2",
+    ),
+    ranks=8, variables={"DECOUPLE_GCLOUD": "TRUE"},  # without Google's cloud
+)  # fmt: skip
+
+_LEVANTER = _rows(
+    "marin-levanter", "levanter", "levanter.main.train_lm",
+    ("train_lm, Llama, FSDP", ""),
+    ("train_lm, Llama, FSDP and TP", '--trainer.mesh.axes {"model":2}'),
+    always=("--config_path", "small.yaml"), ranks=8, prepare="levanter/prepare.py",
+)  # fmt: skip
+
+JAX_PROGRAMS = _MAXTEXT + _LEVANTER

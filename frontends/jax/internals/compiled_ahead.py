@@ -18,6 +18,7 @@ import jax
 from jax._src import pjit, stages
 
 from flint.frontends.jax.internals.host_arrays import HostArray, aval_of, source_of
+from flint.frontends.jax.internals.jaxprs import is_over_devices
 
 #: ``Host.call``.
 Call = Callable[[str, Mapping[str, Any], Sequence[Any], str, Sequence[Any]], list[Any]]
@@ -117,9 +118,14 @@ class _Compiled(stages.Compiled):
         options = {**dict(traced._params["compiler_options_kvs"]), **self._options}
         parameters = {**traced._params, "compiler_options_kvs": tuple(options.items())}
         compiled_for = [
-            meta.origin if isinstance(meta, _Meta) else meta.sharding
+            meta.origin if isinstance(meta, _Meta) else _stated(meta.sharding)
             for meta in traced._meta_tys_flat
         ]
         source = source_of(parameters)
         results = self._record(str(traced.fun_name), parameters, operands, source, compiled_for)
         return jax.tree_util.tree_unflatten(self.out_tree, results)
+
+
+def _stated(sharding: Any) -> Any:
+    """A sharding over several devices; on the one that small arrays have here, JAX decides."""
+    return sharding if is_over_devices(sharding) else None

@@ -345,6 +345,11 @@ def aval_of(value: Any) -> Any:
     return _core.shaped_abstractify(value)
 
 
+def is_inexact(aval: Any) -> bool:
+    """Whether elements of a type are floating-point or complex numbers."""
+    return bool(dtypes.issubdtype(aval.dtype, np.inexact))
+
+
 def aval_on(aval: Any, shape: Sequence[int], sharding: Any) -> Any:
     """JAX's type of an array of another shape on devices: where axes are explicit it says how."""
     return _core.update_aval_with_sharding(aval.update(shape=tuple(shape), sharding=None), sharding)

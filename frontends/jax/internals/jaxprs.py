@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,6 +18,15 @@ def needed_for(program: Any, number: int) -> tuple[Any, list[int]]:
     wanted = [place == number for place in range(len(program.out_avals))]
     part, used = partial_eval.dce_jaxpr(program.jaxpr, wanted)
     return part, [place for place, needed in enumerate(used) if needed]
+
+
+def used(parameters: Mapping[str, Any]) -> list[bool]:
+    """Of each operand of the ``jit`` primitive: whether JAX hands it to the compiled program."""
+    program = parameters["jaxpr"]
+    if parameters["keep_unused"]:
+        return [True] * len(program.in_avals)
+    _, found = partial_eval.dce_jaxpr(program.jaxpr, [True] * len(program.out_avals))
+    return list(found)
 
 
 def run(part: Any, constants: Sequence[Any], operands: Sequence[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Checkpoints of Orbax and flax: not written, and restored as arrays without values.
+"""Checkpoints of Orbax, flax and JAX itself: not written, and restored as arrays without values.
 
 The idea: a checkpoint of a cluster's state is neither here to be read nor worth being written.
 What a program restores is what it says that it wants: types and shardings.  Where there is no
@@ -40,6 +40,7 @@ def keep_out(watcher: Watcher, allowed: bool, made_up: bool) -> None:
     calls["orbax.checkpoint"] = functools.partial(_keep_orbax_out, watcher, allowed, made_up)
     if not allowed:
         calls["flax.training.checkpoints"] = _keep_flax_out
+        calls["jax.experimental.array_serialization.serialization"] = _keep_jax_out
     watch_imports(calls)
 
 
@@ -59,6 +60,15 @@ def _keep_flax_out() -> None:
     module: Any = sys.modules["flax.training.checkpoints"]
     for name in ("save_checkpoint", "save_checkpoint_multiprocess"):
         setattr(module, name, lambda *_args, **_known: _not_saved(None))
+
+
+def _keep_jax_out() -> None:
+    """What Levanter and others write their checkpoints with."""
+    module: Any = sys.modules["jax.experimental.array_serialization.serialization"]
+    kind = module.GlobalAsyncCheckpointManager
+    for name in ("serialize", "serialize_with_paths"):
+        if hasattr(kind, name):
+            setattr(kind, name, _not_saved)
 
 
 def _not_saved(_self: Any, *_args: Any, **_known: Any) -> bool:

@@ -35,7 +35,7 @@ from flint.workload.workload import Workload
 
 def captured(
     calls: Sequence[Called],
-    numbers: range,
+    numbers: Sequence[int],
     places: Places,
     warnings: dict[str, int],
     name: str,
@@ -108,18 +108,19 @@ def prepared_on(
 
 
 def _recording(
-    calls: Sequence[Called], numbers: range, places: Places, warnings: dict[str, int]
+    calls: Sequence[Called], numbers: Sequence[int], places: Places, warnings: dict[str, int]
 ) -> Recording:
+    position = {number: place for place, number in enumerate(numbers)}
     arguments: dict[Origin, Any] = {}
     as_argument: dict[Origin, Origin] = {}
 
     def own(origin: Origin) -> Origin:
         """Where an array of the step's own programs comes from, as the step has it."""
-        return Origin(origin.program - numbers.start, origin.number)
+        return Origin(position[origin.program], origin.number)
 
     def given(origin: Origin | None, aval: Any) -> Origin | None:
         """Where an operand comes from, as the step has it."""
-        if origin is None or origin.program in numbers:
+        if origin is None or origin.program in position:
             return None if origin is None else own(origin)
         if origin not in arguments:
             abstract: Any = jax.ShapeDtypeStruct
@@ -142,9 +143,9 @@ def _recording(
                 reads=[
                     replace(read, origin=own(read.origin))
                     for read in call.reads
-                    if read.origin.program in numbers
+                    if read.origin.program in position
                 ],
-                gone={own(origin) for origin in call.gone if origin.program in numbers},
+                gone={own(origin) for origin in call.gone if origin.program in position},
             )
         )
     gone = {origin for call in step for origin in call.gone}

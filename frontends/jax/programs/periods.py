@@ -3,9 +3,11 @@
 The idea: a training loop makes the same calls again and again, so its step is a stretch of calls
 that equals the stretch before it.  An evaluation repeats itself too, and so does each gradient of
 an accumulation.  What tells a whole training step from those is that it renews what it is given:
-parameters and optimizer state come from the step before, and next to nothing stays as it is.  Such
-a period is ``whole`` and is taken when it is seen; of others the one that renews most, when the
-program has ended or repeats nothing else any more.
+parameters and optimizer state come from the step before, and next to nothing stays as it is.  Data
+that nobody has seen before are neither.  Such a period is ``whole`` and is taken when it is seen;
+of others the one that renews most, when the program has ended or repeats nothing else any more.
+
+A thread that prepares batches makes its own calls at its own pace, so each thread has its periods.
 
     watcher = Periods()
     watcher.add(Made(key="g", ...))         # the period that this call completes, or None
@@ -14,7 +16,7 @@ program has ended or repeats nothing else any more.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 #: A whole period leaves at most this share of the bytes that it is given unchanged.
@@ -32,13 +34,16 @@ class Made:
         name: of what is called.
         jitted: whether the user's code, or a library's, jitted it.
         given: its operands that are no constants: where each comes from, before which call it was
-            there at the earliest, and its bytes.
+            there at the earliest (None of data: what no call of this thread has computed), and its
+            bytes.
+        thread: that makes it; 0 is the program's first.
     """
 
     key: Hashable
     name: str
     jitted: bool
-    given: tuple[tuple[Hashable, int, int], ...]
+    given: tuple[tuple[Hashable, int | None, int], ...]
+    thread: int = 0
 
 
 @dataclass(slots=True)
@@ -46,31 +51,37 @@ class Period:
     """A stretch of calls that the program repeats.
 
     Attributes:
-        first: number of its first call when it was seen first, the first time of it.
+        line: numbers of its thread's calls.
+        first: place in them of its first call when it was seen first, the first time of it.
         length: calls.
         name: of its largest jitted function.
-        renewed, unchanged: bytes that it is given, made by the period before and older.
+        renewed, unchanged, fresh: bytes that it is given: computed by the period before, older,
+            and data that the period before was not given.
         count: how often it was seen, one after another.
-        last: number of the call after the last one of them.
+        last: place of the call after the last one of them.
+        thread: that it is of.
     """
 
+    line: Sequence[int]
     first: int
     length: int
     name: str
     renewed: int
     unchanged: int
+    fresh: int
     count: int = 2
     last: int = 0
+    thread: int = 0
 
     @property
     def whole(self) -> bool:
         """Whether it renews what it is given, as a training step does."""
         return self.renewed > 0 and self.unchanged <= _UNCHANGED * self.renewed
 
-    def calls_of(self, number: int) -> range:
+    def calls_of(self, number: int) -> Sequence[int]:
         """Numbers of the calls of the ``number``-th time, from 1."""
         first = self.first + (number - 1) * self.length
-        return range(first, first + self.length)
+        return self.line[first : first + self.length]
 
 
 @dataclass(slots=True)
@@ -79,22 +90,25 @@ class Periods:
 
     calls: list[Made] = field(default_factory=list)
     found: dict[tuple[Hashable, ...], Period] = field(default_factory=dict)
+    _lines: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     _at: dict[Hashable, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, call: Made) -> Period | None:
         """Take note of a call; the period that it completes, where it completes one."""
-        number = len(self.calls)
+        line = self._lines[call.thread]
+        place = len(line)
+        line.append(len(self.calls))
         self.calls.append(call)
-        before = self._at[call.key]
+        before = self._at[call.thread, call.key]
         completed: list[Period] = []
         for earlier in reversed(before[-_TRIED:]):
-            length = number - earlier
+            length = place - earlier
             inside = [one for one in completed if length % one.length == 0]
             if any(one.whole for one in inside):  # the same several times
                 continue
-            period = self._completed(number + 1, length, bool(inside))
+            period = self._completed(call.thread, place + 1, length, bool(inside))
             completed += [period] if period is not None else []
-        before.append(number)
+        before.append(place)
         return min(completed, key=lambda one: (not one.whole, one.length), default=None)
 
     def best(self, periods: Iterable[Period] | None = None) -> Period | None:
@@ -109,24 +123,30 @@ class Periods:
         for number in reversed(range(len(self.calls))):
             call = self.calls[number]
             if call.jitted and call.name == name:
-                unchanged = sum(size for _, _, size in call.given)
-                return Period(number, 1, name, 0, unchanged, count=1, last=number + 1)
+                line = self._lines[call.thread]
+                place, given = line.index(number), sum(size for _, _, size in call.given)
+                return Period(
+                    line, place, 1, name, 0, given, 0, count=1, last=place + 1, thread=call.thread
+                )
         return None
 
-    def _completed(self, end: int, length: int, several: bool) -> Period | None:
+    def _completed(self, thread: int, end: int, length: int, several: bool) -> Period | None:
         """The period that ends now and is as long as that, if the calls before it equal its.
 
         Several times a shorter one is a period of its own where only together they renew what they
         are given, as several models in turn do.
         """
-        begin, calls = end - 2 * length, self.calls
+        begin, line = end - 2 * length, self._lines[thread]
         if begin < 0 or any(
-            calls[n].key != calls[n + length].key for n in range(begin, end - length)
+            self.calls[line[n]].key != self.calls[line[n + length]].key
+            for n in range(begin, end - length)
         ):
             return None
-        if not any(one.jitted for one in calls[end - length : end]):
+        calls = [self.calls[number] for number in line[begin:end]]
+        before, own = calls[:length], calls[length:]
+        if not any(one.jitted for one in own):
             return None
-        keys = tuple(one.key for one in calls[end - length : end])
+        keys = (thread, *(one.key for one in own))
         known = self.found.get(keys)
         if known is not None and known.last > end - length:
             return None
@@ -138,30 +158,48 @@ class Periods:
             for other_keys, other in self.found.items()
         ):
             return None
-        renewed, unchanged = self._bytes(end, length)
-        period = Period(begin, length, self._name(end, length), renewed, unchanged, last=end)
+        given = _bytes(before, own, line[begin], line[end - length])
+        period = Period(line, begin, length, _name(own), *given, last=end, thread=thread)
         if several and not period.whole:
             return None
         self.found[keys] = period
         return period
 
-    def _bytes(self, end: int, length: int) -> tuple[int, int]:
-        begin, before = end - length, end - 2 * length
-        outside = {
-            origin: (made > before, size)
-            for one in self.calls[begin:end]
-            for origin, made, size in one.given
-            if made <= begin
-        }
-        renewed = sum(size for new, size in outside.values() if new)
-        return renewed, sum(size for _, size in outside.values()) - renewed
 
-    def _name(self, end: int, length: int) -> str:
-        jitted = [one for one in self.calls[end - length : end] if one.jitted]
-        return max(jitted, key=lambda one: sum(size for _, _, size in one.given)).name
+def _bytes(
+    before: Sequence[Made], own: Sequence[Made], first: int, begin: int
+) -> tuple[int, int, int]:
+    """Renewed, unchanged and fresh bytes of a period.
+
+    Args:
+        before: the calls of the period before it.
+        own: its calls.
+        first, begin: numbers of the first call of either.
+    """
+    known = {origin for call in before for origin, _, _ in call.given}
+    sizes = {"renewed": 0, "unchanged": 0, "fresh": 0}
+    outside = {
+        origin: (made, size)
+        for call in own
+        for origin, made, size in call.given
+        if made is None or made <= begin
+    }
+    for origin, (made, size) in outside.items():
+        if made is None:
+            sizes["unchanged" if origin in known else "fresh"] += size
+        else:
+            sizes["renewed" if made > first else "unchanged"] += size
+    return sizes["renewed"], sizes["unchanged"], sizes["fresh"]
+
+
+def _name(calls: Sequence[Made]) -> str:
+    jitted = [one for one in calls if one.jitted]
+    return max(jitted, key=lambda one: sum(size for _, _, size in one.given)).name
 
 
 def _rotated(one: tuple[Hashable, ...], other: tuple[Hashable, ...]) -> bool:
-    """Whether two sequences are the same one, begun elsewhere."""
-    twice = one + one
-    return any(twice[n : n + len(other)] == other for n in range(len(one)))
+    """Whether two sequences of one thread are the same one, begun elsewhere."""
+    if one[0] != other[0]:
+        return False
+    twice, wanted = one[1:] * 2, other[1:]
+    return any(twice[n : n + len(wanted)] == wanted for n in range(len(one) - 1))

@@ -3,6 +3,8 @@
 The idea: a jitted function without ``out_shardings`` leaves its results where XLA's partitioner
 wants them.  Whoever asks has the program partitioned that made the array, with its operands where
 they really lie: those are stated, or another program's results, and so on back to the first one.
+Operands of which only the shape is used (``jax.jit(optimizer.init)(params)``) are none of the
+compiled program's: without any other its results are on one device, and may be moved.
 
     Places(watcher, compile).of(Origin(3, 0))
 """
@@ -17,7 +19,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from flint.frontends.jax.host.calls import Called
 from flint.frontends.jax.internals.host_arrays import is_stated
-from flint.frontends.jax.internals.jaxprs import is_over_devices, meshes
+from flint.frontends.jax.internals.jaxprs import is_over_devices, meshes, used
 from flint.passes.in_sequence import Origin
 
 #: Shardings of the results of a call, by the mesh and the shardings of its operands.
@@ -74,7 +76,10 @@ class Places:
         stated = call.parameters["out_shardings"]
         if all(map(is_stated, stated)):
             return tuple(item if is_over_devices(item) else None for item in stated)
-        given = [self.committed(o.origin) if o.origin is not None else None for o in call.operands]
+        given = [
+            self.committed(operand.origin) if is_used and operand.origin is not None else None
+            for operand, is_used in zip(call.operands, used(call.parameters), strict=True)
+        ]
         mesh = mesh_of(call, given)
         if mesh is None:
             return (None,) * call.results

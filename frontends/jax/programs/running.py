@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -20,6 +21,7 @@ from typing import NoReturn
 from flint.capturing.user_frames import short_path
 from flint.errors import UsageError
 from flint.frontends.jax.cluster.layout import Layout, layout_of
+from flint.frontends.jax.host.calls import Called
 from flint.frontends.jax.internals.cluster_client import use_cluster
 from flint.frontends.jax.internals.device_attributes import assumed
 from flint.frontends.jax.internals.host_evaluation import recorded
@@ -78,6 +80,7 @@ class Running:
     def _finish(self, period: Period) -> NoReturn:
         """Capture the step and end the process."""
         signal.setitimer(signal.ITIMER_REAL, 0)  # the compiler has a limit of its own
+        threading.excepthook = lambda _: None  # those of the program that still call something
         self._stack.close()
         recorder = self._watcher.recorder
         try:
@@ -105,7 +108,7 @@ class Running:
             SeenStep(
                 name=period.name,
                 count=period.count,
-                place=_place(calls[period.first].file, calls[period.first].line),
+                place=_place_of(calls[period.calls_of(1)[0]]),
                 what=_what(period),
             )
             for period in self._watcher.periods.found.values()
@@ -131,9 +134,10 @@ def _layout(cluster: Cluster) -> Layout:
 
 
 def _unchanged(period: Period) -> dict[str, int]:
+    made = period.renewed + period.fresh
     text = (
         f"the step is {period.name}, of whose inputs {human_bytes(period.unchanged)} stay as they "
-        f"are from step to step and {human_bytes(period.renewed)} are made anew: if that is an "
+        f"are from step to step and {human_bytes(made)} are made anew: if that is an "
         "evaluation, choose the training step with --step"
     )
     return {text: 1}
@@ -142,6 +146,10 @@ def _unchanged(period: Period) -> dict[str, int]:
 def _what(period: Period) -> str:
     kind = "renews what it is given" if period.whole else "leaves most inputs as they are"
     return f"{counted(period.length, 'program')}; {kind}"
+
+
+def _place_of(call: Called) -> str:
+    return _place(call.file, call.line)
 
 
 def _place(file: str, line: int) -> str:

@@ -28,6 +28,7 @@ from flint.frontends.jax.internals.host_arrays import (
     HostArray,
     aval_of,
     aval_on,
+    is_inexact,
     is_stated,
     size_of,
 )
@@ -76,7 +77,9 @@ class Watcher:
         self._choice, self._lists_steps = choice, lists_steps
         self._finish, self._placed = finish, placed
         self._values: dict[Origin, Any] = {}
-        self._there: dict[Origin, int] = {}
+        self._put = 0  # arrays that no program made
+        self._threads = {threading.get_ident(): 0}
+        self._made_by: list[int] = []  # the threads of the calls
         self._same: dict[Origin, Origin] = {}
         self._kinds: dict[Hashable, int] = {}
         self._known = KnownResults()
@@ -94,7 +97,8 @@ class Watcher:
         known: Sequence[Any] | None = None,
     ) -> list[Any]:
         with self._lock:
-            if self._due is not None:
+            thread = self._threads.setdefault(threading.get_ident(), len(self._threads))
+            if self._due is not None and self._due.thread == thread:  # others go on meanwhile
                 self._finish(self._due)
             results = self.recorder.call(name, parameters, operands, source, compiled_for)
             number = len(self.recorder.calls) - 1
@@ -108,7 +112,7 @@ class Watcher:
             self._held |= {result.origin: result.aval for result in results}
             self._keep_values(results, parameters, operands, known)
             self._forward(number, call)
-            self._note(call)
+            self._note(call, thread)
             return results
 
     def end(self) -> None:
@@ -188,8 +192,8 @@ class Watcher:
         own = tuple(getattr(value, "shape", ()))
         aval = aval_on(aval_of(value), own if shape is None else shape, sharding)
         with self._lock:
-            origin = Origin(-1, len(self._there))
-            self._there[origin] = len(self.recorder.calls)
+            origin = Origin(-1, self._put)
+            self._put += 1
         self.places[origin], self._held[origin] = sharding, aval
         known = tuple(aval.shape) == own and not isinstance(value, jax.ShapeDtypeStruct)
         if known and size_of(aval) <= _KEPT_BYTES:
@@ -223,27 +227,33 @@ class Watcher:
             if origin is not None:
                 self._same[Origin(number, result)] = self._same.get(origin, origin)
 
-    def _note(self, call: Called) -> None:
+    def _note(self, call: Called, thread: int) -> None:
         kind = (
             call.name, call.file, call.line, call.donated,
             tuple((item.aval.shape, str(item.aval.dtype)) for item in call.operands),
         )  # fmt: skip
         key = self._kinds.setdefault(kind, len(self._kinds))
-        origins = [
-            (self._same.get(item.origin, item.origin), size_of(item.aval))
+        self._made_by.append(thread)
+        arrays = [
+            (self._same.get(item.origin, item.origin), item.aval)
             for item in call.operands
             if item.origin is not None
         ]
-        given = [(origin, self._since(origin), size) for origin, size in origins]
+        given = tuple((array, self._since(array, aval), size_of(aval)) for array, aval in arrays)
         if call.jitted:
             self.jitted[call.name, call.file, call.line] += 1
-        period = self.periods.add(Made(key, call.name, call.jitted, tuple(given)))
+        period = self.periods.add(Made(key, call.name, call.jitted, given, thread))
         if period is not None and not self._lists_steps and self._is_wanted(period):
             self._due = period
 
-    def _since(self, origin: Origin) -> int:
-        """The call before which an array was there at the earliest."""
-        return self._there[origin] if origin.program < 0 else origin.program + 1
+    def _since(self, origin: Origin, aval: Any) -> int | None:
+        """The call before which an array was there at the earliest; None of data.
+
+        Keys and counters are data too: whoever makes batches renews those.
+        """
+        if origin.program < 0 or self._made_by[origin.program] != self._made_by[-1]:
+            return None
+        return origin.program + 1 if is_inexact(aval) else None
 
     def _is_wanted(self, period: Period) -> bool:
         if period.count < self._choice.number:
@@ -251,4 +261,6 @@ class Watcher:
         if self._choice.name is not None:
             return period.name == self._choice.name
         given = period.renewed + period.unchanged  # of data alone a loader makes batches
+        if period.thread:  # one of those that prepare data, unless the program does nothing else
+            return False
         return period.whole or (period.count >= _OFTEN and given > 0)

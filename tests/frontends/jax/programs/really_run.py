@@ -56,3 +56,11 @@ def instructions(proto):
     text = module.to_string(hlo.HloPrintOptions.short_parsable())
     lines = (NAMES.sub("", line.strip()) for line in text.splitlines() if " = " in line)
     return collections.Counter(line for line in lines if not LEFT_OUT.search(line))
+
+
+def modules(workload):
+    """The functions that a captured step calls, in order, each with its module."""
+    [program] = workload.programs
+    if program.calls:
+        return [(call.name.rstrip("_0123456789"), call.module[0]) for call in program.calls]
+    return [(workload.input["function"], program.module[0])]

@@ -10,7 +10,7 @@ import pytest
 from flint.graph.work import Unit
 from flint.models.jax.llama3 import train_tiny
 from flint.workload.loading import load
-from tests.frontends.jax.programs.really_run import instructions, partitioned
+from tests.frontends.jax.programs.really_run import instructions, modules, partitioned
 from tests.programs import comparing, results
 from tests.support.command_line import flint
 
@@ -32,6 +32,7 @@ STEPS = {
     "llama_from_config": ["train_step"],
     "adversaries": ["judge_step", "judge_step", "maker_step"],
     "compiled_ahead": ["gradients", "gradients", "gradients", "apply"],
+    "threaded_loader": ["step"],
 }
 #: What README's table shows of them: package, what the program is.
 SHOWN = {
@@ -58,13 +59,6 @@ def captured(name, folder, *arguments, devices=8, per_node=8, options=()):
     )  # fmt: skip
     assert found.returncode == 0, found.stderr
     return load(folder)
-
-
-def modules(workload):
-    [program] = workload.programs
-    if program.calls:
-        return [(call.name.rstrip("_0123456789"), call.module[0]) for call in program.calls]
-    return [(workload.input["function"], program.module[0])]
 
 
 @pytest.mark.thorough

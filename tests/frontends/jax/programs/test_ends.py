@@ -8,8 +8,8 @@ import re
 import pytest
 
 from flint.workload.loading import load
-from tests.frontends.jax.programs.really_run import instructions, partitioned
-from tests.frontends.jax.programs.test_against_runs import PROGRAMS, captured, command, modules
+from tests.frontends.jax.programs.really_run import instructions, modules, partitioned
+from tests.frontends.jax.programs.test_against_runs import PROGRAMS, captured, command
 from tests.support.shared import quick_rows
 
 ENDS = [

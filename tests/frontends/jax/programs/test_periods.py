@@ -3,6 +3,8 @@
 A letter is a call: "g" takes the parameters and a sum of gradients and gives the sum; "u" takes
 both and gives the parameters; "t" is a whole training step; "e" an evaluation of the parameters;
 "d" makes a batch of nothing that is kept; "q" calls the function of "t" for another model, "s".
+An "E" is an evaluation, and a "T" a training step, on a large batch that the host puts on devices;
+"k" makes a batch of a random key, and the next key.
 """
 
 from __future__ import annotations
@@ -13,19 +15,32 @@ from hypothesis import strategies as st
 from flint.frontends.jax.programs.periods import Made, Periods
 
 SIZE = 1000
-TAKES = {"g": "ps", "u": "ps", "t": "p", "q": "s", "e": "p", "d": "", "i": ""}
-GIVES = {"g": "s", "u": "ps", "t": "p", "q": "s", "e": "", "d": "", "i": "ps"}
+TAKES = {"g": "ps", "u": "ps", "t": "p", "q": "s", "e": "p", "d": "", "i": "", "E": "p", "T": "p"}
+TAKES["k"] = "k"
+GIVES = {"g": "s", "u": "ps", "t": "p", "q": "s", "e": "", "d": "", "i": "ps", "E": "", "T": "p"}
+GIVES["k"] = "k"
+#: Calls that are given a batch of the host's, and how large it is.
+BATCHES = {"E": 20 * SIZE, "T": 20 * SIZE}
 #: Calls of one function.
 SAME = {"q": "t"}
 
 
 def periods_of(text):
-    """The periods of a program, and the first whole one with the call that completed it."""
-    made = dict.fromkeys("ps", 0)
+    """The periods of a program, and the first whole one with the call that completed it.
+
+    Pairs of a letter and the number of a thread are the calls of several.
+    """
+    made = dict.fromkeys("psk", 0)
     periods, first = Periods(), None
-    for number, letter in enumerate(text):
-        given_ = tuple((f"{name}{made[name]}", made[name], SIZE) for name in TAKES[letter])
-        found = periods.add(Made(SAME.get(letter, letter), letter, letter != "i", given_))
+    for number, (letter, thread) in enumerate((*one, 0)[:2] for one in text):
+        since = {"k": None}  # a random key
+        given_ = tuple(
+            (f"{name}{made[name]}", since.get(name, made[name]), SIZE) for name in TAKES[letter]
+        )
+        if letter in BATCHES:
+            given_ += ((f"batch {number}", None, BATCHES[letter]),)
+        key = SAME.get(letter, letter)
+        found = periods.add(Made(key, letter, letter != "i", given_, thread))
         made |= dict.fromkeys(GIVES[letter], number + 1)
         if found is not None and found.whole and first is None:
             first = found, number
@@ -69,6 +84,23 @@ def test_an_evaluation_is_the_step_rather_than_what_makes_its_batches():
 def test_two_models_in_turn_are_a_step_of_two_calls():
     _, (period, completed) = periods_of("i" + "tq" * 3)
     assert (period.first, period.length, completed) == (1, 2, 4)
+
+
+def test_an_evaluation_of_large_batches_is_not_a_training_step():
+    _, (period, _) = periods_of("i" + "E" * 9 + "TTT")
+    assert (period.name, period.first, period.fresh) == ("T", 10, 20 * SIZE)
+
+
+def test_keys_that_a_loader_renews_do_not_make_it_the_step():
+    _, (period, _) = periods_of("i" + "k" * 9 + "ttt")
+    assert period.name == "t"
+
+
+def test_a_thread_that_makes_batches_at_its_own_pace_hides_no_step():
+    calls = [("i", 0), *[("d", 1)] * 5, ("t", 0), ("d", 1), ("t", 0), *[("d", 1)] * 2, ("t", 0)]
+    _, (period, completed) = periods_of(calls)
+    assert (period.name, period.thread, completed) == ("t", 0, 8)
+    assert [calls[number] for number in period.calls_of(1)] == [("t", 0)]
 
 
 def test_calls_that_never_repeat_are_no_step():
