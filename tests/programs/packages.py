@@ -25,7 +25,7 @@ class Program:
         command: the program and its arguments.
         ranks: how many.
         options: of ``flint run``.
-        real: options of ``observe.py``; what names GPUs gets CPUs.
+        real: options of ``observe.py``; what names GPUs gets CPUs.  Of a JAX program: what starts it.
         prepare: a script that makes what the program reads from its working folder.
         variables: of its environment.
         differs: what of the capture is known to differ from the real run.
@@ -163,7 +163,7 @@ _MAXTEXT = _rows(
         "base_emb_dim=64", "base_mlp_dim=128", "base_moe_mlp_dim=128", "head_dim=16",
         "base_num_query_heads=4", "base_num_kv_heads=2", "base_num_decoder_layers=2",
     ),
-    ranks=8, variables={"DECOUPLE_GCLOUD": "TRUE"},  # without Google's cloud
+    ranks=8, real=(), variables={"DECOUPLE_GCLOUD": "TRUE"},  # without Google's cloud
 )  # fmt: skip
 
 _LEVANTER = _rows(
@@ -171,6 +171,7 @@ _LEVANTER = _rows(
     ("train_lm, Llama, FSDP", ""),
     ("train_lm, Llama, FSDP and TP", '--trainer.mesh.axes {"model":2}'),
     always=("--config_path", "small.yaml"), ranks=8, prepare="levanter/prepare.py",
+    real=(str(HERE / "named_devices.py"), "NVIDIA H100 80GB HBM3"),  # sizes are tuned for kinds
 )  # fmt: skip
 
 JAX_PROGRAMS = _MAXTEXT + _LEVANTER

@@ -33,7 +33,8 @@ def test_the_step_is_the_module_that_a_run_compiles(program, tmp_path, monkeypat
     done = flint("run", "--world", program.ranks, "-o", out, "--", *command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     workload = load(out)
-    run = partitioned(program.command[0], tmp_path, *program.command[1:], devices=program.ranks)
+    start, *arguments = *program.real, *program.command
+    run = partitioned(start, tmp_path, *arguments, devices=program.ranks)
     executed = {name.strip("_"): module for name, module in run.items()}
     found = [(name.strip("_"), module) for name, module in modules(workload)]
     assert "train_step" in dict(found)
