@@ -63,6 +63,8 @@ _ALIKE: Final = (4.0, 16.0, 4.0)
 HELD: Final = 2 / 3
 #: What the products of a mixture's experts, or the choice of them, are called.
 _MIXTURE: Final = ("ragged_dot", "grouped_mm", "top_k", "topk")
+#: What modules and scopes of mixtures are called.
+_EXPERTS: Final = re.compile(r"(?<![a-z])(moe|experts?|router)(?![a-z])", re.IGNORECASE)
 _FILE: Final = Path(__file__).with_name("blind_errors.csv")
 
 
@@ -171,14 +173,16 @@ def weight(devices: bool, program: bool, accelerator: bool) -> float:
 def program_of(graphs: Iterable[WorkloadGraph]) -> str:
     """What kind of program some graphs are.
 
-    A mixture of experts is known by grouped products or by a choice of the largest scores; a narrow
-    one has most FLOPs of its products, attention's aside, in types of fewer than 16 bits.
+    A mixture of experts is known by grouped products, by a choice of the largest scores, or by the
+    names of its layers; a narrow one has most FLOPs of its products, attention's aside, in types of
+    fewer than 16 bits.
     """
     bits = np.array([DTYPE_BITS[name] for name in DTYPES])
     narrow = wide = 0.0
     for graph in graphs:
         for block, times in graph.walk():
-            if named(block, _MIXTURE).any():
+            layers = {source.layer for source in block.tables.sources}
+            if named(block, _MIXTURE).any() or any(map(_EXPERTS.search, layers)):
                 return "mixture"
             items = (block.work_unit == Unit.MATMUL) & ~is_attention(block)[
                 row_of_entry(block.work_ptr)

@@ -23,6 +23,7 @@ from flint.cost.uncertainty import (
     weight,
 )
 from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.kinds import Source
 from flint.graph.tensor_types import tensor_type
 from flint.graph.work import Role, Unit, Work, WorkItem
 
@@ -132,6 +133,20 @@ def product(dtype: str, op: str = "dot_general"):
 )
 def test_programs_are_told_by_their_products(graphs, kind):
     assert program_of(graphs) == kind
+
+
+@pytest.mark.parametrize(
+    ("layer", "kind"),
+    [
+        ("blocks/moe/router", "mixture"), ("layers.3.block_sparse_moe.gate", "mixture"),
+        ("layers.0.feed_forward.experts", "mixture"), ("blocks/mlp", "dense"),
+        ("expertise/removed", "dense"),
+    ],
+)  # fmt: skip
+def test_mixtures_are_told_by_their_layers(layer, kind):
+    graph = product("bf16")
+    tables = replace(graph.tables, sources=(*graph.tables.sources, Source(layer=layer)))
+    assert program_of([replace(graph, tables=tables)]) == kind
 
 
 def test_points_of_one_system_are_told_apart_by_more_than_blind_pairs_differed():
