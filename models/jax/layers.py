@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -20,26 +19,10 @@ from jax.ad_checkpoint import checkpoint_name
 
 from flint.models.jax.parameters import Parameter, Tree
 from flint.models.jax.sharding import Dim, constrain, parts, spec
+from flint.models.mixtures import Heads
 
 #: What attention scores of hidden positions become before the softmax.
 _HIDDEN = -1e30
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heads:
-    """Sizes of grouped-query attention (Ainslie et al., 2023).
-
-    Attributes:
-        queries: number of query heads.
-        keys: number of key and value heads; divides ``queries``.
-        size: elements of a head.
-        theta: base of the rotary embedding's wavelengths.
-    """
-
-    queries: int
-    keys: int
-    size: int
-    theta: float = 500000.0
 
 
 def rms_norm(x: jax.Array, weight: jax.Array, epsilon: float = 1e-5) -> jax.Array:

@@ -28,7 +28,6 @@ from jax.ad_checkpoint import checkpoint_name
 
 from flint.models.jax import llama3, moe_attention
 from flint.models.jax.layers import (
-    Heads,
     attention,
     attention_parameters,
     cross_entropy,
@@ -41,28 +40,12 @@ from flint.models.jax.layers import (
     vocabulary_parameters,
 )
 from flint.models.jax.low_precision import narrow
-from flint.models.jax.moe_attention import EVERYTHING, Form, Span
 from flint.models.jax.moe_dispatch import DISPATCHES
-from flint.models.jax.moe_routing import Experts, expert_parameters, route, shared_expert
+from flint.models.jax.moe_routing import expert_parameters, route, shared_expert
 from flint.models.jax.parameters import Parameter, Tree, stacked
 from flint.models.jax.sharding import constrain, parts
 from flint.models.jax.training import accumulated, state_and_batch, training_step
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
-    """One layer of a period.
-
-    Attributes:
-        span: what its attention sees.
-        sparse: it has experts, else one feed-forward network.
-    """
-
-    span: Span = EVERYTHING
-    sparse: bool = True
-
-
-_SPARSE, _DENSE = Layer(), Layer(sparse=False)
+from flint.models.mixtures import DENSE, SPARSE, Experts, Form, Heads, Layer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +78,7 @@ class Config:
     width: int
     heads: Heads
     experts: Experts
-    period: tuple[Layer, ...] = (_SPARSE,)
+    period: tuple[Layer, ...] = (SPARSE,)
     dense: int = 0
     hidden: int = 0
     form: Form | None = None
@@ -162,7 +145,7 @@ def parameters(config: Config) -> Tree:
     made = [stacked(block_parameters(config, each), config.periods) for each in config.period]
     tree = {"blocks": made[0] if len(made) == 1 else made}
     if config.dense:
-        tree["dense"] = stacked(block_parameters(config, _DENSE), config.dense)
+        tree["dense"] = stacked(block_parameters(config, DENSE), config.dense)
     return {**tree, **vocabulary_parameters(config.width, config.vocabulary)}
 
 
@@ -182,7 +165,7 @@ def mixture(config: Config, x: jax.Array, layer: Any) -> tuple[jax.Array, jax.Ar
 
 
 def block(
-    config: Config, x: jax.Array, layer: Any, kind: Layer = _SPARSE
+    config: Config, x: jax.Array, layer: Any, kind: Layer = SPARSE
 ) -> tuple[jax.Array, jax.Array]:
     """One transformer block; ``x`` (B, S, D).  Also how uneven the experts' load is, (B,)."""
     x = checkpoint_name(x, "block_input")
@@ -235,7 +218,7 @@ def logits(config: Config, params: Any, tokens: jax.Array) -> tuple[jax.Array, j
     x = embedding(params, tokens, config.dtype, "batch", "sequence", None)
     if config.dense:
         with jax.named_scope("dense"):
-            x, _ = jax.lax.scan(_kept(config, _DENSE), x, params["dense"])
+            x, _ = jax.lax.scan(_kept(config, DENSE), x, params["dense"])
     with jax.named_scope("blocks"):
         x, balances = periods(config, x, params["blocks"])
     return head(params, x, "batch", "sequence", "tensor"), balances

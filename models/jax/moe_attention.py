@@ -13,73 +13,18 @@ score per head that no value belongs to.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from flint.models.jax.layers import Heads, projections, rms_norm, rotary
+from flint.models.jax.layers import projections, rms_norm, rotary
 from flint.models.jax.parameters import Parameter, Tree
 from flint.models.jax.sharding import constrain, parts, spec
+from flint.models.mixtures import Form, Heads, Latent, Span
 
 _HIDDEN = -1e30
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Latent:
-    """Sizes of multi-head latent attention.
-
-    Attributes:
-        queries, keys: elements of the latents.
-        rotated: elements of a head that carry positions; keys share them.
-        values: elements of a value's head.
-    """
-
-    queries: int
-    keys: int
-    rotated: int
-    values: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
-    """What a model's attention has.
-
-    Attributes:
-        latent: queries, keys and values come from latents; ``Heads.size`` is then what a head has
-            without its rotated elements, and ``Heads.keys`` is not used.
-        bias: projections add biases.
-        sinks: every head has a learned score that no value belongs to.
-        norm: of queries and keys: "" none, "learned" by a weight per element, "unit" without.
-        fused: by cuDNN's kernel where it has one (no sinks), else spelled out.
-    """
-
-    latent: Latent | None = None
-    bias: bool = False
-    sinks: bool = False
-    norm: str = ""
-    fused: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """What a layer's queries see.
-
-    Attributes:
-        window: so many last positions, the own one among them; 0: all.
-        chunk: positions of the own chunk of so many; 0: all.
-        rotated: queries and keys carry their positions.
-    """
-
-    window: int = 0
-    chunk: int = 0
-    rotated: bool = True
-
-
-#: What Llama's layers see.
-EVERYTHING = Span()
 
 
 def attention_parameters(width: int, heads: Heads, form: Form) -> Tree:
@@ -91,10 +36,15 @@ def attention_parameters(width: int, heads: Heads, form: Form) -> Tree:
 
     if latent is not None:
         size = heads.size + latent.rotated
-        return {
+        queries: dict[str, Parameter] = {
             "q_down": Parameter((width, latent.queries), ("fsdp", None)),
             "q_norm": norm(latent.queries),
             "q_up": Parameter((latent.queries, count * size), ("fsdp", "tensor")),
+        }
+        if not latent.queries:
+            queries = {"wq": Parameter((width, count * size), ("fsdp", "tensor"))}
+        return {
+            **queries,
             "kv_down": Parameter((width, latent.keys + latent.rotated), ("fsdp", None)),
             "kv_norm": norm(latent.keys),
             "kv_up": Parameter(
@@ -152,7 +102,11 @@ def _from_latents(
         made = x.reshape(batch, length, heads.queries, -1)
         return constrain(made, "batch", "sequence", "tensor", None)
 
-    q = by_head(product(rms_norm(product(x, "q_down"), layer["q_norm"]), "q_up"))
+    if latent.queries:
+        q = product(rms_norm(product(x, "q_down"), layer["q_norm"]), "q_up")
+    else:
+        q = product(x, "wq")
+    q = by_head(q)
     q, turned = jnp.split(q, [heads.size], -1)
     q = jnp.concatenate([q, rotary(turned, positions, heads.theta)], -1)
     down = product(x, "kv_down")

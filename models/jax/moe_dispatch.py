@@ -27,8 +27,9 @@ from jax.sharding import PartitionSpec
 
 from flint.models.jax.moe_experts import AXIS, apply_experts, names_of, on_devices, sequence_axes
 from flint.models.jax.moe_ragged import by_ragged
-from flint.models.jax.moe_routing import Experts, Routing
+from flint.models.jax.moe_routing import Routing
 from flint.models.jax.sharding import constrain, spec
+from flint.models.mixtures import Experts
 
 
 def _by_expert(x: jax.Array) -> jax.Array:

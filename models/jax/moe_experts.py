@@ -15,8 +15,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from flint.models.jax.moe_routing import Experts, Routing, expert_parameters
+from flint.models.jax.moe_routing import Routing, expert_parameters
 from flint.models.jax.sharding import AXES, spec
+from flint.models.mixtures import Experts
 
 #: The mesh axis over which the experts are split.
 AXIS = "expert"

@@ -18,7 +18,8 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from flint.models.jax.moe_experts import AXIS, apply_grouped, names_of, on_devices
-from flint.models.jax.moe_routing import Experts, Routing
+from flint.models.jax.moe_routing import Routing
+from flint.models.mixtures import Experts
 
 
 class Exchange(NamedTuple):

@@ -10,13 +10,13 @@ ones (GShard: Lepikhin et al., 2020, algorithm 1).  What scores become is a key 
     "sigmoid"     sigmoids, chosen with a bias that balances the load without a loss and among the
                   best groups of experts only, then normalised (DeepSeek-V3, 2024, section 2.1.2)
     "input"       the sigmoid of a score, on what goes into the expert (Llama 4)
+    "probability" a softmax over all, chosen among the groups with the best ones (DeepSeek-V2, 2024,
+                  section 2.2)
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -25,44 +25,7 @@ import jax.numpy as jnp
 from flint.models.jax.layers import swiglu, swiglu_parameters
 from flint.models.jax.parameters import Parameter, Tree
 from flint.models.jax.sharding import constrain
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Experts:
-    """Sizes of a mixture of experts.
-
-    Attributes:
-        count: number of experts; a multiple of the devices along the axis "expert".
-        chosen: experts of a token.
-        hidden: width of an expert's feed-forward network.
-        capacity_factor: places that a sequence has with the experts, over those it would need if
-            all experts got equally many of its tokens; ``count / chosen`` or more drops nothing.
-        gate: a key of ``GATES``.
-        groups: into which the gate "sigmoid" divides the experts.
-        kept_groups: of these that a token may choose from.
-        scale: of the weights of the gate "sigmoid".
-        shared: width of a feed-forward network that every token goes through as well; 0: none.
-        room: of the dispatch "ragged": rows that a device has room for, over those that it sends;
-            what comes beyond that is undefined.  0: for all that could come.
-        biases: router and experts add biases, and the experts' activation is GPT-OSS's.
-    """
-
-    count: int
-    chosen: int
-    hidden: int
-    capacity_factor: float = 1.25
-    gate: str = "softmax"
-    groups: int = 1
-    kept_groups: int = 1
-    scale: float = 1.0
-    shared: int = 0
-    room: float = 0.0
-    biases: bool = False
-
-    def capacity(self, length: int) -> int:
-        """Places of one expert for the tokens of a sequence; never more than it has tokens."""
-        even = length * self.chosen / self.count
-        return min(length, math.ceil(self.capacity_factor * even))
+from flint.models.mixtures import Experts
 
 
 class Routing(NamedTuple):
@@ -117,16 +80,17 @@ def _best(scores: jax.Array, chosen: int) -> jax.Array:
     return jnp.stack(found, axis=-1)
 
 
-def _in_best_groups(scores: jax.Array, experts: Experts) -> jax.Array:
-    """``scores`` (B, S, E), minus infinity outside of the token's best groups: those whose two best
-    experts score most together."""
+def _in_best_groups(scores: jax.Array, experts: Experts, pair: bool = True) -> jax.Array:
+    """``scores`` (B, S, E), minus infinity outside of the token's best groups: those whose best
+    expert, or pair of experts, scores most."""
     if experts.groups == experts.kept_groups:
         return scores
     grouped = scores.reshape(*scores.shape[:-1], experts.groups, -1)
-    two = jnp.where(
-        jax.nn.one_hot(grouped.argmax(-1), grouped.shape[-1], dtype=bool), -jnp.inf, grouped
-    )
-    best = _best(grouped.max(-1) + two.max(-1), experts.kept_groups)
+    most = grouped.max(-1)
+    if pair:
+        first = jax.nn.one_hot(grouped.argmax(-1), grouped.shape[-1], dtype=bool)
+        most = most + jnp.where(first, -jnp.inf, grouped).max(-1)
+    best = _best(most, experts.kept_groups)
     kept = jax.nn.one_hot(best, experts.groups, dtype=bool).any(-2)
     return jnp.where(kept[..., None], grouped, -jnp.inf).reshape(scores.shape)
 
@@ -149,11 +113,19 @@ def _input(scores: jax.Array, layer: Any, experts: Experts) -> tuple[jax.Array, 
     return expert, jax.nn.sigmoid(_of_chosen(scores, expert))
 
 
+def _probability(scores: jax.Array, layer: Any, experts: Experts) -> tuple[jax.Array, jax.Array]:
+    chance = jax.nn.softmax(scores, axis=-1)
+    wanted = _in_best_groups(jax.lax.stop_gradient(chance), experts, pair=False)
+    expert = _best(wanted, experts.chosen)
+    return expert, experts.scale * _of_chosen(chance, expert)
+
+
 #: Name -> the experts (B, S, k) of scores (B, S, E), and their weights.
 GATES: dict[str, Callable[[jax.Array, Any, Experts], tuple[jax.Array, jax.Array]]] = {
     "softmax": _softmax,
     "sigmoid": _sigmoid,
     "input": _input,
+    "probability": _probability,
 }
 
 

@@ -36,9 +36,10 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from flint.models.jax.layers import Heads, attention, projections
+from flint.models.jax.layers import attention, projections
 from flint.models.jax.llama3 import LLAMA3_8B, TINY, training
 from flint.models.jax.sharding import constrain, spec
+from flint.models.mixtures import Heads
 
 #: The mesh axis along which keys and values go round.
 AXIS = "context"

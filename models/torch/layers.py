@@ -16,22 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heads:
-    """Sizes of grouped-query attention (Ainslie et al., 2023).
-
-    Attributes:
-        queries: number of query heads.
-        keys: number of key and value heads; divides ``queries``.
-        size: elements of a head.
-        theta: base of the rotary embedding's wavelengths.
-    """
-
-    queries: int
-    keys: int
-    size: int
-    theta: float = 500000.0
+from flint.models.mixtures import Heads
 
 
 def rotary_table(

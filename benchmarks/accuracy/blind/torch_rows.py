@@ -22,8 +22,8 @@ from recipes import HERE, Recipe
 from torch_cases import ATTENTION, torch_case
 from torch_cases import recipe as as_recipe
 
+from flint.models.mixtures import Experts, Heads, Mixture
 from flint.models.torch import moe
-from flint.models.torch.layers import Heads
 from flint.models.torch.llama3 import Config
 
 #: How a row's accelerator begins -> system, accelerator.
@@ -207,11 +207,14 @@ def _mixture(recipe: Recipe) -> Expressed | NoCase:
 
     def case(layers: int) -> Case:
         def capture(sequences: int) -> Any:
-            config = moe.Config(
-                layers=layers, width=sizes["hidden"], heads=heads, experts=sizes["experts"],
-                chosen=sizes["top_k"], hidden=sizes["expert_ffn"], vocabulary=sizes["vocabulary"],
-                sequence=recipe.sequence, sequences=sequences,
+            experts = Experts(
+                count=sizes["experts"], chosen=sizes["top_k"], hidden=sizes["expert_ffn"]
+            )
+            model = Mixture(
+                layers=layers, width=sizes["hidden"], heads=heads, experts=experts,
+                vocabulary=sizes["vocabulary"],
             )  # fmt: skip
+            config = moe.Config(model=model, sequence=recipe.sequence, sequences=sequences)
             return moe.training(config, mesh).capture(options={"fuse": True})
 
         return Case(

@@ -2,7 +2,8 @@
 
 On a device of its own kind PyTorch would take attention apart into matrix products.  On a GPU it
 picks a kernel by the arguments: flash attention for half precision without a mask, the
-memory-efficient one for a mask or single precision, both unless the user switched them off.
+memory-efficient one for a mask, single precision, or values of another size than queries (latent
+attention), both unless the user switched them off.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def on_device(
     """Attention by the kernel that a GPU would use; arguments as PyTorch's function."""
     aten: Any = torch.ops.aten
     half = query.dtype in (torch.float16, torch.bfloat16)
-    fits = query.dim() == 4 and query.shape[-1] <= _FLASH_HEAD
+    fits = query.dim() == 4 and value.shape[-1] == query.shape[-1] <= _FLASH_HEAD
     switches: Any = torch.backends.cuda
     if half and fits and attn_mask is None and switches.flash_sdp_enabled():
         return aten._scaled_dot_product_flash_attention(

@@ -32,7 +32,7 @@ def _layer(tree, number):
 
 def _layers(name, config, params):
     """Parameters of every layer with what it sees (window, chunk, whether it has positions)."""
-    if name == "deepseek-v3":
+    if name.startswith("deepseek"):
         for number in range(config.dense):
             yield _layer(params["dense"], number), (None, None, True)
     kinds = {
@@ -94,7 +94,7 @@ def _turned(x, position, theta):
 def _attention(name, config, x, layer, kind):
     window, chunk, rotates = kind
     theta, size, count = config.heads.theta, config.heads.size, config.heads.queries
-    if name == "deepseek-v3":
+    if name.startswith("deepseek"):
         q, k, v = _latents(config, x, layer)
         keys = count
     else:
@@ -132,7 +132,11 @@ def _attention(name, config, x, layer, kind):
 def _latents(config, x, layer):
     latent, size, count = config.form.latent, config.heads.size, config.heads.queries
     theta, length = config.heads.theta, len(x)
-    q = (_norm(x @ layer["q_down"], layer["q_norm"]) @ layer["q_up"]).reshape(length, count, -1)
+    if "wq" in layer:
+        q = x @ layer["wq"]
+    else:
+        q = _norm(x @ layer["q_down"], layer["q_norm"]) @ layer["q_up"]
+    q = q.reshape(length, count, -1)
     down = x @ layer["kv_down"]
     up = _norm(down[:, : latent.keys], layer["kv_norm"]) @ layer["kv_up"]
     up = up.reshape(length, count, -1)
@@ -156,6 +160,13 @@ def _mixture(name, config, x, layer):
         wanted[outside] = -np.inf
         chosen = np.argsort(-wanted.ravel())[: experts.chosen]
         weights = experts.scale * affinity[chosen] / affinity[chosen].sum()
+    elif name.startswith("deepseek-v2"):
+        chances = np.exp(scores) / np.exp(scores).sum()
+        wanted = chances.reshape(experts.groups, -1).copy()
+        best = np.argsort(-wanted.max(-1))[: experts.kept_groups]
+        wanted[[g for g in range(experts.groups) if g not in best]] = -np.inf
+        chosen = np.argsort(-wanted.ravel())[: experts.chosen]
+        weights = experts.scale * chances[chosen]
     else:
         chosen = np.argsort(-scores)[: experts.chosen]
         weights = np.exp(scores[chosen]) / np.exp(scores[chosen]).sum()

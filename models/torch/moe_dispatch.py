@@ -1,0 +1,123 @@
+"""Ways of bringing tokens to their experts, wherever these are, and results back.
+
+The idea: the ranks of a group have all experts together, equally many each, one after another.
+
+    "dropless"   rows sorted by expert, an all-to-all of as many as there are, grouped products, the
+                 same way back; counts are read on the host, as such programs do
+    "dropped"    every expert takes the tokens that score best with it, as many as its capacity, and
+                 drops the rest: all sizes are known (Megatron-LM calls it drop and pad)
+
+    mixed = DISPATCHES["dropless"](tokens, weights, choices, experts, sizes, group)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch.distributed._functional_collectives import all_to_all_single_autograd
+
+from flint.models import mixtures
+from flint.models.torch.moe_experts import Experts
+
+Dispatch = Callable[
+    [
+        torch.Tensor, torch.Tensor, torch.Tensor, Experts, mixtures.Experts, dist.ProcessGroup
+    ], torch.Tensor,
+]  # fmt: skip
+
+
+def dropless(
+    tokens: torch.Tensor,
+    weights: torch.Tensor,
+    choices: torch.Tensor,
+    experts: Experts,
+    sizes: mixtures.Experts,
+    group: dist.ProcessGroup,
+) -> torch.Tensor:
+    """Sums of the experts' weighted results (T, D).
+
+    Args:
+        tokens: (T, D).
+        weights: (T, k) of the experts' results.
+        choices: (T, k): each token's experts.
+        experts: those of this rank.
+        sizes: of all.
+        group: the ranks among which they are split.
+    """
+    # Rows in the order of their experts, hence of the ranks that have them.
+    order = torch.argsort(choices.flatten(), stable=True)
+    token = order // sizes.chosen
+    rows = tokens[token]
+    counts = torch.histc(choices.float(), sizes.count, min=0, max=sizes.count).long()
+
+    rows = exchange(rows, counts, experts, group)
+    weighted = rows * weights.flatten()[order].type_as(rows)[:, None]
+    return torch.zeros_like(tokens).index_add(0, token, weighted)
+
+
+def exchange(
+    rows: torch.Tensor, counts: torch.Tensor, experts: Experts, group: dist.ProcessGroup
+) -> torch.Tensor:
+    """Results (R, D) of the experts, wherever they are, for ``rows`` (R, D), sorted by expert.
+
+    ``counts`` (experts,) says how many rows each expert gets.
+    """
+    ranks = group.size()
+    arriving = torch.empty_like(counts)
+    dist.all_to_all_single(arriving, counts, group=group)
+    ends = arriving.view(ranks, -1).sum(0).cumsum(0).int()
+    # (ranks, experts of a rank): from here to each, and from each to here.
+    there, here = (item.view(ranks, -1).tolist() for item in (counts, arriving))
+    sent, received = [sum(part) for part in there], [sum(part) for part in here]
+
+    rows = all_to_all_single_autograd(rows, received, sent, group)
+    rows = regrouped(rows, here)
+    rows = experts(rows, [sum(part) for part in zip(*here, strict=True)], ends)
+    rows = regrouped(rows, [list(part) for part in zip(*here, strict=True)])
+    return all_to_all_single_autograd(rows, sent, received, group)
+
+
+def regrouped(rows: torch.Tensor, sizes: list[list[int]]) -> torch.Tensor:
+    """Rows in runs (i, j), sorted by i then j, of ``sizes[i][j]``: sorted by j then i."""
+    if len(sizes) == 1 or len(sizes[0]) == 1:
+        return rows
+    runs = rows.split([size for part in sizes for size in part])
+    width = len(sizes[0])
+    return torch.cat([runs[i * width + j] for j in range(width) for i in range(len(sizes))])
+
+
+def dropped(
+    tokens: torch.Tensor,
+    weights: torch.Tensor,
+    choices: torch.Tensor,
+    experts: Experts,
+    sizes: mixtures.Experts,
+    group: dist.ProcessGroup,
+) -> torch.Tensor:
+    """As ``dropless``; a place that no token has chosen holds one with the weight 0."""
+    count, places, ranks = sizes.count, sizes.capacity(len(tokens)), group.size()
+    by_expert = weights.new_zeros(len(tokens), count).scatter(1, choices, weights).t()
+    weight, token = by_expert.topk(places)  # (E, C)
+    rows = tokens[token.flatten()]
+
+    rows = _to_all(rows, group)
+    rows = rows.view(ranks, -1, places, rows.shape[-1]).transpose(0, 1).flatten(0, 2)
+    each = [ranks * places] * (count // ranks)
+    ends = torch.arange(1, len(each) + 1, dtype=torch.int32, device=rows.device) * each[0]
+    rows = experts(rows, each, ends)
+    rows = rows.view(-1, ranks, places, rows.shape[-1]).transpose(0, 1).flatten(0, 2)
+    rows = _to_all(rows, group)
+    weighted = rows * weight.flatten().type_as(rows)[:, None]
+    return torch.zeros_like(tokens).index_add(0, token.flatten(), weighted)
+
+
+def _to_all(rows: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+    """An all-to-all of equal parts."""
+    each = [len(rows) // group.size()] * group.size()
+    return all_to_all_single_autograd(rows, each, each, group)
+
+
+#: Name -> how tokens get to their experts and back.
+DISPATCHES: dict[str, Dispatch] = {"dropless": dropless, "dropped": dropped}
