@@ -1,5 +1,8 @@
 """Copies between the device's memory and the host's: ops of their own in a graph.
 
+JAX's have XLA's names; PyTorch's keep those of the ops that copy, with the way in place of the
+overload (``aten.copy_.to_host``).
+
 transfers(graph)        # -1 of a copy to the host, 1 of one back, else 0
 """
 
@@ -16,7 +19,22 @@ from flint.graph.graph import NodeKind, WorkloadGraph
 TO_HOST: Final = "MoveToHost"
 TO_DEVICE: Final = "MoveToDevice"
 
-_WAYS: Final = {TO_HOST: -1, TO_DEVICE: 1}
+#: PyTorch's ops that may copy from one memory to the other, and the ways.
+COPIES: Final = ("aten._to_copy", "aten.copy_")
+HOST_WAY: Final = "to_host"
+DEVICE_WAY: Final = "to_device"
+
+_WAYS: Final = {
+    TO_HOST: -1,
+    TO_DEVICE: 1,
+    **{f"{name}.{HOST_WAY}": -1 for name in COPIES},
+    **{f"{name}.{DEVICE_WAY}": 1 for name in COPIES},
+}
+
+
+def is_transfer(name: str) -> bool:
+    """Whether an op of this name is one."""
+    return name in _WAYS
 
 
 def has_transfers(graph: WorkloadGraph) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from flint.cost.op_work import block_scaled
 from flint.errors import FlintError
 from flint.graph.graph import NodeKind
+from flint.graph.transfers import is_transfer
 from flint.graph.work import Role, Unit, Work, WorkItem
 from flint.stablehlo.handlers.simple import check_size, measure, simple
 from flint.stablehlo.read.records import Block, Op
@@ -81,14 +82,15 @@ def _keep_scalars(state: WalkState, op: Op, body: Block) -> None:
 def _composite(state: WalkState, scope: Scope, op: Op) -> None:
     """One kernel with its decomposition's FLOPs; opened when it communicates, or on demand."""
     decomposition = state.module.functions[op.attr("decomposition")]
-    if state.options.fuse or communicates(state, decomposition):
+    name = str(op.attr("name", "composite"))
+    opened = state.options.fuse and not is_transfer(name)
+    if opened or communicates(state, decomposition):
         first = len(scope.builder)
         open_instead(state, scope, op, decomposition, op.operands)
         if op.results and op.results[0] in state.module.issues:
             nodes = range(first, len(scope.builder))
             state.opened[op.results[0]] = nodes, state.source(op.loc)
         return
-    name = str(op.attr("name", "composite"))
     key = id(decomposition), writes_in_place(name)
     work = state.composite_work.get(key)
     if work is None and name == _SCALED_DOT:

@@ -26,6 +26,7 @@ from flint.frontends.torch.lowerings import operations as build
 from flint.frontends.torch.recording import effects
 from flint.frontends.torch.recording.collectives import is_communication
 from flint.frontends.torch.recording.recording import Op, Recording, View, reads, views_in
+from flint.graph.transfers import COPIES, DEVICE_WAY, HOST_WAY
 from flint.stablehlo.read.bindings import ir, make_context
 from flint.stablehlo.read.issue_attributes import (
     ALLOCATIONS,
@@ -181,7 +182,10 @@ class _Emission:
             self.issue.skip(number, op)
             return
         attributes = self.issue.attributes(number, op)
-        attributes["name"] = found.name
+        way = self._way(op, targets[0])
+        attributes["name"] = (
+            self.issue.text(f"{effects.plain_name(op)}.{way}") if way else found.name
+        )
         attributes["decomposition"] = found.function
         made = ir.Operation.create(
             "stablehlo.composite",
@@ -193,6 +197,14 @@ class _Emission:
         # All is read by now: ops over lists read everything before they write anything.
         for at, value in zip(found.targets, made.results, strict=True):
             self.storages.write(targets[at], value)
+
+    def _way(self, op: Op, target: View) -> str:
+        """Where a copy between the device's memory and the host's goes; "" of all else."""
+        if effects.plain_name(op) not in COPIES:
+            return ""
+        *_, source = views_in(op.args)
+        there = source.storage in self.recording.host, target.storage in self.recording.host
+        return {(False, True): HOST_WAY, (True, False): DEVICE_WAY}.get(there, "")
 
     def _argument_attributes(self, mutated: list[int]) -> Any:
         output = {at: number for number, at in enumerate(mutated)}

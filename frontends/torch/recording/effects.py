@@ -111,7 +111,12 @@ def plain_name(op: Op) -> str:
 
 def is_allocation(op: Op) -> bool:
     """Whether an op only gets memory."""
-    return plain_name(op) in _ALLOCATIONS
+    return only_allocates(op.name)
+
+
+def only_allocates(name: str) -> bool:
+    """The same of an op's full name."""
+    return name.rpartition(".")[0] in _ALLOCATIONS
 
 
 def is_forwarding(op: Op) -> bool:

@@ -61,7 +61,13 @@ def finished(
         groups=tuple(recorder.groups.used),
         mesh=mesh,
         constants=dict(storages.constants),
-        lives=storages.lifetimes.finished({item.view.storage: _since(item) for item in inputs}),
+        host=frozenset(storages.host),
+        lives=storages.lifetimes.finished(
+            {
+                **dict.fromkeys(storages.host - storages.made - recorder.host.keys(), BEFORE),
+                **{item.view.storage: _since(item) for item in inputs},
+            }
+        ),
         expandable=has_expandable_segments(),
         warnings=dict(recorder.warnings + known.assumed + known.not_compiled),
         evidence=known.evidence.all(),

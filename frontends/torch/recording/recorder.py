@@ -25,6 +25,7 @@ from flint.frontends.torch.modes import dispatch_mode
 from flint.frontends.torch.recording import communication, inplace_gradients
 from flint.frontends.torch.recording.collective_checks import check_sizes
 from flint.frontends.torch.recording.collectives import NAMESPACES
+from flint.frontends.torch.recording.effects import only_allocates
 from flint.frontends.torch.recording.hazards import Extent, Hazards
 from flint.frontends.torch.recording.recording import Argument, Op
 from flint.frontends.torch.recording.schemas import (
@@ -152,7 +153,7 @@ class Recorder:
             taken, args = [], (None, *args[1:])  # its tensor only says which device's backend
         elif not any(item.device.type == self._device for item in (*taken, *given)):
             if self._device == "cpu" or any(isinstance(x, FakeTensor) for x in (*taken, *given)):
-                self._host_op(place, taken, given)
+                self._host_op(rule.name, place, taken, given)
             if func.namespace in NAMESPACES:
                 at = f"{place.file}:{place.line}"
                 self.warnings[f"{rule.name} on CPU tensors at {at}: left out"] += 1
@@ -249,7 +250,9 @@ class Recorder:
 
     # the host
 
-    def _host_op(self, place: Place, taken: list[torch.Tensor], given: list[torch.Tensor]) -> None:
+    def _host_op(
+        self, name: str, place: Place, taken: list[torch.Tensor], given: list[torch.Tensor]
+    ) -> None:
         """An op on the CPU: no kernel; its results are constants for the device."""
         known = {self.storages.number(item) for item in taken}
         at = f"{place.file}:{place.line}" if place.file else "the host"
@@ -258,6 +261,7 @@ class Recorder:
             if number not in known:
                 self.host[number] = at
                 left_out = isinstance(item, FakeTensor) and item.numel() > 1  # real: host work
+                left_out = left_out and not only_allocates(name)
                 if self._device != "cpu" and left_out and item.is_floating_point():
                     self.warnings[f"computed on the CPU at {at}, not on the device: left out"] += 1
 

@@ -144,6 +144,7 @@ class Recording:
         groups: process groups, those that are used.
         mesh: ((axis, size), ...) of the device mesh.
         constants: storage -> bytes of small CPU tensors whose values the step made (indices, say).
+        host: storages that lie in the host's memory.
         lives: of its storages' memory, in the order in which they began.
         expandable: the allocator has segments that grow (``expandable_segments:True``).
         warnings: what was assumed or is not known, text -> count.
@@ -160,6 +161,7 @@ class Recording:
     groups: tuple[Group, ...] = ()
     mesh: tuple[tuple[str, int], ...] = ()
     constants: Mapping[int, bytes] = field(default_factory=dict)
+    host: frozenset[int] = frozenset()
     lives: tuple[Life, ...] = ()
     expandable: bool = False
     warnings: Mapping[str, int] = field(default_factory=dict)

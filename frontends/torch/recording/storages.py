@@ -32,6 +32,7 @@ class Storages:
         exposed: storage -> the view by which its value from before the step was first read.
         written: storage -> a view by which it was written.
         constants: storage -> bytes, where the host knows them.
+        host: those in the host's memory.
         lifetimes: of their memory.
     """
 
@@ -42,6 +43,7 @@ class Storages:
         self.exposed: dict[int, View] = {}
         self.written: dict[int, View] = {}
         self.constants: dict[int, bytes] = {}
+        self.host: set[int] = set()
         self.lifetimes = Lifetimes(now)
         self._numbers = self.lifetimes.numbers
         self._covered: dict[int, list[tuple[int, int]]] = {}
@@ -55,6 +57,7 @@ class Storages:
             number = len(self.bytes)
             self.bytes.append(storage.nbytes())
             on_host = tensor.device.type == "cpu"
+            self.host |= {number} if on_host else set()
             self.lifetimes.seen(storage, number, HOST if on_host else current_stream().stream_id)
         else:
             size = storage.nbytes()
