@@ -165,7 +165,8 @@ def matmul_stretch(
     for item, (groups, dim) in groups_of(graph).items():
         where = place[item]
         b, m, n, k = np.maximum(sizes[graph.work_gemm[item]], 1.0)
-        ideal = 2 * b * m * n * k / rates[where]
+        # Where loads differ, FLOPs are the mean rank's and sizes the busiest one's.
+        ideal = max(float(graph.work_flops[item]), 1.0) / rates[where]
         if dim == SUMS:  # the last step of each group's sum is half full on average
             b, k = b * groups, k / groups + accelerator.kernel.k_step / 2
         rows = groups if dim == ROWS else 1

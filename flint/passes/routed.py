@@ -3,9 +3,10 @@
 The idea: buffers of a dropless mixture hold what may come in the worst case, and how many of their
 rows are filled is data.  Of the two buffers of a ragged exchange the smaller is a rank's own tokens
 (all are sent, to whichever expert); the larger is filled by as much, times what the rank with the
-most popular experts gets over the mean.  All ranks run one program, so all are counted as that
-rank, for which the others wait.  Grouped products skip the rows beyond their groups; everything
-else computes whole buffers, as it is written.
+most popular experts gets over the mean.  All ranks run one program, so all take the time of that
+rank, for which the others wait: its sizes are those of products, its bytes those of exchanges.  Its
+FLOPs are the mean rank's, so that sums over ranks are what all of them compute.  Grouped products
+skip the rows beyond their groups; everything else computes whole buffers, as it is written.
 
     graph, remarks = routed(graph, routing_of("zipf:1.2/64"))
 """
@@ -54,12 +55,14 @@ def routed(graph: WorkloadGraph, routing: Routing) -> tuple[WorkloadGraph, dict[
     local = max((g for block, _ in graph.walk() for g, _ in groups_of(block).values()), default=0)
     table, remarks = list(graph.tables.communications), Counter[str]()
     filled: dict[int, int] = {}
+    means: dict[int, int] = {}
     for node, item in exchanges:
         sent, received = node.operand_types[0].shape[0], node.result_types[0].shape[0]
         ranks = item.groups.size if item.groups is not None else 1
         own, most = sorted((sent, received))
         there = min(most, math.ceil(own * _busiest(routing, local * ranks, ranks)))
         filled[most] = max(there, filled.get(most, 0))
+        means[most] = max(own, means.get(most, 0))
         full = {own: own, most: there}
         table[int(node.graph.detail[node.index])] = replace(
             item,
@@ -71,7 +74,7 @@ def routed(graph: WorkloadGraph, routing: Routing) -> tuple[WorkloadGraph, dict[
         remarks[text + (", as the busiest rank's" if there > own else "")] += 1
     graph = with_tables(graph, replace(graph.tables, communications=tuple(table)))
     gemms = {dims: place for place, dims in enumerate(graph.tables.gemms)}
-    graph = _with_products(graph, filled, gemms)
+    graph = _with_products(graph, filled, means, gemms)
     return with_tables(graph, replace(graph.tables, gemms=tuple(gemms))), dict(remarks)
 
 
@@ -104,16 +107,20 @@ def _rows(kind: TensorType, full: Filled) -> int:
 
 
 def _with_products(
-    graph: WorkloadGraph, filled: Filled, gemms: dict[tuple[int, int, int, int], int]
+    graph: WorkloadGraph,
+    filled: Filled,
+    means: Filled,
+    gemms: dict[tuple[int, int, int, int], int],
 ) -> WorkloadGraph:
     """Grouped products that compute the filled rows of their buffers only.
 
     Args:
         graph: one block.
-        filled: of ``routed``.
+        filled: of the busiest rank.
+        means: of the mean one.
         gemms: sizes of products -> their place in the table; new ones are added.
     """
-    graph = with_bodies(graph, lambda body, _: _with_products(body, filled, gemms))
+    graph = with_bodies(graph, lambda body, _: _with_products(body, filled, means, gemms))
     flops, gemm = graph.work_flops.copy(), graph.work_gemm.copy()
     read, written = graph.bytes_read.copy(), graph.bytes_written.copy()
     owner = row_of_entry(graph.work_ptr)
@@ -124,7 +131,7 @@ def _with_products(
             continue
         b, m, n, k = (filled[rows] if place == dim else size for place, size in enumerate(dims))
         gemm[item] = gemms.setdefault((b, m, n, k), len(gemms))
-        flops[item] = int(flops[item]) * filled[rows] // rows
+        flops[item] = int(flops[item]) * means[rows] // rows
         node = graph[int(owner[item])]
         for column, types in ((read, node.operand_types), (written, node.result_types)):
             empty = (

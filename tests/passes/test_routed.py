@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from flint.cost.kernels import product_seconds
+from flint.cost.systems import load_system
 from flint.errors import UsageError
+from flint.graph.graph import WorkloadGraph
 from flint.graph.routing import routing_of
 from tests.stablehlo.helpers import walked
 from tests.stablehlo.texts import main
@@ -64,9 +67,36 @@ def test_balanced_routing_fills_as_many_rows_as_a_rank_sends():
 
 def test_the_busiest_rank_sets_the_size():
     """Loads 5 1 1 1 1 1 1 1: the first rank's two experts get 6 of 12, twice the mean."""
-    rows, (flops, _, _) = sizes((5, 1, 1, 1, 1, 1, 1, 1))
+    rows, (_, read, _) = sizes((5, 1, 1, 1, 1, 1, 1, 1))
     assert rows == [(OWN, 2 * OWN), (2 * OWN, OWN)]
-    assert flops == 2 * 2 * OWN * 4 * 4
+    assert read == 2 * OWN * 16 + 2 * 4 * 4 * 4 + 2 * 4
+    assert sizes_of_product((5, 1, 1, 1, 1, 1, 1, 1)) == [(1, 2 * OWN, 4, 4)]
+
+
+def test_flops_are_those_of_the_mean_rank_whatever_the_imbalance():
+    """What all ranks compute together is as much as there are rows, wherever these go."""
+    _, (flops, _, _) = sizes((5, 1, 1, 1, 1, 1, 1, 1))
+    assert flops == sizes("balanced")[1][0] == 2 * OWN * 4 * 4
+
+
+def sizes_of_product(routing: object) -> list[tuple[int, int, int, int]]:
+    """Sizes (b, m, n, k) of the grouped products."""
+    graph = walked(mixture(), routing=routing_of(routing)).graph
+    return [graph.tables.gemms[place] for place in graph.work_gemm.tolist() if place >= 0]
+
+
+def test_time_is_that_of_the_busiest_rank_and_mfu_falls_with_imbalance():
+    system = load_system("dgx-h100")
+    even, uneven = (
+        walked(mixture(), routing=routing_of(loads)).graph
+        for loads in ("balanced", (5, 1, 1, 1, 1, 1, 1, 1))
+    )
+
+    def products(graph: WorkloadGraph) -> float:
+        return float(product_seconds(graph, system.accelerator).sum())
+
+    assert products(uneven) >= products(even) > 0
+    assert uneven.work_flops.sum() == even.work_flops.sum()
 
 
 def test_no_more_comes_than_there_is_room_for():
