@@ -172,7 +172,8 @@ def _program(
     if not program.memory:
         yield paragraph("Memory: unknown; the profile has no tensors.")
         return
-    yield from _memory(record)
+    held = "free blocks of the allocator" in program.memory
+    yield from _memory(record, figures.peak_memory_bytes if held else 0.0)
     yield heading("Memory at the peak, per rank")
     parts = sorted(program.memory.items(), key=lambda item: -item[1])
     yield bar(
@@ -211,8 +212,13 @@ def _streams(record: RankRecord) -> Markup:
     return curves(lines, _BINS, 1.0, (human_seconds(last / TICKS_PER_SECOND), "100%"))
 
 
-def _memory(record: RankRecord) -> Iterator[Markup]:
-    """Bytes over time, the most in each part of it."""
+def _memory(record: RankRecord, peak: float) -> Iterator[Markup]:
+    """Bytes over time, the most in each part of it, up to the peak.
+
+    Args:
+        record: of one rank.
+        peak: bytes that PyTorch's allocator reserves, where that is known; else 0.
+    """
     found = record.memory_over_time()
     last = int(record.end.max(initial=0))
     if found is None or not last:
@@ -224,11 +230,19 @@ def _memory(record: RankRecord) -> Iterator[Markup]:
     top = int(most.max())
     points = [p for i, y in enumerate(most.tolist()) for p in ((float(i), y), (i + 1.0, y))]
     yield heading("Memory over time")
+    lines, told = [("alive", points)], ""
+    if peak > top:  # a framework that holds more than what is still to be read
+        lines.append(("reserved at the peak", [(0.0, peak), (float(_BINS), peak)]))
+        told = (
+            " What is alive is what the program still reads; what PyTorch's allocator reserves is "
+            "more: what autograd holds, rounding and free blocks."
+        )
+    top = max(top, int(peak), 1)
     ends = (human_seconds(last / TICKS_PER_SECOND), human_bytes(top))
-    yield curves([("alive", points)], _BINS, max(top, 1), ends)
+    yield curves(lines, _BINS, top, ends)
     yield paragraph(
         f"Of rank {record.rank}, inputs included. For a loop, the curve shows its highest use "
-        "throughout.",
+        f"throughout.{told}",
         "small",
     )
 
