@@ -36,7 +36,7 @@ def _plain(shape, axes):
 def _balanced(mesh):
     """A mixture whose router sends equally many tokens to every expert, as captures assume."""
     arguments = moe.build(moe.TINY, mesh)
-    for block in arguments[0].layers:
+    for block in arguments[0].layers.values():
         block.moe.router.register_forward_hook(_in_turn)
         block.moe.experts.set_force_sum_reduction_for_comms(True)  # gloo scales nothing
     return arguments
@@ -44,9 +44,10 @@ def _balanced(mesh):
 
 def _in_turn(router, _, scores):
     """Scores (tokens, experts) of which token i prefers the experts 2 i and 2 i + 1, modulo all."""
-    token = torch.arange(scores.shape[0], device=scores.device)[:, None] * moe.TINY.chosen
+    chosen = moe.TINY.model.experts.chosen
+    token = torch.arange(scores.shape[0], device=scores.device)[:, None] * chosen
     expert = torch.arange(scores.shape[1], device=scores.device)[None]
-    wanted = (expert - token) % scores.shape[1] < moe.TINY.chosen
+    wanted = (expert - token) % scores.shape[1] < chosen
     return scores * 0.01 + wanted.to(scores.dtype)
 
 

@@ -84,6 +84,7 @@ class _Emission:
         ]
         self.made = ir.Module.create()
         self.storages = Storages(recording.storage_bytes)
+        self.on_host = frozenset(recording.host)
         self.issue = IssueAttributes()
         self.decompositions = Decompositions(self.made, strict)
         self.collectives = Collectives(recording, self.storages)
@@ -203,7 +204,7 @@ class _Emission:
         if effects.plain_name(op) not in COPIES:
             return ""
         *_, source = views_in(op.args)
-        there = source.storage in self.recording.host, target.storage in self.recording.host
+        there = source.storage in self.on_host, target.storage in self.on_host
         return {(False, True): HOST_WAY, (True, False): DEVICE_WAY}.get(there, "")
 
     def _argument_attributes(self, mutated: list[int]) -> Any:

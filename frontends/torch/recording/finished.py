@@ -61,7 +61,7 @@ def finished(
         groups=tuple(recorder.groups.used),
         mesh=mesh,
         constants=dict(storages.constants),
-        host=frozenset(storages.host),
+        host=tuple(sorted(storages.host)),
         lives=storages.lifetimes.finished(
             {
                 **dict.fromkeys(storages.host - storages.made - recorder.host.keys(), BEFORE),

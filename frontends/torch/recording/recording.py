@@ -161,7 +161,7 @@ class Recording:
     groups: tuple[Group, ...] = ()
     mesh: tuple[tuple[str, int], ...] = ()
     constants: Mapping[int, bytes] = field(default_factory=dict)
-    host: frozenset[int] = frozenset()
+    host: tuple[int, ...] = ()
     lives: tuple[Life, ...] = ()
     expandable: bool = False
     warnings: Mapping[str, int] = field(default_factory=dict)
