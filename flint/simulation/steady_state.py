@@ -203,6 +203,12 @@ class _View:
         # When all nodes so far are over, and when the first of those from there on begins.
         self.ended = np.maximum.accumulate(np.where(self.early, -1, end))
         begins = np.where(self.early, _NEVER, start)
+        # What comes behind the part may run ahead of it, once: then it is over all the time.
+        behind = np.zeros(len(start), np.bool_)
+        behind[self.high :] = self.step > 0
+        behind &= ~self.early
+        self.behind = np.sort(start[behind]), np.sort(end[behind])
+        begins[behind] = _NEVER
         self.begun = np.minimum.accumulate(begins[::-1])[::-1]
 
     def over(self) -> Ints:
@@ -221,18 +227,20 @@ class _View:
         """The state at each time, one unit after another; None where it is in no part's middle."""
         found: list[Hashable] = []
         low, high = self.window(times)
-        for unit, (time, begin, stop) in enumerate(
-            zip(times.tolist(), low.tolist(), high.tolist(), strict=True)
+        begun, over = (np.searchsorted(moments, times, side="right") for moments in self.behind)
+        for unit, (time, begin, stop, ahead, done) in enumerate(
+            zip(*(item.tolist() for item in (times, low, high, begun, over)), strict=True)
         ):
-            if begin < self.low or stop > self.high if self.step else begin < stop:
+            outside = begin < self.low or stop > self.high or ahead != done
+            if outside if self.step else begin < stop:
                 found.append(None)
                 continue
             start, end = self.start[begin:stop], self.end[begin:stop]
             early = self.early[begin:stop]
-            waits, done = (start > time) & ~early, (end <= time) | early
-            age = np.where(waits | done, 0, start - time)
-            left = np.where(waits, -1, np.where(done, 0, end - time))
-            found.append((begin - unit * self.step, _digest(age, left)))
+            waits, ended = (start > time) & ~early, (end <= time) | early
+            age = np.where(waits | ended, 0, start - time)
+            left = np.where(waits, -1, np.where(ended, 0, end - time))
+            found.append((begin - unit * self.step, ahead, _digest(age, left)))
         return found
 
     def again(self, period: int) -> Early:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -28,7 +29,7 @@ from torch.distributed.device_mesh import DeviceMesh
 import flint
 from flint.models.torch import parallel
 from flint.models.torch.layers import STYLES, Block, Heads, rotary_table
-from flint.models.torch.low_precision import narrow
+from flint.models.torch.low_precision import DelayedLinear, move_on, narrow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,8 @@ class Config:
         schedule: of a pipeline: "GPipe", "1F1B", "Interleaved1F1B".
         microbatches: of a pipeline, per step.
         stages: of a pipeline, per rank; more than one with "Interleaved1F1B" only.
-        fp8: the blocks' linear layers compute in FP8 (``low_precision.py``).
+        fp8: the blocks' linear layers compute in FP8 (``low_precision.py``); "delayed": by scales
+            from the steps before.
     """
 
     layers: int
@@ -78,7 +80,7 @@ class Config:
     schedule: str = "1F1B"
     microbatches: int = 4
     stages: int = 1
-    fp8: bool = False
+    fp8: bool | str = False
 
 
 TINY = Config(
@@ -143,6 +145,8 @@ class Llama(nn.Module):
                 nn.init.ones_(module.weight)
             if getattr(module, "bias", None) is not None:
                 nn.init.zeros_(module.bias)
+            if isinstance(module, DelayedLinear):
+                module.begin()
         if self.rotary is not None:
             self.rotary = self._rotary(self.rotary.device)
 
@@ -199,7 +203,7 @@ def finished(model: Llama, mesh: DeviceMesh) -> Llama:
             raise ValueError(
                 "fp8: weights that are split over the axis tp have no FP8 product here"
             )
-        narrow(model.layers)
+        narrow(model.layers, delayed=config.fp8 == "delayed")
     parallel.parallelise(
         model,
         mesh,
@@ -252,6 +256,7 @@ def step(
             loss = loss_of(model(tokens), targets)
             (loss / count if count > 1 else loss).backward()
     parallel.clip_gradients(model.parameters(), mesh, 1.0)
+    move_on([model], dist.group.WORLD)
     optimizer.step()
     optimizer.zero_grad()
     return loss
@@ -285,6 +290,7 @@ def pipeline_step(
     with split, parallel.parallel_loss(mesh):
         schedule.step(*given, target=target)
     parallel.clip_gradients(models.parameters(), mesh, 1.0)
+    move_on(models, mesh.get_group("dp") if parallel.size(mesh, "dp") > 1 else None)
     optimizer.step()
     optimizer.zero_grad()
 

@@ -5,17 +5,28 @@ The idea: every operand gets a scale from its own largest element, is cast, and 
 transposed by a copy.  Activations and weights are e4m3, gradients e5m2 (Micikevicius et al., "FP8
 Formats for Deep Learning", 2022; dynamic scales as torchao's ``Float8Linear``).
 
-    narrow(model.layers)        # every nn.Linear in it, in place
+    narrow(model.layers)                # every nn.Linear in it, in place
+    narrow(model.layers, delayed=True)  # by the largest elements of steps before
+
+With delayed scaling a scale is known before its tensor is: it follows from the largest element of
+the last ``HISTORY`` steps (Transformer Engine's ``DelayedScaling``).  After a step all ranks agree
+on the largest elements of this one, by one all-reduce, and the histories move on (``move_on``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 _FORWARD, _GRADIENT = torch.float8_e4m3fn, torch.float8_e5m2
+#: Types of what delayed scaling keeps histories of: activations, weights, gradients.
+_KEPT = (_FORWARD, _FORWARD, _GRADIENT)
+#: Steps that a history has.
+HISTORY = 16
 
 
 def scaled(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
@@ -69,9 +80,107 @@ class NarrowLinear(nn.Linear):
         return made if self.bias is None else made + self.bias
 
 
-def narrow(module: nn.Module) -> nn.Module:
-    """Every ``nn.Linear`` inside of a module computes in FP8 from now on."""
+def delayed(
+    x: torch.Tensor, dtype: torch.dtype, scale: torch.Tensor, largest: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """``x`` cast after a scale from before, and the factor that takes it back.
+
+    Args:
+        x: any shape.
+        dtype: of the result.
+        scale: scalar of float32.
+        largest: scalar of float32; becomes at least the largest element of ``x``.
+    """
+    most = torch.finfo(dtype).max
+    torch.maximum(largest, x.abs().amax().float(), out=largest)
+    return (x.float() * scale).clamp(-most, most).to(dtype), scale.reciprocal()
+
+
+class _Delayed(torch.autograd.Function):
+    """As ``_Narrow``, with scales (3,) and largest elements (3,) of x, weight and gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, scales: torch.Tensor, now: torch.Tensor
+    ) -> torch.Tensor:
+        (a, of_a), (b, of_b) = (
+            delayed(item, _KEPT[at], scales[at], now[at]) for at, item in enumerate((x, weight))
+        )
+        ctx.save_for_backward(a, of_a, b, of_b)
+        ctx.scale, ctx.now = scales[2], now[2]
+        return _product((a, of_a), (b.t(), of_b), x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        a, of_a, b, of_b = ctx.saved_tensors
+        g = delayed(gradient, _GRADIENT, ctx.scale, ctx.now)
+        of_x = _product(g, (_by_column(b), of_b), gradient.dtype)
+        of_weight = _product((g[0].t().contiguous(), g[1]), (_by_column(a), of_a), gradient.dtype)
+        return of_x, of_weight, None, None
+
+
+class DelayedLinear(nn.Linear):
+    """``nn.Linear`` with products in FP8 by scales of steps before.
+
+    Attributes:
+        history: largest elements of activations, weights and gradients, (3, HISTORY).
+        now: those of this step, (3,).
+        scales: that this step uses, (3,).
+    """
+
+    history: torch.Tensor
+    now: torch.Tensor
+    scales: torch.Tensor
+
+    def begin(self) -> None:
+        """Histories of nothing, scales of 1."""
+        device = self.weight.device
+        self.register_buffer("history", torch.zeros(3, HISTORY, device=device))
+        self.register_buffer("now", torch.zeros(3, device=device))
+        self.register_buffer("scales", torch.ones(3, device=device))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(..., K) -> (..., N)."""
+        made = _Delayed.apply(x.flatten(0, -2), self.weight, self.scales, self.now)
+        made = made.unflatten(0, x.shape[:-1])
+        return made if self.bias is None else made + self.bias
+
+
+@torch.no_grad()
+def move_on(modules: Iterable[nn.Module], group: dist.ProcessGroup | None = None) -> None:
+    """After a step: the histories of all delayed layers with what the ranks of a group have seen.
+
+    Args:
+        modules: that may hold such layers.
+        group: the ranks with the same parameters; None: this one alone.
+    """
+    found = [m for module in modules for m in module.modules() if isinstance(m, DelayedLinear)]
+    if not found:
+        return
+    seen = torch.stack([layer.now for layer in found])  # (layers, 3)
+    if group is not None:
+        dist.all_reduce(seen, dist.ReduceOp.MAX, group)
+    past = torch.stack([layer.history for layer in found]).roll(1, -1)
+    past[..., 0] = seen
+    most = torch.tensor([torch.finfo(dtype).max for dtype in _KEPT], device=past.device)
+    largest = past.amax(-1)
+    scales = torch.where(largest > 0, most / largest, 1.0)
+    for layer, history, scale in zip(found, past, scales, strict=True):
+        layer.history.copy_(history)
+        layer.scales.copy_(scale)
+        layer.now.zero_()
+
+
+def narrow(module: nn.Module, delayed: bool = False) -> nn.Module:
+    """Every ``nn.Linear`` inside of a module computes in FP8 from now on.
+
+    Args:
+        module: changed in place.
+        delayed: by scales of steps before, which ``move_on`` makes after each; else by its own.
+    """
     for child in module.modules():
         if type(child) is nn.Linear:
-            child.__class__ = NarrowLinear
+            child.__class__ = DelayedLinear if delayed else NarrowLinear
+            if isinstance(child, DelayedLinear):
+                child.begin()
     return module
