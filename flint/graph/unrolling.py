@@ -103,8 +103,7 @@ def unroll(
     """Open all loops of a program.
 
     Iteration ``i`` of a loop with lookahead ``k`` starts communicating when everything of iteration
-    ``i - k - 1`` is over: its first communication waits for that iteration's sinks, and so does
-    what depends on the loop's counter alone, which would run ahead of everything else.
+    ``i - k - 1`` is over: its first communication waits for that iteration's sinks.
 
     Args:
         graph: the program.
@@ -278,33 +277,10 @@ class _Builder:
         openers = self._openers(body)
         if not len(openers):
             return
-        openers = np.union1d(openers, self._by_counter(body, loop))
         later = np.arange(lookahead + 1, times, dtype=np.int64)[:, None, None] * size
         earlier = later - (lookahead + 1) * size
         sinks = body.sinks()
         edges.add(later + openers[None, :, None], earlier + sinks[None, None, :], EdgeKind.STREAM)
-
-    def _by_counter(self, body: UnrolledBlock, loop: Loop) -> Ints:
-        """Kernels with which begins what depends on counters and invariants alone."""
-        kind = np.concatenate([graph.kind for graph in self.graphs])[body.template]
-        free = kind == NodeKind.COMPUTE
-        inside = body.producer >= 0
-        entering = -1 - body.producer[~inside]
-        of_carried = entering < loop.carried
-        carries, readers = entering[of_carried], body.consumer[~inside][of_carried]
-        # What the iteration before has made of each carried value: a slot, or an input passed on.
-        makers = body.outputs[carries]
-        made = makers >= 0
-        while True:
-            before = int(free.sum())
-            held = ~free[body.producer[inside]]
-            free[body.consumer[inside][held]] = False
-            free[readers[made][~free[makers[made]]]] = False
-            if int(free.sum()) == before:
-                break
-        free[body.consumer[inside]] = False
-        found: Ints = np.flatnonzero(free)
-        return found
 
     def _openers(self, body: UnrolledBlock) -> Ints:
         """The first chained communication of each chain and the unchained ones before it."""

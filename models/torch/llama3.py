@@ -47,8 +47,11 @@ class Config:
         checkpoint: keep only the blocks' inputs for the backward pass (activation checkpointing);
             a number n: of every n-th block; "selective": attention and every other matrix product
             too.
-        dtype: of activations, and of weights in products.  Parameters are float32 where they are
-            sharded (FSDP casts them as it gathers them), of this dtype where they are not.
+        dtype: of activations, and of weights in products.  Parameters are ``kept_dtype`` where they
+            are sharded (FSDP casts them as it gathers them), of this dtype where they are not.
+        kept_dtype: of sharded parameters, their gradients and the optimizer's state.
+        fused: the optimizer updates all of a parameter in one kernel, in place; else with one
+            kernel an operation, each for many parameters (``foreach``).
         reduce_dtype: that FSDP reduces gradients in.
         style: a key of ``layers.STYLES``: "llama" or "gpt".
         accumulation: batches that go forward and backward before the optimizer's step.
@@ -72,6 +75,8 @@ class Config:
     sequences: int = 1
     checkpoint: bool | int | str = False
     dtype: torch.dtype = torch.bfloat16
+    kept_dtype: torch.dtype = torch.float32
+    fused: bool = False
     reduce_dtype: torch.dtype = torch.float32
     style: str = "llama"
     accumulation: int = 1
@@ -204,6 +209,7 @@ def finished(model: Llama, mesh: DeviceMesh) -> Llama:
                 "fp8: weights that are split over the axis tp have no FP8 product here"
             )
         narrow(model.layers, delayed=config.fp8 == "delayed")
+    model.to(config.kept_dtype)
     parallel.parallelise(
         model,
         mesh,
@@ -218,9 +224,10 @@ def finished(model: Llama, mesh: DeviceMesh) -> Llama:
     return model
 
 
-def optimizer_of(parameters: Any) -> torch.optim.Optimizer:
-    """AdamW with the paper's settings; one kernel for many tensors."""
-    return torch.optim.AdamW(parameters, lr=8e-5, betas=(0.9, 0.95), weight_decay=0.1, foreach=True)
+def optimizer_of(parameters: Any, fused: bool = False) -> torch.optim.Optimizer:
+    """AdamW with the paper's settings; one kernel for many tensors, or for all operations too."""
+    way = {"fused": True} if fused else {"foreach": True}
+    return torch.optim.AdamW(parameters, lr=8e-5, betas=(0.9, 0.95), weight_decay=0.1, **way)
 
 
 def batch_of(config: Config, sequences: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -238,7 +245,7 @@ def build(config: Config, mesh: DeviceMesh) -> tuple[Any, ...]:
         model = Llama(config)
     finished(model, mesh)
     batch = batch_of(config, config.sequences * config.accumulation, mesh.device_type)
-    return model, optimizer_of(model.parameters()), batch, mesh
+    return model, optimizer_of(model.parameters(), config.fused), batch, mesh
 
 
 def step(
@@ -271,7 +278,8 @@ def build_pipeline(config: Config, mesh: DeviceMesh) -> tuple[Any, ...]:
     models = nn.ModuleList(finished(part, mesh) for _, part in stages)
     schedule = parallel.pipeline(stages, mesh, config.schedule, config.microbatches, loss_of)
     batch = batch_of(config, config.sequences * config.microbatches, mesh.device_type)
-    return models, schedule, optimizer_of(models.parameters()), batch, mesh
+    optimizer = optimizer_of(models.parameters(), config.fused)
+    return models, schedule, optimizer, batch, mesh
 
 
 def pipeline_step(

@@ -14,7 +14,7 @@ from flint.cost.systems import load_system
 from flint.graph.building import GraphBuilder, TableBuilder, with_tables
 from flint.graph.communication import Communication
 from flint.graph.graph import Loop, WorkloadGraph
-from flint.graph.unrolling import instances_of, unroll
+from flint.graph.unrolling import instances_of
 from flint.graph.work import Role
 from flint.mesh.groups import along_axes
 from flint.mesh.mesh import Mesh
@@ -119,20 +119,11 @@ def test_a_training_loop_comes_to_rest(lookahead):
     assert quick.step_seconds == ticks / 1e12
 
 
-def with_free_work(trips: int, counted: int, behind: int) -> WorkloadGraph:
-    """A loop that waits for its communication, with products that could run at any time.
-
-    Args:
-        trips: iterations.
-        counted: products of an iteration that need its counter only.
-        behind: products after the loop that need nothing of it.
-    """
+def with_free_work(trips: int, behind: int) -> WorkloadGraph:
+    """A loop that waits for its communication, and products behind it that need nothing of it."""
     tables = TableBuilder()
     body = GraphBuilder(tables)
-    counter, value, weight = (body.input(tables.type(BIG)) for _ in range(3))
-    later = product(body, counter)
-    for _ in range(counted):
-        product(body, counter)
+    value, weight = (body.input(tables.type(BIG)) for _ in range(2))
     groups = along_axes(Mesh((8, 8), ("data", "model")), ("data",))
     gather = Communication(
         "all_gather", None, groups, None, (8 * BIG.bytes,), (64 * BIG.bytes,), ("bf16",)
@@ -140,30 +131,18 @@ def with_free_work(trips: int, counted: int, behind: int) -> WorkloadGraph:
     (gathered,) = body.communication(gather, (value,), (BIG,))
     (made,) = body.compute("dot_general", Role.CONTRACTION, (gathered, weight), (BIG,), PRODUCT)
     outer = GraphBuilder(tables)
-    starts = tuple(outer.input(tables.type(BIG)) for _ in range(3))
-    results = outer.loop(Loop(body.finish((later, made)), 2, trips, 0), starts)
+    starts = tuple(outer.input(tables.type(BIG)) for _ in range(2))
+    results = outer.loop(Loop(body.finish((made,)), 1, trips, 0), starts)
     for _ in range(behind):
-        product(outer, starts[2])
-    return with_tables(outer.finish(results[1:]), tables.finish())
+        product(outer, starts[1])
+    return with_tables(outer.finish(results), tables.finish())
 
 
-def test_what_the_counter_alone_decides_does_not_run_ahead_of_its_loop():
-    """An iteration of a sequential loop begins, also with that, when the one before is over."""
-    graph = with_free_work(4, counted=2, behind=0)
-    unrolled = unroll(graph)
-    size = len(unrolled) // 4
-    for iteration in range(1, 4):
-        for slot in range(3):  # the counter and what it decides
-            node = iteration * size + slot
-            waits = unrolled.deps[unrolled.ptr[node] : unrolled.ptr[node + 1]]
-            assert iteration * size - 1 in waits.tolist()
-
-
-@pytest.mark.parametrize(("counted", "behind"), [(3, 0), (0, 5), (2, 5)])
-def test_a_loop_comes_to_rest_beside_work_that_could_run_at_any_time(counted, behind):
+@pytest.mark.parametrize("behind", [1, 5])
+def test_a_loop_comes_to_rest_when_what_stands_behind_it_has_run_in_its_gaps(behind):
     """A thousand iterations by few of them, and to the tick what all of them take."""
     costs = Costs(Prices(load_system("dgx-h100")))
-    programs = [(with_free_work(1000, counted, behind), np.arange(64))]
+    programs = [(with_free_work(1000, behind), np.arange(64))]
     everyone, short, repeated = run_shortened(programs, 64, costs)
     assert len(repeated) == 1
     actors = build_actors(programs, 64, costs.ticks, costs=costs.columns)

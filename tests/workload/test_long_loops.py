@@ -12,7 +12,7 @@ import tracemalloc
 import pytest
 
 import flint
-from flint.errors import UsageError
+from flint.errors import FlintError, UsageError
 from flint.workload.differences import differences
 from flint.workload.inspection import summarise
 from flint.workload.pairing import verify_pairing
@@ -139,11 +139,10 @@ def test_traces_are_refused_at_once_and_nothing_is_left(module, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_simulation_takes_as_long_as_what_its_iterations_add(longest, module):
-    """The loop waits for its communication, and its counter does not run ahead of it."""
-    few, more = (flint.convert(module, trip_count=trips).simulate() for trips in (1000, 1600))
-    slope = (more.step_seconds - few.step_seconds) / 600
-    assert longest.simulate().step_seconds == pytest.approx(LONGEST * slope, rel=1e-6)
+def test_a_simulation_that_needs_every_iteration_says_how_many(longest):
+    """The loop's counter runs ahead of its communication: no iteration is like another."""
+    with pytest.raises(FlintError, match=rf"runs {LONGEST:,} times and comes to no steady state"):
+        longest.simulate()
 
 
 @pytest.mark.parametrize("count", [2**63, 10**30])

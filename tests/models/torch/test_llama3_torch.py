@@ -12,6 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from flint.graph.graph import Phase  # noqa: E402
 from flint.models.torch.llama3 import (  # noqa: E402
     LLAMA3_8B,
     LLAMA3_70B,
@@ -258,3 +259,22 @@ def test_a_mesh_that_does_not_fit_is_refused(mesh, words):
 
     with pytest.raises(FlintError, match=words):
         training(TINY, **mesh).capture()
+
+
+@pytest.mark.thorough
+def test_parameters_that_are_kept_in_bf16_and_updated_by_one_kernel():
+    """Of two ranks each has half of all parameters, in bfloat16, and two moments of each; a step
+    count per tensor in float32.  No kernel of ``foreach`` is left."""
+    config = replace(TINY, kept_dtype=torch.bfloat16, fused=True)
+    program = training(config, mesh=(2,), axes=("dp",)).capture().programs[0]
+    half = sum(item.numel() for item in Llama(TINY).parameters()) // 2
+    found = {"parameter": 0, "optimizer state": 0}
+    for item in program.inputs:
+        if item.role in found:
+            found[item.role] += item.type.bytes
+    assert found["parameter"] == BF16 * half
+    tensors = 9 * TINY.layers + 3
+    assert found["optimizer state"] == 2 * BF16 * half + F32 * tensors
+    ops = {node.op for node in program.graph if node.source.phase == Phase.OPTIMIZER}
+    assert "aten._fused_adamw_.default" in ops
+    assert not [op for op in ops if "_foreach_addc" in op]

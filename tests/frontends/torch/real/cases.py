@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import replace
 
-from flint.models.torch import llama3
+from flint.models.torch import llama3, moe, moe_sizes
 from tests.frontends.torch.real import further, steps
 from tests.frontends.torch.real.processes import Case
 
@@ -25,6 +25,21 @@ def _llama(shape, axes, ranks=(0, 1, 2, 3), **settings):
     if "pp" in axes:
         setup, step = llama3.build_pipeline, llama3.pipeline_step
     setup = functools.partial(setup, config)
+    return Case(shape, axes, setup, step, ranks, kernels=("attention", "norm"))
+
+
+def _mixture(name, shape, axes, ranks, **settings):
+    """A tiny model of a published kind whose router sends tokens to all experts in turn."""
+    config = replace(moe_sizes.tiny(name), forced=True, **settings)
+    build, step = (moe.build_pipeline, moe.pipeline_step) if "pp" in axes else (moe.build, moe.step)
+
+    def setup(mesh):
+        arguments = build(config, mesh)
+        for part in arguments[0].modules():
+            if isinstance(part, moe.Experts):
+                part.set_force_sum_reduction_for_comms(True)  # gloo scales nothing
+        return arguments
+
     return Case(shape, axes, setup, step, ranks, kernels=("attention", "norm"))
 
 
@@ -108,4 +123,13 @@ CASES = {
         SQUARE, ("pp", "tp"), schedule="Interleaved1F1B", stages=2, layers=4
     ),
     "Llama, PP x CP": _llama(SQUARE, ("pp", "cp")),
+}
+
+#: Steps that read on the host how many tokens go where: on the CPU no op tells of that.
+MIXTURES = {
+    "Qwen3, FSDP2 x EP, checkpointed": _mixture(
+        "qwen3-30b", SQUARE, ("dp", "ep"), (0, 3), checkpoint=True
+    ),
+    "Qwen3, dropped": _mixture("qwen3-30b", SQUARE, ("dp", "ep"), (0,), dispatch="dropped"),
+    "Llama 4, PP x EP": _mixture("llama4-maverick", (2, 1, 2), ("pp", "dp", "ep"), (0, 3)),
 }

@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.frontends.torch.real.cases import CASES  # noqa: E402
+from tests.frontends.torch.real.cases import CASES, MIXTURES  # noqa: E402
 from tests.frontends.torch.real.comparison import DIFFERENCES, compared  # noqa: E402
 from tests.frontends.torch.real.observed import collectives_of, observed_collectives, observed_ops  # noqa: E402
 from tests.frontends.torch.real.processes import preload, run_faked, run_really  # noqa: E402
@@ -21,8 +21,9 @@ from tests.support.shared import quick  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("torch-real")
 
-real = functools.cache(lambda name: run_really(CASES[name]))
-faked = functools.cache(lambda name: run_faked(CASES[name]))
+ALL = {**CASES, **MIXTURES}
+real = functools.cache(lambda name: run_really(ALL[name]))
+faked = functools.cache(lambda name: run_faked(ALL[name]))
 preload = pytest.fixture(scope="module", autouse=True)(preload)
 #: For every run of the tests; tests/validation has DDP, test_session pipelines.
 FAMILIES = ("plain", "FSDP2")
@@ -37,11 +38,29 @@ def test_every_op_is_the_one_that_really_runs(name):
         assert walk.equal.total() > 10 * walk.explained.total()
 
 
-@every_case
+@pytest.mark.parametrize("name", quick(ALL, *FAMILIES))
 def test_collectives_are_those_that_pytorch_observed(name):
-    for rank in CASES[name].ranks:
+    for rank in ALL[name].ranks:
         found = collectives_of(faked(name)[rank]["ops"])
         assert found == observed_collectives(real(name)[rank]["trace"])
+
+
+def products(ops):
+    """Matrix products with the sizes of their operands, in order."""
+    return [
+        (op["name"], [item["view"][2] for item in op["args"] if isinstance(item, dict)])
+        for op in ops
+        if "mm" in op["name"].split(".")[1]
+    ]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", MIXTURES)
+def test_products_of_a_mixture_are_those_that_really_run(name):
+    for rank in MIXTURES[name].ranks:
+        found = products(faked(name)[rank]["ops"])
+        assert found == products(real(name)[rank]["ops"])
+        assert any("grouped_mm" in item for item, _ in found)
 
 
 #: What a recorder that runs along changes: an op and its phase -> the one without it.
