@@ -50,7 +50,7 @@ def products(ops):
     return [
         (op["name"], [item["view"][2] for item in op["args"] if isinstance(item, dict)])
         for op in ops
-        if "mm" in op["name"].split(".")[1]
+        if op["name"].startswith("aten.") and "mm" in op["name"].split(".")[1]
     ]
 
 
