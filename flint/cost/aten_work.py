@@ -284,6 +284,25 @@ def _grouped(arguments: Arguments, values: Sequence[Any]) -> Items | None:
     return (_product((1, a[0], b[-1], a[1]), dtype or "bf16"),)
 
 
+def _experts(arguments: Arguments, values: Sequence[Any]) -> Items | None:
+    """Tokens through the experts that each has chosen, as vLLM and SGLang fuse them.
+
+    Arguments are tokens (t, d), weights in (e, 2 f, d) or (e, f, d) and out (e, d, f), and of each
+    choice its weight and its number (t, k).  Packed weights have other sizes, which tell nothing.
+    """
+    (x, dtype), (up, stored), (down, _), _, (chosen, _) = (item[0] for item in arguments[:5])
+    tokens, wide, narrow = prod(chosen), up[-2], down[-1]
+    if up[-1] != x[-1] or down[-2] != x[-1] or wide not in (narrow, 2 * narrow):
+        return None
+    kind = stored if stored.startswith("f8") else dtype or "bf16"
+    return (
+        _product((1, tokens, wide, x[-1]), kind),
+        _product((1, tokens, x[-1], narrow), kind),
+        WorkItem(Unit.VECTOR, dtype or "bf16", 2 * tokens * narrow),
+        WorkItem(Unit.TRANSCENDENTAL, dtype or "bf16", tokens * narrow),
+    )
+
+
 def _bag(arguments: Arguments, values: Sequence[Any]) -> Items | None:
     """A sum of rows of a table, one per index."""
     (table, dtype), (indices, _) = arguments[0][0], arguments[1][0]
@@ -302,7 +321,9 @@ _ARITHMETIC: Final = _names(
     "minimum sum mean amax amin max min rsub fma bitwise and or not ceil floor round"
 )
 _TRITON: Final = re.compile(r"triton_(?:poi|red|per|for)_fused_(\w+?)_\d+$")
-_LIBRARY_PRODUCT: Final = re.compile(r"gemm(?!v)|scaled_mm|_mm$|fp8_linear|matmul|triton_tem_\w*mm")
+_LIBRARY_PRODUCT: Final = re.compile(
+    r"gemm(?!v)|scaled_mm|_mm$|fp8_linear|matmul|triton_tem_\w*mm|^(f8|i8|bf16)(f8|i8)bf16"
+)
 
 
 def _by_pattern(name: str) -> Formula | None:
@@ -338,6 +359,7 @@ FORMULAS: Final[dict[str, Formula]] = {
     **dict.fromkeys(_BACKWARDS, _convolution_backward),
     **{name: _attention(layout) for name, layout in _ATTENTIONS.items()},
     **dict.fromkeys(("_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2"), _grouped),
+    **dict.fromkeys(("inplace_fused_experts", "outplace_fused_experts", "fused_experts"), _experts),
     "_embedding_bag": _bag,
     "_embedding_bag_forward_only": _bag,
     # Norms of vLLM's and SGLang's kernels, whose result stands first or which work in place.

@@ -143,3 +143,23 @@ def test_operations_per_element_are_those_of_the_lowerings():
         seen.add(name)
     libraries = {name for name in PER_ELEMENT if name.startswith(("cudnn", "miopen"))}
     assert seen == set(PER_ELEMENT) - libraries
+
+
+def test_fused_experts_multiply_each_token_by_the_weights_that_it_chose():
+    """64 tokens choose 2 of 8 experts: 128 rows by 32 x 64 and 32 x 32, 2 x 128 x 32 x (64 + 32)
+    FLOPs, and a gated activation of 128 x 32 elements.
+    """
+    shapes = [(64, 32), (8, 64, 32), (8, 32, 32), (64, 2), (64, 2)]
+    arguments = [[(shape, "bf16")] for shape in shapes]
+    found = work_of("inplace_fused_experts", arguments, [None] * 5)
+    assert sum(item.flops for item in found if item.unit == Unit.MATMUL) == 786_432
+    assert [item.flops for item in found[2:]] == [2 * 128 * 32, 128 * 32]
+    arguments[1] = [((8, 64, 16), "ui8")]  # two numbers of 4 bits in a byte
+    assert work_of("inplace_fused_experts", arguments, [None] * 5) is None
+
+
+def test_products_of_fbgemm_are_known_by_their_types():
+    """FBGEMM's name says the types of both operands and of the result: 2 x 64 x 16 x 32 FLOPs."""
+    arguments = [[(shape, "f8E4M3FN")] for shape in ((64, 32), (16, 32), (64,), (16,))]
+    [item] = work_of("f8f8bf16_rowwise", arguments, [None] * 4)
+    assert (item.flops, item.dtype) == (65_536, "f8E4M3FN")
