@@ -72,6 +72,7 @@ TARGETS: tuple[str, ...] = ("flint.frontends.jax.targets.table:targets",)
 #: Modules that run in processes of their own and whose imports can be shared -> their frontend.
 SPARES: Mapping[str, str] = {
     "flint.frontends.jax.partition.child": "jax",
+    "flint.frontends.saved.child": "saved",
     "flint.frontends.torch.emission": "torch",
     "flint.frontends.torch.session": "torch",
     "torch.distributed.pipelining": "torch",

@@ -22,6 +22,7 @@ import yaml
 from numpy.typing import NDArray
 
 from flint.errors import FlintError
+from flint.host.packed_files import read_once
 from flint.mesh.groups import StridedGroups, canonical
 from flint.mesh.mesh import MAX_AXES, MAX_RANKS
 
@@ -79,11 +80,7 @@ def read_text(path: Path, limit: int = MAX_CONFIGURATION_BYTES) -> str:
     Raises FlintError if it is unreadable, longer than `limit` bytes or not UTF-8.
     """
     try:
-        if path.stat().st_size > limit:
-            raise FlintError(f"{path}: larger than {limit} bytes; refused")
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise FlintError(f"{path}: cannot be read: {error.strerror or error}") from error
+        return read_once(path, limit).data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise FlintError(f"{path}: is not UTF-8 text: {error}") from error
 

@@ -11,6 +11,7 @@ which kernels are made of which layers, on how many arrays and at which clock.
 from __future__ import annotations
 
 import csv
+import io
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -21,11 +22,15 @@ from flint.converters.scale_sim.write import FORMAT
 from flint.cost.kernels import Estimator, kernel_seconds
 from flint.cost.measured import Measured
 from flint.errors import UsageError
+from flint.host.packed_files import check_plain, read_once
 
 REPORT: Final = "COMPUTE_REPORT.csv"
 
-_Natural = Annotated[int, Meta(ge=0, le=2**53)]
-_Count = Annotated[int, Meta(ge=1, le=2**53)]
+#: Bytes of a file, more than those of a million layers.
+_MAX_BYTES: Final = 1 << 28
+_MOST: Final = 2**53
+_Natural = Annotated[int, Meta(ge=0, le=_MOST)]
+_Count = Annotated[int, Meta(ge=1, le=_MOST)]
 
 
 class _Kernel(Struct):
@@ -73,9 +78,14 @@ def read_report(folder: Path, base: Estimator = kernel_seconds) -> Measured:
     return Measured(table, base)
 
 
+def _content(path: Path) -> bytes:
+    check_plain(path, path.stat())
+    return read_once(path, _MAX_BYTES).data
+
+
 def _kernels(path: Path) -> _Kernels:
     try:
-        content = msgspec.json.decode(path.read_bytes())
+        content = msgspec.json.decode(_content(path))
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise UsageError(
                 f"{path}: is not of the form {FORMAT!r}; flint inspect --scale-sim writes it"
@@ -105,8 +115,7 @@ def _report(folder: Path) -> Path:
 def _cycles(path: Path, layers: int) -> list[int]:
     """Cycles per layer."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            lines = list(csv.reader(file))
+        lines = list(csv.reader(io.StringIO(_content(path).decode("utf-8"), newline="")))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from error
     columns = [name.strip() for name in lines[0]] if lines else []
@@ -117,7 +126,7 @@ def _cycles(path: Path, layers: int) -> list[int]:
     for number, line in enumerate(lines[1:], 2):
         try:
             layer, cycles = int(line[0]), float(line[column])
-            if layer != len(found) or not 0 <= cycles < float("inf"):
+            if layer != len(found) or not 0 <= cycles <= _MOST:
                 raise ValueError
         except (ValueError, IndexError):
             raise UsageError(

@@ -17,6 +17,7 @@ from flint.cli.options import JsonOption, existing
 from flint.cli.shared import print_json
 from flint.cli.tables import Printer, Table
 from flint.cost.accelerators import accelerator_file, load_accelerator
+from flint.cost.description import read_text
 from flint.errors import UsageError
 from flint.host.writing import replacing
 from flint.post_execution.converting import convert_traces
@@ -54,7 +55,7 @@ def calibrate_command(
     if output.suffix != ".toml":
         raise UsageError(f"-o {output}: the description is a TOML file, give a name with .toml")
     base = load_accelerator(accelerator)
-    text = accelerator_file(accelerator).read_text(encoding="utf-8")
+    text = read_text(accelerator_file(accelerator))
     measured, left = _read(kernels)
     found = calibrate(measured, base)
     with replacing(output) as partial:

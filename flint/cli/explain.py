@@ -81,9 +81,9 @@ def explain_command(
 ) -> None:
     """Explain a step: critical path, causes, what would help, and device time."""
     from flint.explaining.explaining import explain
-    from flint.observed.pipes import from_pipes
+    from flint.observed.sources import openable
 
-    with from_pipes([existing(source) for source in sources]) as read:
+    with openable([existing(source) for source in sources]) as read:
         workload, on, events = _taken(read.paths, system, step)
         traces = [replace(item, path=read.named(item.path)) for item in events]
     explanation = explain(
@@ -113,7 +113,7 @@ def _taken(
     Raises:
         UsageError: neither a workload folder nor a profile.
     """
-    from flint.observed.reading import as_folders, expanded, form_of, is_jax_profile, is_trace
+    from flint.observed.reading import expanded, form_of, is_jax_profile, is_trace
     from flint.workload.folder import is_workload_folder, traced_system
 
     folders = [source for source in sources if is_workload_folder(source)]
@@ -134,9 +134,8 @@ def _taken(
     if any(map(is_jax_profile, sources)):
         return workload, system, []
     read: Any = registry.converter("kineto-device-events")
-    with as_folders(sources) as folders:
-        files = [file for file in expanded(folders) if form_of(file) == "kineto-ops"]
-        return workload, system, [read(file) for file in files]
+    files = [file for file in expanded(sources) if form_of(file) == "kineto-ops"]
+    return workload, system, [read(file) for file in files]
 
 
 def _show(explanation: Explanation, top: int) -> None:

@@ -7,6 +7,8 @@ may come with their source, ``[figure, "where it is from"]``, and are remembered
 
 from __future__ import annotations
 
+import os
+import stat
 import tomllib
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -22,6 +24,8 @@ _MOST: Final = 10**9
 _MAX_BYTES: Final = 1 << 20
 #: Dots in a line of one, at most.
 _MAX_DOTS = 1000
+#: What came of pipes, by their paths.
+_came: dict[Path, str] = {}
 
 
 class Unfit(Exception):
@@ -36,6 +40,26 @@ class Stated(NamedTuple):
     source: str
 
 
+def read_text(path: Path) -> str:
+    """The text of a description; of a pipe, which gives it once, what came the first time.
+
+    Raises:
+        OSError, UnicodeDecodeError: it cannot be read.
+        UsageError: it is too long for one.
+    """
+    if path in _came:
+        return _came[path]
+    with path.open("rb") as file:
+        content = file.read(_MAX_BYTES + 1)
+        once = not stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+    if len(content) > _MAX_BYTES:
+        raise UsageError(f"{path}: too large for a system description")
+    text = content.decode("utf-8")
+    if once:
+        _came[path] = text
+    return text
+
+
 def read_table(path: Path) -> dict[str, Any]:
     """What stands in a TOML file.
 
@@ -44,11 +68,7 @@ def read_table(path: Path) -> dict[str, Any]:
         UsageError: it cannot be read, or is no TOML.
     """
     try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_BYTES + 1)
-        if len(content) > _MAX_BYTES:
-            raise UsageError(f"{path}: too large for a system description")
-        text = content.decode("utf-8")
+        text = read_text(path)
         # Time and memory for a key of n parts grow with n^2.
         if max((line.count(".") for line in text.splitlines()), default=0) > _MAX_DOTS:
             raise UsageError(f"{path}: a line with more than {_MAX_DOTS} dots is no description")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from flint.cost.accelerators import accelerator_file, accelerator_of
-from flint.cost.description import Description, Stated, Unfit, read_table
+from flint.cost.description import Description, Stated, Unfit, read_table, read_text
 from flint.cost.hardware import System, Tier
 from flint.cost.units import parse
 from flint.errors import UsageError
@@ -89,11 +89,11 @@ def whole_description(name_or_path: str) -> str:
     """
     ours = name_or_path in system_names()
     path = _FOLDER / f"{name_or_path}.toml" if ours else Path(name_or_path)
-    text = path.read_text(encoding="utf-8")
     accelerator = read_table(path)["accelerator"]
+    text = read_text(path)
     if not isinstance(accelerator, str):
         return text
-    table = accelerator_file(accelerator, path.parent).read_text(encoding="utf-8")
+    table = read_text(accelerator_file(accelerator, path.parent))
     inside = "[accelerator]\n" + re.sub(
         r"^(\[\[?)(?=\w)", r"\1accelerator.", table, flags=re.MULTILINE
     )

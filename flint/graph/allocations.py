@@ -10,14 +10,13 @@ had from one moment to another; moments count the ops that had been issued.
 from __future__ import annotations
 
 import io
-import zipfile
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from flint.errors import FlintError
-from flint.graph.io import MAX_BYTES
+from flint.graph.arrays import DAMAGED, arrays_of
 from flint.mesh.ragged import Ints
 
 #: Since when memory is taken: from before any step, or since the first one (optimizer state).
@@ -89,13 +88,10 @@ class Allocations:
             FlintError: no such archive.
         """
         try:
-            with zipfile.ZipFile(io.BytesIO(data)) as archive:
-                if sum(item.file_size for item in archive.infolist()) > MAX_BYTES:
-                    raise FlintError(f"{name}: unpacks to more than {MAX_BYTES} bytes")
-            with np.load(io.BytesIO(data), allow_pickle=False) as loaded:
-                rows, expandable = loaded["rows"], bool(loaded["expandable"])
+            arrays = arrays_of(data, name)
+            rows, expandable = arrays["rows"], bool(arrays["expandable"])
             if rows.dtype != np.int64:
                 raise ValueError("its table is not of integers")
             return Allocations.from_rows(rows, expandable)
-        except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+        except DAMAGED as error:
             raise FlintError(f"{name}: not allocations that Flint has written ({error})") from error

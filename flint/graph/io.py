@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import zipfile
-import zlib
 from dataclasses import fields
-from tokenize import TokenError
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flint.errors import FlintError
+from flint.graph.arrays import DAMAGED, arrays_of
 from flint.graph.communication import Communication
 from flint.graph.graph import Loop, Phase, Source, Tables, WorkloadGraph
 from flint.graph.tensor_types import TensorType
@@ -29,8 +27,6 @@ from flint.graph.verification import verify
 from flint.mesh.groups import Groups, StridedGroups, TableGroups
 from flint.mesh.permutation import Permutation, permutation
 
-#: An archive that unpacks to more than this is refused (bytes).
-MAX_BYTES = 16 * 2**30
 _VERSION = 1
 _COLUMNS = tuple(
     field.name
@@ -56,13 +52,6 @@ def graph_to_bytes(graph: WorkloadGraph) -> bytes:
     return buffer.getvalue()
 
 
-#: What zipfile, NumPy and our own tables raise at what they have not written.
-_DAMAGED = (
-    *(ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError),
-    *(zipfile.BadZipFile, OSError, EOFError, NotImplementedError, TokenError, zlib.error),
-)
-
-
 def graph_from_bytes(data: bytes, name: str) -> WorkloadGraph:
     """The graph of ``graph_to_bytes``.
 
@@ -70,14 +59,7 @@ def graph_from_bytes(data: bytes, name: str) -> WorkloadGraph:
         FlintError: not such an archive, or one that contradicts itself.
     """
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            size = sum(item.file_size for item in archive.infolist())
-            if size > MAX_BYTES:
-                raise FlintError(f"{name}: unpacks to {size} bytes; at most {MAX_BYTES}")
-            arrays = {
-                item.filename.removesuffix(".npy"): _array(archive, item)
-                for item in archive.infolist()
-            }
+        arrays = arrays_of(data, name)
         document = json.loads(arrays["document"].tobytes())
         if document["version"] != _VERSION:
             raise FlintError(f"{name}: graph format {document['version']}, known is {_VERSION}")
@@ -85,21 +67,10 @@ def graph_from_bytes(data: bytes, name: str) -> WorkloadGraph:
         graph = _read_graph(document["graph"], "", arrays, tables)
     except FlintError:
         raise
-    except _DAMAGED as error:
+    except DAMAGED as error:
         raise FlintError(f"{name}: not a graph that Flint has written ({error})") from error
     verify(graph)
     return graph
-
-
-def _array(archive: zipfile.ZipFile, item: zipfile.ZipInfo) -> NDArray[Any]:
-    """A member of an .npz file. NumPy makes room for what the header says before it reads."""
-    with archive.open(item) as member:
-        np.lib.format.read_magic(member)
-        shape, _, dtype = np.lib.format.read_array_header_1_0(member)
-        content = bytearray(member.read())
-    if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(content):
-        raise ValueError(f"{item.filename} does not hold {dtype} of shape {shape}")
-    return np.ndarray(shape, dtype, content)
 
 
 def _structure(graph: WorkloadGraph, path: str, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:

@@ -11,14 +11,13 @@ doing, or the device's; ``flint.passes.host_lane`` makes nodes and delays of it.
 from __future__ import annotations
 
 import io
-import zipfile
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from flint.errors import FlintError
-from flint.graph.io import MAX_BYTES
+from flint.graph.arrays import DAMAGED, arrays_of
 from flint.mesh.ragged import Ints
 
 #: A launch that the profile does not tell.
@@ -70,13 +69,9 @@ class Timing:
             FlintError: no such archive, or one of another graph.
         """
         try:
-            with zipfile.ZipFile(io.BytesIO(data)) as archive:
-                if sum(item.file_size for item in archive.infolist()) > MAX_BYTES:
-                    raise FlintError(f"{name}: unpacks to more than {MAX_BYTES} bytes")
-            with np.load(io.BytesIO(data), allow_pickle=False) as loaded:
-                over = int(loaded["over"]) if "over" in loaded else 0  # not in older folders
-                start, launch, waits = (loaded[key] for key in ("start", "launch", "waits"))
-                found = cls(start, launch, waits, over)
+            arrays = arrays_of(data, name)
+            over = int(arrays["over"]) if "over" in arrays else 0  # not in older folders
+            found = cls(arrays["start"], arrays["launch"], arrays["waits"], over)
             pairs = found.waits.reshape(-1, 2)
             fits = found.start.shape == found.launch.shape == (nodes,)
             whole = all(part.dtype == np.int64 for part in (found.start, found.launch, pairs))
@@ -84,6 +79,6 @@ class Timing:
             inside &= 0 <= found.over < _LATEST
             if not (fits and whole and inside and (pairs[:, 0] < pairs[:, 1]).all()):
                 raise ValueError("its columns do not fit the graph")
-        except (ValueError, TypeError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+        except DAMAGED as error:
             raise FlintError(f"{name}: not times that Flint has written ({error})") from error
         return found

@@ -177,16 +177,31 @@ def _unpacked_pieces(packed: IO[bytes], name: str, limit: int, advice: str = "")
             while piece := content.read(_PIECE):
                 size += len(piece)
                 _check_size(name, size, limit, f" when it is unpacked{advice}")
-                if size > max(_HARMLESS, _MAX_RATIO * counted.read_so_far):
-                    raise FlintError(
-                        f"{name}: refused: {counted.read_so_far:,} bytes of gzip data become more "
-                        f"than {_MAX_RATIO} times as many when they are unpacked"
-                    )
+                check_ratio(name, counted.read_so_far, size, "gzip data")
                 yield piece
     except EOFError as error:
         raise FlintError(f"{name}: gzip data that ends too early (file cut off?)") from error
     except (gzip.BadGzipFile, zlib.error) as error:
         raise FlintError(f"{name}: damaged gzip data ({error})") from error
+
+
+def check_ratio(name: str, packed: int, size: int, what: str) -> None:
+    """Refuse what becomes so much larger by unpacking that it must be made for that.
+
+    Args:
+        name: what errors call it.
+        packed: bytes that were read.
+        size: bytes that came of them, or will.
+        what: what was packed, for the error.
+
+    Raises:
+        FlintError: more came than of any honest file.
+    """
+    if size > max(_HARMLESS, _MAX_RATIO * packed):
+        raise FlintError(
+            f"{name}: refused: {packed:,} bytes of {what} become more than {_MAX_RATIO} times as "
+            "many when they are unpacked"
+        )
 
 
 class _Counted:

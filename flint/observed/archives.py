@@ -1,11 +1,10 @@
 """Traces in archives: tar, packed or not, and zip, as clusters hand them over.
 
 The idea: an archive stands for the folder that it was made of.  Its traces are unpacked beside each
-other into a temporary folder, whatever folders they were in; everything else in it stays packed.
-What comes out is bounded like the content of any packed file.
+other into one folder, whatever folders they were in; everything else in it stays packed.  What
+comes out is bounded like the content of any packed file.
 
-    with without_archives([Path("profiles.tar.gz")]) as paths:
-        paths       # the folder with its traces
+    unpack(Path("profiles.tar.gz"), folder)
 """
 
 from __future__ import annotations
@@ -16,21 +15,19 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Self
 
 from flint.errors import FlintError
-from flint.host.packed_files import pieces
-from flint.host.temporary import temporary_folder
+from flint.host.packed_files import check_ratio, pieces
 
 #: More bytes than the traces of one archive may have.
 _MAX_BYTES = 8 << 30
 #: More members than an archive may have.
 _MAX_MEMBERS = 100_000
-#: So much may come of any archive; of more, at most so many bytes of each packed one.
-_HARMLESS, _MAX_RATIO = 64 << 20, 250
+#: Bytes of a zip archive's list of members; `zipfile` takes all of it into memory.
+_MAX_DIRECTORY = 16 << 20
 _PIECE = 1 << 20
 #: Bytes of a tar's header that has more than a name; `tarfile` takes all of it into memory.
 _MAX_HEADER = 1 << 20
@@ -48,37 +45,16 @@ def is_archive(head: bytes) -> bool:
     return head.startswith(_ZIP) or head[_TAR_AT : _TAR_AT + len(_TAR)] == _TAR
 
 
-@contextmanager
-def without_archives(paths: Sequence[Path], archives: Sequence[bool]) -> Iterator[list[Path]]:
-    """The paths, a folder with its traces in the place of each archive, until the block ends.
+def unpack(path: Path, folder: Path) -> None:
+    """Unpack the traces of an archive.
 
     Args:
-        paths: files and folders.
-        archives: which of them are archives.
+        path: of the archive.
+        folder: a new one, where its traces go.
 
     Raises:
-        FlintError: an archive is damaged, has no trace in it, or becomes too large.
+        FlintError: the archive is damaged, has no trace in it, or becomes too large.
     """
-    with ExitStack() as stack:
-        found, scratch = [], []
-        for path, packed in zip(paths, archives, strict=True):
-            if packed:
-                scratch.append(stack.enter_context(temporary_folder()))
-                folder = scratch[-1] / path.name
-                folder.mkdir()
-                _unpack(path, folder)
-                path = folder
-            found.append(path)
-        try:
-            yield found
-        except FlintError as error:  # the archive is named, and not where it is unpacked
-            text = str(error)
-            for place in scratch:
-                text = text.replace(f"{place}/", "")
-            raise type(error)(text) from error
-
-
-def _unpack(path: Path, folder: Path) -> None:
     left = _MAX_BYTES
     names: set[str] = set()
     try:
@@ -153,20 +129,29 @@ def _count(path: Path, before: int) -> None:
 
 
 def _of_zip(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    with zipfile.ZipFile(path) as archive:
+    with _ZipFile(path) as file, zipfile.ZipFile(file) as archive:
         packed, size = path.stat().st_size, 0
         for number, member in enumerate(archive.infolist()):
             _count(path, number)
             if member.is_dir():
                 continue
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                # `zipfile` does not unpack others piece by piece.
+                raise NotImplementedError("a member is neither deflated nor plain")
             size += member.file_size  # more than this is never read of it
-            if size > max(_HARMLESS, _MAX_RATIO * packed):
-                raise FlintError(
-                    f"{path}: refused: {packed:,} bytes of a zip archive become more than "
-                    f"{_MAX_RATIO} times as many when they are unpacked"
-                )
+            check_ratio(str(path), packed, size, "a zip archive")
             with archive.open(member) as content:
                 yield member.filename, content
+
+
+class _ZipFile(io.FileIO):
+    """A zip archive's file, of which only the list of members is read in one large piece."""
+
+    def read(self, size: int | None = -1) -> Any:
+        """So many bytes; of a list that is too long, none."""
+        if size is not None and size > _MAX_DIRECTORY:
+            raise zipfile.BadZipFile(f"a list of members of {size:,} bytes")
+        return super().read(size)
 
 
 class _Pieces(io.RawIOBase):

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from flint import registry
 from flint.errors import FlintError, UsageError
 from flint.host.packed_files import Content, check_all_plain
-from flint.observed.archives import is_archive, without_archives
+from flint.observed.archives import is_archive
 from flint.observed.columns import Observed
 from flint.observed.program_runs import ProgramRuns
 
@@ -60,22 +59,6 @@ def read_runs(path: Path, program: tuple[str, int]) -> ProgramRuns:
     found = registry.converter("xplane-runs")(path, program)
     assert isinstance(found, ProgramRuns)
     return found
-
-
-@contextmanager
-def as_folders(paths: Sequence[Path]) -> Iterator[list[Path]]:
-    """The paths, each archive as a folder of its traces until the block ends.
-
-    Raises:
-        UsageError: there is no such file or folder.
-        FlintError: an archive is damaged, or has no trace in it.
-    """
-    for path in paths:
-        if not path.exists():
-            raise UsageError(f"{path}: no such file or folder")
-    archives = [not path.is_dir() and begins_archive(path) for path in paths]
-    with without_archives(paths, archives) as found:
-        yield found
 
 
 def begins_archive(path: Path) -> bool:

@@ -24,8 +24,8 @@ from flint.mesh.mesh import Mesh
 from flint.mesh.ragged import row_of_entry
 from flint.mesh.ranks import from_mask
 from flint.observed.columns import UNTOLD_RANK
-from flint.observed.pipes import from_pipes
-from flint.observed.reading import as_folders, is_jax_profile
+from flint.observed.reading import is_jax_profile
+from flint.observed.sources import openable
 from flint.post_execution.communications import Communications
 from flint.post_execution.flows import flows_of
 from flint.post_execution.graphs import Flows, graph_of, phases_of
@@ -95,13 +95,11 @@ def convert_traces(
     stated = {name: tuple(sorted(ranks)) for name, ranks in (groups or {}).items()}
     choices = Choices(step, stated, strict)
     with (
-        from_pipes([Path(path) for path in paths]) as read,
-        from_pipes([Path(path) for path in execution_traces]) as read_beside,
-        as_folders(read.paths) as given,
-        as_folders(read_beside.paths) as beside,
+        openable([Path(path) for path in paths]) as given,
+        openable([Path(path) for path in execution_traces]) as beside,
     ):
-        if not any(map(is_jax_profile, given)):
-            files = sorted_files(given, beside)
+        if not any(map(is_jax_profile, given.paths)):
+            files = sorted_files(given.paths, beside.paths)
             names = axes or (None if mesh is not None else traced_axes(scale_out))
             return _of_ranks(*files, choices, lambda world: _grid(mesh, names, world), scale_out)
         # It has whole programs: what reads those costs the others a tenth of their start.
@@ -117,7 +115,7 @@ def convert_traces(
                 "capture the step on a larger mesh instead of scaling its profile out"
             )
         return convert_profile(
-            given[0], mesh=mesh, axes=axes, step=step, trip_count=trip_count, branch=branch
+            given.paths[0], mesh=mesh, axes=axes, step=step, trip_count=trip_count, branch=branch
         )
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from flint.errors import FlintError, UsageError
 from flint.observed.clocks import Meetings
 from flint.observed.columns import UNTOLD_RANK, Observed
-from flint.observed.pipes import from_pipes
-from flint.observed.reading import as_folders, expanded, read_runs, read_trace
+from flint.observed.reading import expanded, read_runs, read_trace
+from flint.observed.sources import openable
 from flint.observed.steps import MEAN, choose
 from flint.validation.comparison import Comparison
 from flint.validation.expected.modelled import Modelled
@@ -56,8 +56,8 @@ def validate(
     if not traces:
         raise UsageError("give at least one --trace")
     given = [Path(trace) for trace in traces]
-    with from_pipes(given) as read, as_folders(read.paths) as folders:
-        return _compared(workload, expanded(folders), step, system, read.named)
+    with openable(given) as read:
+        return _compared(workload, expanded(read.paths), step, system, read.named)
 
 
 def _compared(

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from flint.errors import FlintError
 from flint.frontends.saved.kinds import Kind, advice, detect
+from flint.host import spare_process
 from flint.host.child_errors import raise_left
 from flint.host.child_processes import Limits
+from flint.host.environment import import_numpy
 from flint.host.module_process import ModuleProcess
 from flint.host.packed_files import MEMORY_LIMIT, Content
 
@@ -70,6 +72,8 @@ def begin(
     if trusted:
         yield lambda: _read_here(content.data, name, entry)
         return
+    import_numpy()
+    spare_process.prepare_if_small()
     seconds = START_SECONDS + len(content.data) // BYTES_PER_SECOND
     with ModuleProcess(
         _CHILD, [str(seconds), str(memory_limit)], f"{name}: reading it", "",

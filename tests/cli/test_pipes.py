@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from flint.capturing.saved_files import convert
+from flint.cost.systems import load_system, whole_description
+from flint.errors import FlintError
 from flint.post_execution.converting import convert_traces
 from tests.support.command_line import failed, flint_here
 from tests.validation import hand_made
@@ -173,6 +175,7 @@ def test_a_pipe_that_never_ends_is_refused_at_the_limit(command: str, tmp_path: 
     assert "raise --memory-limit" in text
 
 
+COST = Path(__file__).parents[2] / "flint" / "cost"
 FOLDER = Path(__file__).parent.parent / "data" / "folders" / "ring_attention"
 
 
@@ -211,3 +214,24 @@ def test_a_link_to_nothing_in_a_folder_of_traces_is_one_clear_line(tmp_path: Pat
     (tmp_path / "profile" / "rank0.json").symlink_to("nowhere")
     text = failed(flint_here("explain", tmp_path / "profile", cwd=tmp_path), 1)
     assert text.endswith("rank0.json: cannot be read (No such file or directory)")
+
+
+def test_a_system_from_a_pipe_is_read_once(fifo, tmp_path: Path) -> None:
+    """A pipe gives its content once, and a command looks for it more than once."""
+    text = whole_description("tpu-v4-pod")
+    (tmp_path / "mine.toml").write_text(text)
+    for command in (("systems", "--toml"), ("simulate", FOLDER, "--json", "--system")):
+        plain, piped = (
+            flint_here(*command, path, cwd=tmp_path) for path in ("mine.toml", fifo(text.encode()))
+        )
+        assert plain.returncode == piped.returncode == 0, piped.stderr
+        assert piped.stdout == plain.stdout
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "nobody_writes.toml"])
+def test_a_device_or_pipe_that_a_system_names_is_no_accelerator(device, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "nobody_writes.toml")
+    ours = (COST / "systems/dgx-h100.toml").read_text()
+    (tmp_path / "mine.toml").write_text(ours.replace('"h100-sxm"', f'"{device}"'))
+    with pytest.raises(FlintError, match=f"accelerator '{device}' is unknown"):
+        load_system(tmp_path / "mine.toml")

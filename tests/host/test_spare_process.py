@@ -84,3 +84,22 @@ def test_there_is_one_and_for_its_module_alone(tmp_path):
 def test_it_ends_when_nobody_needs_it(tmp_path):
     number = int(run("print(spare_process._spare.pid)", tmp_path)[0])
     assert happens(lambda: not alive(number))
+
+
+@pytest.mark.parametrize(
+    ("threads", "small", "taken"), [(0, 1 << 40, 1), (1, 1 << 40, 0), (0, 1, 0)]
+)
+def test_a_small_process_without_threads_is_copied(tmp_path, threads, small, taken):
+    """Else a lock may be held, or what is there would count against the copy's limits."""
+    script = (
+        "import threading\n"
+        "end = threading.Event()\n"
+        f"others = [threading.Thread(target=end.wait) for _ in range({threads})]\n"
+        "[one.start() for one in others]\n"
+        f"spare_process._SMALL = {small}\n"
+        "take('-h').wait()\n"  # the one that stands ready already
+        "spare_process.prepare_if_small()\n"
+        "print(int(spare_process._spare is not None))\n"
+        "end.set()"
+    )
+    assert run(script, tmp_path) == [str(taken)]

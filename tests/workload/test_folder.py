@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,11 +16,13 @@ from hypothesis import given
 
 import flint
 from flint.errors import FlintError, UsageError
+from flint.graph.allocations import Allocations
 from flint.graph.building import GraphBuilder, TableBuilder, with_tables
 from flint.graph.graph import Conditional, WorkloadGraph
 from flint.graph.io import graph_from_bytes, graph_to_bytes
 from flint.graph.scalars import constant
 from flint.graph.tensor_types import tensor_type
+from flint.graph.timing import Timing
 from flint.workload.workload import Workload
 from tests.strategies import workload_graphs
 
@@ -158,6 +163,41 @@ def test_a_pickle_in_a_graph_file_is_not_opened() -> None:
     np.savez(buffer, document=np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(FlintError):
         graph_from_bytes(buffer.getvalue(), "evil.npz")
+
+
+#: What reads an archive of a folder.
+ARCHIVES = (
+    graph_from_bytes,
+    Allocations.from_bytes,
+    lambda data, name: Timing.from_bytes(data, 3, name),
+)
+
+
+@pytest.mark.parametrize("read", ARCHIVES)
+def test_an_archive_made_for_its_size_is_refused(read: Callable[[bytes, str], Any]) -> None:
+    """Of 130 KB come 128 MB; no memory has room for what the other one's headers claim."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, start=np.zeros(1 << 24, np.int64))
+    with pytest.raises(FlintError, match=r"bomb\.npz: refused: .* more than 250 times as many"):
+        read(buffer.getvalue(), "bomb.npz")
+    buffer, header = io.BytesIO(), io.BytesIO()
+    shape = {"descr": "<i8", "fortran_order": False, "shape": (1 << 40,)}
+    np.lib.format.write_array_header_1_0(header, shape)
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name in ("start", "rows", "document"):
+            archive.writestr(f"{name}.npy", header.getvalue())
+    with pytest.raises(FlintError, match=r"claims\.npz: not .*does not hold int64"):
+        read(buffer.getvalue(), "claims.npz")
+
+
+@pytest.mark.parametrize("read", ARCHIVES)
+def test_an_archive_of_another_compression_is_refused(read: Callable[[bytes, str], Any]) -> None:
+    """`zipfile` unpacks LZMA in pieces of any size."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("start.npy", b"")
+    with pytest.raises(FlintError, match="neither deflated nor plain"):
+        read(buffer.getvalue(), "odd.npz")
 
 
 def test_a_program_with_conditionals_is_refused(workload: Workload) -> None:

@@ -22,6 +22,10 @@ from flint.observed.columns import MAX_ROWS
 
 #: More bytes than one value may have, and than a statement that a file was made with may have.
 _MAX_VALUE, _MAX_SQL = 1 << 20, 1 << 18
+#: Bytes that a row has in the file at least: its place, its length, its number, its columns.
+_LEAST_ROW = 4
+#: Bytes that come of each of the file's at most, if its text is of two bytes a letter there.
+_MOST_BYTES = 2
 _ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_PRAGMA})
 _INTEGERS = (int, type(None))
 
@@ -40,6 +44,7 @@ class Database:
             FlintError: it is no SQLite file, or damaged.
         """
         self.path = path
+        self._size = path.stat().st_size
         try:
             where = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
             self._connection = sqlite3.connect(where, uri=True)
@@ -83,9 +88,16 @@ class Database:
             }
             listed = ", ".join(f'"{name}"' if name in there else "NULL" for name in columns)
             cursor = self._connection.execute(f'SELECT {listed} FROM "{table}"')
+            taken = 0
             for number, row in enumerate(cursor):
                 if number >= MAX_ROWS:
                     raise FlintError(f"{self.path}: more than {MAX_ROWS:,} rows in {table}")
+                taken += _LEAST_ROW + sum([len(item) for item in row if isinstance(item, bytes)])
+                if taken > _MOST_BYTES * self._size:
+                    raise FlintError(
+                        f"{self.path}: damaged table {table} (more comes of it than there is in "
+                        "the file: its pages are used again and again)"
+                    )
                 yield row
         except (sqlite3.Error, OverflowError) as error:
             raise FlintError(f"{self.path}: damaged table {table} ({error})") from error

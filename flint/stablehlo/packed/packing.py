@@ -1,21 +1,21 @@
 """Modules as bytes, so that the process that reads a file need not be the one that uses it.
 
-The idea: ops become columns of numbers, and what many of them share (names, attributes, places in
-the source) stands in tables once; blocks come after those inside their ops.  Nothing in the bytes
-is code, and whoever unpacks them trusts none: each number is checked before it is used.
+The idea: ops become columns in MessagePack, and what many of them share (names, attributes, places
+in the source) stands in tables once; blocks come after those inside their ops.  Nothing in the
+bytes is code, and whoever unpacks them trusts none: each number is checked before it is used.
 
     unpacked(packed(module))        # an equal Module; its locations are resolved
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
-from itertools import chain, islice, pairwise, repeat
-from typing import Any, TypeAlias
+from bisect import bisect_right
+from collections.abc import Callable, Hashable, Iterable
+from itertools import accumulate, chain, pairwise, repeat
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
+from msgspec import Meta
 
 from flint.errors import FlintError
 from flint.graph.tensor_types import TensorType
@@ -23,10 +23,10 @@ from flint.host.collection import uncollected
 from flint.stablehlo.packed.forms import PackedArray, ValueReader, ValueWriter
 from flint.stablehlo.read.records import Block, Issue, Module, Op, SourceInfo
 
-#: Columns: numbers of four bytes each.
-_WIDTH = "<i4"
-Numbers: TypeAlias = NDArray[np.int32]
-Column: TypeAlias = bytes
+_Natural: TypeAlias = Annotated[int, Meta(ge=0)]
+#: A row of a table, -1 for none.
+_Row: TypeAlias = Annotated[int, Meta(ge=-1)]
+_Values: TypeAlias = tuple[_Natural, ...]
 _Source: TypeAlias = tuple[str, str, int, str, str]
 
 #: Fields of a module that are written as they are.
@@ -38,35 +38,36 @@ _PLAIN = (
 
 
 class PackedModule(msgspec.Struct, frozen=True):
-    """A module in columns and tables; numbers of a table's rows, -1 for none.
+    """A module in columns and tables.
 
     Attributes:
         functions: name -> its block.
         types: (shape, dtype, bytes, dynamic).
         value_type: per value.
         names, attributes, sources: tables of the ops' names, attributes and places.
-        ops: names, attributes, places, then numbers of operands, results and regions per op.
-        values: operands and results of each op, one op after the other.
-        regions: blocks of each op, one op after the other; each comes before the op's own block.
-        blocks: numbers of arguments, ops and yields per block.
-        ends: arguments and yields of each block, one block after the other.
+        op_names, op_attributes, op_places: their rows, per op, one block after the other.
+        operands, results: per op.
+        regions: (op, its blocks) of ops with regions; each block comes before the op's own.
+        blocks: arguments, number of ops and what is yielded, per block.
         issues: first result, number, stream and what it waits for.
     """
 
     name: str
-    functions: dict[str, int]
+    functions: dict[str, _Natural]
     types: list[tuple[tuple[int, ...], str, int, bool]]
-    value_type: Column
+    value_type: list[_Natural]
     names: list[str]
     attributes: list[bytes]
     arrays: list[PackedArray]
     groups: list[bytes]
     sources: list[_Source]
-    ops: tuple[Column, Column, Column, Column, Column, Column]
-    values: Column
-    regions: Column
-    blocks: tuple[Column, Column, Column]
-    ends: Column
+    op_names: list[_Natural]
+    op_attributes: list[_Row]
+    op_places: list[_Row]
+    operands: list[_Values]
+    results: list[_Values]
+    regions: list[tuple[_Natural, _Values]]
+    blocks: list[tuple[_Values, _Natural, _Values]]
     issues: list[tuple[int, int, int, tuple[int, ...]]]
     num_partitions: int
     num_replicas: int
@@ -105,20 +106,14 @@ class _Packing:
         self.names, self.attributes, self.places = _Numbers(), _Numbers(), _Numbers()
         self.writer = ValueWriter()
         self.known: dict[int, int] = {}
-        self.known_attributes: dict[int, int] = {}
-        self.ops: tuple[list[int], ...] = ([], [], [], [], [], [])
-        self.values: list[int] = []
-        self.regions: list[int] = []
-        self.blocks: tuple[list[int], ...] = ([], [], [])
-        self.ends: list[int] = []
-
-    def _attributes_of(self, op: Op) -> int:
-        """The number of an op's attributes, which many ops share."""
-        number = self.known_attributes.get(id(op.attrs))
-        if number is None:
-            number = self.attributes[self.writer.text(op.attrs or {})]
-            self.known_attributes[id(op.attrs)] = number
-        return number
+        self.known_attributes = {id(None): -1}
+        self.op_names: list[int] = []
+        self.op_attributes: list[int] = []
+        self.op_places: list[int] = []
+        self.operands: list[tuple[int, ...]] = []
+        self.results: list[tuple[int, ...]] = []
+        self.regions: list[tuple[int, tuple[int, ...]]] = []
+        self.blocks: list[tuple[tuple[int, ...], int, tuple[int, ...]]] = []
 
     def block(self, block: Block) -> int:
         """The number of a block, which is packed when it is first met."""
@@ -126,22 +121,24 @@ class _Packing:
         if number is not None:
             return number
         ops = block.ops
-        inside = [[self.block(region) for region in op.regions] for op in ops if op.regions]
-        names, attributes, places, operands, results, regions = self.ops
-        names += [self.names[op.name] for op in ops]
-        attributes += [-1 if op.attrs is None else self._attributes_of(op) for op in ops]
-        places += [self.places[op.loc] for op in ops]
-        operands += [len(op.operands) for op in ops]
-        results += [len(op.results) for op in ops]
-        regions += [len(op.regions) for op in ops]
-        self.values += chain.from_iterable(
-            [values for op in ops for values in (op.operands, op.results)]
-        )
-        self.regions += chain.from_iterable(inside)
-        for column, content in zip(self.blocks, (block.args, ops, block.yields), strict=True):
-            column.append(len(content))
-        self.ends += (*block.args, *block.yields)
-        number = self.known[id(block)] = len(self.blocks[0]) - 1
+        inside = [
+            (place, tuple(map(self.block, op.regions)))
+            for place, op in enumerate(ops)
+            if op.regions
+        ]
+        before = len(self.op_names)
+        self.regions += [(before + place, blocks) for place, blocks in inside]
+        names, places, attributes = self.names, self.places, self.known_attributes
+        for key, value in {id(op.attrs): op.attrs for op in ops}.items():  # which many ops share
+            if key not in attributes:
+                attributes[key] = self.attributes[self.writer.text(value or {})]
+        self.op_names += [names[op.name] for op in ops]
+        self.op_attributes += [attributes[id(op.attrs)] for op in ops]
+        self.op_places += [places[op.loc] for op in ops]
+        self.operands += [op.operands for op in ops]
+        self.results += [op.results for op in ops]
+        self.blocks.append((block.args, len(ops), block.yields))
+        number = self.known[id(block)] = len(self.blocks) - 1
         return number
 
 
@@ -156,17 +153,19 @@ def packed(module: Module) -> bytes:
         PackedModule(
             functions=functions,
             types=[(item.shape, item.dtype, item.bytes, item.dynamic) for item in module.types],
-            value_type=_column(module.value_type),
+            value_type=module.value_type,
             names=packing.names.rows(),
             attributes=packing.attributes.rows(),
             arrays=packing.writer.arrays,
             groups=packing.writer.groups,
             sources=sources,
-            ops=tuple(map(_column, packing.ops)),  # type: ignore[arg-type]  # six of them
-            values=_column(packing.values),
-            regions=_column(packing.regions),
-            blocks=tuple(map(_column, packing.blocks)),  # type: ignore[arg-type]  # three of them
-            ends=_column(packing.ends),
+            op_names=packing.op_names,
+            op_attributes=packing.op_attributes,
+            op_places=packing.op_places,
+            operands=packing.operands,
+            results=packing.results,
+            regions=packing.regions,
+            blocks=packing.blocks,
             issues=[
                 (value, issue.number, issue.stream, issue.after)
                 for value, issue in module.issues.items()
@@ -174,10 +173,6 @@ def packed(module: Module) -> bytes:
             **plain,
         )
     )
-
-
-def _column(numbers: list[int]) -> Column:
-    return np.array(numbers, _WIDTH).tobytes()
 
 
 def _source(location: Callable[[Hashable], SourceInfo] | None, place: Hashable) -> _Source:
@@ -198,12 +193,12 @@ def unpacked(data: bytes, name: str = "<module>") -> Module:
     """
     try:
         found = msgspec.msgpack.decode(data, type=PackedModule)
+        _check_below(len(found.types), found.value_type)
         blocks = _blocks(found)
-        value_type = _numbers(found.value_type, len(found.types))
         sources = [SourceInfo(*row) for row in found.sources]
         return Module(
             functions={name: blocks[number] for name, number in found.functions.items()},
-            value_type=value_type,
+            value_type=found.value_type,
             types=[TensorType(*row) for row in found.types],
             issues={row[0]: Issue(*row[1:]) for row in found.issues},
             location=sources.__getitem__,
@@ -217,90 +212,48 @@ def _blocks(found: PackedModule) -> list[Block]:
     """All blocks of a packed module.
 
     Raises:
-        ValueError: columns that contradict each other.
+        ValueError, LookupError: columns that contradict each other.
     """
-    values, reader = _array(found.value_type).size, ValueReader(found.arrays, found.groups)
-    names, attributes, places, operands, results, regions = found.ops
-    arguments, sizes, yields = found.blocks
-    whole = _runs(_numbers(found.values, values), operands, results)
-    ends = _runs(_numbers(found.ends, values), arguments, yields)
-    ops = [
-        Op(*row)
-        for row in zip(
-            _entries(names, found.names),
-            *whole,
-            _entries(attributes, [*map(reader.value, found.attributes), None], -1),
+    ends = [part for args, _, yields in found.blocks for part in (args, yields)]
+    _check_below(len(found.value_type), chain.from_iterable([*found.operands, *found.results]))
+    _check_below(len(found.value_type), chain.from_iterable(ends))
+    bounds = [0, *accumulate([count for _, count, _ in found.blocks])]
+    columns = (
+        found.op_names, found.op_attributes, found.op_places, found.operands, found.results,
+    )  # fmt: skip
+    if {*map(len, columns)} != {bounds[-1]}:
+        raise ValueError(f"blocks of {bounds[-1]} ops for columns of other lengths")
+    reader = ValueReader(found.arrays, found.groups)
+    # What stands at -1 is none.
+    attributes = [*map(reader.value, found.attributes), None]
+    places = [*range(len(found.sources)), None]
+    ops = list(
+        map(
+            Op,
+            map(found.names.__getitem__, found.op_names),
+            found.operands,
+            found.results,
+            map(attributes.__getitem__, found.op_attributes),
             repeat(()),
-            _entries(places, [*range(len(found.sources)), None], -1),
-            strict=False,
+            map(places.__getitem__, found.op_places),
         )
-    ]
-    bounds = [0, *np.cumsum(_array(sizes, 0)).tolist()]
-    if not len(ops) == bounds[-1] == _array(regions, 0).size:
-        raise ValueError(f"blocks of {bounds[-1]} ops for {len(ops)}")
+    )
     blocks = [
-        Block(start, ops[first:end], stop)
-        for start, stop, (first, end) in zip(*ends, pairwise(bounds), strict=True)
+        Block(args, ops[start:end], yields)
+        for (args, _, yields), (start, end) in zip(found.blocks, pairwise(bounds), strict=True)
     ]
-    _put_regions(ops, blocks, bounds, _array(regions), _array(found.regions, 0))
+    for op, inside in found.regions:
+        if max(inside, default=-1) >= bisect_right(bounds, op) - 1:
+            raise ValueError("regions that are not before the op's own block")
+        ops[op].regions = tuple([blocks[number] for number in inside])
     return blocks
 
 
-def _put_regions(
-    ops: list[Op], blocks: list[Block], bounds: list[int], counts: Numbers, inside: Numbers
-) -> None:
-    """Give ops their regions: blocks that come before their own, so that none is in itself."""
-    if counts.sum(dtype=np.int64) != inside.size:  # before there is room made for so many
-        raise ValueError(f"{inside.size} regions for other numbers of them")
-    around = np.repeat(np.repeat(np.arange(len(blocks)), np.diff(bounds)), counts)
-    if (inside >= around).any():
-        raise ValueError("regions that are not before the op's own block")
-    rest = iter(inside.tolist())
-    for op in np.flatnonzero(counts).tolist():
-        ops[op].regions = tuple([blocks[number] for number in islice(rest, int(counts[op]))])
-
-
-def _array(column: Column, least: int | None = None, limit: int | None = None) -> Numbers:
-    """A column's numbers, checked.
+def _check_below(limit: int, numbers: Iterable[int]) -> None:
+    """Refuse numbers that are not below a limit.
 
     Raises:
-        ValueError: one below ``least``, or not below ``limit``.
+        ValueError: one is not.
     """
-    numbers = np.frombuffer(column, _WIDTH)
-    if numbers.size and least is not None and numbers.min() < least:
-        raise ValueError(f"a number below {least}")
-    if numbers.size and limit is not None and numbers.max() >= limit:
+    if max(numbers, default=-1) >= limit:
         raise ValueError(f"a number that is not below {limit}")
-    return numbers
-
-
-def _numbers(column: Column, limit: int) -> list[int]:
-    """A column's numbers from 0 to below a limit."""
-    found: list[int] = _array(column, 0, limit).tolist()
-    return found
-
-
-def _entries(column: Column, table: list[Any], least: int = 0) -> Iterator[Any]:
-    """What stands in a table at a column's numbers; of -1, if that may be, its last entry."""
-    numbers = _array(column, least, len(table) + least)
-    return map(table.__getitem__, numbers.tolist())
-
-
-def _runs(
-    values: list[int], first: Column, second: Column
-) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-    """Two runs of values per row, by the lengths of the runs.
-
-    Raises:
-        ValueError: other values than the lengths say.
-    """
-    lengths = np.stack([_array(first, 0), _array(second, 0)], axis=1).astype(np.int64)
-    ends = np.cumsum(lengths).reshape(-1, 2)
-    if (ends.size and ends[-1, -1] != len(values)) or (not ends.size and values):
-        raise ValueError(f"{len(values)} values for other lengths")
-    starts, whole = ends - lengths, tuple(values)
-    one, other = [
-        [whole[start:end] for start, end in zip(*bounds, strict=True)]
-        for bounds in zip(starts.T.tolist(), ends.T.tolist(), strict=True)
-    ]
-    return one, other

@@ -59,13 +59,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.graph.allocations import Allocations
 from flint.graph.tensor_types import TensorType
+
+if TYPE_CHECKING:
+    from flint.graph.allocations import Allocations
 
 #: Where frontends attach what they know of a custom call (StableHLO's name for HLO's field), and
 #: the entry with what a kernel computes, which is also the record's attribute.

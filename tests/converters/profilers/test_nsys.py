@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
+import struct
 
 import numpy as np
 import pytest
@@ -180,6 +181,33 @@ def test_what_a_file_would_have_run_is_not_run(tmp_path):
         "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x AS start FROM c;"
     )
     assert convert_traces([export.write()]).programs[0].graph.measured_by_node().tolist() == [5000]
+
+
+def test_a_table_whose_pages_are_used_again_and_again_is_refused(tmp_path):
+    """Two levels of 101 references each to one page below: 10,201 times the rows of that page; more
+    levels would take for ever.  Page types and layouts are those of sqlite.org/fileformat.html.
+    """
+    export = Export(tmp_path / "report.sqlite")
+    export.kernel(1, 10, 5)
+    find = "SELECT rootpage FROM sqlite_master WHERE name = 'StringIds'"
+    [(root,)] = export.data.execute(find).fetchall()
+    path = export.write()
+    data = bytearray(path.read_bytes())
+    size = int.from_bytes(data[16:18], "big")
+    pages, here = len(data) // size, slice((root - 1) * size, root * size)
+
+    def above(page):
+        cells = b"".join(struct.pack(">IB", page, key) for key in range(100))
+        head = struct.pack(">BHHHBI", 5, 0, 100, size - len(cells), 0, page)
+        places = struct.pack(">100H", *range(size - len(cells), size, 5))
+        return (head + places).ljust(size - len(cells), b"\0") + cells
+
+    data += above(pages + 2) + data[here]
+    data[here] = above(pages + 1)
+    data[28:32] = (pages + 2).to_bytes(4, "big")
+    path.write_bytes(data)
+    with pytest.raises(FlintError, match=r"StringIds .*its pages are used again and again"):
+        convert_traces([path])
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -94,6 +94,7 @@ def test_its_report_gives_the_estimators_times(workload, system, tmp_path):
         ("COMPUTE_REPORT.csv", "LayerID, Total Cycles,\n0, 12,\n", "has 1 layers, gemm.csv .* 3"),
         ("COMPUTE_REPORT.csv", "LayerID, Total Cycles,\n0, x,\n", ":2: expected layer 0 and its"),
         ("COMPUTE_REPORT.csv", "LayerID, Total Cycles,\n1, 7,\n", ":2: expected layer 0 and its"),
+        ("COMPUTE_REPORT.csv", "LayerID, Total Cycles,\n0, 1e300,\n", ":2: expected layer 0 and"),
         ("kernels.json", "{", "kernels.json: cannot be read"),
         ("kernels.json", "[]", "is not of the form"),
     ],
@@ -104,6 +105,17 @@ def test_what_does_not_belong_together_is_refused(workload, system, tmp_path, na
     if text is not None:
         (folder / name).write_text(text)
     with pytest.raises(UsageError, match=message):
+        workload.simulate(system, kernels=folder)
+
+
+@pytest.mark.parametrize("name", ["kernels.json", "COMPUTE_REPORT.csv"])
+def test_a_pipe_or_device_in_its_folder_is_refused(workload, system, tmp_path, name):
+    folder = tmp_path / "scale"
+    workload.write_scale_sim(folder, system)
+    (folder / "COMPUTE_REPORT.csv").touch()
+    (folder / name).unlink()
+    (folder / name).symlink_to("/dev/zero")
+    with pytest.raises(FlintError, match=f"{name}: a pipe or device, where a file belongs"):
         workload.simulate(system, kernels=folder)
 
 

@@ -1,11 +1,11 @@
-"""Traces that come through pipes: read once, as files.
+"""Traces wherever they come from, as files and folders that can be opened again and again.
 
 The idea: a trace is opened several times, to see what it is, of which steps, and what ran.  A pipe
-gives its content once.  So it becomes a temporary file, piece by piece; whatever is said of that
-file calls it by the name that was given.
+gives its content once, and an archive has to be unpacked, so both become temporary files, piece by
+piece.  Whatever is said of those files calls them by the name that was given.
 
-    with from_pipes([Path("/dev/stdin")]) as traces:
-        traces.paths, traces.named(f"{traces.paths[0]}: no ops in it")
+    with openable([Path("/dev/stdin"), Path("run.tar.gz")]) as traces:
+        traces.paths, traces.named(f"{traces.paths[1]}/rank0.json: no ops in it")
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flint.errors import FlintError
+from flint.errors import FlintError, UsageError
 from flint.host.packed_files import packed_pieces
 from flint.host.temporary import temporary_folder
+from flint.observed.archives import unpack
 from flint.observed.reading import begins_archive, form_of
 
 #: More bytes than may come through a pipe.
@@ -44,26 +45,41 @@ class Traces:
 
 
 @contextmanager
-def from_pipes(sources: Sequence[Path]) -> Iterator[Traces]:
-    """The sources, a file in the place of each pipe or device, until the block ends.
+def openable(sources: Sequence[Path]) -> Iterator[Traces]:
+    """The sources until the block ends: a file in the place of each pipe or device, and a folder of
+    its traces in that of each archive.
 
     Raises:
-        FlintError: what comes cannot be read, is no trace, or does not end within 8 GiB.
+        UsageError: there is no such file or folder.
+        FlintError: what comes cannot be read, is no trace, or does not end within 8 GiB; an archive
+            is damaged, or has no trace in it.
     """
     traces = Traces()
     with temporary_folder() as folder:
         try:
             for number, source in enumerate(sources):
+                if not source.exists():
+                    raise UsageError(f"{source}: no such file or folder")
                 path = source
-                if source.exists() and not source.is_file() and not source.is_dir():
-                    path = folder / str(number) / source.name
-                    path.parent.mkdir()
-                    traces.copies[str(path)] = str(source)
+                if not path.is_file() and not path.is_dir():
+                    path = _place(traces, source, folder / f"pipe{number}")
                     _copy(source, path)
+                if not path.is_dir() and begins_archive(path):
+                    packed, path = path, _place(traces, source, folder / f"archive{number}")
+                    path.mkdir()
+                    unpack(packed, path)
                 traces.paths.append(path)
             yield traces
         except FlintError as error:
             raise type(error)(traces.named(str(error))) from error
+
+
+def _place(traces: Traces, source: Path, folder: Path) -> Path:
+    """Where the copy of a source goes, under the source's own name."""
+    folder.mkdir()
+    copy = folder / source.name
+    traces.copies[str(copy)] = str(source)
+    return copy
 
 
 def _copy(source: Path, path: Path) -> None:
