@@ -109,7 +109,8 @@ def calibrate(kernels: Sequence[MeasuredKernel], accelerator: Accelerator) -> Ca
     groups, left_out = [], []
     for (kind, dtype), members in found.items():
         numbers = 3 if kind == "matmul" else 2
-        if len(members) < _PER_NUMBER * numbers:
+        alike = len({_description(kernel) for kernel in members}) == 1  # none is to be held out
+        if len(members) < _PER_NUMBER * numbers or alike:
             left_out.append((kind, dtype, len(members)))
         else:
             groups.append(_group(kind, dtype, members, base))
@@ -146,9 +147,13 @@ def _group(kind: str, dtype: str, kernels: Sequence[MeasuredKernel], base: Accel
     )  # fmt: skip
 
 
+def _description(kernel: MeasuredKernel) -> str:
+    return f"{kernel.op} {kernel.shapes} {kernel.result}"
+
+
 def _halves(kernels: Sequence[MeasuredKernel]) -> NDArray[np.bool_]:
     """Every other kernel in the order of a hash; those of one description are of one half."""
-    names = [f"{kernel.op} {kernel.shapes} {kernel.result}" for kernel in kernels]
+    names = [_description(kernel) for kernel in kernels]
     order = sorted(set(names), key=lambda name: hashlib.sha256(name.encode()).digest())
     chosen = set(order[::2])
     return np.array([name in chosen for name in names])

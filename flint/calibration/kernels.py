@@ -33,6 +33,9 @@ from flint.observed.classes import OpClass, aten_class
 COLUMNS: Final = ("op", "shapes", "type", "seconds")
 _OPTIONAL: Final = ("result", "class")
 _MAX_BYTES: Final = 1 << 28
+#: Far beyond what any device holds or takes; so that sums of bytes and FLOPs have room in 64 bits.
+_MOST_ELEMENTS, _MOST_PRODUCTS = 1 << 48, 1 << 61
+_LEAST_SECONDS, _MOST_SECONDS = 1e-12, 1e9
 
 #: Class -> ops, by the names that frameworks and compilers have for them.
 _OPS: Final = {
@@ -160,11 +163,12 @@ def kernel_of(
     if not operands:
         raise ValueError("there are no shapes")
     taken = float(seconds)
-    if not 0 < taken < math.inf:
-        raise ValueError(f"seconds must be above 0, not {seconds}")
+    if not _LEAST_SECONDS <= taken <= _MOST_SECONDS:
+        raise ValueError(f"seconds must be above 0 and what a kernel can take, not {seconds}")
     made = _shape(result) if result else _result(kind, operands)
-    if kind == "matmul":
-        product_of(operands)
+    products = math.prod(product_of(operands)) if kind == "matmul" else 0
+    if sum(map(math.prod, (*operands, made))) > _MOST_ELEMENTS or products > _MOST_PRODUCTS:
+        raise ValueError("its operands are larger than any device")
     return MeasuredKernel(op, kind, operands, made, dtype, taken)
 
 

@@ -8,7 +8,6 @@ help and rules everywhere; an option of a single command is defined in that comm
 
 from __future__ import annotations
 
-import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -84,13 +83,17 @@ def _an_order(name: str) -> str:
     return as_communication_order(name)
 
 
+#: GiB or seconds.
+_MOST = 1e9
+
+
 def positive(parameter: typer.CallbackParam, value: float | None) -> float | None:
-    """A limit that is a number above 0.
+    """A limit that is a number above 0, and one that a machine can count to.
 
     Raises:
         UsageError: it is not.
     """
-    if value is not None and not (value > 0 and math.isfinite(value)):
+    if value is not None and not 0 < value <= _MOST:
         raise UsageError(
             f"--{(parameter.name or '').replace('_', '-')} {value:g}: expected a positive number"
         )

@@ -36,6 +36,8 @@ _WORTHWHILE = 16 << 20
 #: A packed trace becomes about so many times as large, and reading takes so much memory for each
 #: byte (measured: 215 MB for 105 MB).
 _UNPACKED, _NEEDED = 12, 4
+#: Steps that a note names.
+_NAMED = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,8 +257,10 @@ def _chosen_step(trace: Observed, links: Links | None, wanted: str | None) -> tu
         if len(found):
             skipped = numbers[: numbers.index(number)]
             if skipped:
-                names = ", ".join(trace.steps[other] for other in reversed(skipped))
-                found.notes[f"steps at the end in which nothing ran ({names}): left out"] = 1
+                names = [trace.steps[other] for other in reversed(skipped)]
+                rest = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+                text = ", ".join(names[:_NAMED]) + rest
+                found.notes[f"steps at the end in which nothing ran ({text}): left out"] = 1
             return number, found
     names = trace.steps[numbers[0]] if len(numbers) == 1 else "any step"
     raise FlintError(f"{trace.path}: nothing ran in {names}")

@@ -18,6 +18,7 @@ measured time any more and is priced on the system.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -41,6 +42,9 @@ from flint.workload.programs import Program
 
 #: A mirror of a rank at another place along an axis with messages is none.
 _NEVER: Final = 1 << 20
+#: More ranks than are mirrored: what each of them is takes some 100 bytes.
+_MOST: Final = 1 << 24
+_SIZE: Final = re.compile(r"0*[1-9][0-9]{0,9}")
 
 
 def parse_scale_out(text: str) -> dict[str, int]:
@@ -52,8 +56,8 @@ def parse_scale_out(text: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for part in text.split(","):
         name, _, number = part.strip().partition("=")
-        if not name or not number.isdecimal() or not int(number) or name in found:
-            raise UsageError(f"--scale-out {text!r}: expected AXIS=RANKS, for example dp=64")
+        if not name or not _SIZE.fullmatch(number) or name in found:
+            raise UsageError(f"--scale-out {text[:80]!r}: expected AXIS=RANKS, for example dp=64")
         found[name] = int(number)
     return found
 
@@ -100,12 +104,14 @@ def scaled_out(
 
     Raises:
         UsageError: a group is a part of an axis, messages run along an axis that is scaled or whose
-            ranks were not all measured.
+            ranks were not all measured; there are more ranks than are mirrored.
     """
     added = [name for name in sizes if name not in mesh.axes]
     shape = [sizes[name] for name in added]
     shape += [sizes.get(name, size) for name, size in zip(mesh.axes, mesh.shape, strict=True)]
     new = Mesh(tuple(shape), (*added, *mesh.axes))
+    if new.size > _MOST:
+        raise UsageError(f"{new}: a profile is scaled out to {_MOST:,} ranks at most")
     pairs = zip(mesh.axes, mesh.shape, strict=True)
     grids = _Grids(mesh, new, tuple(name for name, size in pairs if sizes.get(name, size) != size))
     notes: dict[str, int] = {}

@@ -17,7 +17,7 @@ from flint.graph.allocations import Allocations
 from flint.graph.io import graph_from_bytes
 from flint.graph.tensor_types import TensorType
 from flint.graph.timing import Timing
-from flint.host.packed_files import check_plain
+from flint.host.packed_files import check_plain, read_once
 from flint.mesh.mesh import Mesh
 from flint.mesh.ranks import RankSet
 from flint.passes.in_sequence import Origin
@@ -30,6 +30,10 @@ from flint.workload.workload import Workload
 
 if TYPE_CHECKING:
     from flint.workload.compiler_report import CompilerReport
+
+
+#: No file of a folder is longer.
+_MAX_BYTES = 16 << 30
 
 
 def load(folder: str | Path, note: Callable[[str], None] | None = None) -> Workload:
@@ -82,7 +86,7 @@ def _read_program(folder: Path, item: ProgramOf, document: Document) -> Program:
     def read(name: str) -> bytes:
         path = _inside(folder, name)
         check_plain(path, path.stat())
-        data = path.read_bytes()
+        data = read_once(path, _MAX_BYTES).data
         check_file(folder, name, data, document.files)
         return data
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from flint.errors import FlintError
 from flint.host.checksums import checksum
+from flint.host.packed_files import read_once
 
 #: The version of ``workload.json`` that has a seal.
 SCHEMA = 2
@@ -28,6 +30,8 @@ TRACE = "et/trace.{}.et"
 _TRACE = re.compile(r"et/.+\.et")
 _CHANGED = "has changed since Flint wrote it"
 _MISSING = "is missing"
+#: Missing traces that have a line each; of more there is one line.
+_MANY = 1000
 
 
 def entry(size: int, total: int) -> str:
@@ -59,10 +63,10 @@ def rank_runs(ranks: NDArray[np.int64]) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(first, last, strict=True))
 
 
-def _ranks(text: str) -> Iterator[int]:
+def _runs(text: str) -> Iterator[range]:
     for part in text.split(","):
         first, _, last = part.partition("-")
-        yield from range(int(first), int(last or first) + 1)
+        yield range(int(first), int(last or first) + 1)
 
 
 def check_file(folder: Path, name: str, data: bytes, files: Mapping[str, str] | None) -> None:
@@ -80,33 +84,46 @@ def broken(
 ) -> Iterator[tuple[str, str]]:
     """Files of a folder that are not as its seal says: name, and what is wrong."""
     sums: dict[tuple[int, int], str] = {}  # of files that have several names
-    for name, stated in _stated(files, traces):
+    there = sorted(path.name for path in (folder / "et").glob("trace.*.et"))
+    written = sum(len(run) for text in traces.values() for run in _runs(text))
+    lost = written > len(there) + _MANY  # it may be a number that no folder has files for
+    if lost:
+        yield "et", f"has {len(there):,} traces, and Flint wrote {written:,}"
+    for name, stated in _stated(files, {} if lost else traces):
         path = folder / name
         try:
             found = path.stat()
             if not stat.S_ISREG(found.st_mode):
                 yield name, "is no file"
                 continue
+            size = int(stated.partition(":")[0])
+            if found.st_size != size:
+                yield name, f"{_CHANGED} ({size} bytes then, {found.st_size} now)"
+                continue
             key = found.st_dev, found.st_ino
             if key not in sums:
-                sums[key] = entry_of(path.read_bytes())
+                sums[key] = entry_of(read_once(path, size).data)
         except OSError as error:
             absent = isinstance(error, FileNotFoundError)
             yield name, _MISSING if absent else f"cannot be read ({error.strerror or error})"
             continue
+        except FlintError as error:
+            yield name, f"cannot be read ({str(error).removeprefix(f'{path}: ')})"
+            continue
         if sums[key] != stated:
-            size = f" ({stated.partition(':')[0]} bytes then, {found.st_size} now)"
-            yield name, _CHANGED + (size if int(stated.partition(":")[0]) != found.st_size else "")
-    listed = {rank for text in traces.values() for rank in _ranks(text)}
-    there = (path.name for path in (folder / "et").glob("trace.*.et"))
-    for name in sorted(name for name in there if not _is_listed(name, listed)):
-        yield f"et/{name}", "is none that Flint wrote there"
+            yield name, _CHANGED
+    if lost:
+        return
+    listed = {rank for text in traces.values() for run in _runs(text) for rank in run}
+    for name in there:
+        if not _is_listed(name, listed):
+            yield f"et/{name}", "is none that Flint wrote there"
 
 
 def _stated(files: Mapping[str, str], traces: Mapping[str, str]) -> Iterable[tuple[str, str]]:
     yield from files.items()
     for stated, ranks in traces.items():
-        for rank in _ranks(ranks):
+        for rank in chain.from_iterable(_runs(ranks)):
             yield TRACE.format(rank), stated
 
 

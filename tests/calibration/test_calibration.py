@@ -258,3 +258,30 @@ def test_products_of_a_profile_are_measured_kernels():
     [kernel] = kernels
     assert kernel.seconds == pytest.approx(4e-6)
     assert replace(kernel, seconds=4e-6) == kernel_of("aten::bmm", "4x8x16 4x16x32", "bf16", "4e-6")
+
+
+def test_kernels_that_are_all_alike_are_too_few(tmp_path):
+    """Half of them would be held out, and there is one to fit the curve to."""
+    path = tmp_path / "k.csv"
+    path.write_text("op,shapes,type,seconds\n" + "add,64x64 64x64,bf16,1e-6\n" * 30)
+    with pytest.raises(FlintError, match="too few kernels"):
+        calibrate(read_kernels(path), load_accelerator("h100-sxm"))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (f"add,{'x'.join(['1000000000000'] * 8)},bf16,1e-3", "larger than any device"),
+        (f"add,{'x'.join(['2'] * 3000)},bf16,1e-3", "larger than any device"),
+        ("matmul,1000000000x1000000000 1000000000x1000000000,bf16,1e-3", "larger than any device"),
+        ("matmul,100000x2000000000 2000000000x100000,bf16,1e-3", "larger than any device"),
+        ("add,8x8,bf16,5e-324", "seconds must be above 0"),
+        ("add,8x8,bf16,1e308", "seconds must be above 0"),
+    ],
+)
+def test_a_kernel_that_no_device_runs_names_its_line(tmp_path, line, message):
+    """100,000 x 100,000 x 2,000,000,000 products are 2e19; 64 bits count to 1.8e19."""
+    path = tmp_path / "k.csv"
+    path.write_text(f"op,shapes,type,seconds\n{line}\n")
+    with pytest.raises(UsageError, match=f"k.csv:2: .*{message}"):
+        read_kernels(path)

@@ -154,7 +154,9 @@ def test_an_interrupt_in_the_garbage_collector_is_not_lost(tmp_path):
     assert (run.returncode, run.stderr) == (130, "flint: interrupted\n")
 
 
-@pytest.mark.parametrize("limit", ["--memory-limit inf", "--time-limit nan", "--time-limit 0"])
+@pytest.mark.parametrize(
+    "limit", ["--memory-limit inf", "--memory-limit 1e+300", "--time-limit nan", "--time-limit 0"]
+)
 def test_a_limit_that_is_no_positive_number_is_refused(limit, tmp_path):
     run = subprocess.run(  # a capture leaves its process without cleaning up
         [sys.executable, "-m", "flint", "capture", "s.py:f", "-o", "o", *limit.split()],

@@ -35,6 +35,17 @@ def exchanged(workload, rank):
     ]
 
 
+@pytest.mark.parametrize("text", ["dp=" + "9" * 5000, "dp=²", "dp=４", "dp=0", "dp=4,dp=4", "=4"])
+def test_a_size_that_is_no_number_is_one_short_line(text, tmp_path):
+    run = flint_here("convert", *run_of("ddp", 2), "--scale-out", text, "-o", "out", cwd=tmp_path)
+    assert len(failed(run, 2)) < 200
+
+
+def test_more_ranks_than_are_mirrored_are_refused():
+    with pytest.raises(UsageError, match="scaled out to 16,777,216 ranks at most"):
+        convert_traces(run_of("ddp", 2), scale_out={"dp": 2**31 - 1})
+
+
 @pytest.mark.parametrize("measured", [1, 2])
 @pytest.mark.parametrize("program", ["ddp", "moe"])
 def test_two_ranks_scaled_to_four_exchange_what_four_did(program, measured):

@@ -135,6 +135,39 @@ def test_missing_and_foreign_files_are_a_line_each(folder):
     assert "trace.00.et is none that Flint wrote" in changed[2]
 
 
+def test_traces_of_more_ranks_than_there_are_files_are_one_line(folder):
+    """Each missing one had a line: ten billion took for ever."""
+    path = folder / "workload.json"
+    document = json.loads(path.read_text())
+    document["traces"] = dict.fromkeys(document["traces"], "0-9999999999")
+    path.write_text(json.dumps(document))
+    run = flint_here("check", "out", cwd=folder.parent)
+    changed = [line for line in run.stdout.splitlines() if "[changed-file]" in line]
+    assert run.returncode == 1 and len(changed) == 1
+    assert "has 64 traces, and Flint wrote" in changed[0]
+
+
+@pytest.mark.parametrize("stated", [False, True])
+@pytest.mark.parametrize("name", ["et/trace.0.et", "programs/main.graph.npz"])
+def test_a_file_of_a_terabyte_of_holes_is_not_read(folder, name, stated):
+    """Neither where the seal has the size that it was, nor where that was changed, too."""
+    path = folder / name
+    size = path.stat().st_size
+    path.unlink()
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    if stated:
+        document = folder / "workload.json"
+        text = document.read_text()
+        document.write_text(text.replace(f'"{size}:', f'"{1 << 40}:'))
+    run = flint_here("check", "out", cwd=folder.parent)
+    assert run.returncode == 1 and "internal error" not in run.stderr
+    [line] = [line for line in run.stdout.splitlines() if f"{name} " in line]
+    assert ("a sparse file" if stated else "has changed since Flint wrote it") in line
+    if "graph" in name:
+        failed(flint_here("inspect", "out", cwd=folder.parent), 1)
+
+
 @pytest.mark.parametrize("name", ["programs/main.graph.npz", "programs/main.mlirbc"])
 def test_a_changed_program_is_refused_by_name(name, folder):
     flip(folder / name, 100)

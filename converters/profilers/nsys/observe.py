@@ -25,6 +25,7 @@ from flint.converters.profilers.nsys.database import Database, text
 from flint.converters.profilers.nsys.nccl import Payloads, called
 from flint.converters.profilers.nsys.processes import (
     DEVICE_TABLES,
+    NOTHING_RAN,
     Process,
     process_of,
     processes_of,
@@ -95,6 +96,8 @@ def _read(
     if not process.told:
         rows.note(UNTOLD if process.rank else UNTOLD_RANK)
     if not events.ops:
+        if not events.kernels:
+            raise FlintError(f"{process.path}: {NOTHING_RAN}")
         stand_in(events)
         rows.note(NO_RANGES)
     if not events.steps:

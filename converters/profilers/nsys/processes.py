@@ -28,6 +28,7 @@ DEVICE_TABLES = (
     "CUPTI_ACTIVITY_KIND_MEMSET",
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
 )
+NOTHING_RAN = "nothing ran on a device in it (nsys profile -t cuda)"
 _RANK = re.compile(r"rank[-_.]?(\d{1,7})", re.IGNORECASE)
 
 
@@ -76,7 +77,7 @@ def processes_of(paths: Sequence[Path]) -> list[Process]:
                 raise FlintError(f"{path}: SQLite, but no export of Nsight Systems (nsys export)")
             used = sorted(_used(data))
             if not used:
-                raise FlintError(f"{path}: nothing ran on a device in it (nsys profile -t cuda)")
+                raise FlintError(f"{path}: {NOTHING_RAN}")
             communicators = _communicators(data)
         for process in used:
             of_process = communicators.get(process, [])

@@ -218,10 +218,11 @@ def _blocks(found: PackedModule) -> list[Block]:
     _check_below(len(found.value_type), chain.from_iterable([*found.operands, *found.results]))
     _check_below(len(found.value_type), chain.from_iterable(ends))
     bounds = [0, *accumulate([count for _, count, _ in found.blocks])]
-    columns = (
-        found.op_names, found.op_attributes, found.op_places, found.operands, found.results,
+    lengths = (
+        len(found.op_names), len(found.op_attributes), len(found.op_places), len(found.operands),
+        len(found.results),
     )  # fmt: skip
-    if {*map(len, columns)} != {bounds[-1]}:
+    if {*lengths} != {bounds[-1]}:
         raise ValueError(f"blocks of {bounds[-1]} ops for columns of other lengths")
     reader = ValueReader(found.arrays, found.groups)
     # What stands at -1 is none.

@@ -183,6 +183,24 @@ def test_what_a_file_would_have_run_is_not_run(tmp_path):
     assert convert_traces([export.write()]).programs[0].graph.measured_by_node().tolist() == [5000]
 
 
+@pytest.mark.parametrize("change", ["correlationId = 1e300", f"start = {2**63 - 1}"])
+def test_kernels_without_a_time_or_a_number_are_none(tmp_path, change):
+    export = Export(tmp_path / "report.sqlite")
+    export.kernel(1, 10, 5)
+    export.data.executescript(f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET {change}")
+    with pytest.raises(FlintError, match="nothing ran on a device in it"):
+        convert_traces([export.write()])
+
+
+def test_many_empty_steps_are_named_in_part(tmp_path):
+    export = Export(tmp_path / "report.sqlite")
+    for number in range(100):
+        export.range(f"iteration {number}", 100 * number, 90)
+    export.kernel(5, 10, 10)
+    [note] = [n for n in convert_traces([export.write()]).warnings if "nothing ran" in n]
+    assert "iteration 8 and 91 more" in note
+
+
 def test_a_table_whose_pages_are_used_again_and_again_is_refused(tmp_path):
     """Two levels of 101 references each to one page below: 10,201 times the rows of that page; more
     levels would take for ever.  Page types and layouts are those of sqlite.org/fileformat.html.
