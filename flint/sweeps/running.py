@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from flint.errors import FlintError, UsageError
+from flint.host.packed_files import check_plain, read_once
 from flint.host.side_by_side import processors
 from flint.host.writing import inside, replacing_in
 from flint.sweeps import commands, sources
@@ -232,10 +233,15 @@ def _claim(folder: Path, captures: Iterable[Path] = ()) -> None:
             partial.write_text('{"schema": 1}\n')
 
 
+#: Bytes of a simulation's result, of which most are its notes.
+_MAX_RESULT = 1 << 26
+
+
 def _stored(path: Path) -> dict[str, Any] | None:
     try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        check_plain(path, path.stat())
+        document = json.loads(read_once(path, _MAX_RESULT).data)
+    except (OSError, ValueError, RecursionError, FlintError):
         return None
     return document if isinstance(document, dict) and _is_result(document) else None
 

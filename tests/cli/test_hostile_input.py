@@ -120,6 +120,14 @@ def test_results_of_a_sweep_that_were_edited_are_simulated_again(tmp_path):
     assert _stored(path) is None
 
 
+def test_a_pipe_or_device_in_the_place_of_a_result_is_none(tmp_path):
+    """A sweep that was continued waited for the pipe for ever."""
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "zeros.json").symlink_to("/dev/zero")
+    assert _stored(tmp_path / "pipe.json") is None
+    assert _stored(tmp_path / "zeros.json") is None
+
+
 def test_what_a_simulation_says_is_taken_by_a_sweep(tmp_path):
     done = flint_here("simulate", TRACES, "--json", cwd=tmp_path)
     (tmp_path / "point.json").write_text(done.stdout)
