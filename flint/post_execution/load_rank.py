@@ -257,9 +257,9 @@ def _chosen_step(trace: Observed, links: Links | None, wanted: str | None) -> tu
         if len(found):
             skipped = numbers[: numbers.index(number)]
             if skipped:
-                names = [trace.steps[other] for other in reversed(skipped)]
-                rest = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-                text = ", ".join(names[:_NAMED]) + rest
+                empty = [trace.steps[other] for other in reversed(skipped)]
+                rest = f" and {len(empty) - _NAMED:,} more" if len(empty) > _NAMED else ""
+                text = ", ".join(empty[:_NAMED]) + rest
                 found.notes[f"steps at the end in which nothing ran ({text}): left out"] = 1
             return number, found
     names = trace.steps[numbers[0]] if len(numbers) == 1 else "any step"
