@@ -11,6 +11,8 @@ import argparse
 import os
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from tests.fuzz.readers import READERS
@@ -70,17 +72,20 @@ def main() -> int:
         for inputs in [given.inputs // (_FEWER if READERS[name].starts_process else 1)]
         for at in range(0, inputs, _TASK)
     ]
-    with ProcessPoolExecutor(given.processes) as pool:
-        for name, *got in pool.map(_task, [(*task, given.found) for task in tasks]):
-            counts[name].add(*got)
     print(
         "| reader | inputs | read | refused | ways to refuse | defects | inputs/s |\n"
-        "|---|---|---|---|---|---|---|"
+        "|---|---|---|---|---|---|---|",
+        flush=True,
     )
-    for name, found in counts.items():
-        print(f"| {name} | {found.row()} |")
-        for outcome, count in found.defects().items():
-            print(f"  {count} x {outcome.kind}: {outcome.signature}")
+    with ProcessPoolExecutor(given.processes) as pool:
+        made = pool.map(_task, [(*task, given.found) for task in tasks])
+        for name, results in groupby(made, key=itemgetter(0)):  # a row as soon as there is one
+            found = counts[name]
+            for _, *got in results:
+                found.add(*got)
+            print(f"| {name} | {found.row()} |", flush=True)
+            for outcome, count in found.defects().items():
+                print(f"  {count} x {outcome.kind}: {outcome.signature}", flush=True)
     return int(any(found.defects() for found in counts.values()))
 
 
