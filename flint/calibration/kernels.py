@@ -164,7 +164,7 @@ def kernel_of(
         raise ValueError("there are no shapes")
     taken = float(seconds)
     if not _LEAST_SECONDS <= taken <= _MOST_SECONDS:
-        raise ValueError(f"seconds must be above 0 and what a kernel can take, not {seconds}")
+        raise ValueError(f"seconds must be above 0, not {seconds}: kernels take 1e-12 to 1e9")
     made = _shape(result) if result else _result(kind, operands)
     products = math.prod(product_of(operands)) if kind == "matmul" else 0
     if sum(map(math.prod, (*operands, made))) > _MOST_ELEMENTS or products > _MOST_PRODUCTS:
