@@ -106,3 +106,13 @@ def test_a_single_step_is_the_whole_trace(tmp_path):
     profile = Profile(0, 1)
     trained(profile, 0)
     assert read_trace(profile.write(tmp_path / "rank0.json")).steps == ("whole trace",)
+
+
+def test_updates_without_any_op_of_their_thread_mark_no_steps(tmp_path):
+    """Gradients on autograd's thread before and after an update that does nothing."""
+    profile = Profile(0, 1)
+    profile.op("aten::mm", 0, 5)
+    for begin in (10, 110):
+        profile.op("autograd::engine::evaluate_function: MmBackward0", begin, 10, tid=2)
+        profile.span("Optimizer.step#SGD.step", begin + 40, 8)
+    assert read_trace(profile.write(tmp_path / "rank0.json")).steps == ("whole trace",)

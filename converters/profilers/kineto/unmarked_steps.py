@@ -39,6 +39,8 @@ def steps_of(events: Events) -> list[tuple[int, int, str]]:
     issued = _outermost(ops, *updates[0])
     starts = [op.start for op in issued]
     parts = [0, *(bisect_left(starts, end) for end in ends)]
+    if len(set(parts)) < len(parts):
+        return []  # a step in which the calling thread does nothing is none
     begin = [op.name for op in issued[: min(_ALIKE, parts[1])]]
     begins = [
         _begin([op.name for op in issued[first:last]], begin) + first
