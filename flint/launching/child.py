@@ -59,7 +59,6 @@ def be_program(request: ProgramRequest, rank: int, folder: Path) -> NoReturn:
     _without_input()
     _limit_time(request, folder)
     _name_exits(request, folder)
-    processes.watch()
     for stand_ins in (files.STAND_INS, data_sets.STAND_INS, tokenizers.STAND_INS):
         missing.watch(stand_ins, request.fake_data)
     begun: dict[str, Hooks] = {}
@@ -71,6 +70,7 @@ def be_program(request: ProgramRequest, rank: int, folder: Path) -> NoReturn:
     every = hooks()
     for hook in every.values():
         hook.prepare(request, rank)
+    processes.watch()  # from here on they are the program's
     calls = {name: functools.partial(begin, name, hook) for name, hook in every.items()}
     ended = "ended"
     with kept_inside(request.allow), followed_imports(), after_import(calls):

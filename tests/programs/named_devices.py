@@ -1,6 +1,6 @@
 """Run a JAX program for real on CPU devices that say that they are another kind.
 
-    python named_devices.py "NVIDIA H100 80GB HBM3" -m package.train --its arguments
+    python named_devices.py "TPU v5p" -m package.train --its arguments
 
 Programs that choose tuned sizes by the kind of the device choose as on the cluster.
 """
@@ -11,7 +11,6 @@ import sys
 from jaxlib import _jax
 
 if __name__ == "__main__":
-    kind = sys.argv[1]
+    kind, _, *sys.argv = sys.argv[1:]
     _jax.Device.device_kind = property(lambda self: kind)
-    sys.argv = sys.argv[3:]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

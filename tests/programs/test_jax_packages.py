@@ -30,7 +30,8 @@ def test_the_step_is_the_module_that_a_run_compiles(program, tmp_path, monkeypat
         prepare = [sys.executable, str(HERE / program.prepare)]
         subprocess.run(prepare, cwd=tmp_path, check=True, timeout=HUNG)
     out, command = tmp_path / "out", ("python", *program.command)
-    done = flint("run", "--world", program.ranks, "-o", out, "--", *command, cwd=tmp_path)
+    options = "--world", program.ranks, *program.options, "-o", out
+    done = flint("run", *options, "--", *command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     workload = load(out)
     start, *arguments = *program.real, *program.command

@@ -24,6 +24,7 @@ model:
   num_heads: 4
   num_kv_heads: 2
   num_layers: 2
+  attn_backend: VANILLA
 trainer:
   require_accelerator: false
   tracker: {type: noop}
