@@ -23,7 +23,7 @@ from flint.graph.graph import Source, WorkloadGraph
 from flint.graph.partners import partners
 from flint.mesh.mesh import Mesh
 from flint.mesh.ragged import Ints
-from flint.passes.host_lane import on_host
+from flint.passes.host_lane import launches, on_host
 from flint.simulation.actors import ActorInfo
 from flint.simulation.machine import Actor
 from flint.simulation.playing import Played
@@ -146,12 +146,13 @@ def _classes(graph: WorkloadGraph, numbers: dict[Name, int]) -> Ints:
     found: Ints = of_kind[kinds]
     host = on_host(graph)
     if host.any():
-        found[host] = numbers.setdefault(HOST_NAME, len(numbers))
+        name = HOST_NAME if launches(graph) else BETWEEN_OPS
+        found[host] = numbers.setdefault(name, len(numbers))
     return found
 
 
 def _gaps(actor: Actor, info: ActorInfo, numbers: dict[Name, int]) -> Ints:
-    if actor.delay is not None and not any(on_host(graph).any() for graph in info.unrolled.graphs):
+    if actor.delay is not None and not any(map(launches, info.unrolled.graphs)):
         # A profile of a host alone: what lies between its ops is its own.
         return np.full(len(actor), numbers.setdefault(BETWEEN_OPS, len(numbers)), np.int64)
     short = numbers.setdefault(SHORT_GAP, len(numbers))

@@ -51,6 +51,11 @@ def on_host(graph: WorkloadGraph) -> NDArray[np.bool_]:
     return found
 
 
+def launches(graph: WorkloadGraph) -> bool:
+    """Whether a host launches any of the nodes: what it does after all of them is no launch."""
+    return bool(on_host(graph)[:-1].any())
+
+
 def with_host_lane(
     graph: WorkloadGraph, timing: Timing, launch_nanoseconds: int | None = None
 ) -> WorkloadGraph:
@@ -88,19 +93,19 @@ def with_host_lane(
         delays[:] = 0
         spent = np.full(len(spent), launch_nanoseconds, np.int64)
     number = np.arange(len(graph)) + np.searchsorted(host.node, np.arange(len(graph)), "right")
-    launches = number[host.node] - 1
+    lane = number[host.node] - 1
     last = int(np.argmax(end))
     rest = timing.over - int(end[last])
-    after_all = np.arange(int(rest > 0 and launch_nanoseconds is None)) + len(graph) + len(launches)
-    launches, spent = np.append(launches, after_all), np.append(spent, after_all * 0 + rest)
+    after_all = np.arange(int(rest > 0 and launch_nanoseconds is None)) + len(graph) + len(lane)
+    lane, spent = np.append(lane, after_all), np.append(spent, after_all * 0 + rest)
     edges = [
         _order(after_all, number[[last] * len(after_all)]),
         (number[after], number[before], kind),
-        _order(launches[1:], launches[:-1]),
-        _order(launches[host.waiting], number[host.awaited]),
-        _order(number[attached], launches[host.of_node[attached]]),
+        _order(lane[1:], lane[:-1]),
+        _order(lane[host.waiting], number[host.awaited]),
+        _order(number[attached], lane[host.of_node[attached]]),
     ]
-    return _merged(graph, number, launches, spent, delays, edges)
+    return _merged(graph, number, lane, spent, delays, edges)
 
 
 def _order(after: Ints, before: Ints) -> tuple[Ints, Ints, NDArray[np.int8]]:

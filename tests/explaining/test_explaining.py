@@ -169,3 +169,16 @@ def test_every_remedy_is_what_simulate_says_with_its_option(loop):
     faster = {item.name: item for item in explanation.remedies}["links with twice the bandwidth"]
     assert 0 <= faster.gain_seconds < explanation.step_seconds
     assert np.isfinite([item.step_seconds for item in explanation.remedies]).all()
+
+
+def test_what_a_host_does_around_and_between_its_ops_is_its_own(tmp_path):
+    """Products at 20 and at 50, of 10 and of 15 us, in a step that is marked from 0 to 100: the
+    host has the 20, 20 and 35 us between.
+    """
+    profile = Profile(0, 1)
+    profile.span("ProfilerStep#1", 0, 100)
+    profile.op("aten::mm", 20, 10)
+    profile.op("aten::mm", 50, 15)
+    explanation = explain(convert_traces([profile.write(tmp_path / "rank0.json")]))
+    seconds = {cause.name: cause.seconds for cause in explanation.causes}
+    assert seconds == pytest.approx({"the host, between ops": 75e-6, "matmul kernels": 25e-6})
