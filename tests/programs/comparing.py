@@ -25,7 +25,7 @@ from tests.support.command_line import flint
 HERE = Path(__file__).parent
 MESSAGES = ("collective_permute", "send", "recv")
 #: What PyTorch calls a collective that is known by another name.
-KINDS = {"collective_broadcast": "broadcast"}
+KINDS = {"collective_broadcast": "broadcast", "ragged_all_to_all": "all_to_all"}
 PRODUCTS = {f"aten.{name}.default" for name in ("mm", "addmm", "bmm", "baddbmm", "_grouped_mm")}
 
 

@@ -13,7 +13,7 @@ import torch
 import torch._dynamo  # it looks at the functions that are replaced below
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
-from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.fsdp import FullyShardedDataParallel, _init_utils
 from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode
 
@@ -58,8 +58,9 @@ def mapped(item):
 class _Mapping(TorchFunctionMode):
     def __torch_function__(self, function, kinds, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
-        if function is torch.device:  # what it is called stays
-            return function(*args, **kwargs)
+        if function is torch.device:  # what it is called stays; a number alone is a GPU's
+            named = ("cuda", *args) if args and isinstance(args[0], int) else args
+            return function(*named, **kwargs)
         if function in (torch.Tensor.cuda, torch.Tensor.pin_memory):
             return args[0]
         if function is torch.Tensor.type and len(args) == 1 and not kwargs:
@@ -116,6 +117,8 @@ def apply():
                  "reset_peak_memory_stats", "empty_cache", "manual_seed_all"):  # fmt: skip
         setattr(torch.cpu, name, _answering(ANSWERS[name]))
     torch.cpu.current_device = lambda: 0
+    _init_utils._get_compute_device = lambda *_: CPU
+    DistributedDataParallel._passing_sync_batchnorm_handle = lambda *_: None
     for owner, name, at, key, change in (
         (torch.autocast, "__init__", 1, "device_type", mapped),
         (torch.amp.GradScaler, "__init__", 1, "device", mapped),

@@ -37,7 +37,9 @@ def on_device(
         return aten._scaled_dot_product_flash_attention(
             query, key, value, dropout_p, is_causal, False, scale=scale
         )[0]
-    if query.dim() == 4 and switches.mem_efficient_sdp_enabled():
+    # cuDNN's kernel does the same work; a program may allow that one alone.
+    fused = switches.mem_efficient_sdp_enabled() or (half and switches.cudnn_sdp_enabled())
+    if query.dim() == 4 and fused:
         if enable_gqa:
             groups = query.shape[-3] // key.shape[-3]
             key, value = (item.repeat_interleave(groups, -3) for item in (key, value))

@@ -181,6 +181,26 @@ def test_attention_is_one_kernel():
     ]  # fmt: skip
 
 
+def test_attention_to_values_of_smaller_heads_is_one_kernel_that_flash_attention_is_not():
+    """As in latent attention; flash attention on a GPU takes heads of one size."""
+
+    def setup(mesh):
+        sizes = (24, 24, 16)
+        return [torch.ones(2, 4, 8, n, device="cuda", dtype=torch.bfloat16) for n in sizes]
+
+    def step(q, k, v):
+        q.requires_grad_()
+        out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        assert out.shape == (2, 4, 8, 16)
+        out.sum().backward()
+
+    found = [name for name in names(record(step, setup)) if "scaled_dot_product" in name]
+    assert found == [
+        "_scaled_dot_product_efficient_attention",
+        "_scaled_dot_product_efficient_attention_backward",
+    ]  # fmt: skip
+
+
 def autocast_setup(mesh):
     layers = torch.nn.Linear(4, 4, bias=False), torch.nn.LayerNorm(4)
     model = torch.nn.Sequential(*layers).cuda()
