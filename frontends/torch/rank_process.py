@@ -19,7 +19,7 @@ from flint.frontends.torch import context, shims
 from flint.frontends.torch.cluster import registration
 from flint.frontends.torch.cluster.cuda import cuda_names
 from flint.frontends.torch.context import Capture
-from flint.frontends.torch.inductor import compiling
+from flint.frontends.torch.inductor import compiling, launched
 from flint.frontends.torch.recording.following import following
 from flint.frontends.torch.shims import missing_shapes, own_sizes
 
@@ -31,6 +31,7 @@ def prepare(known: Capture) -> None:
     shims.apply_all()
     known.fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
     context.begin(known)
+    launched.apply()
     if known.compiles:
         compiling.apply()
 

@@ -20,6 +20,7 @@ from flint.capturing.user_frames import short_path
 _OURS = os.path.dirname(__file__) + os.sep
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _DECORATED = os.sep + "typing_extensions.py"  # whose wrapper calls PyTorch's deprecated functions
+_LAUNCHING = f"{os.sep}triton{os.sep}runtime{os.sep}"  # launches the user's kernels
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 
 #: At most this many frames of the engine and of wrappers are searched above an op.
@@ -33,7 +34,7 @@ def is_frontends(file: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _is_users(file: str) -> bool:
-    if file.startswith((_OURS, _TORCH, "<")) or file.endswith(_DECORATED):
+    if file.startswith((_OURS, _TORCH, "<")) or file.endswith(_DECORATED) or _LAUNCHING in file:
         return False
     # A library that the user runs is as good a place as any.
     return "-packages" in file or not file.startswith(_STDLIB)

@@ -117,6 +117,7 @@ def ranked(rank, world, port):
     path = {
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "GLOO_SOCKET_IFNAME": "lo",
         "TORCHDYNAMO_DISABLE": "1",  # what is compiled computes the same products
+        "TRITON_INTERPRET": "1",  # kernels of a program's own run on the CPU
     }  # fmt: skip
     if world == 1:
         return path

@@ -121,8 +121,6 @@ _MEGATRON = _rows(
     ("GPT, PP and DP", "--pp 2"),
     ("GPT, interleaved PP", "--pp 2 --virtual 2"),
     ("GPT, DP, distributed optimizer", "--distributed-optimizer --overlap"),
-    # As many experts as a token chooses: a real router sends each token to all of them.
-    ("MoE, EP and DP", "--ep 2 --experts 2"),
     ranks=4,
 )  # fmt: skip
 
