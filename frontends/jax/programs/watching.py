@@ -98,8 +98,10 @@ class Watcher:
     ) -> list[Any]:
         with self._lock:
             thread = self._threads.setdefault(threading.get_ident(), len(self._threads))
-            if self._due is not None and self._due.thread == thread:  # others go on meanwhile
-                self._finish(self._due)
+            due = self._due
+        if due is not None and due.thread == thread:
+            self._finish(due)  # others go on meanwhile: they may hold what a capture waits for
+        with self._lock:
             results = self.recorder.call(name, parameters, operands, source, compiled_for)
             number = len(self.recorder.calls) - 1
             call = self.recorder.calls[number]
