@@ -12,6 +12,7 @@ import functools
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
@@ -33,13 +34,15 @@ from flint.launching import processes
 from flint.launching.followed import followed_imports
 from flint.launching.hooks import Hooks, found, hooks
 from flint.launching.levels import settled
-from flint.launching.outside import kept_inside
+from flint.launching.outside import kept_inside, noted
 from flint.launching.program import ProgramRequest
 from flint.launching.running import run
 from flint.launching.stand_ins import data_sets, files, missing, tokenizers
 
 #: Seconds that the child's parent waits longer than the child, which says where the program is.
 _LONGER = 30.0
+#: Of what a program was told, what is named where its time is over: it may wait for something else.
+_MOST_TOLD = 2
 
 _ADVICE: Mapping[type[BaseException], str] = {
     EOFError: ": it waits for input, and a capture has none; give its answers as arguments",
@@ -171,11 +174,13 @@ def _limit_time(request: ProgramRequest, folder: Path) -> None:
     def over(_: int, frame: FrameType | None) -> None:
         file, line = running_line(frame)
         at = f" at {short_path(file)}:{line}" if file else ""
+        often = Counter(dict(noted)).most_common(_MOST_TOLD)  # other threads go on
+        told = "; ".join(f"{text} ({counted(count, 'time')})" for text, count in often)
         leave(
             FlintError(
                 f"{request.program.name} took more than {request.options.time_limit:g} s and was "
                 f"stopped{at}: raise the time limit (--time-limit), or have the program do less "
-                "before its step"
+                f"before its step{told and f'. It may wait for what a capture has not: {told}'}"
             ),
             folder,
             request.program.name,

@@ -35,3 +35,20 @@ def test_a_program_that_takes_too_long_says_where_it_is(tmp_path):
     line = ("run", "--world", "8", "--time-limit", "0.5", "-o", "out", "--", "train.py")
     text = failed(flint(*line, cwd=tmp_path), 1)
     assert "train.py took more than 0.5 s and was stopped at train.py:" in text
+
+
+WAITS = """
+import contextlib, signal, socket
+for _ in range(3):
+    with contextlib.suppress(OSError):
+        socket.create_connection(("192.0.2.1", 80))
+signal.raise_signal(signal.SIGALRM)  # as if its time were over
+"""
+
+
+def test_a_program_whose_time_is_over_says_what_it_may_have_waited_for(tmp_path):
+    (tmp_path / "train.py").write_text(WAITS)
+    text = failed(flint("run", "--world", "8", "-o", "out", "--", "train.py", cwd=tmp_path), 1)
+    assert "was stopped at train.py:6" in text
+    assert "a connection to 192.0.2.1 at train.py:5 is refused" in text
+    assert "(3 times)" in text

@@ -35,6 +35,7 @@ from flint.frontends.jax.internals.host_arrays import (
 from flint.frontends.jax.internals.jaxprs import forwarded, is_over_devices, meshes
 from flint.frontends.jax.programs.known_values import KnownResults
 from flint.frontends.jax.programs.periods import Made, Period, Periods
+from flint.launching.outside import noted
 from flint.launching.program import StepChoice
 from flint.passes.in_sequence import Origin
 
@@ -139,7 +140,7 @@ class Watcher:
             except UnknownIntegerError:
                 file, line = self.recorder.waits(array)
                 where = f"{short_path(file)}:{line}"
-                self.recorder.remark("an integer is read at {}: assumed to be 0", where)
+                noted[f"an integer is read at {where}: assumed to be 0"] += 1
                 value = np.zeros(array.shape, array.dtype)
         else:
             self.recorder.waits(array)

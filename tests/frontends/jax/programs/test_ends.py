@@ -172,6 +172,38 @@ def test_values_that_nobody_knows_are_assumed_and_the_line_is_named(tmp_path):
     assert any("stay as they are from step to step" in text for text in workload.warnings)
 
 
+OTHERS_ARE_ASKED = """
+import signal, threading
+import jax, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+mesh = Mesh(np.array(jax.devices()).reshape(jax.process_count(), -1), ("processes", "local"))
+total = jax.jit(lambda x: x.sum(0), out_shardings=NamedSharding(mesh, P()))
+
+def wait():
+    for number in range(1_000):
+        own = np.ones(1, np.int32)
+        said = jax.make_array_from_process_local_data(NamedSharding(mesh, P("processes")), own)
+        if int(total(said)):
+            return
+        if number == 9:  # as if its time were over
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
+
+thread = threading.Thread(target=wait)
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.thorough
+def test_a_thread_that_waits_for_an_unknown_integer_is_named_when_time_is_over(tmp_path):
+    (tmp_path / "p.py").write_text(OTHERS_ARE_ASKED)
+    run = command(tmp_path / "p.py", devices=8, per_node=4, options=("-o", tmp_path / "out"))
+    assert run.returncode == 1
+    said = run.stderr.splitlines()[-1]
+    assert re.search(r"stopped at .*p\.py:1[89]", said), run.stderr
+    assert re.search(r"an integer is read at .*p\.py:12: assumed to be 0 \(\d+ times\)", said)
+
+
 MISSING = """
 import jax, jax.numpy as jnp, orbax.checkpoint as ocp
 manager = ocp.CheckpointManager("FOLDER/none")
