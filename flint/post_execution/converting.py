@@ -40,7 +40,7 @@ from flint.post_execution.meetings import meet
 from flint.post_execution.order import edges_of
 from flint.post_execution.scale_out import scaled_out, traced_axes
 from flint.post_execution.source_lines import lines_of
-from flint.post_execution.timings import clocks_of, delivered, timings_of
+from flint.post_execution.timings import clocks_of, timings_of, together
 from flint.post_execution.trace_files import accesses_by_rank, sorted_files
 from flint.post_execution.units import Units
 from flint.post_execution.untraced_ranks import answering
@@ -166,7 +166,7 @@ def _of_ranks(
         }
     )
     clocks = clocks_of(recorded, meetings)
-    recorded = delivered(recorded, meetings, clocks)
+    recorded = together(recorded, meetings, clocks)
     timings = timings_of(recorded, clocks)
     programs = [
         replace(_traced(rank, item, world, warnings), timing=timings.get(rank))

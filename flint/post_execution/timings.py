@@ -71,29 +71,42 @@ def _mark(item: Recorded) -> tuple[int, int]:
     return marks[number] if 0 <= number < len(marks) else (_LATEST, -_LATEST)
 
 
-def delivered(
+def together(
     recorded: Mapping[int, Recorded], meetings: Meetings, ahead: Mapping[int, int]
 ) -> dict[int, Recorded]:
-    """The ranks, each message over for its sender when it is received, at the latest.
+    """The ranks, each exchange over for all its members when it is.
 
-    A library may record a message until its sender asks whether it is over, as gloo does.
+    A message is over for its sender when it is received, at the latest: a library may record it
+    until its sender asks whether it is over, as gloo does.  A collective is over when it is for the
+    first of its members; one that notices later, because its processor was busy, loses that
+    time by itself, after it.  Where clocks contradict each other, durations stay as they are.
 
     Args:
         recorded: the ranks.
         meetings: which of their exchanges are the same.
         ahead: how far the clock of each with times is ahead.
     """
-    sides = {rank: _messages(recorded[rank], meetings.number[rank], meetings) for rank in ahead}
+    sides = {rank: _sides(recorded[rank], meetings.number[rank]) for rank in ahead}
+    last_begin: dict[int, int] = {}
+    first_end: dict[int, int] = {}
+    for rank, mine in sides.items():
+        for number, (begin, end, _) in mine.items():
+            last_begin[number] = max(last_begin.get(number, -_LATEST), begin - ahead[rank])
+            first_end[number] = min(first_end.get(number, _LATEST), end - ahead[rank])
     found = dict(recorded)
     for rank, mine in sides.items():
         units = recorded[rank].units
         duration = units.duration.copy()
         for number, (begin, end, unit) in mine.items():
-            source, target = meetings.exchange[number].group
-            if source != rank or number not in sides.get(target, ()):
+            exchange = meetings.exchange[number]
+            if not exchange.message:
+                if last_begin[number] < first_end[number]:
+                    duration[unit] = first_end[number] + ahead[rank] - begin
                 continue
-            received = sides[target][number].end - ahead[target] + ahead[rank]
-            duration[unit] = max(0, min(end, received) - begin)
+            source, target = exchange.group
+            if source == rank and number in sides.get(target, ()):
+                received = sides[target][number].end - ahead[target] + ahead[rank]
+                duration[unit] = max(0, min(end, received) - begin)
         found[rank] = replace(recorded[rank], units=replace(units, duration=duration))
     return found
 
@@ -106,7 +119,14 @@ def clocks_of(recorded: Mapping[int, Recorded], meetings: Meetings) -> dict[int,
         meetings: which of their exchanges are the same.
     """
     timed = {rank: item for rank, item in recorded.items() if item.units.timed}
-    sides = {rank: _messages(item, meetings.number[rank], meetings) for rank, item in timed.items()}
+    sides = {
+        rank: {
+            number: side
+            for number, side in _sides(item, meetings.number[rank]).items()
+            if meetings.exchange[number].message
+        }
+        for rank, item in timed.items()
+    }
     over: dict[int, int] = {}
     ahead: dict[int, int] = {}
     for rank, item in timed.items():
@@ -133,7 +153,7 @@ def clocks_of(recorded: Mapping[int, Recorded], meetings: Meetings) -> dict[int,
 
 def _bounds(
     rank: int,
-    sides: Mapping[int, Mapping[int, _Message]],
+    sides: Mapping[int, Mapping[int, _Side]],
     meetings: Meetings,
     ahead: Mapping[int, int],
 ) -> tuple[int, int] | None:
@@ -159,22 +179,22 @@ def _bounds(
     return None if (low, high) == (-_LATEST, _LATEST) else (low, high)
 
 
-class _Message(NamedTuple):
-    """One side of a message: nanoseconds, and the unit."""
+class _Side(NamedTuple):
+    """One side of an exchange: nanoseconds, and the unit."""
 
     begin: int
     end: int
     unit: int
 
 
-def _messages(item: Recorded, numbers: Sequence[int], meetings: Meetings) -> dict[int, _Message]:
-    """A rank's messages by their meetings; of a batch only the one that has its time."""
+def _sides(item: Recorded, numbers: Sequence[int]) -> dict[int, _Side]:
+    """A rank's exchanges by their meetings; of a batch only the one that has its time."""
     units = item.units
     exchanges = [unit for unit, exchange in enumerate(item.exchanges) if exchange is not None]
     return {
-        number: _Message(int(units.start[unit]), int(units.end[unit]), unit)
+        number: _Side(int(units.start[unit]), int(units.end[unit]), unit)
         for number, unit in zip(numbers, exchanges, strict=True)
-        if meetings.exchange[number].message and units.duration[unit] > 0
+        if units.duration[unit] > 0
     }
 
 
