@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 from flint.errors import UsageError
 
-#: Beyond this, rank numbers no longer fit the int32 fields of execution traces.
-MAX_RANKS = 2**31 - 1
+#: What has a number for each rank takes 128 MiB then.
+MAX_RANKS: Final = 1 << 24
 #: More axes than so many ranks can have, but for those of one device.
 MAX_AXES = 64
 
@@ -48,7 +49,9 @@ class Mesh:
         if len(set(self.axes)) != len(self.axes) or not all(self.axes):
             raise UsageError(f"mesh axes need distinct names, got {self.axes}")
         if self.size > MAX_RANKS:
-            raise UsageError(f"mesh {self.shape} has {self.size} devices; at most {MAX_RANKS}")
+            raise UsageError(
+                f"mesh {self.shape} has {self.size:,} devices; at most {MAX_RANKS:,} are taken"
+            )
 
     @property
     def size(self) -> int:

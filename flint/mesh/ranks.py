@@ -11,8 +11,9 @@ runs of consecutive ranks within a period.  A million-rank pipeline stage is a h
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,6 +71,11 @@ class RankSet:
 def all_ranks(world: int) -> RankSet:
     """Every rank."""
     return RankSet(world, 1, ((0, 1),))
+
+
+def pattern(sets: Sequence[RankSet]) -> Ranks:
+    """The ranks from 0 on after which the pattern of all these sets repeats, shape [period]."""
+    return np.arange(math.lcm(*(item.period for item in sets)), dtype=np.int64)
 
 
 def from_mask(mask: NDArray[np.bool_]) -> RankSet:

@@ -42,8 +42,6 @@ from flint.workload.programs import Program
 
 #: A mirror of a rank at another place along an axis with messages is none.
 _NEVER: Final = 1 << 20
-#: More ranks than are mirrored: what each of them is takes some 100 bytes.
-_MOST: Final = 1 << 24
 _SIZE: Final = re.compile(r"0*[1-9][0-9]{0,9}")
 
 
@@ -104,14 +102,12 @@ def scaled_out(
 
     Raises:
         UsageError: a group is a part of an axis, messages run along an axis that is scaled or whose
-            ranks were not all measured; there are more ranks than are mirrored.
+            ranks were not all measured; there are more ranks than a mesh has.
     """
     added = [name for name in sizes if name not in mesh.axes]
     shape = [sizes[name] for name in added]
     shape += [sizes.get(name, size) for name, size in zip(mesh.axes, mesh.shape, strict=True)]
     new = Mesh(tuple(shape), (*added, *mesh.axes))
-    if new.size > _MOST:
-        raise UsageError(f"{new}: a profile is scaled out to {_MOST:,} ranks at most")
     pairs = zip(mesh.axes, mesh.shape, strict=True)
     grids = _Grids(mesh, new, tuple(name for name, size in pairs if sizes.get(name, size) != size))
     notes: dict[str, int] = {}

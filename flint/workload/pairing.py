@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from flint.errors import FlintError
 from flint.graph.distinct import distinct
+from flint.mesh.ranks import pattern
 from flint.workload.issue_words import Issued, issued
 
 if TYPE_CHECKING:
@@ -30,9 +31,10 @@ def verify_pairing(workload: Workload) -> None:
         FlintError: two programs that would wait for each other, and over what.
     """
     sequences = issued([program.graph for program in workload.programs])
-    owner = np.zeros(workload.mesh.size, dtype=np.int64)
+    once = pattern([program.ranks for program in workload.programs])
+    owner = np.zeros(len(once), dtype=np.int64)
     for number, program in enumerate(workload.programs):
-        owner[program.ranks.array()] = number
+        owner[program.ranks.contains(once)] = number
     if len(workload.programs) > 1:
         _verify_groups(workload, sequences, owner)
     _verify_exchanges(workload, sequences, owner)
@@ -44,7 +46,7 @@ def _verify_groups(workload: Workload, sequences: list[Issued], owner: NDArray[n
         if communicator.groups is None:
             continue
         group = communicator.groups.number(ranks)
-        pairs = np.unique(np.stack([group, owner])[:, group >= 0], axis=1)
+        pairs = np.unique(np.stack([group, owner[ranks % len(owner)]])[:, group >= 0], axis=1)
         for number in distinct(pairs[0]).tolist():
             members = pairs[1][pairs[0] == number].tolist()
             words = [sequences[member].on(communicator.id) for member in members]
@@ -66,7 +68,8 @@ def _verify_exchanges(
     peers = {peer for sequence in sequences for peer in sequence.permutations}
     for permutation in peers:
         sources = np.flatnonzero(permutation.target >= 0)
-        pairs = np.stack([owner[sources], owner[permutation.target[sources]]])
+        both = np.stack([sources, permutation.target[sources]])
+        pairs = owner[both % len(owner)]
         for source, target in np.unique(pairs, axis=1).T.tolist():
             sent = sequences[source].sent(permutation)
             received = sequences[target].received(permutation)

@@ -24,6 +24,7 @@ from flint.graph.communication import Communicator
 from flint.graph.graph import WorkloadGraph
 from flint.graph.verification import verify
 from flint.mesh.mesh import Mesh
+from flint.mesh.ranks import pattern
 from flint.workload.pairing import verify_pairing
 from flint.workload.programs import Level, Order, Program, verify_calls
 
@@ -92,13 +93,19 @@ class Workload:
         Raises:
             FlintError: what does not hold, and where.
         """
-        owned = np.zeros(self.mesh.size, dtype=np.int64)
+        once = pattern([program.ranks for program in self.programs])
+        owned = np.zeros(len(once), dtype=np.int64)
         for program in self.programs:
             verify(program.graph)
             verify_calls(program)
             if any(graph.conditionals for graph, _ in program.graph.walk()):
                 raise FlintError(f"program {program.name} has conditionals that no rank resolved")
-            owned[program.ranks.array()] += 1
+            if program.ranks.world != self.mesh.size:
+                raise FlintError(
+                    f"program {program.name} is for {program.ranks.world} ranks, and the mesh has "
+                    f"{self.mesh.size}"
+                )
+            owned += program.ranks.contains(once)
         if (owned != 1).any():
             rank = int(np.argmax(owned != 1))
             raise FlintError(f"rank {rank} runs {int(owned[rank])} programs; every rank runs one")

@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,9 +34,7 @@ from flint.converters.chakra.network import (
 from flint.converters.chakra.read.reader import TraceReader
 from flint.converters.chakra.read.trace import Trace
 from flint.errors import FlintError, UsageError
-
-MAX_RANKS: Final = 1 << 24
-"""Arrays over ranks are allocated up to this size."""
+from flint.mesh.mesh import MAX_RANKS
 
 _FILE = re.compile(r"(?P<prefix>.+)\.(?P<rank>0|[1-9][0-9]{0,8})\.et")
 
