@@ -91,7 +91,14 @@ def _is_silent(file: str) -> bool:
     for folder in _INSTALLED:
         if file.startswith(folder):
             return file.removeprefix(folder).partition(os.sep)[0] in _FRAMEWORKS
-    return file.startswith((*_OURS, f"{_STDLIB}{os.sep}", "<"))
+    return file.startswith((*_OURS, f"{_STDLIB}{os.sep}", "<", *_loaded()))
+
+
+def _loaded() -> list[str]:
+    """Folders of the frameworks that are imported, wherever ``sys.path`` has had them."""
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in _FRAMEWORKS)
+    packages = (os.path.split(file) for file in files if isinstance(file, str))
+    return [f"{folder}{os.sep}" for folder, file in packages if file == "__init__.py"]
 
 
 def _place(frame: traceback.FrameSummary) -> str:

@@ -36,6 +36,9 @@ def _attention(
     enable_gqa=False,
 ):  # fmt: skip
     assert attn_mask is None
+    if value.shape[-1] != query.shape[-1]:  # which flash attention does not take
+        op = _aten._scaled_dot_product_efficient_attention
+        return op(query, key, value, None, True, dropout_p, is_causal, scale=scale)[0]
     op = _aten._scaled_dot_product_flash_attention
     return op(query, key, value, dropout_p, is_causal, False, scale=scale)[0]
 
@@ -66,6 +69,34 @@ def _flash_backward(
     return tuple(map(_like, (query, key, value), found))
 
 
+def _efficient(
+    query, key, value, bias, compute_log_sumexp, dropout_p=0.0, is_causal=False, *, scale=None
+):
+    """Values of smaller heads are widened with zeros, which stay zeros."""
+    assert bias is None
+    op = _aten._scaled_dot_product_flash_attention_for_cpu
+    out, logsumexp = op(query, key, _widened(value, query), dropout_p, is_causal, scale=scale)
+    state = torch.zeros((), dtype=torch.int64)
+    values = out[..., : value.shape[-1]]
+    rows = values.transpose(1, 2).contiguous().transpose(1, 2)
+    return rows, logsumexp.contiguous(), state, state.clone()
+
+
+def _efficient_backward(
+    grad_out, query, key, value, bias, out, logsumexp, philox_seed, philox_offset, dropout_p,
+    wanted, is_causal=False, *, scale=None,
+):  # fmt: skip
+    op = _aten._scaled_dot_product_flash_attention_for_cpu_backward
+    grad_out, wide, out = (_widened(item, query) for item in (grad_out, value, out))
+    found = op(grad_out, query, key, wide, out, logsumexp, dropout_p, is_causal, scale=scale)
+    to_value = found[2][..., : value.shape[-1]]
+    return *map(_like, (query, key, value), (*found[:2], to_value)), None
+
+
+def _widened(values, query):
+    return torch.nn.functional.pad(values, (0, query.shape[-1] - values.shape[-1]))
+
+
 def _norm(x, shape, weight=None, eps=None):
     return _aten._fused_rms_norm(x, shape, weight, eps)[0]
 
@@ -90,6 +121,8 @@ _KERNELS = {
     "attention": (
         ("_scaled_dot_product_flash_attention", _flash, ("CPU",)),
         ("_scaled_dot_product_flash_attention_backward", _flash_backward, ("CPU",)),
+        ("_scaled_dot_product_efficient_attention", _efficient, ("CPU",)),
+        ("_scaled_dot_product_efficient_attention_backward", _efficient_backward, ("CPU",)),
         ("scaled_dot_product_attention", _attention, ("AutogradCPU", "CPU")),
     ),
     "norm": (
