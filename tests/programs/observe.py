@@ -2,7 +2,7 @@
 
     python observe.py OUT.json train.py --its arguments
     python observe.py OUT.json --cuda-is-cpu -m package.train --its arguments
-    python observe.py OUT.json --cuda-is-cpu --gpu-attention ...     # under the GPU's name
+    python observe.py OUT.json --cuda-is-cpu --gpu-kernels ...     # under the GPU's name
 
 The step is the third one: from the end of the second optimizer step to the end of the third.
 Counted by a dispatch mode of its own, below autograd: collectives with the ranks of their groups
@@ -129,11 +129,11 @@ def main():
         cuda_is_cpu.apply()
         place = cuda_is_cpu.mapped
     kernels = contextlib.nullcontext()
-    if arguments[0] == "--gpu-attention":
+    if arguments[0] == "--gpu-kernels":
         del arguments[0]
         from tests.frontends.torch.real.kernels import accelerator_kernels
 
-        kernels = accelerator_kernels(["attention"])
+        kernels = accelerator_kernels(["attention", "histogram"])
     observer, steps = Observer(place), Counter()
 
     def stepped(optimizer, *_):

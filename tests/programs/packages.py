@@ -144,7 +144,7 @@ _TORCHTITAN = _rows(
         "--debug.moe_force_load_balance",
     ),
     always=("--job.config_file", str(HERE / "torchtitan" / "small.toml")), ranks=4,
-    prepare="torchtitan/prepare.py", real=("--cuda-is-cpu", "--gpu-attention"),
+    prepare="torchtitan/prepare.py", real=("--cuda-is-cpu", "--gpu-kernels"),
 )  # fmt: skip
 
 PROGRAMS = _TORCH + _TRAINERS + _DEEPSPEED + _MEGATRON + _TORCHTITAN

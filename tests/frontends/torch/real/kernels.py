@@ -19,7 +19,7 @@ _aten: Any = torch.ops.aten
 
 @contextlib.contextmanager
 def accelerator_kernels(kinds):
-    """Within it, the CPU has a GPU's kernels for "attention" or the root mean square "norm"."""
+    """Within it, the CPU has a GPU's "attention", "histogram" of integers or RMS "norm"."""
     library = torch.library.Library("aten", "IMPL")
     for kind in kinds:
         for name, kernel, keys in _KERNELS[kind]:
@@ -97,6 +97,12 @@ def _widened(values, query):
     return torch.nn.functional.pad(values, (0, query.shape[-1] - values.shape[-1]))
 
 
+def _histogram(values, bins=100, min=0, max=0):
+    assert min < max
+    op = _aten.histogram.bin_ct
+    return op(values.double(), bins, range=(float(min), float(max)))[0].to(values.dtype)
+
+
 def _norm(x, shape, weight=None, eps=None):
     return _aten._fused_rms_norm(x, shape, weight, eps)[0]
 
@@ -125,6 +131,7 @@ _KERNELS = {
         ("_scaled_dot_product_efficient_attention_backward", _efficient_backward, ("CPU",)),
         ("scaled_dot_product_attention", _attention, ("AutogradCPU", "CPU")),
     ),
+    "histogram": (("histc", _histogram, ("CPU",)),),
     "norm": (
         ("_fused_rms_norm", _rms_norm, ("CPU",)),
         ("_fused_rms_norm_backward", _rms_norm_backward, ("CPU",)),
