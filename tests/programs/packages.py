@@ -138,11 +138,6 @@ _TORCHTITAN = _rows(
     ("Llama 3, FSDP2 and TP", "--parallelism.tensor_parallel_degree 2"),
     ("Llama 3, FSDP2 and PP", "--parallelism.pipeline_parallel_degree 2"),
     ("Llama 3, FSDP2 and CP", "--parallelism.context_parallel_degree 2"),
-    (
-        "DeepSeek v3, FSDP2 and EP",
-        "--model.name deepseek_v3 --parallelism.expert_parallel_degree 2 "
-        "--debug.moe_force_load_balance",
-    ),
     always=("--job.config_file", str(HERE / "torchtitan" / "small.toml")), ranks=4,
     prepare="torchtitan/prepare.py", real=("--cuda-is-cpu", "--gpu-kernels"),
 )  # fmt: skip
