@@ -30,6 +30,8 @@ _INSTALLED = tuple(f"{folder}{os.sep}" for folder in dict.fromkeys(_PACKAGES))
 _FRAMEWORKS = ("jax", "jaxlib", "numpy", "scipy", "torch")
 _HERE = Path(__file__).parents[1]
 _OURS = (f"{_HERE}{os.sep}", f"{_HERE.parent / 'frontends'}{os.sep}")
+#: What no user has written, wherever packages lie.
+_NOBODYS = (*_OURS, f"{_STDLIB}{os.sep}", "<")
 #: Lines that a sentence names.
 _NAMED = 3
 #: What JAX attaches to an error in code that it has transformed: where that code came from.
@@ -91,14 +93,15 @@ def _is_silent(file: str) -> bool:
     for folder in _INSTALLED:
         if file.startswith(folder):
             return file.removeprefix(folder).partition(os.sep)[0] in _FRAMEWORKS
-    return file.startswith((*_OURS, f"{_STDLIB}{os.sep}", "<", *_loaded()))
+    # This is asked for every recorded op: what is loaded is looked at last.
+    return file.startswith(_NOBODYS) or file.startswith(_loaded())
 
 
-def _loaded() -> list[str]:
+def _loaded() -> tuple[str, ...]:
     """Folders of the frameworks that are imported, wherever ``sys.path`` has had them."""
     files = (getattr(sys.modules.get(name), "__file__", None) for name in _FRAMEWORKS)
     packages = (os.path.split(file) for file in files if isinstance(file, str))
-    return [f"{folder}{os.sep}" for folder, file in packages if file == "__init__.py"]
+    return tuple(f"{folder}{os.sep}" for folder, file in packages if file == "__init__.py")
 
 
 def _place(frame: traceback.FrameSummary) -> str:
