@@ -16,6 +16,28 @@ from flint.post_execution.converting import convert_traces
 from flint.post_execution.untold_groups import EVERYBODY
 from tests.converters.profilers.nsys_exports import Export
 from tests.post_execution.test_untold import exchanged
+from tests.support.profiles import unpacked
+
+
+def test_a_published_export_with_nccl_keeps_the_times_of_each_device(tmp_path):
+    """Training on two H100s; its calls of NCCL came without their payloads, so sizes are unknown.
+
+    SQLite adds up kernels, copies and fills of each device.
+    """
+    path = unpacked("nsys_two_h100.sqlite.xz", tmp_path)
+    tables = (f"CUPTI_ACTIVITY_KIND_{name}" for name in ("KERNEL", "MEMCPY", "MEMSET"))
+    ran = " UNION ALL ".join(f"SELECT start, end, deviceId FROM {table}" for table in tables)
+    sums = "SELECT count(*), sum(end - start), max(end) - min(start)"
+    with sqlite3.connect(path) as export:
+        devices = export.execute(f"{sums} FROM ({ran}) GROUP BY deviceId ORDER BY deviceId")
+        counts, times, spans = zip(*devices, strict=True)
+    workload = convert_traces([path])
+    measured = [program.graph.measured_by_node() for program in workload.programs]
+    assert [int(part.sum()) for part in measured] == list(times)
+    assert [int((part > 0).sum()) for part in measured] == list(counts)
+    assert workload.simulate().step_seconds == pytest.approx(max(spans) / 1e9, rel=1e-4)
+    sends = [text for text in workload.warnings if "the trace has no bytes of send" in text]
+    assert [workload.warnings[text] for text in sends] == [2 * 60]
 
 
 def test_kernels_and_copies_take_their_times_again(tmp_path):

@@ -10,6 +10,8 @@ asked for, because HTA gives sums for extremes as soon as it leaves some out.
 from __future__ import annotations
 
 import json
+import lzma
+import tempfile
 from pathlib import Path
 
 DATA = Path(__file__).resolve().parents[1]
@@ -43,13 +45,24 @@ def breakdowns(path):
     }
 
 
+def unpacked(path, folder):
+    """Where HTA can read a profile: it knows gzip alone."""
+    if path.suffix != ".xz":
+        return path
+    plain = Path(folder, path.stem)
+    plain.write_bytes(lzma.decompress(path.read_bytes()))
+    return plain
+
+
 def main():
     """Write the file."""
     found = {}
-    for path in sorted(DATA.glob("profiles/*.gz")) + sorted(DATA.glob("traces/resnet*.gz")):
+    profiles = (*DATA.glob("profiles/*.json.gz"), *DATA.glob("profiles/*.json.xz"))
+    for path in sorted(profiles) + sorted(DATA.glob("traces/resnet*.gz")):
         try:
-            found[f"{path.parent.name}/{path.name}"] = breakdowns(path)
-        except (AttributeError, IndexError) as error:
+            with tempfile.TemporaryDirectory() as folder:
+                found[f"{path.parent.name}/{path.name}"] = breakdowns(unpacked(path, folder))
+        except (AttributeError, IndexError, KeyError) as error:
             print(f"{path.name}: {error}")
     text = json.dumps(found, indent=0) + "\n"
     (DATA / "profiles" / "hta_breakdowns.json").write_text(text)
