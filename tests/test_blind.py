@@ -180,3 +180,58 @@ def test_figures_whose_hash_differs_are_refused(tmp_path) -> None:
         score.checked(path, digest)
     with pytest.raises(SystemExit, match="not scored"):
         score.checked(path)
+
+
+SECOND = read_recipes(predict.HERE / "second" / "recipes.csv")
+
+
+def test_rows_of_the_second_batch_are_expressed() -> None:
+    for name, recipe in SECOND.items():
+        found = predict.expressed(recipe)
+        assert not isinstance(found, NoCase), name
+        steps = 2 if name.startswith("rlprime-q30b") else 1  # the sum of two batches
+        assert sum(part.weight for part in found.parts) == pytest.approx(steps), name
+        assert found.batch == recipe.batch, name
+
+
+def test_a_kernel_that_a_recipe_states_has_its_own_share_of_the_peak() -> None:
+    """FlashAttention 2 on a B200: 0.155 of 2,250 TFLOP/s; other products stay."""
+    found = predict.expressed(SECOND["rlprime-q4b-b200-16k"])
+    system = load_system("dgx-b200")
+    ideal = replace(system.accelerator.kernel, latency=0.0)
+    system = replace(
+        system, accelerator=replace(system.accelerator, kernel=ideal, launch_overhead=0.0)
+    )
+    plain = product(8192, 8192, 8192)
+    names = replace(plain.tables, ops=("flash_attention",))
+    attention = replace(plain, tables=names)
+    [timed, *_] = [part.kernels for part in found.parts]
+    assert timed is not None
+    assert timed(plain, system) == pytest.approx(kernel_seconds(plain, system))
+    share = ideal.attention_efficiency * ideal.matmul_efficiency / 0.155
+    assert timed(attention, system) == pytest.approx(share * kernel_seconds(attention, system))
+
+
+def test_packed_samples_attend_to_themselves_only() -> None:
+    """16,384 tokens a GPU as eight samples of 2,048, as InternEvo's packed data set has them."""
+    [few, *_] = predict.expressed(SECOND["ie-7b-8"]).parts
+    assert few.case.run.batch_seq == "mbs=8 accum=1 seq=2048"
+
+
+def test_a_row_whose_page_has_no_figure_is_not_scored() -> None:
+    rows = {"ao-h100-8b-bf16": prediction("ao-h100-8b-bf16", "5000", "4500", "5500")}
+    assert score.scores(rows, [{"id": "ao-h100-8b-bf16", "value": ""}], RECIPES) == []
+
+
+def test_a_mended_recipe_stands_beside_the_sealed_error() -> None:
+    rows = {"ao-h100-8b-bf16": prediction("ao-h100-8b-bf16", "5000", "4500", "5500")}
+    found = score.scores(rows, [{"id": "ao-h100-8b-bf16", "value": "6000"}], RECIPES)
+    again = {name: row | {"value": "7500"} for name, row in rows.items()}
+    assert "| +20.0% | -20.0% |" in score.mended(found, again)[-1]
+
+
+def test_nothing_is_predicted_once_the_figures_are_opened(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(sys, "argv", ["predict.py", "prime-q30b"])
+    with pytest.raises(SystemExit):
+        predict.main()
+    assert "figures are opened" in capsys.readouterr().err

@@ -43,7 +43,7 @@ def _torchtitan(run: Run) -> Case | NoCase:
     def capture(_: int) -> Any:
         from flint.models.torch.llama3 import LLAMA3_8B, training
 
-        config = replace(LLAMA3_8B, sequences=2, checkpoint="selective")
+        config = replace(LLAMA3_8B, sequences=2, checkpoint="selective", ends="together")
         step = training(config, mesh=(ranks,), axes=("dp",))
         # As its run_llama_train.sh has it.
         os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
@@ -59,7 +59,7 @@ def _torchtitan(run: Run) -> Case | NoCase:
         measured=measured,
         system=GRAND_TETON,
         accelerator="h100-500w",
-        key=f"torchtitan-8b-{ranks}-{compiled}-expandable",
+        key=f"torchtitan-8b-{ranks}-{compiled}-expandable-together",
         expressed=f"{ranks} dp, selective checkpointing" + (", opened" if compiled else ""),
         note="",
         capture=capture,
@@ -140,11 +140,23 @@ def _ibm(run: Run) -> Case | NoCase:
 
 
 def _kempner(run: Run) -> Case | NoCase:
+    import torch
+
     words = run.parallelism.split(";")[0].split()
     sizes = dict(zip(words[::2], words[1::2], strict=True)) if "one" not in words else {}
-    mesh = {"dp": int(sizes.get("FSDP", 1)), "tp": int(sizes.get("TP", 1))}
-    mesh = {axis: count for axis, count in mesh.items() if count > 1} or {"dp": 1}
-    config = recipe(run, MODELS[run.model])
+    # Its mesh has an axis of FSDP, of one rank where nothing is sharded.
+    mesh = {"dp": int(sizes.get("FSDP", 1))}
+    if "TP" in sizes:
+        mesh["tp"] = int(sizes["TP"])
+    # mfu_bench.sh, scripts/train.py and kempnerforge/ at the row's commit.
+    config = replace(
+        recipe(run, MODELS[run.model]),
+        kept_dtype=torch.bfloat16,
+        loss_dtype=torch.bfloat16,
+        fused=True,
+        keep="gradients",
+        ends="whole",
+    )
     return torch_case(run, config, mesh, "hgx-h200", "h200-sxm", slice_=4)
 
 

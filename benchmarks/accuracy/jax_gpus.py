@@ -31,13 +31,21 @@ def case_of(run: Run) -> Case | NoCase:
     devices = int(run.gpus)
     if "(MaxText)" in run.source:
         shards = devices if devices <= 256 else 128
-        return _case(run, MODELS[run.model], "projections", {"data": shards}, devices)
-    return _case(run, GPT3_5B, "dots", {"data": 8}, devices)
+        return case_of_model(run, MODELS[run.model], "projections", {"data": shards}, devices)
+    return case_of_model(run, GPT3_5B, "dots", {"data": 8}, devices)
 
 
-def _case(
+def case_of_model(
     run: Run, model: Config, remat: str, sizes: dict[str, int], devices: int
 ) -> Case | NoCase:
+    """A case of our JAX Llama.
+
+    Args:
+        run: what is published.
+        model, remat: its sizes and policy.
+        sizes: devices by axis; "data" at least.
+        devices: of the run.
+    """
     config = replace(model, sequence=number(run, "seq"), sequences=number(run, "mbs"), remat=remat)
     replicas = devices // sizes["data"]
     if replicas > 1:

@@ -135,8 +135,8 @@ V5E = {
     64: Recipe(2, "full"),
     128: Recipe(1, "dots", 16, _OFFLOAD),
 }
-V5P = {
-    32: Recipe(7, "dots", 4),
+V5P = {  # scripts since February 2024
+    32: Recipe(6, "dots", 4),
     64: Recipe(3, "dots", 4),
     128: Recipe(1, "dots", 8),
     512: Recipe(2, "full", 8),

@@ -4,7 +4,7 @@
     python benchmarks/accuracy/memory.py --capture llama3    # and those whose key has this word
 
 The idea: whoever published a step time had room for the step, so that a verdict "does not fit" is
-wrong; of a few runs the peak itself is published (``torch.cuda.max_memory_reserved``).
+wrong; of some runs the peak itself is published: what PyTorch reserved or what was allocated.
 """
 
 from __future__ import annotations
@@ -20,21 +20,29 @@ from cases_of_runs import Case
 from published import read_runs
 
 GIB = 2**30
-PEAK = "peak_memory_GiB"
+#: Metrics of peaks: ``torch.cuda.max_memory_reserved`` and ``max_memory_allocated``.
+RESERVED, ALLOCATED = "peak_memory_GiB", "peak_allocated_GiB"
 
 
 def row(case: Case, cache: Path) -> str:
     """A line of the table."""
     workload = workloads_of(case, cache)[min(case.recorded)]
     result = workload.simulate(system_of(case), attention=case.attention)
-    published = case.run.figures.get(PEAK)
-    error = "" if published is None else f"{result.peak_memory_bytes / GIB / published - 1:+.1%}"
+    reserved = result.peak_memory_bytes
+    fullest = max((item.memory for item in result.programs), key=lambda held: sum(held.values()))
+    free = fullest.get("free blocks of the allocator", 0)
+    published, error = "", ""
+    for metric, bytes_ in ((RESERVED, reserved), (ALLOCATED, reserved - free)):
+        if metric in case.run.figures:
+            figure = case.run.figures[metric]
+            published = f"{figure} {'allocated' if metric == ALLOCATED else 'reserved'}"
+            error = f"{bytes_ / GIB:.1f}, {bytes_ / GIB / figure - 1:+.1%}"
     verdict = "fits" if result.fits else "**too large**"
     return (
         f"| {case.run.model} {case.run.parallelism}; {case.run.batch_seq} "
         f"| {case.run.gpus.split()[0]} {case.accelerator} | {case.expressed} "
         f"| {result.peak_memory_bytes / GIB:.1f} | {result.reserve_bytes / GIB:.1f} "
-        f"| {result.memory_bytes / GIB:.1f} | {verdict} | {published or ''} | {error} |"
+        f"| {result.memory_bytes / GIB:.1f} | {verdict} | {published} | {error} |"
     )
 
 
@@ -48,7 +56,7 @@ def main() -> None:
     print("| run | devices | expressed as | GiB | beside | of | verdict | published | error |")
     print("|---|---|---|---|---|---|---|---|---|")
     for run in (run for file in FILES for run in read_runs(file)):
-        case = case_of(run) if set(run.figures) != {PEAK} else None
+        case = case_of(run) if set(run.figures) - {RESERVED, ALLOCATED} else None
         if not isinstance(case, Case) or "offloaded" in case.note:
             continue
         first = folders_of(case, options.cache)[min(case.recorded)]

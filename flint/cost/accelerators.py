@@ -8,11 +8,12 @@ The idea: a device is described once and shared by the systems that have it.  Ou
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from flint.cost.description import Description, Stated, Unfit, read_table
+from flint.cost.description import Description, Stated, Unfit, read_table, read_text
 from flint.cost.hardware import (
     CURVED,
     DATAFLOWS,
@@ -36,6 +37,19 @@ _FOLDER: Final = Path(__file__).with_name("accelerators")
 def accelerator_names() -> tuple[str, ...]:
     """The accelerators that a system description can name."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
+
+
+def accelerator_called(name: str) -> str | None:
+    """The one whose description has that name; of the others nothing more than it is read."""
+    stated = re.compile(rf'^name = "{re.escape(name)}"$', re.MULTILINE)
+    return next(
+        (
+            item
+            for item in accelerator_names()
+            if stated.search(read_text(_FOLDER / f"{item}.toml"))
+        ),
+        None,
+    )
 
 
 def accelerator_file(name_or_path: str, folder: Path = Path()) -> Path:

@@ -18,13 +18,14 @@ import jax
 import jax.numpy as jnp
 from cases_of_runs import Case, NoCase
 from expressed import Expressed, Part, as_run, weighted
+from jax_gpus import case_of_model as gpu_case
 from maxtext import Recipe as How
 from maxtext import dense_case, mixture_case
 from narrow import SCALINGS, narrow
 from recipes import Recipe
 
 from flint.models.jax import moe
-from flint.models.jax.layers import Heads, attend, attention, plain
+from flint.models.jax.layers import Heads, attend, attention, cudnn_attention, plain
 from flint.models.jax.llama3 import Config
 from flint.models.jax.moe_routing import Experts
 from flint.models.jax.moe_sizes import SIZES
@@ -126,6 +127,7 @@ class Entry:
     memory: bool = True
 
 
+_ADAM = "AdamW, not Adafactor; f32 weights"
 _QWIX = "casts as narrow.py says"
 _MOMENT = "first moment f32, not bf16"
 _MIXTURE = "no norm of queries and keys"
@@ -174,6 +176,11 @@ ENTRIES: Mapping[str, Entry] = {
         memory=False),
     "v6e-moe700b-final": Entry("offloaded attention", "AdamW, f32 weights", experts=16,
         memory=False),
+    "px-llama3-8b-v6e-256": Entry("full", _ADAM, memory=False),
+    "px-llama3-70b-v6e-256": Entry("full", _ADAM, memory=False),
+    "px-llama31-405b-v6e-512": Entry("full", _ADAM, slice=256, tensor=4, memory=False),
+    "px-mixtral-v6e-256": Entry("full", _ADAM, memory=False),
+    "px-mixtral-v5p-128": Entry("full", _ADAM, memory=False),
 }  # fmt: skip
 #: Why other rows are none, by how their ids begin.
 REASONS: Mapping[str, str] = {
@@ -185,6 +192,8 @@ KINDS: Mapping[str, str] = {"TPU v7x (Ironwood)": "v7x", "TPU v6e": "v6e", "TPU 
 
 def expressed(recipe: Recipe) -> Expressed | NoCase:
     """A recipe as a JAX model, or why it is none."""
+    if recipe.id.startswith("jt-"):
+        return _on_gpus(recipe)
     entry = ENTRIES.get(recipe.id)
     if entry is None:
         return NoCase(next(text for key, text in REASONS.items() if recipe.id.startswith(key)))
@@ -198,6 +207,22 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
         parts = weighted(parts, 1.0, narrow(SCALINGS[entry.scaling], wide=(vocabulary,)))
     differs = f"{parts[0].case.expressed}; {entry.differs}".removesuffix("; ")
     return Expressed(parts, recipe.batch, differs, entry.memory)
+
+
+def _on_gpus(recipe: Recipe) -> Expressed | NoCase:
+    """MaxText on GPUs."""
+    sizes = recipe.sizes
+    heads = Heads(queries=sizes["heads"], keys=sizes["kv_heads"], size=sizes["head_dim"])
+    model = Config(
+        layers=sizes["layers"], width=sizes["hidden"], heads=heads, hidden=sizes["ffn"],
+        vocabulary=sizes["vocabulary"], scan=False, mixer=cudnn_attention,
+    )  # fmt: skip
+    run = as_run(recipe, each=recipe.batch // recipe.devices)
+    case = gpu_case(run, model, "dots", {"data": recipe.devices}, recipe.devices)
+    if isinstance(case, NoCase):
+        return case
+    differs = f"{case.expressed}; attention is computed again"
+    return Expressed((Part(1.0, case),), recipe.batch, differs, memory=False)
 
 
 def _sum(recipe: Recipe) -> Iterator[tuple[float, Layers]]:

@@ -4,6 +4,7 @@
     python benchmarks/accuracy/blind/predict.py ao- tt-gb200 # those whose ids begin so
     python benchmarks/accuracy/blind/predict.py --list       # how each is expressed; no simulation
     python benchmarks/accuracy/blind/predict.py --capture    # what the predictions need
+    python benchmarks/accuracy/blind/predict.py --batch benchmarks/accuracy/blind/second
 
 The idea: a prediction is made once.  A row that has one is never simulated again, so that what
 was known when it was made is what git says of its commit; a row that could not be expressed may be
@@ -36,14 +37,16 @@ from recipes import HERE, RATES, Recipe, read_recipes
 from flint.errors import FlintError
 
 ROOT = HERE.parents[2]
-FILE = HERE / "predictions.csv"
+PREDICTIONS = "predictions.csv"
+#: Rows whose recipes were mended after they were scored.
+MENDED = "mended.csv"
 COLUMNS = (
     "id", "accelerator", "devices", "kind", "metric", "step_seconds", "low_seconds",
     "high_seconds", "value", "low", "high", "peak_GiB", "fits", "date", "commit", "differs",
     "left_out",
 )  # fmt: skip
 #: Trainers of JAX; of all others PyTorch's.
-JAX = ("MaxText", "MaxDiffusion")
+JAX = ("MaxText", "MaxDiffusion", "PyTorch/XLA")
 
 
 def expressed(recipe: Recipe) -> Expressed | NoCase:
@@ -103,11 +106,13 @@ def commit() -> str:
     git = ["git", "-C", str(ROOT)]
     name = subprocess.run([*git, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True)
     changed = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True)
-    others = [line for line in changed.stdout.splitlines() if not line.endswith(FILE.name)]
+    others = [
+        line for line in changed.stdout.splitlines() if not line.endswith((PREDICTIONS, MENDED))
+    ]
     return name.stdout.strip() + ("+" if others else "")
 
 
-def read_predictions(path: Path = FILE) -> dict[str, dict[str, str]]:
+def read_predictions(path: Path = HERE / PREDICTIONS) -> dict[str, dict[str, str]]:
     """The rows of the table by their ids; none where there is no table yet."""
     if not path.exists():
         return {}
@@ -145,8 +150,16 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="how rows are expressed, no more")
     parser.add_argument("--capture", action="store_true", help="capture what is missing, no more")
     parser.add_argument("--cache", type=Path, default=ROOT / "build" / "accuracy")
+    parser.add_argument("--again", action="store_true", help=f"into {MENDED}: recipes were mended")
+    parser.add_argument("--batch", type=Path, default=HERE, help="folder of the recipes")
     options = parser.parse_args()
-    recipes, rows = read_recipes(), read_predictions()
+    if options.again and not options.ids:
+        parser.error("--again: of which rows?")
+    file = options.batch / (MENDED if options.again else PREDICTIONS)
+    recipes, rows = read_recipes(options.batch / "recipes.csv"), read_predictions(file)
+    opened = (options.batch / "measured.csv").exists()
+    if opened and not (options.list or options.again):
+        parser.error(f"{options.batch}: its figures are opened, nothing more can be predicted")
     options.cache.mkdir(parents=True, exist_ok=True)
     commit()
     for name, recipe in recipes.items():
@@ -167,7 +180,7 @@ def main() -> None:
         except FlintError as error:
             print(f"{name}: not predicted: {error}", flush=True)
             continue
-        add_prediction(row, recipes, FILE)
+        add_prediction(row, recipes, file)
         print(name, row["step_seconds"], row["left_out"], flush=True)
 
 

@@ -42,7 +42,7 @@ class Recipe:
         accelerator, devices, parallelism: what it ran on, and how it was split.
         batch: sequences of a step; 0: not published.
         sequence: tokens of one.
-        microbatches, compute, remat, framework: as the row says.
+        microbatches, compute, remat, attention, framework: as the row says.
         compiled: by torch.compile or XLA.
         metric: what its figure counts.
         url: where it is published.
@@ -59,6 +59,7 @@ class Recipe:
     microbatches: str
     compute: str
     remat: str
+    attention: str
     framework: str
     compiled: bool
     metric: str
@@ -143,6 +144,7 @@ def _recipe(row: dict[str, str]) -> Recipe:
         microbatches=row["microbatches"],
         compute=row["compute_type"],
         remat=row["remat"],
+        attention=row["attention"],
         framework=row["framework"],
         compiled=row["compiled"].startswith("yes"),
         metric=row["metric_kind"],

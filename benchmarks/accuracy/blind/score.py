@@ -27,7 +27,6 @@ from recipes import HERE, RATES, Recipe, read_recipes
 
 HASH = HERE / "measured.sha256"
 PAGE = HERE.parents[2] / "docs" / "accuracy.md"
-BEGIN, END = "<!-- blind: begin -->\n", "<!-- blind: end -->\n"
 #: Columns of the figures: the first of these that the file has.
 VALUES = ("value", "measured", "measured_value", "figure")
 MEMORY = ("peak_memory_GiB", "peak_memory_gib", "memory_GiB", "memory_gib", "peak_GiB")
@@ -77,7 +76,7 @@ def scores(
     predictions: dict[str, dict[str, str]], figures: Sequence[dict[str, str]],
     recipes: dict[str, Recipe],
 ) -> list[Score]:  # fmt: skip
-    """Predictions joined with figures, in the order of the recipes.
+    """Predictions joined with figures, in the order of the recipes; rows without a figure are none.
 
     Raises:
         SystemExit: a prediction without a figure, or figures without a column for them.
@@ -92,6 +91,8 @@ def scores(
             continue
         if name not in by_id:
             raise SystemExit(f"{name} was predicted, and the file of figures has no such row")
+        if not by_id[name][value]:
+            continue
         percent = by_id[name].get("unit") == "%"
         measured = float(by_id[name][value]) / (100 if percent else 1)
         predicted = float(row["value"])
@@ -189,29 +190,57 @@ def table(found: Sequence[Score]) -> list[str]:
     return lines
 
 
+def mended(found: Sequence[Score], rows: dict[str, dict[str, str]]) -> list[str]:
+    """Markdown: errors as sealed, and with recipes as they were mended since."""
+    lines = ["| run | sealed | since | what was mended |", "|---|---|---|---|"]
+    for score in found:
+        row = rows.get(score.recipe.id)
+        if row:
+            value = float(row["value"])
+            rate = score.recipe.metric in RATES
+            error = (score.measured / value if rate else value / score.measured) - 1
+            lines.append(f"| {row['id']} | {score.error:+.1%} | {error:+.1%} | {row['differs']} |")
+    return lines
+
+
 def main() -> None:
     """Score the predictions."""
-    from predict import read_predictions
+    from predict import MENDED, PREDICTIONS, read_predictions
 
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("figures", type=Path, help="the file whose hash is in measured.sha256")
+    parser.add_argument("--batch", type=Path, default=HERE, help="folder of the recipes")
     parser.add_argument("--page", action="store_true", help=f"write the tables into {PAGE.name}")
     options = parser.parse_args()
-    figures = list(csv.DictReader(checked(options.figures).splitlines()))
-    predictions = read_predictions()
-    found = scores(predictions, figures, read_recipes())
+    batch = options.batch
+    sealed = batch / HASH.name
+    text = checked(options.figures, sealed) if sealed.exists() else options.figures.read_text()
+    predictions = read_predictions(batch / PREDICTIONS)
+    figures = list(csv.DictReader(text.splitlines()))
+    found = scores(predictions, figures, read_recipes(batch / "recipes.csv"))
+    again = read_predictions(batch / MENDED)
     left = [
         f"| {row['id']} | {row['devices']} {row['accelerator']} | {row['left_out']} |"
         for row in predictions.values()
         if row["left_out"]
     ]
-    lines = [*summary(found), "", memory_summary(found), "", *table(found), "", "Left out:", ""]
-    lines += ["| run | devices | why |", "|---|---|---|", *left]
+    left += [
+        f"| {row['id']} | | predicted, but {row['note']} |"
+        for row in figures
+        if "note" in row and not row["value"]
+    ]
+    lines = [*summary(found), "", memory_summary(found), "", *table(found)]
+    if left:
+        lines += ["", "Left out:", "", "| run | devices | why |", "|---|---|---|", *left]
+    if again:
+        lines += ["", "Recipes that were mended since:", "", *mended(found, again)]
     print("\n".join(lines))
     if options.page:
-        head, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-        _, _, tail = rest.partition(END)
-        PAGE.write_text(head + BEGIN + "\n".join(["", *lines, ""]) + "\n" + END + tail)
+        name = batch.resolve().name
+        begin, end = (f"<!-- {name}: {word} -->\n" for word in ("begin", "end"))
+        head, _, rest = PAGE.read_text(encoding="utf-8").partition(begin)
+        _, _, tail = rest.partition(end)
+        PAGE.write_text(head + begin + "\n".join(["", *lines, ""]) + "\n" + end + tail)
 
 
 if __name__ == "__main__":

@@ -14,14 +14,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from cases_of_runs import Case, NoCase
 from expressed import Expressed, Part, as_run, by_layers, weighted
 from narrow import SCALINGS, narrow
+from numpy.typing import NDArray
 from recipes import HERE, Recipe
 from torch_cases import ATTENTION, torch_case
 from torch_cases import recipe as as_recipe
 
+from flint.cost.hardware import System
+from flint.cost.kernels import Estimator, kernel_seconds
+from flint.graph.graph import WorkloadGraph
 from flint.models.mixtures import Experts, Heads, Mixture
 from flint.models.torch import moe
 from flint.models.torch.llama3 import Config
@@ -38,11 +43,13 @@ SYSTEMS: Mapping[str, tuple[str, str]] = {
     "MI355X": (str(HERE / "mi355x.toml"), "mi355x"),
     "MI325X": (str(HERE / "mi325x.toml"), "mi325x"),
     "A100": ("dgx-a100", "a100-sxm"),
+    "A100 80GB (400": (str(HERE.parent / "a100-400gbps.toml"), "a100-sxm"),
 }
 #: How a row's remat begins -> the word for it; "none" and what is likely none have none.
 CHECKPOINTS: Mapping[str, str] = {
     "selective": "SAC",
     "full": "full AC",
+    "every 2nd": "every 2nd block AC",
     "not stated (torchtitan": "SAC",
     "not stated (recipe": "",
     "not stated (none": "",
@@ -61,6 +68,12 @@ NARROW: Mapping[str, str] = {
 }
 #: Frameworks whose elementwise kernels are fused, though no compiler does it.
 FUSED = ("Megatron", "NeMo", "Primus", "BioNeMo")
+#: FlashAttention 2's share of the peak, forward and backward.  H100: Shah et al., FlashAttention-3
+#: (2024), section 1.  B200: it has no kernels for it; 350 TFLOP/s (tritonbench, pull request 171).
+FLASH2: Mapping[str, float] = {"H100": 0.35, "H200": 0.35, "B200": 0.155}
+#: How ids begin -> samples of a packed sequence that do not see each other (``cu_seqlens`` of
+#: InternEvo's ``PackedDatasetWithoutCuSeqlen``; mended after the figures were opened).
+PACKED: Mapping[str, int] = {"ie-": 8}
 #: Layers that are captured of deeper models.
 FEW = (2, 4)
 #: How ids begin -> what the row leaves open: batches of a step.
@@ -73,6 +86,10 @@ DIFFERS: Mapping[str, str] = {
     "tt-gb200": "loss not in chunks",
     "tt-qwen": "no norm of queries and keys",
     "prime-": "no norm of queries and keys; embedding and head are two matrices",
+    "rlprime-q30b": "no norm of queries and keys; the optimizer counts twice",
+    "rlprime-": "no norm of queries and keys; embedding and head are two matrices",
+    "ie-": "eight samples of 2,048 packed; optimizer and parameters sharded in a node",
+    "kf-": "experts in one parameter; no padding to the busiest; no loss that balances",
     "bionemo-gb300": "36 GPUs in one NVLink domain; context parallelism as PyTorch runs it",
     "bionemo-og2": "sequences are not packed: scores of the whole sequence",
     "nanotron": "embedding and head are two matrices; vocabulary padded to 50260",
@@ -92,8 +109,9 @@ GROUPED: Mapping[str, bool | None] = {
     "mxfp8 grouped products of the experts, bf16 linears": True,
     "mxfp8 linears and grouped products": None,
 }
-#: Mixtures whose checkpointing is left out.
-MIXED = ("primus-mi355x-qwen30b-8",)
+#: Mixtures whose checkpointing is expressed, or left out.
+MIXED = ("primus-mi355x-qwen30b", "rlprime-", "kf-")
+WITHOUT = ("primus-mi355x-qwen30b-8",)
 #: What a row's memory cannot be told from, by how ids begin.
 NO_MEMORY: Mapping[str, str] = {
     "tt-gb200": "loss in chunks keeps less",
@@ -114,6 +132,8 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
         return NoCase(reason)
     if "experts" in recipe.sizes:
         return _mixture(recipe)
+    packed = first(PACKED, recipe.id, 1)
+    recipe = replace(recipe, sequence=recipe.sequence // packed, batch=recipe.batch * packed)
     mesh, config = mesh_of(recipe), config_of(recipe)
     found = re.search(r"(\d+) (accumulations|microbatches)", recipe.microbatches)
     accumulated = int(found[1]) if found else first(ACCUMULATED, recipe.id, 1)
@@ -141,8 +161,30 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
         parts = _narrow(recipe, parts, scaling, config, each, mesh)
         note = "; ".join(filter(None, (note, "casts as narrow.py says, gathers in bf16")))
     differs = "; ".join(filter(None, (parts[0].case.expressed, note)))
+    if not scaling and recipe.attention == "FlashAttention 2" and recipe.compiled:
+        parts = weighted(parts, 1.0, attending(first(FLASH2, recipe.accelerator)))
+        differs = f"{differs}; FlashAttention 2"
     memory = first(NO_MEMORY, recipe.id) is None
-    return Expressed(parts, mesh.get("dp", 1) * each * accumulated, differs, memory)
+    return Expressed(parts, replicas(mesh) * each * accumulated // packed, differs, memory)
+
+
+def attending(share: float) -> Estimator:
+    """Kernels whose fused attention reaches a share of the peak."""
+
+    def seconds(graph: WorkloadGraph, system: System) -> NDArray[np.float64]:
+        accelerator = system.accelerator
+        model = accelerator.kernel
+        slower = replace(model, attention_efficiency=share / model.matmul_efficiency)
+        return kernel_seconds(
+            graph, replace(system, accelerator=replace(accelerator, kernel=slower))
+        )
+
+    return seconds
+
+
+def replicas(mesh: Mapping[str, int]) -> int:
+    """Ranks with sequences of their own."""
+    return mesh.get("dp", 1) * mesh.get("dp_replicate", 1)
 
 
 def _excluded(recipe: Recipe) -> str:
@@ -153,7 +195,8 @@ def _excluded(recipe: Recipe) -> str:
         return "latent attention: no such PyTorch model here"
     if recipe.parallelism.get("pp", 1) > 2:
         return "a pipeline of many stages: recording all of them takes too long for this page"
-    if "experts" in recipe.sizes and first(CHECKPOINTS, recipe.remat) and recipe.id not in MIXED:
+    checkpointed = "experts" in recipe.sizes and first(CHECKPOINTS, recipe.remat)
+    if checkpointed and not recipe.id.startswith(MIXED):
         return "a mixture of experts with checkpointing: no such PyTorch recipe here"
     return ""
 
@@ -188,6 +231,7 @@ def mesh_of(recipe: Recipe) -> dict[str, int]:
         data = max(data, sharded)
     mesh = {
         "pp": split.get("pp", 1),
+        "dp_replicate": split.get("dp_replicate", 1),
         "dp": data,
         "cp": split.get("cp", 1),
         "tp": split.get("tp", 1),
@@ -200,10 +244,14 @@ def _mixture(recipe: Recipe) -> Expressed | NoCase:
     sizes = recipe.sizes
     experts = recipe.parallelism["ep"]
     mesh = (recipe.devices // experts, experts)
+    found = re.search(r"(\d+) microbatches", recipe.microbatches)
+    accumulated = int(found[1]) if found else 1
     system, accelerator = first(SYSTEMS, recipe.accelerator)
     note = first(DIFFERS, recipe.id, "")
     heads = Heads(queries=sizes["heads"], keys=sizes["kv_heads"], size=sizes["head_dim"])
     run = as_run(recipe, ["compile" if recipe.compiled else ""])
+    kept = recipe.remat.startswith("full") and recipe.id not in WITHOUT
+    batches = 1 if accumulated > 1 else recipe.batch // recipe.devices
 
     def case(layers: int) -> Case:
         def capture(sequences: int) -> Any:
@@ -214,26 +262,29 @@ def _mixture(recipe: Recipe) -> Expressed | NoCase:
                 layers=layers, width=sizes["hidden"], heads=heads, experts=experts,
                 vocabulary=sizes["vocabulary"],
             )  # fmt: skip
-            config = moe.Config(model=model, sequence=recipe.sequence, sequences=sequences)
-            return moe.training(config, mesh).capture(options={"fuse": True})
+            config = moe.Config(
+                model=model, sequence=recipe.sequence, sequences=sequences, checkpoint=kept
+            )
+            return moe.training(config, mesh).capture(options={"fuse": recipe.compiled})
 
         return Case(
             run=run,
             measured=float("nan"),
             system=system,
             accelerator=accelerator,
-            key=f"torch-moe-{sizes}-{layers}-{mesh}-{recipe.sequence}",
-            expressed=f"{mesh[0]} dp x {mesh[1]} ep, opened, {recipe.batch // recipe.devices} "
-            "sequences a rank",
+            key=f"torch-moe-{sizes}-{layers}-{mesh}-{recipe.sequence}-{kept}-{recipe.compiled}",
+            expressed=f"{mesh[0]} dp x {mesh[1]} ep{', opened' if recipe.compiled else ''}, "
+            f"{recipe.batch // recipe.devices} sequences a rank",
             note=note,
             capture=capture,
-            batches=recipe.batch // recipe.devices,
-            recorded=(1, 2),
-            attention=ATTENTION[True],
+            batches=batches,
+            recorded=(1,) if batches == 1 else (1, 2),
+            attention=ATTENTION[recipe.compiled],
         )
 
     parts = by_layers(case, sizes["layers"], FEW)
     assert not isinstance(parts, NoCase)
+    parts = tuple(replace(part, weight=part.weight * accumulated) for part in parts)
     beside: tuple[Part, ...] = ()
     if sizes.get("shared_experts"):
         beside = _beside(recipe, {"dp": recipe.devices}, system, accelerator)
@@ -264,7 +315,7 @@ def _beside(
 def _each(recipe: Recipe, mesh: Mapping[str, int], accumulated: int) -> int:
     """Sequences of a batch per data-parallel rank."""
     stated = re.search(r"micro batch (\d+)", recipe.microbatches)
-    return int(stated[1]) if stated else recipe.batch // (mesh.get("dp", 1) * accumulated)
+    return int(stated[1]) if stated else recipe.batch // (replicas(mesh) * accumulated)
 
 
 def _narrow(
