@@ -69,6 +69,8 @@ def apply(graph: WorkloadGraph, granularity: str) -> WorkloadGraph:
     check_granularity(granularity)
     verify(graph)
     for name in GRANULARITIES[granularity]:
-        graph = PASSES[name](graph)
-        verify(graph, f"after pass {name}")
+        made = PASSES[name](graph)
+        if made is not graph:
+            verify(made, f"after pass {name}")
+        graph = made
     return graph

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.errors import FlintError
-from flint.graph.graph import Loop, NodeKind, Tables, WorkloadGraph
-from flint.graph.joins import behind, renames
+from flint.graph.graph import Ints, Loop, NodeKind, Tables, WorkloadGraph
+from flint.graph.joins import behind, narrowed, renames
 from flint.mesh.ragged import pointer, row_of_entry
 from flint.passes.attention_kernels import contracted
 from flint.passes.attention_scores import (
@@ -154,8 +154,10 @@ def _maker(body: WorkloadGraph, value: int, gone: set[int]) -> int:
 
 
 def _only_stored(body: WorkloadGraph, stacks: Iterable[_Stack]) -> set[int]:
-    """The updates of stacks, and what nothing but these needs."""
+    """The updates of stacks, what else hands these on by name, and what nothing but these needs."""
     gone = {stack.store for stack in stacks}
+    alone = np.diff(body.result_ptr) == 1
+    gone |= {node for node in body.producer[_names(body, gone)].tolist() if alone[node]}
     readers = np.bincount(body.operand, minlength=body.values)
     readers[body.outputs] += 1
     ordered = set(body.order_node.tolist())
@@ -175,10 +177,18 @@ def _only_stored(body: WorkloadGraph, stacks: Iterable[_Stack]) -> set[int]:
 
 def _stripped(body: WorkloadGraph, stacks: Iterable[_Stack], gone: set[int]) -> WorkloadGraph:
     """A body that hands on the buffers of stacks as they are."""
-    outputs = body.outputs.copy()
+    outputs, unread = body.outputs.copy(), np.zeros(body.values, dtype=bool)
     for stack in stacks:
         outputs[stack.carried] = stack.carried
-    return without_nodes(replace(body, outputs=outputs), gone)
+    unread[_names(body, gone)] = True
+    return without_nodes(narrowed(replace(body, outputs=outputs), unread), gone)
+
+
+def _names(body: WorkloadGraph, nodes: set[int]) -> Ints:
+    """The values that rename results of some nodes."""
+    made = np.isin(body.producer, sorted(nodes))
+    named = behind(body, renames(body))
+    return np.flatnonzero(made[named] & (named != np.arange(body.values)))
 
 
 def _without_stacks(graph: WorkloadGraph, stacks: list[_Stack]) -> WorkloadGraph:

@@ -42,6 +42,7 @@ from flint.passes.contract import Columns, contract, issue_rank, surviving
 from flint.passes.inline import inlined
 from flint.passes.multi_output import join_outputs
 from flint.passes.rematerialize import (
+    FUSIBLE,
     SeenThrough,
     is_view,
     loads,
@@ -61,7 +62,7 @@ def fuse_kernels(graph: WorkloadGraph) -> WorkloadGraph:
     joined.  ``ops_merged`` adds up.
     """
     graph = with_bodies(graph, lambda body, _: fuse_kernels(body))
-    if not len(graph):
+    if not np.isin(graph.role, FUSIBLE).any():  # nothing to join: kernels as they were measured
         return graph
     seen = look_through(graph)
     found = _assign(seen, loads(seen.graph).tolist(), lambda product, members: True)
@@ -149,7 +150,7 @@ def _assign(seen: SeenThrough, load: list[bool], ends: Ends) -> tuple[Ints, Ints
     joins = _may_join(seen)
     users_of = _users(seen, joins)
     root = list(range(len(graph)))
-    members = {node: [node] for node in root}
+    members: dict[int, list[int]] = {}  # of kernels that have several
     hero = root[:]
     # Whether a node lies on the operand side of a contraction of its kernel.
     prologue = (graph.role == Role.CONTRACTION).tolist()
@@ -162,7 +163,8 @@ def _assign(seen: SeenThrough, load: list[bool], ends: Ends) -> tuple[Ints, Ints
             continue
         if role[node] == Role.CONTRACTION:
             free = hero[target] == target and role[target] in _EPILOGUE_ROOTS
-            if not (free and elements[node] == elements[target] and ends(node, members[target])):
+            there = members.get(target, [target])
+            if not (free and elements[node] == elements[target] and ends(node, there)):
                 continue
             hero[target] = node
         elif any(prologue[user] for user in users):
@@ -170,7 +172,7 @@ def _assign(seen: SeenThrough, load: list[bool], ends: Ends) -> tuple[Ints, Ints
                 continue
             prologue[node] = True
         root[node] = target
-        members[target] += members.pop(node)
+        members.setdefault(target, [target]).extend(members.pop(node, [node]))
     return np.array(root, dtype=np.int64), np.array(hero, dtype=np.int64)
 
 

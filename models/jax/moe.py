@@ -9,6 +9,7 @@ batch like "data" does; how tokens get to experts on other devices is a config's
     ("data", "expert")                       fully sharded (FSDP) over data, expert parallel
     ("data", "expert", "model")              every expert is tensor parallel too
     ("replica", "data", "expert", "model")   replicas of all that
+    ("data", "node", "expert")               experts over nodes and the devices of each
 
     flint capture models/jax/moe.py:train_mixtral --mesh 64,8 -o out/
 

@@ -1,13 +1,14 @@
 """Ways of bringing tokens to their experts and results back.
 
-The idea: where a token goes stands in its ``Routing`` (``moe_routing.py``).  Two dispatches fill
-the same places, as many per expert as its capacity, and drop what has none; the third drops
-nothing:
+The idea: where a token goes stands in its ``Routing`` (``moe_routing.py``).  Three dispatches fill
+the same places, as many per expert as its capacity, and drop what has none; the last drops nothing:
 
     "einsum"       one-hot products put tokens into places and take them out again; experts are to
                    be split where sequences were, and XLA's partitioner sees to it
     "all_to_all"   the same by scatter and gather in ``shard_map``, with explicit all-to-alls over
                    the axis "expert", there and back
+    "nodes"        over the axes "node" and "expert": a token crosses the network once per node
+                   (``moe_nodes.py``)
     "ragged"       tokens sorted by expert, ragged all-to-alls of as many as there are, grouped
                    products (``ragged_dot``): sizes are data, buffers hold the worst case
 
@@ -26,6 +27,8 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import PartitionSpec
 
 from flint.models.jax.moe_experts import AXIS, apply_experts, names_of, on_devices, sequence_axes
+from flint.models.jax.moe_nodes import by_nodes
+from flint.models.jax.moe_places import from_places, in_places
 from flint.models.jax.moe_ragged import by_ragged
 from flint.models.jax.moe_routing import Routing
 from flint.models.jax.sharding import constrain, spec
@@ -63,27 +66,6 @@ def by_einsum(x: jax.Array, layer: Any, routing: Routing, experts: Experts) -> j
         return constrain(mixed, "batch", "sequence", None)
 
 
-def _in_places(x: jax.Array, index: jax.Array, places: int) -> jax.Array:
-    """Tokens ``x`` (B, S, D) in their places (B, places, D); elsewhere zeros.
-
-    Args:
-        x: tokens.
-        index: (B, S, k) of int32; beyond the last place: dropped.
-        places: number of places of a sequence.
-    """
-    batch, _, width = x.shape
-    tokens = jnp.repeat(x, index.shape[2], axis=1)  # as often as they have experts
-    empty = jnp.zeros((places, width), x.dtype)
-    fill = jax.vmap(lambda index, tokens: empty.at[index].add(tokens, mode="drop"))
-    return fill(index.reshape(batch, -1), tokens)
-
-
-def _from_places(made: jax.Array, index: jax.Array) -> jax.Array:
-    """What is in the places (B, S, k) of ``made`` (B, places, D): (B, S, k, D); dropped: zeros."""
-    take = jax.vmap(lambda made, index: made.at[index].get(mode="fill", fill_value=0))
-    return take(made, index)
-
-
 def by_all_to_all(x: jax.Array, layer: Any, routing: Routing, experts: Experts) -> jax.Array:
     """The experts' results for ``x`` (B, S, D), with explicit all-to-alls over the axis "expert".
 
@@ -101,7 +83,7 @@ def by_all_to_all(x: jax.Array, layer: Any, routing: Routing, experts: Experts) 
         fits = routing.place < capacity
         index = jnp.where(fits, routing.expert * capacity + routing.place, places)
         with jax.named_scope("dispatch"):
-            sent = _in_places(x, index, places).reshape(batch, experts.count, capacity, width)
+            sent = in_places(x, index, places).reshape(batch, experts.count, capacity, width)
             sent = jax.lax.all_to_all(sent, AXIS, split_axis=1, concat_axis=0, tiled=True)
             sent = checkpoint_name(sent, "sent")
         made = apply_experts(sent, weights, experts)
@@ -109,7 +91,7 @@ def by_all_to_all(x: jax.Array, layer: Any, routing: Routing, experts: Experts) 
             made = jax.lax.all_to_all(made, AXIS, split_axis=0, concat_axis=1, tiled=True)
             made = checkpoint_name(made, "returned").reshape(batch, places, width)
             weight = routing.weight[..., None].astype(x.dtype)
-            return (_from_places(made, index) * weight).sum(2)
+            return (from_places(made, index) * weight).sum(2)
 
     return on_devices(device, x, layer, routing, experts)
 
@@ -118,5 +100,6 @@ def by_all_to_all(x: jax.Array, layer: Any, routing: Routing, experts: Experts) 
 DISPATCHES: dict[str, Callable[[jax.Array, Any, Routing, Experts], jax.Array]] = {
     "einsum": by_einsum,
     "all_to_all": by_all_to_all,
+    "nodes": by_nodes,
     "ragged": by_ragged,
 }

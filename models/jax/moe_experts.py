@@ -82,7 +82,8 @@ def apply_grouped(x: jax.Array, sizes: jax.Array, weights: Any, experts: Experts
 
 def sequence_axes(mesh: Any) -> tuple[str, ...]:
     """The mesh axes that split sequences only, experts not."""
-    return tuple(axis for axis in AXES["batch"] if axis in mesh.axis_names and axis != AXIS)
+    split = (axis for axis in AXES["batch"] if axis in mesh.axis_names)
+    return tuple(axis for axis in split if axis not in AXES["experts"])
 
 
 def _axes(mesh: Any, dim: str) -> tuple[str, ...]:

@@ -22,12 +22,12 @@ from jax.sharding import PartitionSpec
 #: ``replica`` and ``data`` both split the batch; parameters are split over ``data`` only, so that a
 #: mesh with both is hybrid-sharded (HSDP: replicas of fully sharded groups).
 AXES: dict[str, tuple[str, ...]] = {
-    "batch": ("replica", "data", "expert"),
+    "batch": ("replica", "data", "node", "expert"),
     "fsdp": ("data",),
     "tensor": ("model",),
     "sequence": ("context",),
     "sequence_tensor": ("context", "model"),
-    "experts": ("expert",),
+    "experts": ("node", "expert"),
     "stages": ("stage",),
 }
 

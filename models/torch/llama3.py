@@ -55,8 +55,11 @@ class Config:
         reduce_dtype: that FSDP reduces gradients in.
         style: a key of ``layers.STYLES``: "llama" or "gpt".
         accumulation: batches that go forward and backward before the optimizer's step.
-        keep: gathered parameters are kept, and gradients reduced, until the last of these batches
-            (ZeRO-1: Rajbhandari et al., 2020); else FSDP gathers and reduces for each one.
+        keep: gathered parameters are kept until the last of these batches, and gradients reduced
+            with it (ZeRO-1: Rajbhandari et al., 2020); "gradients": only these
+            wait for the last; else FSDP gathers and reduces for each one.
+        ends: a key of ``parallel.ENDS``: how embedding and head are split.
+        loss_dtype: that scores are cast to for the loss.
         rotate: how keys and values come to other ranks of the axis "cp": "allgather" or
             "alltoall", as of ``parallel.split_sequence``.
         schedule: of a pipeline: "GPipe", "1F1B", "Interleaved1F1B".
@@ -80,7 +83,9 @@ class Config:
     reduce_dtype: torch.dtype = torch.float32
     style: str = "llama"
     accumulation: int = 1
-    keep: bool = False
+    keep: bool | str = False
+    ends: str = "split"
+    loss_dtype: torch.dtype = torch.float32
     rotate: str = "allgather"
     schedule: str = "1F1B"
     microbatches: int = 4
@@ -162,9 +167,11 @@ class Llama(nn.Module):
         return rotary_table(self.config.sequence, heads.size, heads.theta, device)
 
 
-def loss_of(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Mean cross entropy of the next token; scores (B, S, V), targets (B, S)."""
-    return F.cross_entropy(scores.flatten(0, 1).float(), targets.flatten(0, 1))
+def loss_of(
+    scores: torch.Tensor, targets: torch.Tensor, dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
+    """Mean cross entropy of the next token, in a dtype; scores (B, S, V), targets (B, S)."""
+    return F.cross_entropy(scores.flatten(0, 1).to(dtype), targets.flatten(0, 1))
 
 
 def tables_of(models: Sequence[Llama]) -> list[torch.Tensor]:
@@ -216,7 +223,8 @@ def finished(model: Llama, mesh: DeviceMesh) -> Llama:
         config.dtype,
         config.reduce_dtype,
         checkpoint=config.checkpoint,
-        keep=config.keep,
+        keep=config.keep is True,
+        ends=config.ends,
     )
     model.to_empty(device=mesh.device_type)
     with torch.no_grad():
@@ -252,15 +260,15 @@ def step(
     model: Llama, optimizer: torch.optim.Optimizer, batch: Sequence[torch.Tensor], mesh: DeviceMesh
 ) -> torch.Tensor:
     """One training step; returns this rank's loss, of the last batch that was accumulated."""
-    count = model.config.accumulation
-    tables, rotate = tables_of([model]), model.config.rotate
-    split = parallel.split_sequence(mesh, batch, tables, rotate)
-    with split, parallel.parallel_loss(mesh):
+    config, count = model.config, model.config.accumulation
+    split = parallel.split_sequence(mesh, batch, tables_of([model]), config.rotate)
+    with split, parallel.parallel_loss(mesh, config.ends):
         parts = zip(*(item.chunk(count) for item in batch), strict=True)
         for number, (tokens, targets) in enumerate(parts):
-            if model.config.keep:
-                parallel.exchange_gradients(model, mesh, number == count - 1)
-            loss = loss_of(model(tokens), targets)
+            if config.keep:
+                last = number == count - 1
+                parallel.exchange_gradients(model, mesh, last, keep=config.keep is True)
+            loss = loss_of(model(tokens), targets, config.loss_dtype)
             (loss / count if count > 1 else loss).backward()
     parallel.clip_gradients(model.parameters(), mesh, 1.0)
     move_on([model], dist.group.WORLD)
@@ -276,7 +284,8 @@ def build_pipeline(config: Config, mesh: DeviceMesh) -> tuple[Any, ...]:
         make = functools.partial(Llama, config)
         stages = parallel.pipeline_stages(make, config.layers, mesh, config.stages)
     models = nn.ModuleList(finished(part, mesh) for _, part in stages)
-    schedule = parallel.pipeline(stages, mesh, config.schedule, config.microbatches, loss_of)
+    loss = functools.partial(loss_of, dtype=config.loss_dtype)
+    schedule = parallel.pipeline(stages, mesh, config.schedule, config.microbatches, loss)
     batch = batch_of(config, config.sequences * config.microbatches, mesh.device_type)
     optimizer = optimizer_of(models.parameters(), config.fused)
     return models, schedule, optimizer, batch, mesh
@@ -295,7 +304,7 @@ def pipeline_step(
     target = targets if models[-1].head is not None else None
     tables, rotate = tables_of(models), models[0].config.rotate
     split = parallel.split_sequence(mesh, batch, tables, rotate)
-    with split, parallel.parallel_loss(mesh):
+    with split, parallel.parallel_loss(mesh, models[0].config.ends):
         schedule.step(*given, target=target)
     parallel.clip_gradients(models.parameters(), mesh, 1.0)
     move_on(models, mesh.get_group("dp") if parallel.size(mesh, "dp") > 1 else None)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import get_schedule_class
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module
 from torch.distributed.tensor.experimental import context_parallel
 from torch.distributed.tensor.experimental._attention import set_rotate_method
 from torch.distributed.tensor.parallel import (
@@ -42,6 +43,28 @@ from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint
 
 #: The names that mesh axes may have.
 AXES = ("pp", "dp_replicate", "dp", "cp", "tp")
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """How the embedding and the head are split.
+
+    Attributes:
+        together: they are one group of FSDP, else each is one.
+        whole: over the axis "tp" every rank has the whole embedding, and gathers the scores of the
+            whole vocabulary; else rows and scores stay split.
+    """
+
+    together: bool
+    whole: bool
+
+
+#: By name; "together" is torchtitan's of 2024, "whole" is KempnerForge's.
+ENDS = {
+    "split": Ends(together=False, whole=False),
+    "together": Ends(together=True, whole=False),
+    "whole": Ends(together=True, whole=True),
+}
 
 
 def size(mesh: DeviceMesh, axis: str) -> int:
@@ -91,6 +114,7 @@ def parallelise(
     *,
     checkpoint: bool | int | str = False,
     keep: bool = False,
+    ends: str = "split",
 ) -> None:
     """Split a model over a mesh, in place; the axis "pp" is not looked at.
 
@@ -104,9 +128,10 @@ def parallelise(
             a number n: of every n-th block; "selective" keeps attention and every other matrix
             product too.
         keep: do not free gathered parameters after the forward pass.
+        ends: a key of ``ENDS``.
     """
     if size(mesh, "tp") > 1:
-        split_tensors(model, mesh["tp"])
+        split_tensors(model, mesh["tp"], whole_ends=ENDS[ends].whole)
     if checkpoint:
         options = {"context_fn": selective} if checkpoint == "selective" else {}
         every = checkpoint if isinstance(checkpoint, int) else 1
@@ -117,7 +142,8 @@ def parallelise(
         model.to(dtype)  # no master weights to gather from: the weights themselves
     else:
         keep = keep or size(mesh, "pp") > 1
-        shard_parameters(model, shard_mesh, dtype, reduce_dtype, keep=keep)
+        own = not ENDS[ends].together
+        shard_parameters(model, shard_mesh, dtype, reduce_dtype, keep=keep, own_ends=own)
 
 
 def sharding_mesh(mesh: DeviceMesh) -> DeviceMesh | None:
@@ -133,20 +159,41 @@ def sharding_mesh(mesh: DeviceMesh) -> DeviceMesh | None:
     return mesh["dp_replicate", last] if "dp_replicate" in names else mesh[last]
 
 
-def split_tensors(model: nn.Module, mesh: DeviceMesh) -> None:
-    """Tensor and sequence parallelism over a mesh of one axis."""
+def split_tensors(model: nn.Module, mesh: DeviceMesh, *, whole_ends: bool = False) -> None:
+    """Tensor and sequence parallelism over a mesh of one axis.
+
+    Args:
+        model: as ``parallelise``'s.
+        mesh: of the axis "tp".
+        whole_ends: as ``Ends.whole``.
+    """
     plan: dict[str, Any] = {}
-    if model.embedding is not None:
+    if model.embedding is not None and whole_ends:
+        _replicate(model.embedding, mesh)
+    elif model.embedding is not None:
         plan["embedding"] = RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1))
     if model.head is not None:
         plan["norm"] = SequenceParallel()
         # Scores stay split over the vocabulary: see parallel_loss.
+        scores = Replicate() if whole_ends else Shard(-1)
         plan["head"] = ColwiseParallel(
-            input_layouts=Shard(1), output_layouts=Shard(-1), use_local_output=False
+            input_layouts=Shard(1), output_layouts=scores, use_local_output=whole_ends
         )
     parallelize_module(model, mesh, plan, src_data_rank=None)
     for block in model.layers.values():
         parallelize_module(block, mesh, _block_plan(), src_data_rank=None)
+
+
+def _replicate(embedding: nn.Module, mesh: DeviceMesh) -> None:
+    """Every rank looks all positions up, and goes on with its part of them."""
+
+    def given(_: nn.Module, tokens: Any, mesh: DeviceMesh) -> Any:
+        return tuple(DTensor.from_local(item, mesh, [Replicate()]) for item in tokens)
+
+    def returned(_: nn.Module, rows: Any, mesh: DeviceMesh) -> Any:
+        return rows.redistribute(mesh, [Shard(1)]).to_local()
+
+    distribute_module(embedding, mesh, input_fn=given, output_fn=returned)
 
 
 def _block_plan() -> dict[str, Any]:
@@ -174,8 +221,9 @@ def shard_parameters(
     reduce_dtype: torch.dtype,
     *,
     keep: bool,
+    own_ends: bool = True,
 ) -> None:
-    """FSDP2 (or, over a mesh of two axes, HSDP): a group per block, one for either end.
+    """FSDP2 (or, over a mesh of two axes, HSDP): a group per block, and for the ends.
 
     Args:
         model: as ``parallelise``'s.
@@ -184,24 +232,33 @@ def shard_parameters(
         reduce_dtype: that gradients are reduced in.
         keep: do not free the gathered parameters after the forward pass: with a pipeline, they
             would be gathered anew for every microbatch.
+        own_ends: either end is a group of its own, else both are one.
     """
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=reduce_dtype)
     options: dict[str, Any] = {"mesh": mesh, "mp_policy": policy}
-    if model.embedding is not None:
+    if own_ends and model.embedding is not None:
         fully_shard(model.embedding, reshard_after_forward=not keep, **options)
     for block in model.layers.values():
         fully_shard(block, reshard_after_forward=not keep, **options)
-    if model.head is not None:
+    if own_ends and model.head is not None:
         # The backward pass begins with these: they would be gathered again at once.
         fully_shard([model.norm, model.head], reshard_after_forward=False, **options)
-    fully_shard(model, **options)
+    fully_shard(model, reshard_after_forward=None if own_ends else not keep, **options)
 
 
-def exchange_gradients(model: nn.Module, mesh: DeviceMesh, last: bool) -> None:
-    """Whether the next backward pass reduces gradients and frees gathered parameters (FSDP2)."""
+def exchange_gradients(model: nn.Module, mesh: DeviceMesh, last: bool, keep: bool = True) -> None:
+    """Whether the next backward pass reduces gradients (FSDP2).
+
+    Args:
+        model: split by ``parallelise``.
+        mesh: of the cluster.
+        last: it does.
+        keep: until then, gathered parameters are kept too.
+    """
     if sharding_mesh(mesh) is not None:
         model.set_requires_gradient_sync(last)
-        model.set_reshard_after_backward(last)
+        if keep:
+            model.set_reshard_after_backward(last)
 
 
 @contextlib.contextmanager
@@ -236,9 +293,10 @@ def split_sequence(
         yield
 
 
-def parallel_loss(mesh: DeviceMesh) -> contextlib.AbstractContextManager[Any]:
-    """Within it, cross entropy takes scores that are split over the vocabulary."""
-    return loss_parallel() if size(mesh, "tp") > 1 else contextlib.nullcontext()
+def parallel_loss(mesh: DeviceMesh, ends: str = "split") -> contextlib.AbstractContextManager[Any]:
+    """Within it, cross entropy takes scores as ``ENDS`` says: split over the vocabulary."""
+    split = size(mesh, "tp") > 1 and not ENDS[ends].whole
+    return loss_parallel() if split else contextlib.nullcontext()
 
 
 def pipeline_stages(

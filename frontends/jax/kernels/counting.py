@@ -59,21 +59,47 @@ class Count:
     notes: set[str] = field(default_factory=set)
 
 
-def counted(kernel: Any, grid: tuple[int, ...], mapped: Collection[int] = ()) -> Count:
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Integers in a kernel's memory that are known: a constant that it is called with."""
+
+    content: Values
+
+    def at(self, index: Sequence[Values]) -> Values:
+        """One of them, at every point."""
+        inside = [
+            np.clip(one, 0, size - 1) for one, size in zip(index, self.content.shape, strict=True)
+        ]
+        found: Values = self.content[tuple(np.broadcast_arrays(*inside))]
+        return found if found.dtype == bool else found.astype(np.int64)
+
+
+def counted(
+    kernel: Any,
+    grid: tuple[int, ...],
+    mapped: Collection[int] = (),
+    constants: Sequence[Values | None] = (),
+) -> Count:
     """Count a kernel's FLOPs.
 
     Args:
         kernel: its jaxpr, whose variables are references.
         grid: its extents.
         mapped: axes of the grid that the kernel does not know of (``jax.vmap``'s).
+        constants: what its first references hold, where that is known.
 
     Raises:
         UnknownCountError: a loop whose trips data decide, a primitive of unknown arithmetic.
     """
     count = Count()
     axes = tuple(axis for axis in range(len(grid)) if axis not in mapped)
-    _Walk(grid, axes, count).body(kernel, (), whole(grid))
+    held = [None if one is None else Held(one) for one in constants]
+    _Walk(grid, axes, count).body(kernel, held, whole(grid))
     return count
+
+
+#: What an equation's operand is at every point: ``Values``, or ``Held``; None: unknown.
+Known = Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +110,12 @@ class _Walk:
     axes: tuple[int, ...]
     count: Count
 
-    def body(self, jaxpr: Any, given: Iterable[Values | None], at: Points) -> list[Values | None]:
+    def body(self, jaxpr: Any, given: Iterable[Known], at: Points) -> list[Known]:
         """Count a body at some points; what its results are there."""
         jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
         known = dict(zip(map(id, jaxpr.invars), given, strict=False))
 
-        def look(item: Any) -> Values | None:
+        def look(item: Any) -> Known:
             literal = getattr(item, "val", None)
             if literal is None:
                 return known.get(id(item))
@@ -101,7 +127,7 @@ class _Walk:
             known.update(zip(map(id, one.outvars), results, strict=False))
         return [look(item) for item in jaxpr.outvars]
 
-    def _equation(self, one: Any, values: Sequence[Values | None], at: Points) -> Any:
+    def _equation(self, one: Any, values: Sequence[Known], at: Points) -> Any:
         name, parameters = one.primitive.name, one.params
         if name in _CALLS:
             inside = parameters[_CALLS[name]]
@@ -123,7 +149,7 @@ class _Walk:
 
     def _integers(
         self, name: str, parameters: Any, values: Sequence[Any], results: Sequence[Any], at: Points
-    ) -> list[Values | None]:
+    ) -> list[Known]:
         if len(results) != 1 or not is_integer(results[0]):
             return []
         if name == "program_id":
@@ -132,9 +158,13 @@ class _Walk:
             return [np.asarray(self.grid[self.axes[parameters["axis"]]])]
         if any(value is None for value in values):
             return []
+        memory = values[0] if values else None
+        if isinstance(memory, Held):
+            whole_index = name == "get" and len(values) == 1 + memory.content.ndim
+            return [memory.at(values[1:])] if whole_index else []
         return [value_of(name, parameters, values)]
 
-    def _branch(self, branches: Any, values: Sequence[Values | None], at: Points) -> list[None]:
+    def _branch(self, branches: Any, values: Sequence[Known], at: Points) -> list[None]:
         index, *given = values
         if index is not None:
             for number, branch in enumerate(branches):
@@ -156,7 +186,7 @@ class _Walk:
         self.count.notes |= other.notes
 
     def _while(
-        self, parameters: Mapping[str, Any], values: Sequence[Values | None], at: Points
+        self, parameters: Mapping[str, Any], values: Sequence[Known], at: Points
     ) -> list[None]:
         condition = parameters["cond_jaxpr"].jaxpr
         outside, inside = parameters["cond_nconsts"], parameters["body_nconsts"]
@@ -180,7 +210,7 @@ class _Walk:
             raise UnknownCountError("a loop whose trips data decide")
 
     def _scan(
-        self, parameters: Mapping[str, Any], values: Sequence[Values | None], at: Points
+        self, parameters: Mapping[str, Any], values: Sequence[Known], at: Points
     ) -> list[None]:
         constants, carried = parameters["num_consts"], parameters["num_carry"]
         body = parameters["jaxpr"].jaxpr

@@ -28,6 +28,7 @@ MESHES = {
     "3-D": ((2, 2, 2), ("data", "expert", "model")),
     "4-D": ((2, 2, 2, 2), ("replica", "data", "expert", "model")),
     "experts only": ((8,), ("expert",)),
+    "nodes": ((2, 2, 2), ("data", "node", "expert")),
     "one device": ((1,), ("data",)),
 }
 
@@ -36,9 +37,10 @@ FACTORS = {"nothing dropped": 4.0, "dropped": 0.75}
 
 #: Dispatch, mesh, and how the config differs; each with both capacities.
 FORMS = {
-    **{f"all_to_all, {mesh}": ("all_to_all", mesh, {}) for mesh in MESHES if mesh != "one device"},
+    **{f"all_to_all, {mesh}": ("all_to_all", mesh, {}) for mesh in list(MESHES)[:4]},
     **{f"einsum, {mesh}": ("einsum", mesh, {}) for mesh in MESHES},
     **{f"ragged, {mesh}": ("ragged", mesh, {}) for mesh in ("2-D", "3-D", "one device")},
+    "nodes, nodes": ("nodes", "nodes", {}),
     "all_to_all, 2-D, no remat": ("all_to_all", "2-D", {"remat": "none"}),
     "all_to_all, 2-D, exchanged": ("all_to_all", "2-D", {"remat": "exchanged"}),
 }

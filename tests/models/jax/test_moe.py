@@ -43,6 +43,7 @@ FORMS = [
     "all_to_all, 2-D", "all_to_all, 3-D", "all_to_all, 4-D", "all_to_all, experts only",
     "all_to_all, 2-D, no remat", "all_to_all, 2-D, exchanged",
     "einsum, 2-D", "einsum, 3-D", "einsum, 4-D", "einsum, experts only", "einsum, one device",
+    "einsum, nodes", "nodes, nodes",
 ]  # fmt: skip
 CASES = [f"{form}, {capacity}" for capacity in ("nothing dropped", "dropped") for form in FORMS]
 CASES += [f"ragged, {mesh}, nothing dropped" for mesh in ("2-D", "3-D", "one device")]
@@ -273,3 +274,36 @@ def test_matmul_flops_are_those_of_the_formula(case):
         tables = 2 * length * experts.chosen * places
         whole += config.layers * (6 * 2 * length * places * width + 5 * tables)
     assert found == split // sizes["model"] + whole
+
+
+NODES = replace(
+    TINY, dispatch="nodes", width=128, sequence=64,
+    experts=replace(TINY.experts, count=32, chosen=4, groups=4, kept_groups=2, gate="sigmoid"),
+)  # fmt: skip
+
+
+def test_a_token_crosses_the_network_once_per_node():
+    """Four nodes of two devices; a router that chooses experts of two groups, which are nodes, so
+    that half of the S tokens go to each.  Over "node" go, per token and node, D activations and k
+    weights in bf16 and k indices in i32; back come D.  Over "expert", within the node, C places of
+    each of its E / N experts for each of N sequences, there and back.  The plain dispatch sends E C
+    places over all eight, of which 6 in 8 are on other nodes."""
+    workload = training(NODES, mesh=(1, 4, 2), axes=("data", "node", "expert")).capture()
+    sizes, length, width = NODES.experts, NODES.sequence, NODES.width
+    found = collections.Counter()
+    for node, times in nodes_of(workload, "all_to_all"):
+        if node.source.phase == Phase.FORWARD:
+            axis = partners(node.communication, workload.mesh)
+            found[axis] += times * sum(node.communication.operand_bytes)
+    tokens = 4 * (length // 2)
+    there = tokens * (2 * width + (2 + 4) * sizes.chosen)
+    places = 4 * (sizes.count // 4) * sizes.capacity(length)
+    assert found == {
+        "node": NODES.layers * (there + tokens * 2 * width),
+        "expert": NODES.layers * 2 * places * 2 * width,
+    }
+
+
+def test_dispatch_over_nodes_needs_both_axes():
+    with pytest.raises(FlintError, match='axes "node" and "expert"'):
+        training(NODES, mesh=(4, 2), axes=("data", "expert")).capture()

@@ -251,9 +251,9 @@ def test_the_backward_pass_of_jaxs_attention_computes_seven_products_more():
     assert count["matmul", "bf16"] == BATCH * HEADS * (forward + backward)
 
 
-def test_splash_attention_counts_every_tile_because_its_mask_is_data():
-    """Which tiles run stands in an array that the kernel reads: all of them are the most.  Q K^T is
-    of bf16; the kernel converts V to f32 before P V."""
+def test_splash_attention_counts_the_tiles_that_its_mask_leaves():
+    """Tiles are of 128 x 128; a causal mask leaves n (n + 1) / 2 of n x n.  Q K^T is of bf16; the
+    kernel converts V to f32 before P V."""
     mask = splash_attention_mask.CausalMask((TOKENS, TOKENS))
     kernel = splash_attention_kernel.make_splash_mha(
         splash_attention_mask.MultiHeadMask([mask] * HEADS), head_shards=1, q_seq_shards=1
@@ -262,8 +262,30 @@ def test_splash_attention_counts_every_tile_because_its_mask_is_data():
     workload = captured(mapped(kernel, P(), P(), P()), *[operand] * 3)
     count, kernels = counted(workload)
     assert kernels == 1
-    one = HEADS * TOKENS * TOKENS * 128 * 2
+    tiles = TOKENS // 128 * (TOKENS // 128 + 1) // 2
+    assert tiles < (TOKENS // 128) ** 2
+    one = HEADS * tiles * 128 * 128 * 128 * 2
     assert (count["matmul", "bf16"], count["matmul", "f32"]) == (one, one)
+    assert not any("upper bound" in text for text in workload.warnings)
+
+
+def test_a_mask_that_is_an_argument_counts_every_tile():
+    """Which tiles run stands in an array that is data then: all of them are the most."""
+
+    def step(q, k, v, hidden):
+        mask = splash_attention_mask.CausalMask((TOKENS, TOKENS))
+        kernel = splash_attention_kernel.make_splash_mha(
+            splash_attention_mask.MultiHeadMask([mask] * HEADS), head_shards=1, q_seq_shards=1
+        )
+        return jax.tree.map(lambda one: one + hidden if one.dtype == "int8" else one, kernel)(
+            q, k, v
+        )
+
+    operand = array(HEADS, TOKENS, 128)
+    given = (*[operand] * 3, array(1, dtype=jnp.int8))
+    workload = captured(mapped(step, P(), P(), P(), P()), *given)
+    count, _ = counted(workload)
+    assert count["matmul", "bf16"] == HEADS * TOKENS * TOKENS * 128 * 2
     assert any("upper bound: a branch that data decide" in text for text in workload.warnings)
 
 
