@@ -20,6 +20,8 @@ import numpy as np
 from flint.errors import FlintError, UsageError
 from flint.graph.distinct import distinct
 from flint.host.collection import uncollected
+from flint.host.packed_files import MEMORY_LIMIT
+from flint.host.reading_memory import allowed
 from flint.mesh.mesh import Mesh
 from flint.mesh.ragged import row_of_entry
 from flint.mesh.ranks import from_mask
@@ -38,7 +40,6 @@ from flint.post_execution.load_rank import (
 )
 from flint.post_execution.meetings import meet
 from flint.post_execution.order import edges_of
-from flint.post_execution.scale_out import scaled_out, traced_axes
 from flint.post_execution.source_lines import lines_of
 from flint.post_execution.timings import clocks_of, timings_of, together
 from flint.post_execution.trace_files import accesses_by_rank, sorted_files
@@ -67,6 +68,7 @@ def convert_traces(
     scale_out: Mapping[str, int] | None = None,
     trip_count: int | Mapping[str, int] | None = None,
     branch: int | Mapping[str, int] | None = None,
+    memory_limit: int | None = MEMORY_LIMIT,
 ) -> Workload:
     """Convert profiles of a run to a workload with measured durations.
 
@@ -87,6 +89,8 @@ def convert_traces(
             that of the run, by default one axis, the first that is scaled (see
             ``flint.post_execution.scale_out``).
         trip_count, branch: of JAX programs, as for ``flint.convert``.
+        memory_limit: bytes of memory that reading a file may take in this process; None: any
+            number.
 
     Raises:
         UsageError: no such file or step, two traces of one rank, a mesh that does not fit.
@@ -95,12 +99,14 @@ def convert_traces(
     stated = {name: tuple(sorted(ranks)) for name, ranks in (groups or {}).items()}
     choices = Choices(step, stated, strict)
     with (
+        allowed(memory_limit),
         openable([Path(path) for path in paths]) as given,
         openable([Path(path) for path in execution_traces]) as beside,
     ):
         if not any(map(is_jax_profile, given.paths)):
             files = sorted_files(given.paths, beside.paths)
-            names = axes or (None if mesh is not None else traced_axes(scale_out))
+            # Of a run whose mesh is not stated, the first axis that is scaled has all ranks.
+            names = axes or (tuple(scale_out)[:1] if scale_out and mesh is None else None)
             return _of_ranks(*files, choices, lambda world: _grid(mesh, names, world), scale_out)
         # It has whole programs: what reads those costs the others a tenth of their start.
         from flint.post_execution.modules import convert_profile
@@ -173,6 +179,8 @@ def _of_ranks(
         for rank, item in recorded.items()
     ]
     if scale_out:
+        from flint.post_execution.scale_out import scaled_out
+
         grid, programs = scaled_out(programs, grid, scale_out, warnings)
     else:
         programs += answering(meetings, sorted(recorded), world, warnings)

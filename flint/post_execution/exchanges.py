@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from flint.errors import FlintError
+from flint.observed.across_ranks import Group, Untold
 from flint.observed.classes import COMMUNICATIONS, OpClass
 from flint.observed.columns import UNTOLD_RANK, Observed, OpFacts
-from flint.post_execution.across_ranks import Group, Untold
 from flint.post_execution.units import Units, around
 from flint.post_execution.untold_groups import UntoldGroups
 

@@ -16,10 +16,11 @@ import numpy as np
 
 from flint import registry
 from flint.errors import FlintError, UsageError
+from flint.host.reading_memory import bounded
 from flint.host.side_by_side import free_memory, processors, side_by_side
+from flint.observed.across_ranks import groups_across
 from flint.observed.columns import CUT_OFF, Observed
 from flint.observed.reading import form_of
-from flint.post_execution.across_ranks import groups_across
 from flint.post_execution.et_join import completed, linked_rows, tensors_of_units
 from flint.post_execution.exchanges import Exchange, exchanges_of, untold_exchanges
 from flint.post_execution.host_device_links import Links
@@ -108,7 +109,10 @@ def read_linked(
     forms = {file: form_of(file) for file in files}
     exports = [file for file, form in forms.items() if form == NSYS]
     if exports:
-        for trace, links in registry.converter("nsys-links")(exports, choices.groups):
+        read_exports = registry.converter("nsys-links")
+        with bounded(exports[0]):
+            recorded = list(read_exports(exports, choices.groups))
+        for trace, links in recorded:
             yield _linked(trace, links, choices, memory)
     alone = [(file, form) for file, form in forms.items() if form in _READERS]
     for _, form in alone:
@@ -138,6 +142,13 @@ def _ranks_in(
 ) -> list[Linked]:
     """The ranks in one trace, which comes with its form; the rest is as of ``read_linked``."""
     file, form = given
+    with bounded(file):
+        return _read_ranks(file, form, choices, memory)
+
+
+def _read_ranks(
+    file: Path, form: str, choices: Choices, memory: dict[int, tuple[Observed, Accesses]]
+) -> list[Linked]:
     read = registry.converter(_READERS[form])
     if form == EXECUTION:
         trace, accesses = read(file, choices.groups)

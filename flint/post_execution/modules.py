@@ -28,6 +28,7 @@ from flint.hlo import hlo_pb2 as pb
 from flint.hlo.locations import Locations
 from flint.hlo.messages import parse_module
 from flint.hlo.reader import read_hlo
+from flint.host.reading_memory import bounded
 from flint.mesh.mesh import Mesh
 from flint.passes.columns import with_bodies
 from flint.post_execution.graphs import with_nanoseconds
@@ -94,7 +95,9 @@ def convert_profile(
         UsageError: no such step, a mesh that does not fit.
         FlintError: the profile is damaged or has no program.
     """
-    times = registry.converter("xplane-times")(path, step)
+    read = registry.converter("xplane-times")
+    with bounded(path):
+        times = read(path, step)
     assert isinstance(times, ModuleTimes)
     grid = None
     if mesh is not None:
@@ -121,9 +124,10 @@ def workload_of_times(
     Raises:
         FlintError: the program cannot be converted, or has nothing that the trace has times of.
     """
-    proto = parse_module(times.proto)
-    places = _number(proto, times.nanoseconds)
-    module = read_hlo(proto.SerializeToString(), times.path)
+    with bounded(times.path):
+        proto = parse_module(times.proto)
+        places = _number(proto, times.nanoseconds)
+        module = read_hlo(proto.SerializeToString(), times.path)
     walked = walk(module, mesh, options)
     if axes is not None and mesh is None and len(axes) == len(walked.mesh.shape):
         walked = replace(walked, mesh=Mesh(walked.mesh.shape, tuple(axes)))

@@ -60,11 +60,6 @@ def parse_scale_out(text: str) -> dict[str, int]:
     return found
 
 
-def traced_axes(sizes: Mapping[str, int] | None) -> tuple[str, ...] | None:
-    """The axis of a run whose mesh is not stated: the first that is scaled has all of its ranks."""
-    return tuple(sizes)[:1] if sizes else None
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class _Grids:
     """The mesh of the run and the larger one.

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import median_low
 from typing import NamedTuple
 
 import numpy as np
@@ -64,11 +63,17 @@ def timings_of(recorded: Mapping[int, Recorded], ahead: Mapping[int, int]) -> di
 def _mark(item: Recorded) -> tuple[int, int]:
     """Begin and end of what the profiler marks as the step of units on a host, ns.
 
-    Without a mark, the latest begin and the earliest end that there are.
+    Without a mark, those of all ops of the trace; on a device, the latest begin and the earliest
+    end that there are.
     """
-    marks = item.links.steps if item.links is not None and not item.units.device else ()
+    if item.units.device or item.links is None:
+        return _LATEST, -_LATEST
     number = int(item.trace.step[item.units.row[0]])
-    return marks[number] if 0 <= number < len(marks) else (_LATEST, -_LATEST)
+    if 0 <= number < len(item.links.steps):
+        return item.links.steps[number]
+    rows = item.trace.step == number
+    start = item.trace.start[rows]
+    return int(start.min()), int((start + item.trace.duration[rows]).max())
 
 
 def together(
@@ -138,7 +143,7 @@ def clocks_of(recorded: Mapping[int, Recorded], meetings: Meetings) -> dict[int,
         apart = [end - over[number] for number, end in ends.items() if number in over]
         bounds = None if apart else _bounds(rank, sides, meetings, ahead)
         if apart:
-            ahead[rank] = median_low(apart)
+            ahead[rank] = sorted(apart)[(len(apart) - 1) // 2]  # the lower median
         elif bounds is not None:
             low, high = bounds
             ahead[rank] = (low + high) // 2 if low > high else min(max(0, low), high)

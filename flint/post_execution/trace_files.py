@@ -11,6 +11,7 @@ from pathlib import Path
 from flint import registry
 from flint.errors import UsageError
 from flint.host.packed_files import check_all_plain
+from flint.host.reading_memory import bounded
 from flint.observed.columns import UNTOLD_RANK, Observed
 from flint.observed.reading import form_of
 from flint.post_execution.storages import Accesses
@@ -76,7 +77,8 @@ def accesses_by_rank(files: Sequence[Path]) -> dict[int, tuple[Observed, Accesse
     """
     found: dict[int, tuple[Observed, Accesses]] = {}
     for file in files:
-        trace, accesses = registry.converter("pytorch-et-links")(file)
+        with bounded(file):
+            trace, accesses = registry.converter("pytorch-et-links")(file)
         rank = trace.ranks[0]
         if UNTOLD_RANK in trace.notes and len(files) == 1:
             rank = ANY_RANK

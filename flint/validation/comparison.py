@@ -32,6 +32,7 @@ from flint.observed.steps import Chosen, mean_times
 from flint.validation.expected.chakra_words import as_in_chakra
 from flint.validation.expected.modelled import Modelled
 from flint.validation.expected.ops import Expected, expected_of
+from flint.validation.group_evidence import GroupEvidence
 from flint.validation.matching.equivalence import rules_for
 from flint.validation.matching.functions import differing
 from flint.validation.matching.not_told import WHOLE
@@ -70,6 +71,7 @@ class Comparison:
         mean: bool,
         modelled: Modelled | None,
         meetings: Meetings,
+        evidence: GroupEvidence,
         branches: OtherBranches,
     ) -> None:
         """Match, count, and add to the report."""
@@ -111,6 +113,7 @@ class Comparison:
             report.notes[text] = 1
         report.times.add(matching, time, prices)
         meet(meetings, matching, trace, rows, time)
+        evidence.add(matching, trace, rows)
         add_counts(report, matching)
         add_differences(report, matching, trace, rows, lambda: [some for some, _ in self._others()])
         add_edges(report, matching, trace, rows)

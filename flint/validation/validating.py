@@ -14,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from flint.errors import FlintError, UsageError
+from flint.host.packed_files import MEMORY_LIMIT
+from flint.host.reading_memory import allowed
 from flint.observed.clocks import Meetings
 from flint.observed.columns import UNTOLD_RANK, Observed
 from flint.observed.reading import expanded, read_runs, read_trace
@@ -22,6 +24,7 @@ from flint.observed.steps import MEAN, choose
 from flint.validation.comparison import Comparison
 from flint.validation.expected.modelled import Modelled
 from flint.validation.expected.programs import NOT_COMPARED, compared, is_light, is_move
+from flint.validation.group_evidence import GroupEvidence
 from flint.validation.program_order import compare_order
 from flint.validation.report.report import Report
 from flint.validation.report.sanity_checks import conclude
@@ -36,6 +39,7 @@ def validate(
     *,
     step: str | None = None,
     system: str | Path | None = None,
+    memory_limit: int | None = MEMORY_LIMIT,
 ) -> Report:
     """Compare a workload with what profilers recorded.
 
@@ -46,6 +50,8 @@ def validate(
         step: which step of the traces, by its name or the number in it ("ProfilerStep#4", "4");
             "mean" for the mean times of all steps alike; the last of those alike without.
         system: for modelled times beside the measured ones, a name or a TOML file.
+        memory_limit: bytes of memory that reading a trace may take in this process; None: any
+            number.
 
     Raises:
         UsageError: no such step or system, no traces, a rank twice, a logical workload.
@@ -56,7 +62,7 @@ def validate(
     if not traces:
         raise UsageError("give at least one --trace")
     given = [Path(trace) for trace in traces]
-    with openable(given) as read:
+    with allowed(memory_limit), openable(given) as read:
         return _compared(workload, expanded(read.paths), step, system, read.named)
 
 
@@ -77,7 +83,7 @@ def _compared(
     moves = sum(map(is_move, workload.programs[0].calls))
     if moves:
         report.note(NOT_COMPARED, moves)
-    meetings = Meetings()
+    meetings, evidence = Meetings(), GroupEvidence()
     parts = [(part, asked, OtherBranches(part)) for part, asked in compared(workload)]
     for path in files:
         before = set(report.ranks)
@@ -100,8 +106,11 @@ def _compared(
                 for text in chosen.notes:
                     report.note(text)
                 Comparison(part, trace, rank, chosen, report).run(
-                    mean=step == MEAN, modelled=modelled, meetings=meetings, branches=branches
-                )
+                    mean=step == MEAN, modelled=modelled, meetings=meetings, evidence=evidence,
+                    branches=branches,
+                )  # fmt: skip
+    if len(report.ranks) > 1 and len(set(report.step)) == 1:
+        evidence.conclude(report)
     conclude(report, workload, meetings)
     return report
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flint.errors import FlintError
-from flint.post_execution.across_ranks import Untold, groups_across
+from flint.observed.across_ranks import Untold, groups_across
 from flint.post_execution.converting import convert_traces
 from flint.post_execution.meetings import CONTRADICTORY
 from flint.post_execution.untold_groups import ACROSS

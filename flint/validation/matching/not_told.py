@@ -17,6 +17,7 @@ from flint.validation.matching.equivalence import MESSAGES, REDUCING, Rules, las
 SIZES = "sizes"
 ELEMENT_TYPE = "element type"
 GROUP = "group"
+INFERRED = "group, inferred from several ranks' traces as captured"
 PEER = "sender or receiver"
 REDUCTION = "reduce op"
 ROOT = "root of a broadcast"

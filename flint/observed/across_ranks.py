@@ -26,7 +26,7 @@ Group: TypeAlias = tuple[int, ...]
 Ints = NDArray[np.int64]
 
 #: Nanoseconds by which times of one machine may be wrong: profilers fit devices' clocks to hosts'.
-_BLUR = 20_000
+BLUR = 20_000
 #: Nanoseconds below which no spread is closer than another.
 _SHARP = 5_000
 #: So much closer together must the members of a group leave than those of another as large.
@@ -35,7 +35,7 @@ _CLEARLY = 2
 _MUCH = 3
 #: Collectives from which the difference of two clocks is concluded, and the size of a group of
 #: which others that fit are parts: so many overlap by chance nowhere.
-_ENOUGH = 4
+ENOUGH = 4
 #: More ranks than grids are tried for.
 _MOST = 1 << 16
 
@@ -120,7 +120,7 @@ def _runs(items: Sequence[Untold]) -> Iterator[tuple[_Key, _Run]]:
 def _on_one_clock(runs: Mapping[int, _Run]) -> dict[int, _Run]:
     """The runs by the clock of the lowest rank, if members leave a collective together."""
     first = runs[min(runs)]
-    if len(first.units) < _ENOUGH:
+    if len(first.units) < ENOUGH:
         return {}
     ahead = {rank: int(np.median(run.end - first.end)) for rank, run in runs.items()}
     return {
@@ -175,7 +175,7 @@ class _Choice:
                 apart = self._apart(groups)
                 if apart is not None:
                     fitting[size].append((apart, groups))
-        if len(fitting) > 1 and min(len(run.units) for run in self.runs.values()) < _ENOUGH:
+        if len(fitting) > 1 and min(len(run.units) for run in self.runs.values()) < ENOUGH:
             return None
         found: tuple[float, tuple[Group, ...]] | None = None
         for _, same in sorted(fitting.items(), reverse=True):
@@ -207,7 +207,7 @@ class _Choice:
             starts = np.array([run.start for run in here])
             ends = np.array([run.end for run in here])
             known = (ends >= 0).all(axis=0)
-            if (starts.max(axis=0) > ends.min(axis=0) + _BLUR)[known].any():
+            if (starts.max(axis=0) > ends.min(axis=0) + BLUR)[known].any():
                 return None
             spread = (ends.max(axis=0) - ends.min(axis=0))[known]
             found.append(np.maximum(spread, _SHARP) / _expected_range(len(here)))
@@ -239,3 +239,13 @@ def _grids(members: int, world: int | None) -> Iterator[tuple[Group, ...]]:
                     for base in range(0, world, size * stride)
                     for low in range(stride)
                 )
+
+
+def rows_of_grids(rank: int, world: int) -> Iterator[Group]:
+    """A rank's row of each division of the ranks into evenly spaced groups of two and more."""
+    sizes = [size for size in range(2, world + 1) if world % size == 0] if world <= _MOST else []
+    for size in sizes:
+        for stride in range(1, world // size + 1):
+            if world % (size * stride) == 0:
+                low = rank - rank // stride % size * stride
+                yield tuple(range(low, low + size * stride, stride))

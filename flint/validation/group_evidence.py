@@ -1,0 +1,227 @@
+"""Captured groups against what several ranks' traces show of collectives that name no group.
+
+The idea: what a rank ran for one captured group is a run of collectives.  Members of a group run
+the same ones in the same order, and none leaves one before the last has come.  Where that leaves
+one group, whatever the clocks, the traces tell it, be it the captured one or another.  Otherwise
+the likeliest is inferred (``across_ranks``).  That decides nothing: the captured one is counted as
+inferred, and another one leaves the group untold.
+
+    evidence.add(matching, trace, rows)       # of each rank
+    evidence.conclude(report)
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.observed.across_ranks import (
+    BLUR,
+    ENOUGH,
+    Group,
+    Untold,
+    groups_across,
+    rows_of_grids,
+)
+from flint.observed.classes import OpClass
+from flint.observed.columns import Ints, Observed, OpFacts
+from flint.validation.matching.equivalence import MESSAGES, TO_ROOT, last_name
+from flint.validation.matching.not_told import GROUP, INFERRED
+from flint.validation.matching.pairing import Matching
+from flint.validation.report.report import Difference, Report
+
+#: Kinds that nobody can leave before all have come: each member needs something of every other.
+_TOGETHER = frozenset(
+    {OpClass.ALL_REDUCE, OpClass.ALL_GATHER, OpClass.REDUCE_SCATTER, OpClass.ALL_TO_ALL}
+)
+TOLD = "collectives whose group several ranks' traces tell: order and overlap in time leave one"
+LIKELY = "collectives whose group is inferred from several ranks' traces, as captured"
+UNLIKE = (
+    "collectives whose group is inferred from several ranks' traces, and is not the captured one; "
+    "others fit as well"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Collectives that a rank ran for one captured group, in the order in which they ran.
+
+    Attributes:
+        rank: whose.
+        group: the captured one.
+        position: among the captured ops, shape [collectives].
+        what: of each the kind and bytes, as numbers of the evidence's table, shape [collectives].
+        together: whether no member leaves it before all have come, shape [collectives].
+        start, end: nanoseconds by the rank's clock, an end of -1 unknown, shape [collectives].
+    """
+
+    rank: int
+    group: Group
+    position: Ints
+    what: Ints
+    together: NDArray[np.bool_]
+    start: Ints
+    end: Ints
+
+
+@dataclass(slots=True)
+class GroupEvidence:
+    """Collectives of all ranks that do not name their group, as columns.
+
+    Attributes:
+        runs: of each rank.
+        table: (kind, bytes that a member puts in) -> number; bytes of -1 differ between members.
+        groups: all captured ones.
+    """
+
+    runs: dict[int, list[_Run]] = field(default_factory=dict)
+    table: dict[tuple[OpClass, int], int] = field(default_factory=dict)
+    groups: set[Group] = field(default_factory=set)
+
+    def add(self, matching: Matching, trace: Observed, rows: Ints) -> None:
+        """A rank's collectives that have one certain partner, whose group its trace lacks."""
+        captured, executed = matching.captured, matching.executed
+        self.groups.update(one.group for one in captured if one.group and len(one.group) > 1)
+        pairs = Counter(i for i, _, _ in matching.pairs)
+        used = Counter(j for _, j, _ in matching.pairs)
+        found: dict[Group, list[tuple[int, int]]] = defaultdict(list)
+        for i, j, _ in matching.pairs:
+            group, ran = captured[i].group, executed[j]
+            alone = i in matching.certain and pairs[i] == used[j] == 1
+            untold = ran.kind not in MESSAGES and matching.rules.of_unknown_group(captured[i], ran)
+            if group is not None and alone and untold:
+                found[group].append((j, i))
+        self.runs[matching.rank] = [
+            self._run(matching, trace, rows, group, np.array(sorted(some), np.int64))
+            for group, some in found.items()
+        ]
+
+    def _run(
+        self, matching: Matching, trace: Observed, rows: Ints, group: Group, pairs: Ints
+    ) -> _Run:
+        """What ran for one group: ``pairs`` of executed and captured, shape [collectives, 2]."""
+        facts = [matching.executed[j] for j in pairs[:, 0].tolist()]
+        together = [
+            fact.kind in _TOGETHER and last_name(fact.name) not in TO_ROOT for fact in facts
+        ]
+        ran = rows[pairs[:, 0]]
+        return _Run(
+            matching.rank,
+            group,
+            pairs[:, 1],
+            np.array([self.table.setdefault(_what(one), len(self.table)) for one in facts]),
+            np.array(together, np.bool_),
+            trace.start[ran],
+            np.where(trace.start[ran] < 0, -1, trace.end[ran]),
+        )
+
+    def conclude(self, report: Report) -> None:
+        """What follows of the groups that a report of all ranks counts as not told."""
+        likely = self._likely(report.world)
+        for rank, runs in self.runs.items():
+            candidates = set(rows_of_grids(rank, report.world))
+            candidates.update(group for group in self.groups if rank in group)
+            for number, run in enumerate(runs):
+                possible = [group for group in candidates if self._possible(run, group)]
+                if len(possible) == 1 and len(run.what) >= ENOUGH:
+                    if possible[0] == run.group:
+                        self._settle(report, run, TOLD)
+                    elif self._contradicted(run):
+                        self._differ(report, run, possible[0])
+                    continue
+                # Without all members' traces what else they ran together looks likelier.
+                group = likely[rank].get(number) if set(run.group) <= set(self.runs) else None
+                if group == run.group:
+                    self._settle(report, run, LIKELY)
+                    report.not_told[INFERRED] = report.not_told.get(INFERRED, 0) + len(run.what)
+                elif group is not None:
+                    report.note(UNLIKE, len(run.what))
+
+    def _likely(self, world: int) -> dict[int, dict[int, Group]]:
+        """The group of each rank's runs, of those for which one is by far the likeliest."""
+        kinds = list(self.table)
+        known = {
+            rank: frozenset(
+                {group for group in self.groups if rank in group} | set(rows_of_grids(rank, world))
+            )
+            for rank in self.runs
+        }
+        untold = {
+            rank: [
+                Untold(number, str(kinds[what][0]), kinds[what][1], -1, number, start, end)
+                for number, run in enumerate(runs)
+                for what, start, end in zip(
+                    run.what.tolist(), run.start.tolist(), run.end.tolist(), strict=True
+                )
+            ]
+            for rank, runs in self.runs.items()
+        }
+        return groups_across(untold, known, world)
+
+    def _possible(self, run: _Run, group: Group) -> bool:
+        """Whether a run can have been one of this group; True where nothing tells."""
+        wanted = Counter(run.what.tolist())
+        for rank in group:
+            others = self.runs.get(rank)
+            if rank == run.rank or others is None:
+                continue
+            alike = [other for other in others if np.array_equal(other.what, run.what)]
+            if alike:
+                if not any(_meet(run, other) for other in alike):
+                    return False
+            elif wanted - Counter(what for other in others for what in other.what.tolist()):
+                return False  # it ran fewer of them
+        return True
+
+    def _contradicted(self, run: _Run) -> bool:
+        """Whether a member of the captured group was gone before another came, on any clocks."""
+        for rank in run.group:
+            for other in self.runs.get(rank, ()):
+                same = other.group == run.group and np.array_equal(other.what, run.what)
+                if rank != run.rank and same and not _meet(run, other):
+                    return True
+        return False
+
+    def _settle(self, report: Report, run: _Run, note: str) -> None:
+        """The traces have the captured group after all."""
+        kinds = list(self.table)
+        report.note(note, len(run.what))
+        report.not_told[GROUP] -= len(run.what)
+        if not report.not_told[GROUP]:
+            del report.not_told[GROUP]
+        for what in run.what.tolist():
+            report.of(kinds[what][0]).of_any_group -= 1
+
+    def _differ(self, report: Report, run: _Run, group: Group) -> None:
+        """The traces have another group than the captured one."""
+        kinds = list(self.table)
+        place = f"several ranks' traces: only the ranks {_shown(group)} were there at these times"
+        for what, position in zip(run.what.tolist(), run.position.tolist(), strict=True):
+            kind, size = kinds[what]
+            op = f"{kind}{f' of {size:,} bytes' if size >= 0 else ''} among {_shown(run.group)}"
+            report.add(Difference("in another group", kind, run.rank, position, op, place, True))
+
+
+def _what(fact: OpFacts) -> tuple[OpClass, int]:
+    return fact.kind, -1 if fact.kind == OpClass.ALL_TO_ALL else fact.bytes
+
+
+def _meet(one: _Run, other: _Run) -> bool:
+    """Whether two ranks can have been in every collective of a run together.
+
+    For some difference of their clocks, each begins before the other ends.
+    """
+    timed = one.together & (one.end >= 0) & (other.end >= 0)
+    if not timed.any():
+        return True
+    least = (other.start - one.end)[timed].max()
+    most = (other.end - one.start)[timed].min()
+    return bool(least <= most + 2 * BLUR)
+
+
+def _shown(group: Group) -> str:
+    ranks = ", ".join(map(str, group[:8]))
+    return f"[{ranks}{f', ... {len(group):,} ranks' if len(group) > 8 else ''}]"
