@@ -13,7 +13,8 @@ from flint.calibration.fitting import calibrate
 from flint.calibration.kernels import MeasuredKernel, read_kernels
 from flint.calibration.profiles import kernels_of
 from flint.calibration.writing import COLUMNS, described, page, row
-from flint.cli.options import JsonOption, existing
+from flint.cli.options import JsonOption, ReaderMemoryOption, existing
+from flint.cli.pipes import reader_bytes
 from flint.cli.shared import print_json
 from flint.cli.tables import Printer, Table
 from flint.cost.accelerators import accelerator_file, load_accelerator
@@ -49,6 +50,7 @@ def calibrate_command(
     html: Annotated[
         Path | None, typer.Option("--html", help="Write every residual as an HTML page.")
     ] = None,
+    memory_limit: ReaderMemoryOption = None,
     json_output: JsonOption = False,
 ) -> None:
     """Fit curves to half of the measured kernels; say how far off the other half is."""
@@ -56,7 +58,7 @@ def calibrate_command(
         raise UsageError(f"-o {output}: the description is a TOML file, give a name with .toml")
     base = load_accelerator(accelerator)
     text = read_text(accelerator_file(accelerator))
-    measured, left = _read(kernels)
+    measured, left = _read(kernels, reader_bytes(memory_limit))
     found = calibrate(measured, base)
     with replacing(output) as partial:
         partial.write_text(described(text, found, kernels.name), encoding="utf-8")
@@ -95,9 +97,9 @@ def calibrate_command(
             sys.stderr.write(f"flint: wrote {file}\n")
 
 
-def _read(path: Path) -> tuple[list[MeasuredKernel], int]:
+def _read(path: Path, memory_limit: int) -> tuple[list[MeasuredKernel], int]:
     """The kernels of a file, and how many of a profile say too little."""
     if path.suffix == ".csv":
         return read_kernels(path), 0
     saved = path.is_dir() and (path / DOCUMENT).is_file()
-    return kernels_of(load(path) if saved else convert_traces([path]))
+    return kernels_of(load(path) if saved else convert_traces([path], memory_limit=memory_limit))

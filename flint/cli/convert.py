@@ -126,7 +126,6 @@ def convert_command(
     sources = [taken(file, limit) for file in files]
     if et or step or group or _recorded(sources):
         of_programs = options.given() | {"--entry": entry is not None, "--replicas": replicas}
-        of_programs["--memory-limit"] = memory_limit is not None
         of_programs |= {"--level": level is not None, "--target": target is not None}
         of_programs["--xla-option"] = bool(xla_option)
         of_control_flow = {name: of_programs.pop(name) for name in ("--trip-count", "--branch")}
@@ -140,7 +139,7 @@ def convert_command(
             refuse(of_torch, "for PyTorch's traces: a JAX profile has its groups")
         with as_files(sources) as traces:
             workload = _convert_traces(
-                traces, et or [], step, group or [], scale_out, mesh, axes, options
+                traces, et or [], step, group or [], scale_out, mesh, axes, options, limit
             )
     else:
         refuse({"--scale-out": scale_out is not None}, "for profiles: give a program's --mesh")
@@ -186,12 +185,17 @@ def _convert_traces(
     mesh: str | None,
     axes: str | None,
     options: ProgramOptions,
+    memory_limit: int,
 ) -> Workload:
     from flint.post_execution.converting import convert_traces
-    from flint.post_execution.scale_out import parse_scale_out
     from flint.post_execution.untold_groups import stated_groups
 
     given, names = grid(mesh, axes)
+    sizes = None
+    if scale_out is not None:
+        from flint.post_execution.scale_out import parse_scale_out
+
+        sizes = parse_scale_out(scale_out)
     return convert_traces(
         files,
         execution_traces=et,
@@ -200,7 +204,8 @@ def _convert_traces(
         step=step,
         groups=stated_groups(groups),
         strict=options.strict,
-        scale_out=parse_scale_out(scale_out) if scale_out is not None else None,
+        scale_out=sizes,
         trip_count=by_name("--trip-count", options.trip_count),
         branch=by_name("--branch", options.branch),
+        memory_limit=memory_limit,
     )

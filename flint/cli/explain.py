@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flint import registry
-from flint.cli.options import JsonOption, existing
+from flint.cli.options import JsonOption, ReaderMemoryOption, existing
+from flint.cli.pipes import reader_bytes
 from flint.cli.shared import loaded, print_json, print_warnings
 from flint.cli.tables import Printer, Table
 from flint.errors import UsageError
@@ -77,6 +78,7 @@ def explain_command(
         Path | None,
         typer.Option("--html", help="Write the explanation as one self-contained HTML page."),
     ] = None,
+    memory_limit: ReaderMemoryOption = None,
     json_output: JsonOption = False,
 ) -> None:
     """Explain a step: critical path, causes, what would help, and device time."""
@@ -84,7 +86,7 @@ def explain_command(
     from flint.observed.sources import openable
 
     with openable([existing(source) for source in sources]) as read:
-        workload, on, events = _taken(read.paths, system, step)
+        workload, on, events = _taken(read.paths, system, step, reader_bytes(memory_limit))
         traces = [replace(item, path=read.named(item.path)) for item in events]
     explanation = explain(
         workload, on, traces=traces,
@@ -106,13 +108,14 @@ def explain_command(
 
 
 def _taken(
-    sources: list[Path], system: str | None, step: str | None
+    sources: list[Path], system: str | None, step: str | None, memory_limit: int
 ) -> tuple[Workload, System | str | None, list[DeviceEvents]]:
     """What is to be explained: a workload, its system, and the profiles it is of.
 
     Raises:
         UsageError: neither a workload folder nor a profile.
     """
+    from flint.host.reading_memory import allowed, bounded
     from flint.observed.reading import expanded, form_of, is_jax_profile, is_trace
     from flint.workload.folder import is_workload_folder, traced_system
 
@@ -130,12 +133,16 @@ def _taken(
             )
     from flint.post_execution.converting import convert_traces
 
-    workload = convert_traces(sources, step=step)
+    workload = convert_traces(sources, step=step, memory_limit=memory_limit)
     if any(map(is_jax_profile, sources)):
         return workload, system, []
     read: Any = registry.converter("kineto-device-events")
     files = [file for file in expanded(sources) if form_of(file) == "kineto-ops"]
-    return workload, system, [read(file) for file in files]
+    events = []
+    for file in files:
+        with allowed(memory_limit), bounded(file):
+            events.append(read(file))
+    return workload, system, events
 
 
 def _show(explanation: Explanation, top: int) -> None:

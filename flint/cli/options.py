@@ -140,7 +140,7 @@ ReaderMemoryOption = Annotated[
     float | None,
     typer.Option(
         "--memory-limit",
-        help="Memory limit in GiB for reading the file, which may be a quarter as large "
+        help="Memory limit in GiB for reading a file; a program may be a quarter as large "
         "[default: 0.5].",
         callback=positive,
     ),

@@ -10,7 +10,7 @@ who opens it.  So its content is taken at once; who needs a file gets a copy of 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from flint.host.packed_files import MEMORY_LIMIT, Content
@@ -42,12 +42,11 @@ def taken(path: Path, memory_limit: int) -> Path | Content:
 @contextmanager
 def as_files(sources: Sequence[Path | Content]) -> Iterator[list[Path]]:
     """Paths of sources; of contents, those of copies, each of the same name as its source."""
-    with temporary_folder() as folder:
+    with ExitStack() as temporary:
         paths = []
-        for number, source in enumerate(sources):
+        for source in sources:
             if isinstance(source, Content):
-                copy = folder / str(number) / source.path.name
-                copy.parent.mkdir()
+                copy = temporary.enter_context(temporary_folder()) / source.path.name
                 copy.write_bytes(source.data)
                 source = copy
             paths.append(source)

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from flint.cli.options import FolderArgument, JsonOption
+from flint.cli.options import FolderArgument, JsonOption, ReaderMemoryOption
+from flint.cli.pipes import reader_bytes
 from flint.cli.shared import loaded, print_json
 from flint.cli.tables import Printer, Table
 from flint.host.writing import replacing
@@ -52,13 +53,15 @@ def validate_command(
             "reduce op, element type, sizes).",
         ),
     ] = False,
+    memory_limit: ReaderMemoryOption = None,
     json_output: JsonOption = False,
 ) -> int:
     """Compare a capture with traces of a real run; exit status 1 where it differs."""
     from flint.validation.report.page import page
     from flint.validation.validating import validate
 
-    report = validate(loaded(folder), trace, step=step, system=system)
+    limit = reader_bytes(memory_limit)
+    report = validate(loaded(folder), trace, step=step, system=system, memory_limit=limit)
     if html is not None:
         with replacing(html) as partial:
             partial.write_text(page(report), encoding="utf-8")

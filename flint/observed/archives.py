@@ -21,6 +21,7 @@ from typing import IO, Any, Self
 
 from flint.errors import FlintError
 from flint.host.packed_files import check_ratio, pieces
+from flint.observed.reading import ZIP
 
 #: More bytes than the traces of one archive may have.
 _MAX_BYTES = 8 << 30
@@ -36,13 +37,6 @@ _NAMES = (b"x", b"g", b"X", b"L", b"K")
 #: What `zipfile` and `tarfile` raise about damaged archives, beside their own.
 _DAMAGED = (lzma.LZMAError, struct.error, zlib.error, EOFError, ValueError)
 _TRACES = (".json", ".json.gz", ".et", ".et.gz", ".xplane.pb", ".sqlite")
-_ZIP = b"PK\x03\x04"
-_TAR, _TAR_AT = b"ustar", 257
-
-
-def is_archive(head: bytes) -> bool:
-    """Whether a file is an archive, by its first bytes, unpacked if they are gzip."""
-    return head.startswith(_ZIP) or head[_TAR_AT : _TAR_AT + len(_TAR)] == _TAR
 
 
 def unpack(path: Path, folder: Path) -> None:
@@ -110,7 +104,7 @@ def _name(member: str, taken: set[str]) -> str:
 def _members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
     """Name and content of each plain file, one after the other."""
     with path.open("rb") as file:
-        if file.read(len(_ZIP)) == _ZIP:
+        if file.read(len(ZIP)) == ZIP:
             yield from _of_zip(path)
             return
     stream = io.BufferedReader(_Pieces(pieces(path, 2 * _MAX_BYTES)), _PIECE)

@@ -13,7 +13,7 @@ from pathlib import Path
 from flint import registry
 from flint.errors import FlintError, UsageError
 from flint.host.packed_files import Content, check_all_plain
-from flint.observed.archives import is_archive
+from flint.host.reading_memory import bounded
 from flint.observed.columns import Observed
 from flint.observed.program_runs import ProgramRuns
 
@@ -21,6 +21,8 @@ _HEAD = 1 << 16
 #: Files of a folder that are taken for traces of ranks.
 _ENDINGS = (".json", ".json.gz", ".et", ".et.gz", ".sqlite")
 _SQLITE = b"SQLite format 3\0"
+ZIP = b"PK\x03\x04"
+_TAR, _TAR_AT = b"ustar", 257
 #: Tables of groups beside Chakra traces.
 _NO_TRACES = ("comm_group.json", "comm_groups.json")
 #: One of these stands at the beginning of a Kineto trace; lists of process groups may be long.
@@ -47,7 +49,8 @@ def read_trace(path: Path, program: tuple[str, int] | None = None) -> Observed:
     observe = registry.converter(form)
     if program is not None and form != "xplane-ops":
         raise FlintError(f"{path}: {_IN_SEQUENCE}")
-    found = observe(path) if program is None else observe(path, program)
+    with bounded(path):
+        found = observe(path) if program is None else observe(path, program)
     assert isinstance(found, Observed)
     return found
 
@@ -56,9 +59,16 @@ def read_runs(path: Path, program: tuple[str, int]) -> ProgramRuns:
     """Which programs every rank ran; arguments and errors as of ``read_trace``."""
     if form_of(path) != "xplane-ops":
         raise FlintError(f"{path}: {_IN_SEQUENCE}")
-    found = registry.converter("xplane-runs")(path, program)
+    read = registry.converter("xplane-runs")
+    with bounded(path):
+        found = read(path, program)
     assert isinstance(found, ProgramRuns)
     return found
+
+
+def _is_archive(head: bytes) -> bool:
+    """Whether a file is one, by its first bytes, unpacked if they are gzip."""
+    return head.startswith(ZIP) or head[_TAR_AT : _TAR_AT + len(_TAR)] == _TAR
 
 
 def begins_archive(path: Path) -> bool:
@@ -67,7 +77,7 @@ def begins_archive(path: Path) -> bool:
     Raises:
         FlintError: it cannot be read.
     """
-    return is_archive(_head(path))
+    return _is_archive(_head(path))
 
 
 def expanded(paths: Sequence[Path]) -> list[Path]:
@@ -123,7 +133,7 @@ def is_trace(source: Path | Content) -> bool:
         return True
     else:
         head = _head(source)
-    return is_archive(head) or head.startswith(_SQLITE) or head.lstrip().startswith((b"{", b"["))
+    return _is_archive(head) or head.startswith(_SQLITE) or head.lstrip().startswith((b"{", b"["))
 
 
 def form_of(path: Path) -> str:

@@ -11,14 +11,13 @@ piece.  Whatever is said of those files calls them by the name that was given.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from flint.errors import FlintError, UsageError
 from flint.host.packed_files import packed_pieces
 from flint.host.temporary import temporary_folder
-from flint.observed.archives import unpack
 from flint.observed.reading import begins_archive, form_of
 
 #: More bytes than may come through a pipe.
@@ -55,17 +54,20 @@ def openable(sources: Sequence[Path]) -> Iterator[Traces]:
             is damaged, or has no trace in it.
     """
     traces = Traces()
-    with temporary_folder() as folder:
+    with ExitStack() as temporary:
         try:
-            for number, source in enumerate(sources):
+            for source in sources:
                 if not source.exists():
                     raise UsageError(f"{source}: no such file or folder")
                 path = source
                 if not path.is_file() and not path.is_dir():
-                    path = _place(traces, source, folder / f"pipe{number}")
+                    path = _place(traces, source, temporary)
                     _copy(source, path)
                 if not path.is_dir() and begins_archive(path):
-                    packed, path = path, _place(traces, source, folder / f"archive{number}")
+                    # Few are: what unpacks them takes longer to import than to look at a file.
+                    from flint.observed.archives import unpack
+
+                    packed, path = path, _place(traces, source, temporary)
                     path.mkdir()
                     unpack(packed, path)
                 traces.paths.append(path)
@@ -74,10 +76,9 @@ def openable(sources: Sequence[Path]) -> Iterator[Traces]:
             raise type(error)(traces.named(str(error))) from error
 
 
-def _place(traces: Traces, source: Path, folder: Path) -> Path:
-    """Where the copy of a source goes, under the source's own name."""
-    folder.mkdir()
-    copy = folder / source.name
+def _place(traces: Traces, source: Path, temporary: ExitStack) -> Path:
+    """Where the copy of a source goes, under the source's own name, in a folder of its own."""
+    copy = temporary.enter_context(temporary_folder()) / source.name
     traces.copies[str(copy)] = str(source)
     return copy
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from flint.converters.chakra.read.fast import decode_plain
 from flint.converters.chakra.read.trace import INT_ATTRIBUTES, Csr, Trace
+from flint.graph.distinct import distinct
 from flint.mesh.ragged import segments
 
 
@@ -50,7 +51,7 @@ def decode_similar(known: KnownFile, data: bytes, path: str) -> tuple[Trace, int
     inside = np.searchsorted(known.starts, changed, side="right") - 1
     if np.any(inside < 0) or np.any(changed >= known.ends[inside]):
         return None  # the metadata or the length of a record has changed
-    rows = np.unique(inside)
+    rows = distinct(inside)
     if 2 * len(rows) > len(known.starts):
         return None
     starts, ends = known.starts[rows].tolist(), known.ends[rows].tolist()

@@ -1,7 +1,8 @@
 """What ran by an xplane file: one event per kernel, or per op where the backend has none below.
 
 The idea: GPUs and hosts name the HLO op, the module and the run with each event.  A TPU has a line
-for the runs of programs, and one for ops, on which the instruction stands as HLO's text.
+for the runs of programs, and one for ops, on which the instruction stands as HLO's text.  jax's
+reader is native code, so it runs in a process of its own.
 
     data, events = events_of(Path("host.xplane.pb"), rows)
     events[0].hlo, events[0].program        # "fusion.3", "jit_step(7)"
@@ -15,12 +16,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 from google.protobuf.message import DecodeError
 
 from flint.converters.profilers.xplane.xplane_pb2 import XPlane, XPlaneName, XSpace
 from flint.errors import FlintError
 from flint.host.packed_files import read_bytes
+from flint.host.reading_apart import apart
 from flint.observed.columns import ObservedRows
+
+try:  # before any reading, whose memory is bounded
+    from jax.profiler import ProfileData
+except ImportError:
+    ProfileData = None
 
 #: jax versions whose ``jax.profiler.ProfileData`` is known to work.
 _KNOWN = "0.10"
@@ -56,8 +64,15 @@ def events_of(file: Path, rows: ObservedRows) -> tuple[bytes, list[Event]]:
     Raises:
         FlintError: it is damaged, or nothing ran.
     """
+    if ProfileData is None:
+        raise FlintError(
+            f"jax.profiler.ProfileData, which reads {file.name}, is missing in this jax; known to "
+            f"work: {_KNOWN}"
+        )
     data = read_bytes(file, _MAX_BYTES)
-    events = sorted(_events(file, data, rows))
+    events, notes = _decode(apart(lambda: _told(file, data), file))
+    for text, count in notes.items():
+        rows.note(text, count)
     if not events:
         raise FlintError(
             f"{file}: no HLO ops in it: trace with jax.profiler.trace around the compiled step"
@@ -65,17 +80,22 @@ def events_of(file: Path, rows: ObservedRows) -> tuple[bytes, list[Event]]:
     return data, events
 
 
+_decode = msgspec.msgpack.Decoder(tuple[list[Event], dict[str, int]]).decode
+
+
+def _told(file: Path, data: bytes) -> bytes:
+    """What ran, in order, and what should be said of it, for ``_decode``."""
+    rows = ObservedRows(str(file))
+    events = sorted(_events(file, data, rows))
+    return msgspec.msgpack.encode((events, rows.notes))
+
+
 def _events(file: Path, data: bytes, rows: ObservedRows) -> Iterator[Event]:
     """What ran, in the order of the file."""
     try:
-        from jax.profiler import ProfileData
-    except ImportError as error:
-        raise FlintError(
-            f"jax.profiler.ProfileData, which reads {file.name}, is missing in this jax; known to "
-            f"work: {_KNOWN}"
-        ) from error
-    try:
         planes = list(ProfileData.from_serialized_xspace(data).planes)
+    except MemoryError:
+        raise
     except Exception as error:  # whatever the extension raises on bytes that are none
         raise FlintError(f"{file}: not an xplane file ({str(error)[:80]})") from error
     for plane in planes:

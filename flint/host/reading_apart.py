@@ -1,0 +1,87 @@
+"""What reads a file with another's native code, in a process of its own.
+
+The idea: native code may end its process where memory is refused, or on a damaged file.  A fork has
+all that was imported and hands bytes back as a file; its death is one line.
+
+    events = decode(apart(lambda: encode(events_in(data)), Path("host.xplane.pb")))
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from flint.errors import FlintError
+from flint.host.child_errors import leave, raise_left
+from flint.host.child_processes import death, end_with_parent, fork
+from flint.host.reading_memory import allowed_bytes, bounded, says_no_memory, too_large
+from flint.host.temporary import full, no_temporary_files, temporary_folder
+
+_RESULT, _WORDS = "result", "stderr"
+#: Exit status of a process that has not even the memory to say so.
+_NO_MEMORY = 3
+
+
+def apart(read: Callable[[], bytes], path: Path) -> bytes:
+    """``read()`` in a fork (Linux; here elsewhere), with the memory that a reading may take.
+
+    Args:
+        read: gives what the parent wants of the file.
+        path: of the file, for messages.
+
+    Raises:
+        UsageError, FlintError: what ``read`` raised, or its process died.
+    """
+    if sys.platform != "linux":
+        return read()
+    with temporary_folder() as folder:
+        parent = os.getpid()
+        process = fork()
+        if not process:
+            _be_reader(read, path, folder, parent)
+        try:
+            _, status = os.waitpid(process, 0)
+        except BaseException:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+            raise
+        return _taken(path, folder, os.waitstatus_to_exitcode(status))
+
+
+def _be_reader(read: Callable[[], bytes], path: Path, folder: Path, parent: int) -> NoReturn:
+    status = 1
+    try:
+        end_with_parent(parent)
+        os.dup2(os.open(folder / _WORDS, os.O_WRONLY | os.O_CREAT, 0o600), 2)
+        with bounded(path):
+            data = read()
+        (folder / _RESULT).write_bytes(data)
+        status = 0
+    except KeyboardInterrupt:
+        pass
+    except BaseException as error:
+        try:
+            leave(error, folder, f"{path}: reading it")
+        except MemoryError:
+            status = _NO_MEMORY
+    finally:
+        os._exit(status)
+
+
+def _taken(path: Path, folder: Path, status: int) -> bytes:
+    """What a process that has ended hands over."""
+    if status == 0:
+        return (folder / _RESULT).read_bytes()
+    if (error := full(folder)) is not None:
+        raise FlintError(no_temporary_files(error))
+    raise_left(folder)
+    said = (folder / _WORDS).read_text(errors="replace") if (folder / _WORDS).exists() else ""
+    limit = allowed_bytes()
+    if limit is not None and (status == _NO_MEMORY or says_no_memory(said)):
+        raise FlintError(f"{path}: {too_large(limit)}")
+    how = death(status) if status < 0 else f"ended with status {status}"
+    raise FlintError(f"{path}: damaged: while it was read its process {how}")

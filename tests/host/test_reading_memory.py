@@ -1,0 +1,71 @@
+"""What a reader may take is bounded while it reads, and the process is as before afterwards."""
+
+import resource
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from flint.errors import FlintError
+from flint.host.reading_memory import allowed, bounded
+
+MIB = 1 << 20
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux limits what is allocated")
+
+
+def test_what_goes_beyond_the_limit_is_one_line_that_names_the_option():
+    with pytest.raises(FlintError) as error, allowed(64 * MIB), bounded("trace.json"):
+        np.ones(128 * MIB, np.int8)
+    assert str(error.value) == (
+        "trace.json: reading it takes more than 0.0625 GiB of memory: raise the limit "
+        "(--memory-limit, in GiB) if you trust the file"
+    )
+
+
+def test_what_the_process_has_already_does_not_count():
+    held = np.ones(128 * MIB, np.int8)
+    with allowed(64 * MIB), bounded("trace.json"):
+        np.ones(32 * MIB, np.int8)
+    assert held.sum() == 128 * MIB
+
+
+def test_afterwards_the_process_has_the_limit_that_it_had():
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    with allowed(64 * MIB), bounded("trace.json"):
+        assert resource.getrlimit(resource.RLIMIT_DATA) != before
+    with pytest.raises(ValueError, match="other"), allowed(64 * MIB), bounded("trace.json"):
+        raise ValueError("other")
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+
+
+def test_of_two_readings_at_once_the_higher_limit_holds():
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    begun, end = threading.Event(), threading.Event()
+
+    def other():
+        with allowed(1 * MIB), bounded("small.json"):
+            begun.set()
+            end.wait()
+
+    thread = threading.Thread(target=other)
+    with allowed(256 * MIB), bounded("large.json"):
+        thread.start()
+        begun.wait()
+        np.ones(128 * MIB, np.int8)
+        end.set()
+        thread.join()
+        np.ones(128 * MIB, np.int8)
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+
+
+def test_a_limit_of_the_users_own_is_not_raised():
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    own = 1 << 40
+    try:
+        resource.setrlimit(resource.RLIMIT_DATA, (own, hard))
+        with allowed(1 << 50), bounded("trace.json"):
+            assert resource.getrlimit(resource.RLIMIT_DATA) == (own, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
